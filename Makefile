@@ -58,6 +58,11 @@ ifeq ($(call has,cairo),1)
 PKGS += cairo
 DEFS += -DFSDP_HAVE_CAIRO
 endif
+# CUDA: the headers compile the device for the emulator of the tests, and nvcc compiles it for cards.
+CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA_INCLUDE := $(if $(filter CUDA,$(WITHOUT)),,$(patsubst %/cublasLt.h,%,$(firstword $(wildcard $(CUDA_HOME)/include/cublasLt.h))))
+CUDA_NVCC := $(if $(CUDA_INCLUDE),$(NVCC))
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 # Debian's libjansson.a is compiled for executables only and cannot be linked into a shared
@@ -79,10 +84,23 @@ COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-er
           $(if $(SANITIZE),-DFSDP_TESTING)
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
-LDLIBS_ALL := $(LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
+# Real and emulated CUDA code. The emulator's headers, and NVIDIA's in C++, are not free of warnings.
+CUDA_CFLAGS := $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE))
+EMULATED := -DCUDA_EMULATED -Itests/cuda/emulator -fno-strict-aliasing -DFSDP_CUDA_BLOCKS_ARE_ALONE
+EMULATED_CXXFLAGS = -std=c++17 $(COMMON) $(CUDA_CFLAGS) $(EMULATED) -Wall -Wextra -Wno-unknown-pragmas \
+                    $(if $(WERROR),-Werror) $(CXXFLAGS)
+# sm_80 and sm_90a are compiled; newer cards compile the PTX of compute_90.
+CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a \
+              -gencode=arch=compute_90,code=compute_90
+NVCC_FLAGS = -std=c++17 -O3 $(CUDA_ARCHS) -I. -Iinclude -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+             $(if $(WERROR),-Werror all-warnings)
+CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a)) -ldl -lrt)
+LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-LIB_C := $(filter-out $(LEFT_OUT) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_memory.c src/tensor/device_cuda.c
+CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
+LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
 # Hooks for tests are not in the release. A file *_testing.c is only in the testing build. A file
 # that includes a header *_testing.h, or contains FSDP_TESTING, is compiled for both builds. All
@@ -98,11 +116,27 @@ TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tes
 EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
 
+# The device of CUDA: compiled for cards, for the release, or for the emulator, for the tests. With
+# CUDA_TESTS=card the tests use a card.
+CUDA_TESTS ?= emulator
+EMULATOR_CXX := $(wildcard tests/cuda/emulator/*.cpp)
+ifneq ($(CUDA_NVCC),)
+CUDA_O := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
+endif
+ifeq ($(CUDA_TESTS),card)
+CUDA_TESTING_O := $(CUDA_O)
+else ifneq ($(CUDA_INCLUDE),)
+ifeq ($(findstring thread,$(SANITIZE)),)
+CUDA_TESTING_O := $(CUDA_C:%.c=$(BUILD)/%.emulated.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.emulated.o) \
+                  $(EMULATOR_CXX:%.cpp=$(BUILD)/%.emulated.o)
+endif
+endif
+
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
          $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o)) \
-         $(if $(SANITIZE),$(TESTING_C:%.c=$(BUILD)/%.o))
+         $(if $(SANITIZE),$(TESTING_C:%.c=$(BUILD)/%.o) $(CUDA_TESTING_O),$(CUDA_O))
 TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
-             $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o),$(LIB_O))
+             $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o) $(CUDA_O),$(LIB_O)) $(CUDA_TESTING_O)
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
 # One program for each folder of tests. That of tests/release links the installed library.
@@ -166,11 +200,31 @@ $(BUILD)/%.testing.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $< (testing)")
 	$(Q)$(CC) $(CFLAGS_ALL) -DFSDP_TESTING -c $< -o $@
+# The list of devices.
+$(BUILD)/src/tensor/device.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
+$(BUILD)/src/tensor/device.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
+$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS)
+$(BUILD)/%.emulated.o: %.c $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC $< (emulated)")
+	$(Q)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) $(EMULATED) -c $< -o $@
+$(BUILD)/%.emulated.o: %.cpp $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $<")
+	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -O3 -c $< -o $@
+$(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (emulated)")
+	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
+$(BUILD)/%.cu.o: %.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  NVCC $<")
+	$(Q)$(CUDA_NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 define isa_rule
 $(BUILD)/%.$(1).o: %.c $(BUILD)/found
 	@mkdir -p $$(@D)

@@ -27,7 +27,7 @@ enum {
 };
 static const size_t ARENA_BYTES = (size_t)64 << 30; /* address space, not memory */
 static const size_t SMALL_ARENA_BYTES = (size_t)64 << 20;
-static const size_t GROWTH_BYTES = (size_t)1 << 20;
+static const size_t HOST_GROWTH_BYTES = (size_t)1 << 20;
 static const size_t SMALL_BYTES = (size_t)16 << 10;
 
 typedef struct side side;
@@ -74,7 +74,7 @@ enum {
 };
 
 struct fsdp_allocator {
-    bool meta;
+    fsdp_memory_source source;
     /* Waits until no kernel uses memory. NULL: every kernel has finished when its call returns. */
     void (*wait)(void *arg);
     void *wait_arg;
@@ -92,12 +92,64 @@ const char *fsdp_tag_name(fsdp_tag tag)
     return names[tag];
 }
 
+/* --- host memory --- */
+
+static fsdp_status host_reserve(void *self, size_t bytes, void **base)
+{
+    (void)self;
+    *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*base == MAP_FAILED)
+        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of addresses", bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status host_commit(void *self, void *at, size_t bytes)
+{
+    (void)self;
+    if (mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0)
+        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
+    return FSDP_OK;
+}
+
+static void host_release(void *self, void *base, size_t bytes)
+{
+    (void)self;
+    munmap(base, bytes);
+}
+
+static fsdp_status host_alloc(void *self, size_t bytes, void **data)
+{
+    (void)self;
+    return posix_memalign(data, ALIGNMENT, bytes) == 0 ? FSDP_OK : fsdp_error_nomem();
+}
+
+static void host_free(void *self, void *data)
+{
+    (void)self;
+    free(data);
+}
+
+/* --- the allocator --- */
+
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
+{
+    const fsdp_memory_source source = {.reserve = host_reserve,
+                                       .commit = host_commit,
+                                       .release = host_release,
+                                       .alloc = host_alloc,
+                                       .free = host_free,
+                                       .growth_bytes = HOST_GROWTH_BYTES,
+                                       .blocks_are_alone = BLOCK_IS_ALONE,
+                                       .meta = meta};
+    return fsdp_allocator_create_from(&source, allocator);
+}
+
+fsdp_status fsdp_allocator_create_from(const fsdp_memory_source *source, fsdp_allocator **allocator)
 {
     fsdp_allocator *a = fsdp_calloc(1, sizeof *a);
     if (!a)
         return FSDP_ERR_NOMEM;
-    a->meta = meta;
+    a->source = *source;
     for (int i = 0; i < SIDES; i++) {
         fsdp_block *list = &a->sides[i].free_list;
         list->free_next = list->free_prev = list;
@@ -106,15 +158,15 @@ fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
     return FSDP_OK;
 }
 
-static void close_side(side *s, bool meta)
+static void close_side(const fsdp_allocator *a, side *s)
 {
     for (size_t i = 0; i < s->n_arenas; i++) {
         for (fsdp_block *b = s->arenas[i].first, *next; b; b = next) {
             next = b->right;
             fsdp_free(b);
         }
-        if (!meta)
-            munmap(s->arenas[i].base, s->arenas[i].bytes);
+        if (!a->source.meta)
+            a->source.release(a->source.self, s->arenas[i].base, s->arenas[i].bytes);
     }
     fsdp_free(s->arenas);
 }
@@ -130,7 +182,7 @@ void fsdp_allocator_destroy(fsdp_allocator *a)
     if (!a)
         return;
     for (int i = 0; i < SIDES; i++)
-        close_side(&a->sides[i], a->meta);
+        close_side(a, &a->sides[i]);
     fsdp_free(a);
 }
 
@@ -194,50 +246,46 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
 
 /* Return an arena that has no memory yet. Its first `wanted` bytes of memory will be in the middle
  * of its addresses, so that it can grow at both ends. */
-static arena empty_arena(char *base, size_t bytes, size_t wanted)
+static arena empty_arena(char *base, size_t bytes, size_t wanted, size_t growth)
 {
-    const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
+    const size_t begin = (bytes - wanted) / 2 / growth * growth;
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
 /* Return a base address for an arena on meta. The memory of this arena is never accessed, so any
  * address is suitable that no other arena of the side uses. */
-static char *meta_base(const side *s)
+static char *meta_base(const side *s, size_t growth)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
-    return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
+    return (char *)(last ? (uintptr_t)last->base + last->bytes : growth);
 }
 
 /* Add an arena to the side. It reserves `usual` bytes of addresses, or `wanted` if that is more.
  * This costs nothing. If the system limits addresses (ulimit -v), the arena is smaller, but has at
  * least `wanted` bytes. */
-static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
+static fsdp_status add_arena(const fsdp_allocator *a, side *s, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
         return FSDP_ERR_NOMEM;
+    const size_t growth = a->source.growth_bytes;
     size_t bytes = wanted > usual ? wanted : usual;
-    if (meta) {
-        s->arenas[s->n_arenas] = empty_arena(meta_base(s), bytes, wanted);
-        s->n_arenas++;
-        return FSDP_OK;
-    }
-    for (;;) {
-        void *base =
-            mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base != MAP_FAILED) {
-            s->arenas[s->n_arenas++] = empty_arena(base, bytes, wanted);
-            return FSDP_OK;
-        }
+    void *base = meta_base(s, growth);
+    while (!a->source.meta) {
+        const fsdp_status status = a->source.reserve(a->source.self, bytes, &base);
+        if (status == FSDP_OK)
+            break;
         if (bytes == wanted)
-            return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of addresses", bytes);
-        bytes = bytes / 8 > wanted ? round_up(bytes / 8, GROWTH_BYTES) : wanted;
+            return status;
+        bytes = bytes / 8 > wanted ? round_up(bytes / 8, growth) : wanted;
     }
+    s->arenas[s->n_arenas++] = empty_arena(base, bytes, wanted, growth);
+    return FSDP_OK;
 }
 
 static fsdp_status open_memory(fsdp_allocator *a, char *data, size_t bytes)
 {
-    if (!a->meta && mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0)
-        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
+    if (!a->source.meta)
+        FSDP_TRY(a->source.commit(a->source.self, data, bytes));
     count_reserved(&a->stats, (int64_t)bytes);
     return FSDP_OK;
 }
@@ -297,10 +345,11 @@ static size_t free_bytes(const fsdp_block *b)
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
+    const size_t growth = a->source.growth_bytes;
     arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
-    const size_t below = round_up(wanted - low, GROWTH_BYTES);
-    size_t above = round_up(wanted - high, GROWTH_BYTES);
+    const size_t below = round_up(wanted - low, growth);
+    size_t above = round_up(wanted - high, growth);
     const bool is_full = !at || at->bytes - at->end < above;
     const bool saves = low > high && (!belongs_high || low - high >= wanted / 2);
     if ((saves || (low && is_full)) && at->begin >= below) {
@@ -309,9 +358,9 @@ static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool be
         return FSDP_OK;
     }
     if (is_full) {
-        above = round_up(wanted, GROWTH_BYTES);
+        above = round_up(wanted, growth);
         const size_t usual = s == &a->sides[SMALL] ? SMALL_ARENA_BYTES : ARENA_BYTES;
-        FSDP_TRY(add_arena(s, a->meta, usual, above));
+        FSDP_TRY(add_arena(a, s, usual, above));
         at = &s->arenas[s->n_arenas - 1];
     }
     FSDP_TRY(grow_up(a, s, at, above));
@@ -358,9 +407,10 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     if (!b)
         return FSDP_ERR_NOMEM;
     void *data = NULL;
-    if (!a->meta && posix_memalign(&data, ALIGNMENT, wanted) != 0) {
+    fsdp_status status = a->source.meta ? FSDP_OK : a->source.alloc(a->source.self, wanted, &data);
+    if (status != FSDP_OK) {
         fsdp_free(b);
-        return fsdp_error_nomem();
+        return status;
     }
     b->data = data;
     b->bytes = wanted;
@@ -379,7 +429,7 @@ static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp
                           fsdp_tag_name(tag), (long long)a->stats.allocated, (long long)a->limit);
     size_t wanted = round_up(bytes ? bytes : 1, ALIGNMENT);
     fsdp_block *b = NULL;
-    if (BLOCK_IS_ALONE) {
+    if (a->source.blocks_are_alone) {
         FSDP_TRY(alloc_alone(a, wanted, &b));
     } else {
         const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
@@ -393,7 +443,7 @@ static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp
     b->tag = tag;
     count_allocated(&a->stats, tag, (int64_t)bytes);
     *block = b;
-    *data = a->meta ? NULL : b->data;
+    *data = a->source.meta ? NULL : b->data;
     return FSDP_OK;
 }
 
@@ -427,11 +477,12 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
     if (!b)
         return;
     count_allocated(&a->stats, b->tag, -(int64_t)b->requested);
-    if (BLOCK_IS_ALONE) {
+    if (a->source.blocks_are_alone) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
         if (a->wait)
             a->wait(a->wait_arg);
-        free(b->data);
+        if (b->data)
+            a->source.free(a->source.self, b->data);
         fsdp_free(b);
         return;
     }

@@ -11,7 +11,6 @@
  * cannot use. An example is fine-tuning T5 on texts of 10 to 512 tokens (30 steps, batch 16), where
  * at most 80.7 MiB were allocated at one time. For this, an allocator with segments reserved 123
  * MiB, while this allocator reserved 81 MiB.
- * this, and this allocator 81 MiB.
  *
  * Under AddressSanitizer each block is an allocation of its own, so that overruns are detected.
  *
@@ -33,9 +32,33 @@
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
+/* Where an allocator gets its memory from. The first argument of each function is `self`. */
+typedef struct fsdp_memory_source {
+    /* Reserve `bytes` bytes of addresses, without memory. */
+    fsdp_status (*reserve)(void *self, size_t bytes, void **base);
+    /* Give [at, at + bytes) memory. The range is part of a reserved range, and `at` and `bytes` are
+     * multiples of growth_bytes. */
+    fsdp_status (*commit)(void *self, void *at, size_t bytes);
+    /* Give a reserved range back, with its memory. */
+    void (*release)(void *self, void *base, size_t bytes);
+    /* Allocate and free a block of its own, aligned to 64 bytes. Used only if blocks_are_alone. @{
+     */
+    fsdp_status (*alloc)(void *self, size_t bytes, void **data);
+    void (*free)(void *self, void *data);
+    /* @} */
+    size_t growth_bytes; /* arenas grow by multiples of this; a power of 2 */
+    bool
+        blocks_are_alone; /* for tools that find overruns: each block is an allocation of its own */
+    bool meta;            /* there is no memory: the other functions are not called */
+    void *self;
+} fsdp_memory_source;
+
 /* Create an allocator. If `meta` is true, it allocates no memory, but its statistics, including
- * `reserved`, are the same as in a real run. */
+ * `reserved`, are the same as in a real run. Otherwise its memory is host memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
+/* Create an allocator with memory of `source`, which is copied. */
+FSDP_MUST_CHECK fsdp_status fsdp_allocator_create_from(const fsdp_memory_source *source,
+                                                       fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
 /* Set a function that waits until no kernel uses memory any more. The allocator calls it before it
  * returns a block to the system, which it does only under AddressSanitizer. */

@@ -9,6 +9,9 @@
 static const fsdp_device_ops *const devices[] = {
     &fsdp_device_cpu,
     &fsdp_device_meta,
+#ifdef FSDP_HAVE_CUDA
+    &fsdp_device_cuda,
+#endif
 #ifdef FSDP_TESTING
     &fsdp_device_fake,
 #endif
@@ -25,47 +28,52 @@ const char *const fsdp_device_names[] = {
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
     char known[64] = "";
+    const char *colon = strchr(name, ':'); /* of an ordinal, as in cuda:1 */
+    const size_t bytes = colon && strncmp(name, "cuda:", 5) == 0 ? 4 : strlen(name);
     for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
-        if (strcmp(name, devices[i]->name) == 0) {
+        if (strlen(devices[i]->name) == bytes && memcmp(name, devices[i]->name, bytes) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
         const size_t length = strlen(known);
         snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", devices[i]->name);
     }
-    if (strcmp(name, "cuda") == 0)
+    if (bytes == 4 && memcmp(name, "cuda", 4) == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda: this build has none (known: %s)",
                           known);
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Set *ops to the functions of the device named `name`. If `name` is NULL, $FSDP_DEVICE gives the
- * name. The default is cpu. */
-static fsdp_status choose_device(const char *name, const fsdp_device_ops **ops)
+/* Set *ops to the functions of the device named *name. If *name is NULL, $FSDP_DEVICE gives the
+ * name. The default is cpu. Set *name to the name that was found. */
+static fsdp_status choose_device(const char **name, const fsdp_device_ops **ops)
 {
-    if (name)
-        return find_device(*name ? name : "cpu", ops);
-    name = getenv("FSDP_DEVICE");
-    const fsdp_status status = find_device(name && *name ? name : "cpu", ops);
+    const char *given = *name ? *name : getenv("FSDP_DEVICE");
+    const bool from_environment = !*name;
+    *name = given && *given ? given : "cpu";
+    const fsdp_status status = find_device(*name, ops);
+    if (!from_environment)
+        return status;
     fsdp_error_context(status, "environment: FSDP_DEVICE");
     return status;
 }
 
 fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device **out)
 {
-    static const fsdp_device_options defaults = {0};
+    fsdp_device_options all = options ? *options : (fsdp_device_options){0};
     const fsdp_device_ops *ops = NULL;
-    if (!options)
-        options = &defaults;
-    FSDP_TRY(choose_device(options->name, &ops));
-    if (options->threads < 0)
-        return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", options->threads);
+    FSDP_TRY(choose_device(&all.name, &ops));
+    if (all.threads < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", all.threads);
+    if (all.threads == 0)
+        all.threads = 1;
+    if (!all.isa)
+        all.isa = getenv("FSDP_ISA");
     fsdp_device *device = fsdp_calloc(1, sizeof *device);
     if (!device)
         return FSDP_ERR_NOMEM;
     device->ops = ops;
-    fsdp_status status = ops->open(device, options->threads ? options->threads : 1,
-                                   options->isa ? options->isa : getenv("FSDP_ISA"));
+    fsdp_status status = ops->open(device, &all);
     if (status != FSDP_OK) {
         fsdp_device_destroy(device);
         return status;
@@ -114,6 +122,8 @@ fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b)
 
 fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
+    if (device->ops->to_host)
+        return device->ops->to_host(device, dst, src, bytes);
     FSDP_TRY(fsdp_device_synchronize(device));
     if (bytes)
         memcpy(dst, src, bytes);

@@ -39,9 +39,10 @@
  * their call returns, as on the CPU, all functions in the group "The stream" are NULL. */
 typedef struct fsdp_device_ops {
     const char *name; /* the name in fsdp_device_options.name, --device and $FSDP_DEVICE */
-    /* Set allocator, kernels and context of the device. `threads` is at least 1. If `isa` is NULL,
-     * the best instruction set is used. If open() fails, the caller still calls close(). */
-    fsdp_status (*open)(fsdp_device *device, int threads, const char *isa);
+    /* Set allocator, kernels and context of the device. options->threads is at least 1. If
+     * options->isa is NULL, the best instruction set is used. If open() fails, the caller still
+     * calls close(). */
+    fsdp_status (*open)(fsdp_device *device, const fsdp_device_options *options);
     void (*close)(fsdp_device *device);
     bool (*is_bf16_supported)(const fsdp_device *device);
     /* Measure the best rate of a matrix product, in GFLOP/s, for fsdp_device_gemm_rate(). NULL if
@@ -55,10 +56,12 @@ typedef struct fsdp_device_ops {
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
+    /* Wait for all started kernels, then copy. NULL: the host can read the device's memory. */
+    fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
 } fsdp_device_ops;
 
-extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta;
+extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
 /* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
  * for which fsdp_device_create() returns an error with a message of its own. */
@@ -69,6 +72,7 @@ struct fsdp_device {
     const fsdp_kernels *kernels;  /* NULL on meta, which only computes shapes and counts memory */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
+    void *memory; /* of a device with memory of its own: where the allocator gets it; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;
 };

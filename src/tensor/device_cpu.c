@@ -2,10 +2,11 @@
 #include "src/kernels/cpu/product.h"
 #include "src/tensor/device.h"
 
-static fsdp_status cpu_open(fsdp_device *device, int threads, const char *isa)
+static fsdp_status cpu_open(fsdp_device *device, const fsdp_device_options *options)
 {
     FSDP_TRY(fsdp_allocator_create(false, &device->allocator));
-    return fsdp_kernels_cpu_open(isa, threads, &device->context, &device->kernels);
+    return fsdp_kernels_cpu_open(options->isa, options->threads, &device->context,
+                                 &device->kernels);
 }
 
 static void cpu_close(fsdp_device *device)

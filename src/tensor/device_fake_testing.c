@@ -22,11 +22,11 @@ static void wait_for_all(void *device)
         return; /* every later wait returns this error, too */
 }
 
-static fsdp_status fake_open(fsdp_device *device, int threads, const char *isa)
+static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
 {
     fsdp_fake_stream *stream;
     FSDP_TRY(fsdp_allocator_create(false, &device->allocator));
-    FSDP_TRY(fsdp_fake_stream_create(isa, threads, &stream));
+    FSDP_TRY(fsdp_fake_stream_create(options->isa, options->threads, &stream));
     device->context = (fsdp_kernel_context *)(void *)stream;
     device->kernels = &fsdp_kernels_fake;
     fsdp_allocator_set_barrier(device->allocator, wait_for_all, device);

@@ -2,10 +2,9 @@
  * kernel runs. */
 #include "src/tensor/device.h"
 
-static fsdp_status meta_open(fsdp_device *device, int threads, const char *isa)
+static fsdp_status meta_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    (void)threads;
-    (void)isa;
+    (void)options;
     return fsdp_allocator_create(true, &device->allocator);
 }
 

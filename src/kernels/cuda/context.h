@@ -1,0 +1,76 @@
+/* The state of the CUDA kernels of one rank: a device, a stream, and memory that kernels need while
+ * they run. The kernels themselves are in the .cu files of this folder, one operation a file, and
+ * table.c lists them.
+ *
+ * Note [CUDA slots]. A slot (a function of fsdp_kernels) starts kernels in the context's stream and
+ * returns before they have run. It copies everything that it gets in host memory, as Note [Streams]
+ * in src/tensor/device.h demands: scalars travel as arguments of the kernels, arrays through
+ * fsdp_cuda_upload(). Most slots return nothing, so the context keeps the first error of a launch
+ * or a copy, and fsdp_cuda_synchronize() returns it.
+ *
+ * All kernels are deterministic: the division of the work and the order of sums depend on shapes
+ * alone, never on the number of multiprocessors of the card. No kernel adds floats atomically. */
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "src/kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fsdp_cuda_context fsdp_cuda_context;
+
+/* Open device `device` (an ordinal of the CUDA runtime). Fails with FSDP_ERR_UNSUPPORTED if there
+ * is no such device, no driver, or no code for the device in this program. */
+FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
+                                                   const fsdp_kernels **kernels);
+void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
+
+extern const fsdp_kernels fsdp_kernels_cuda;
+
+/* Every kernel context of the CUDA table is an fsdp_cuda_context. */
+static inline fsdp_cuda_context *fsdp_cuda_of(fsdp_kernel_context *c)
+{
+    return (fsdp_cuda_context *)(void *)c;
+}
+
+cudaStream_t fsdp_cuda_stream(const fsdp_cuda_context *c);
+int fsdp_cuda_device(const fsdp_cuda_context *c);
+/* The compute capability times 10: 80 for sm_80, 90 for sm_90. */
+int fsdp_cuda_capability(const fsdp_cuda_context *c);
+/* The number of multiprocessors. For grids that only decide who computes which element, never for
+ * the order of a sum. */
+int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
+
+/* Keep `error` as the context's failure if it is one and the first; `what` names the call, for
+ * example "rms_norm". Returns true if `error` is cudaSuccess. */
+bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what);
+/* Call this after the launches of a slot: fsdp_cuda_check() of cudaGetLastError(). */
+bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
+/* Keep a status with its message (fsdp_last_error()) as the context's failure. */
+void fsdp_cuda_fail(fsdp_cuda_context *c, fsdp_status status);
+/* Return the failure that the context keeps, with its message, or FSDP_OK. Does not wait. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
+/* Wait until all kernels of the stream have run. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
+
+/* Return `bytes` bytes of device memory, aligned to 256 bytes, for the kernels that the caller is
+ * about to start: valid until the next call of fsdp_cuda_scratch(). (A slot that needs several
+ * arrays asks once for their sum.) Kernels of later slots get the same memory, which is right
+ * because they run later in the stream. Returns NULL if there is no memory; the failure is then
+ * kept, and the caller returns without starting anything. */
+void *fsdp_cuda_scratch(fsdp_cuda_context *c, size_t bytes);
+
+/* Copy `bytes` bytes of host memory to device memory in order with kernels, and return their
+ * address there, aligned to 256 bytes. It is valid for the kernels that the caller starts before it
+ * returns. `src` may be reused at once. Returns NULL on failure (kept), and for 0 bytes or src
+ * NULL. */
+const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes);
+/* Copy to any device memory, as fsdp_cuda_upload() does: through pinned memory if the array is
+ * small, otherwise the call waits until the copy has read `src`. */
+void fsdp_cuda_from_host(fsdp_cuda_context *c, void *dst, const void *src, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,15 @@
+/* Memory of a card: see cuda_memory.c. */
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "src/tensor/allocator.h"
+
+typedef struct fsdp_cuda_memory fsdp_cuda_memory;
+
+/* Create an allocator with memory of device `device`. Memory that kernels of `stream` may still use
+ * is given back only after they have run. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream,
+                                                  fsdp_cuda_memory **memory,
+                                                  fsdp_allocator **allocator);
+/* Destroy the allocator first. Accepts NULL. */
+void fsdp_cuda_memory_close(fsdp_cuda_memory *memory);

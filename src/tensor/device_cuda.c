@@ -1,0 +1,131 @@
+/* The CUDA device. Kernels run in one stream (src/kernels/cuda/context.h). The host cannot read the
+ * device's memory: Note [Streams] in device.h. */
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/cuda/context.h"
+#include "src/tensor/cuda_memory.h"
+#include "src/tensor/device.h"
+
+static fsdp_cuda_context *context_of(const fsdp_device *device)
+{
+    return fsdp_cuda_of(device->context);
+}
+
+/* Read the ordinal from "cuda" (0) or "cuda:N". */
+static fsdp_status read_ordinal(const char *name, int *ordinal)
+{
+    const char *digits = name + strlen("cuda");
+    char *end;
+    *ordinal = 0;
+    if (!*digits)
+        return FSDP_OK;
+    const long n = strtol(digits + 1, &end, 10);
+    if (digits[1] < '0' || digits[1] > '9' || *end || n > 1023)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "device '%s': the part after the colon is the number of a card, as in cuda:1", name);
+    *ordinal = (int)n;
+    return FSDP_OK;
+}
+
+static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *options)
+{
+    int ordinal = 0;
+    fsdp_cuda_memory *memory = NULL;
+    FSDP_TRY(read_ordinal(options->name, &ordinal));
+    FSDP_TRY(fsdp_kernels_cuda_open(ordinal, &device->context, &device->kernels));
+    FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)), &memory,
+                                   &device->allocator));
+    device->memory = memory;
+    return FSDP_OK;
+}
+
+static void cuda_close(fsdp_device *device)
+{
+    fsdp_allocator_destroy(device->allocator);
+    fsdp_cuda_memory_close(device->memory);
+    fsdp_kernels_cuda_close(device->context);
+}
+
+static bool cuda_is_bf16_supported(const fsdp_device *device)
+{
+    (void)device; /* every card that this library supports does */
+    return true;
+}
+
+static fsdp_status cuda_synchronize(const fsdp_device *device)
+{
+    return fsdp_cuda_synchronize(context_of(device));
+}
+
+/* --- events --- */
+
+typedef struct cuda_event {
+    fsdp_event base;
+    fsdp_cuda_context *context;
+    cudaEvent_t event;
+} cuda_event;
+
+static fsdp_status event_synchronize(fsdp_event *event)
+{
+    const cuda_event *e = (const void *)event;
+    fsdp_cuda_check(e->context, cudaEventSynchronize(e->event), "event");
+    return fsdp_cuda_status(e->context);
+}
+
+static void event_destroy(fsdp_event *event)
+{
+    cuda_event *e = (void *)event;
+    cudaEventDestroy(e->event);
+    fsdp_free(e);
+}
+
+static fsdp_event *cuda_record(const fsdp_device *device)
+{
+    fsdp_cuda_context *c = context_of(device);
+    cuda_event *e = fsdp_calloc(1, sizeof *e);
+    if (!e || cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming) != cudaSuccess) {
+        fsdp_free(e);
+        if (fsdp_cuda_synchronize(c) != FSDP_OK)
+            return NULL; /* every later wait returns this error, too */
+        return NULL;
+    }
+    e->base = (fsdp_event){event_synchronize, event_destroy};
+    e->context = c;
+    fsdp_cuda_check(c, cudaEventRecord(e->event, fsdp_cuda_stream(c)), "event");
+    return &e->base;
+}
+
+/* --- memory --- */
+
+static void cuda_from_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    fsdp_cuda_from_host(context_of(device), dst, src, bytes);
+}
+
+static void cuda_memset(const fsdp_device *device, void *dst, int byte, size_t bytes)
+{
+    fsdp_cuda_context *c = context_of(device);
+    fsdp_cuda_check(c, cudaMemsetAsync(dst, byte, bytes, fsdp_cuda_stream(c)), "memset");
+}
+
+static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    fsdp_cuda_context *c = context_of(device);
+    if (bytes)
+        fsdp_cuda_check(
+            c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, fsdp_cuda_stream(c)),
+            "copy to the host");
+    return fsdp_cuda_synchronize(c);
+}
+
+const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
+                                          .open = cuda_open,
+                                          .close = cuda_close,
+                                          .is_bf16_supported = cuda_is_bf16_supported,
+                                          .synchronize = cuda_synchronize,
+                                          .event_record = cuda_record,
+                                          .from_host = cuda_from_host,
+                                          .memset = cuda_memset,
+                                          .to_host = cuda_to_host};
