@@ -98,7 +98,7 @@ CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcuda
 LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_memory.c src/tensor/device_cuda.c
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
 CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
 LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))

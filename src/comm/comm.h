@@ -19,6 +19,7 @@
  * message. */
 #pragma once
 #include <fsdp/comm.h>
+#include <fsdp/tensor.h>
 
 typedef struct fsdp_shared_buffer fsdp_shared_buffer;
 
@@ -47,6 +48,14 @@ typedef fsdp_comm_kind fsdp_phase_kind;
  * already created 65535 buffers. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
                                                       fsdp_shared_buffer **buffer);
+/* Create a buffer in memory of `device`, which is of the same kind on all ranks. If ranks of that
+ * kind of device share host memory, this is fsdp_shared_buffer_create(). Otherwise the data is on
+ * the card, and phases order the accesses of kernels that have run: a rank waits for its device
+ * before it ends a phase. Fails with FSDP_ERR_UNSUPPORTED on all ranks if their devices are
+ * different cards. */
+FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group,
+                                                         const fsdp_device *device, size_t bytes,
+                                                         fsdp_shared_buffer **buffer);
 /* Unmap this rank's view of the buffer. Not collective. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
@@ -56,7 +65,7 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
  * call this between phases. Each rank calls this after its last read, and does not wait for the
  * reads of its peers. The rank that calls this last discards the pages for all ranks. If the ranks
  * are threads, no memory is returned. No effect if the previous discard kept at most `keep`
- * bytes of each part and no WRITE phase has followed it. */
+ * bytes of each part and no WRITE phase has followed it, or if the data is on a card. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Begin a phase: see Note [Phases]. Returns FSDP_ERR_STATE if this rank has not ended the previous

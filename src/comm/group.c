@@ -2,8 +2,10 @@
  * group was split off, its scratch buffer is a part of a buffer of its parent, and the group owns
  * this parent buffer. So the parent is freed only after the groups that were split off from it. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/phase_record.h"
 
@@ -73,6 +75,7 @@ void fsdp_group_release(fsdp_group *group)
 {
     if (--group->refs > 0)
         return;
+    fsdp_shared_buffers_sweep(group, true);
     group->ops->close(group);
     fsdp_shared_buffer_destroy(group->home);
     fsdp_group_release_hooks(group);
@@ -87,14 +90,63 @@ static void unlink_buffer(fsdp_shared_buffer *buffer)
         buffer->next->place = buffer->place;
 }
 
+static void free_buffer(const fsdp_group *group, fsdp_shared_buffer *buffer)
+{
+    if (buffer->memory.data)
+        group->ops->memory_release(&buffer->memory);
+    fsdp_free(buffer);
+}
+
+/* Release this rank's use of the buffer's device memory. Return false if the memory must live on
+ * because this rank created it and peers still use it. */
+static bool release_device_memory(fsdp_shared_buffer *buffer)
+{
+    fsdp_comm_device_memory *m = &buffer->on_device;
+    if (!m->is_owner) {
+        m->ops->detach(&m->handle, m->data);
+        atomic_fetch_sub(&buffer->lanes[0].attached, 1);
+    } else if (buffer->lanes && atomic_load(&buffer->lanes[0].attached)) {
+        return false;
+    } else {
+        m->ops->destroy(m->data);
+    }
+    m->data = NULL;
+    return true;
+}
+
+void fsdp_shared_buffers_sweep(fsdp_group *group, bool last)
+{
+    const int64_t limit_ns = fsdp_clock_ns() + (last ? 2000000000 : 0);
+    for (fsdp_shared_buffer **at = &group->detached; *at;) {
+        fsdp_shared_buffer *buffer = *at;
+        bool released = release_device_memory(buffer);
+        while (!released && last && fsdp_clock_ns() < limit_ns &&
+               !fsdp_comm_control_aborted(group->control)) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            released = release_device_memory(buffer);
+        }
+        if (!released && !last) {
+            at = &buffer->next;
+            continue;
+        }
+        *at = buffer->next;
+        free_buffer(group, buffer);
+    }
+}
+
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
 {
     if (!buffer)
         return;
     fsdp_group *group = buffer->group;
     unlink_buffer(buffer);
-    group->ops->memory_release(&buffer->memory);
-    fsdp_free(buffer);
+    if (buffer->on_device.data && !release_device_memory(buffer)) {
+        buffer->next = group->detached;
+        group->detached = buffer;
+    } else {
+        free_buffer(group, buffer);
+    }
+    fsdp_shared_buffers_sweep(group, false);
     fsdp_group_release(group);
 }
 

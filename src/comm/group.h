@@ -2,6 +2,7 @@
 #pragma once
 #include "src/comm/control.h"
 #include "src/comm/heartbeat.h"
+#include "src/tensor/shared_memory.h"
 
 /* One rank's view of memory that all ranks share. */
 typedef struct fsdp_comm_memory {
@@ -19,7 +20,16 @@ typedef struct fsdp_comm_offer {
     void *pointer; /* set by the threads transport: address of the memory */
     void *handle;
     uint64_t number; /* set by the shm transport: number of the message that carries the memfd */
+    fsdp_shared_memory_handle on_device; /* set if the buffer's data is on a device */
 } fsdp_comm_offer;
+
+/* The data of a shared buffer on a device. `ops` is NULL if the data is in host memory. */
+typedef struct fsdp_comm_device_memory {
+    const fsdp_shared_memory_ops *ops;
+    fsdp_shared_memory_handle handle;
+    void *data;
+    bool is_owner; /* this rank created it */
+} fsdp_comm_device_memory;
 
 /* This rank and its world, as the environment describes them. `rendezvous` is the value of
  * FSDP_RENDEZVOUS_ENV (rendezvous.h), or NULL. */
@@ -73,6 +83,7 @@ struct fsdp_shared_buffer {
     fsdp_group *group;
     fsdp_comm_memory memory;
     struct fsdp_phase_lane *lanes; /* [world_size]; NULL in a world of one */
+    fsdp_comm_device_memory on_device;
     void *data;
     size_t bytes;
     uint32_t number; /* unique in the world; 0: the scratch of the world's collectives */
@@ -103,6 +114,8 @@ struct fsdp_group {
     fsdp_comm_control *control;  /* NULL in a world of one and in a plan */
     fsdp_heartbeat *heartbeat;   /* owned by the world's group; NULL if ranks are threads */
     fsdp_shared_buffer *buffers; /* list of live buffers, including `scratch` */
+    /* Buffers that this rank has destroyed, but whose device memory peers may still use. */
+    fsdp_shared_buffer *detached;
     fsdp_shared_buffer scratch;
     uint32_t next_buffer, next_collective;
     int64_t timeout_ns;
@@ -156,3 +169,6 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
+/* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is
+ * about to be freed: wait a moment for peers, and give up what they still use. */
+void fsdp_shared_buffers_sweep(fsdp_group *group, bool last);

@@ -21,8 +21,8 @@ typedef struct fsdp_phase_record {
     uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; else 0 */
 } fsdp_phase_record;
 
-/* One rank's part of the phase protocol of a buffer. Only this rank writes it, except for `waiters`
- * and `discarding`. */
+/* One rank's part of the phase protocol of a buffer. Only this rank writes it, except for
+ * `waiters`, `discarding` and `attached`. */
 typedef struct fsdp_phase_lane {
     /* Number of phases that the rank has ended; stored with release. */
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended;
@@ -35,6 +35,9 @@ typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
     _Atomic uint32_t discarding; /* number of ranks that have joined the current discard
                                     (shared_buffer.c); used only in the first lane */
+    /* Number of ranks that use the buffer's device memory and did not create it; used only in the
+     * first lane. */
+    _Atomic uint32_t attached;
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 

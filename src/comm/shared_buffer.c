@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
+#include "src/tensor/device.h"
 
 /* Begin a phase for the creation of a buffer or for a discard of its pages. `number` and `bytes`
  * describe this buffer. A creation uses phases of the scratch buffer, and a discard uses phases of
@@ -48,19 +49,63 @@ static fsdp_status common_status(fsdp_group *group, size_t bytes)
     return FSDP_OK;
 }
 
+/* What the ranks agree on when they create a buffer. */
+typedef struct request {
+    fsdp_group *group;
+    const fsdp_device *device; /* its memory has the data; NULL: host memory */
+    uint32_t number;
+    size_t lanes_bytes, bytes;
+    fsdp_shared_buffer *made; /* NULL if this rank is out of memory */
+} request;
+
+static size_t host_bytes(const request *r)
+{
+    return r->lanes_bytes + (r->device ? 0 : r->bytes);
+}
+
+static fsdp_status create_memory(const request *r, fsdp_comm_offer *offer)
+{
+    fsdp_comm_device_memory *m = &r->made->on_device;
+    if (host_bytes(r) || !r->device)
+        FSDP_TRY(r->group->ops->memory_create(r->group, host_bytes(r), &r->made->memory, offer));
+    if (!r->device)
+        return FSDP_OK;
+    m->ops = r->device->ops->shared_memory;
+    m->is_owner = true;
+    FSDP_TRY(m->ops->create(r->device->ordinal, r->bytes, &m->data, &m->handle));
+    if (offer)
+        offer->on_device = m->handle;
+    return FSDP_OK;
+}
+
+static fsdp_status attach_memory(const request *r, const fsdp_comm_offer *offer)
+{
+    fsdp_comm_device_memory *m = &r->made->on_device;
+    FSDP_TRY(r->group->ops->memory_attach(r->group, host_bytes(r), offer, &r->made->memory));
+    if (!r->device)
+        return FSDP_OK;
+    m->ops = r->device->ops->shared_memory;
+    m->handle = offer->on_device;
+    FSDP_TRY(m->ops->attach(r->device->ordinal, &m->handle, &m->data));
+    fsdp_phase_lane *lanes = r->made->memory.data;
+    atomic_fetch_add(&lanes[0].attached, 1);
+    return FSDP_OK;
+}
+
 /* Create the memory of a buffer on all ranks. Rank 0 creates it in a WRITE phase, and the others
  * map it in the READ phase that follows. In a second pair of phases, the ranks exchange their
- * results. So a buffer exists on all ranks or on none. `able` is false if this rank is out of
- * memory. */
-static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
-                                fsdp_comm_memory *memory)
+ * results. So a buffer exists on all ranks or on none. */
+static fsdp_status share_memory(const request *r)
 {
+    fsdp_group *group = r->group;
+    const uint32_t number = r->number;
+    const size_t bytes = r->lanes_bytes + r->bytes;
     fsdp_comm_offer *own = offer_of(group, group->rank);
-    fsdp_status status = able ? FSDP_OK : fsdp_error_nomem();
+    fsdp_status status = r->made ? FSDP_OK : fsdp_error_nomem();
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
     if (group->rank == 0) {
         if (status == FSDP_OK)
-            status = group->ops->memory_create(group, bytes, memory, own);
+            status = create_memory(r, own);
         set_offer_status(own, status);
     }
     fsdp_phase_end(&group->scratch);
@@ -68,9 +113,8 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
     const fsdp_comm_offer *offer = offer_of(group, 0);
     if (group->rank != 0 && offer->status == FSDP_OK) {
-        fsdp_status attached = group->ops->memory_attach(group, bytes, offer, memory);
         if (status == FSDP_OK)
-            status = attached;
+            status = attach_memory(r, offer);
     }
     fsdp_phase_end(&group->scratch);
 
@@ -99,43 +143,73 @@ static fsdp_status take_number(fsdp_group *group, uint32_t *number)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shared_buffer **buffer)
+/* Give up a buffer that was not created on all ranks. */
+static void abandon(fsdp_group *group, fsdp_shared_buffer *made)
 {
-    uint32_t number = 0;
-    size_t lanes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
-    fsdp_comm_memory memory = {0};
-    fsdp_shared_buffer *made = NULL;
-    fsdp_status status;
+    fsdp_comm_device_memory *m = &made->on_device;
+    if (m->data && !m->is_owner) {
+        m->ops->detach(&m->handle, m->data);
+        atomic_fetch_sub(&((fsdp_phase_lane *)made->memory.data)->attached, 1);
+    }
+    if (m->data && m->is_owner) { /* some peers may still be attached */
+        made->lanes = made->memory.data;
+        made->next = group->detached;
+        group->detached = made;
+        return;
+    }
+    if (made->memory.data)
+        group->ops->memory_release(&made->memory);
+    fsdp_free(made);
+}
+
+static fsdp_status create(request *r)
+{
+    fsdp_group *group = r->group;
     if (group->ops->without_peers)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "shared buffer of %zu bytes: the ranks of a plan "
                           "share none: it is for the meta device",
-                          bytes);
-    if (bytes > PTRDIFF_MAX - lanes - FSDP_COMM_PAGE)
-        return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", bytes);
-    FSDP_TRY(take_number(group, &number));
-    made = fsdp_calloc(1, sizeof *made);
+                          r->bytes);
+    r->lanes_bytes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
+    if (r->bytes > PTRDIFF_MAX - r->lanes_bytes - FSDP_COMM_PAGE)
+        return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", r->bytes);
+    FSDP_TRY(take_number(group, &r->number));
+    fsdp_shared_buffers_sweep(group, false);
+    r->made = fsdp_calloc(1, sizeof *r->made);
+    fsdp_status status;
     if (group->control)
-        status = share_memory(group, number, lanes + bytes, made != NULL, &memory);
+        status = share_memory(r);
     else
-        status = made ? group->ops->memory_create(group, bytes, &memory, NULL) : fsdp_error_nomem();
-    if (status != FSDP_OK) {
-        if (memory.data)
-            group->ops->memory_release(&memory);
-        fsdp_free(made);
-        return status;
-    }
+        status = r->made ? create_memory(r, NULL) : fsdp_error_nomem();
+    if (status != FSDP_OK && r->made)
+        abandon(group, r->made);
+    return status;
+}
+
+fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group, const fsdp_device *device, size_t bytes,
+                                         fsdp_shared_buffer **buffer)
+{
+    request r = {.group = group, .bytes = bytes};
+    if (device && device->ops->shared_memory)
+        r.device = device;
+    FSDP_TRY(create(&r));
+    fsdp_shared_buffer *made = r.made;
     if (group->ops->memory_agreed)
-        group->ops->memory_agreed(&memory);
-    made->memory = memory;
-    made->lanes = group->control ? memory.data : NULL;
-    made->data = (unsigned char *)memory.data + lanes;
+        group->ops->memory_agreed(&made->memory);
+    made->lanes = group->control ? made->memory.data : NULL;
+    made->data =
+        r.device ? made->on_device.data : (unsigned char *)made->memory.data + r.lanes_bytes;
     made->bytes = bytes;
-    made->number = number;
+    made->number = r.number;
     fsdp_shared_buffer_link(group, made);
     group->refs++;
     *buffer = made;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shared_buffer **buffer)
+{
+    return fsdp_shared_buffer_create_on(group, NULL, bytes, buffer);
 }
 
 /* Discard all bytes but the first `keep` of each part. Only whole pages are discarded, and a page
@@ -163,7 +237,8 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
-    if (!buffer->lanes || (buffer->discarded == buffer->written && buffer->kept <= keep))
+    if (!buffer->lanes || buffer->on_device.data ||
+        (buffer->discarded == buffer->written && buffer->kept <= keep))
         return FSDP_OK;
     FSDP_TRY(fsdp_phase_wait_for_all(buffer, buffer->discard_ended, FSDP_KIND_BUFFER));
     FSDP_TRY(begin_memory(buffer, FSDP_PHASE_READ, buffer->number, buffer->bytes));

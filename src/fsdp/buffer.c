@@ -66,8 +66,9 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     b->bytes = bytes;
     b->tag = tag;
     b->group = group;
-    fsdp_status status =
-        group && device->kernels ? fsdp_shared_buffer_create(group, bytes, &b->shared) : FSDP_OK;
+    fsdp_status status = group && device->kernels
+                             ? fsdp_shared_buffer_create_on(group, device, bytes, &b->shared)
+                             : FSDP_OK;
     if (status == FSDP_OK)
         status = acquire_memory(b);
     if (status != FSDP_OK) {
@@ -129,7 +130,8 @@ fsdp_status fsdp_buffer_begin(fsdp_buffer *b, fsdp_phase phase, const fsdp_phase
 void fsdp_buffer_end(fsdp_buffer *b)
 {
     if (b->shared && b->in_phase) {
-        wait_for_kernels(b);
+        if (fsdp_group_world_size(b->group) > 1)
+            wait_for_kernels(b);
         fsdp_phase_end(b->shared);
     }
     b->in_phase = false;
@@ -230,6 +232,8 @@ static fsdp_buffer *choose_to_discard(fsdp_pool *const *pools, size_t n, int64_t
 fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep)
 {
     int64_t excess;
+    if (n && pools[0]->device->ops->shared_memory)
+        return FSDP_OK;
     while ((excess = held_by(pools, n) - keep) > 0) {
         fsdp_buffer *b = choose_to_discard(pools, n, excess);
         if (!b)

@@ -25,8 +25,12 @@ typedef struct host_param {
     fsdp_param *param;
     size_t offset; /* Offset in the shared buffer, in bytes. */
     fsdp_storage_guard guard;
-    int writers;    /* Number of open writes. */
-    void *unwanted; /* Private memory that every rank except the first one writes to. */
+    int writers; /* Number of open writes. */
+    /* Private memory that every rank except the first one writes to: zeros. On a device with memory
+     * of its own it is a block of the device's allocator, otherwise host memory that the memory plan
+     * does not count. */
+    void *unwanted;
+    fsdp_block *block;
 } host_param;
 
 struct host_memory {
@@ -55,6 +59,30 @@ static void *data_of(const host_param *h)
 
 /* --- writes --- */
 
+static fsdp_status open_unwanted(host_param *h)
+{
+    const fsdp_device *device = h->param->context->device;
+    const size_t bytes = bytes_of(h->param);
+    if (!device->ops->shared_memory) {
+        h->unwanted = fsdp_calloc(1, bytes);
+        return h->unwanted ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    FSDP_TRY(fsdp_allocator_alloc(device->allocator, bytes, FSDP_TAG_DATA, &h->block,
+                                  &h->unwanted));
+    fsdp_device_memset(device, h->unwanted, 0, bytes);
+    return FSDP_OK;
+}
+
+static void close_unwanted(host_param *h)
+{
+    if (h->block)
+        fsdp_allocator_free(h->param->context->device->allocator, h->block);
+    else
+        fsdp_free(h->unwanted);
+    h->block = NULL;
+    h->unwanted = NULL;
+}
+
 static fsdp_status begin_write(void *self)
 {
     host_param *h = self;
@@ -63,16 +91,15 @@ static fsdp_status begin_write(void *self)
         return FSDP_OK;
     fsdp_status status = FSDP_OK;
     const bool is_first = fsdp_group_rank(c->group) == 0;
-    if (!is_first && !(h->unwanted = fsdp_calloc(1, bytes_of(h->param))))
-        status = FSDP_ERR_NOMEM;
+    if (!is_first)
+        status = open_unwanted(h);
     if (status == FSDP_OK)
         status = fsdp_device_synchronize(c->device);
     /* Every rank calls fsdp_agree() after its last read of the shared buffer. So when fsdp_agree()
      * returns, no rank is still reading the buffer. */
     status = fsdp_agree(c->group, status);
     if (status != FSDP_OK) {
-        fsdp_free(h->unwanted);
-        h->unwanted = NULL;
+        close_unwanted(h);
         h->writers--;
         return status;
     }
@@ -91,8 +118,7 @@ static void end_write(void *self)
     if (status != FSDP_OK)
         fsdp_group_abort(c->group, status);
     fsdp_storage_set_data(h->param->local->storage, data_of(h));
-    fsdp_free(h->unwanted);
-    h->unwanted = NULL;
+    close_unwanted(h);
     /* If the barrier fails, this function cannot report the error, because it returns nothing. But
      * the next collective of the group returns the same error. */
     if (fsdp_barrier(c->group) != FSDP_OK)

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "src/tensor/allocator.h"
+#include "src/tensor/shared_memory.h"
 
 typedef struct fsdp_cuda_memory fsdp_cuda_memory;
 
@@ -13,3 +14,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t strea
                                                   fsdp_allocator **allocator);
 /* Destroy the allocator first. Accepts NULL. */
 void fsdp_cuda_memory_close(fsdp_cuda_memory *memory);
+
+extern const fsdp_shared_memory_ops fsdp_cuda_shared_memory;

@@ -33,6 +33,7 @@
 #include "src/base/event.h"
 #include "src/kernels/kernels.h"
 #include "src/tensor/allocator.h"
+#include "src/tensor/shared_memory.h"
 #include "src/trace/trace.h"
 
 /* The functions that each device implements, besides its kernels. If kernels have finished when
@@ -59,6 +60,8 @@ typedef struct fsdp_device_ops {
     /* Wait for all started kernels, then copy. NULL: the host can read the device's memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
+    /* How ranks share memory of the device. NULL: they share host memory. */
+    const fsdp_shared_memory_ops *shared_memory;
 } fsdp_device_ops;
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
@@ -72,6 +75,7 @@ struct fsdp_device {
     const fsdp_kernels *kernels;  /* NULL on meta, which only computes shapes and counts memory */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
+    int ordinal;  /* the number of the card; 0 on devices that have none */
     void *memory; /* of a device with memory of its own: where the allocator gets it; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;

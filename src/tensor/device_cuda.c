@@ -38,6 +38,7 @@ static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *opt
     FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)), &memory,
                                    &device->allocator));
     device->memory = memory;
+    device->ordinal = ordinal;
     return FSDP_OK;
 }
 
@@ -128,4 +129,5 @@ const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .event_record = cuda_record,
                                           .from_host = cuda_from_host,
                                           .memset = cuda_memset,
-                                          .to_host = cuda_to_host};
+                                          .to_host = cuda_to_host,
+                                          .shared_memory = &fsdp_cuda_shared_memory};

@@ -1,0 +1,106 @@
+/* Memory of a card that several ranks use: cudaMalloc() by one of them. Ranks that are threads use
+ * the same pointer; ranks that are processes open the memory through CUDA's interprocess handles.
+ */
+#include <cuda_runtime_api.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/tensor/cuda_memory.h"
+
+enum {
+    /* An interprocess handle stands for a whole block of the driver, so each buffer gets blocks of
+     * its own. */
+    BLOCK_BYTES = 1 << 21
+};
+
+static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
+{
+    return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
+                      "device cuda:%d: %s: %s", device, call, cudaGetErrorString(error));
+}
+
+/* The identity of the card is the same in all processes, whatever its ordinal is there. */
+static fsdp_status identify(int device, char identity[64])
+{
+    _Static_assert(sizeof(cudaUUID_t) <= 64, "a UUID fits into the handle");
+    struct cudaDeviceProp properties;
+    const cudaError_t error = cudaGetDeviceProperties(&properties, device);
+    if (error != cudaSuccess)
+        return cuda_error(device, "cudaGetDeviceProperties", error);
+    memset(identity, 0, 64);
+    memcpy(identity, &properties.uuid, sizeof properties.uuid);
+    return FSDP_OK;
+}
+
+static fsdp_status create(int device, size_t bytes, void **data, fsdp_shared_memory_handle *handle)
+{
+    const size_t rounded = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    cudaIpcMemHandle_t ipc;
+    _Static_assert(sizeof ipc <= sizeof handle->ipc, "an interprocess handle fits");
+    *handle = (fsdp_shared_memory_handle){.process = getpid()};
+    FSDP_TRY(identify(device, handle->device));
+    cudaError_t error = cudaMalloc(data, rounded ? rounded : BLOCK_BYTES);
+    if (error != cudaSuccess)
+        return cuda_error(device, "a shared buffer", error);
+    error = cudaMemset(*data, 0, bytes);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(cudaStreamLegacy);
+    if (error != cudaSuccess) {
+        cudaFree(*data);
+        *data = NULL;
+        return cuda_error(device, "a shared buffer", error);
+    }
+    handle->pointer = *data;
+    /* Only other processes need this handle, and not every system has such handles. */
+    handle->has_ipc = cudaIpcGetMemHandle(&ipc, *data) == cudaSuccess;
+    if (handle->has_ipc)
+        memcpy(handle->ipc, &ipc, sizeof ipc);
+    else
+        (void)cudaGetLastError();
+    return FSDP_OK;
+}
+
+static bool is_of_this_process(const fsdp_shared_memory_handle *handle)
+{
+    return handle->process == getpid();
+}
+
+static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, void **data)
+{
+    char identity[64];
+    cudaIpcMemHandle_t ipc;
+    FSDP_TRY(identify(device, identity));
+    if (memcmp(identity, handle->device, sizeof identity) != 0)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "device cuda:%d: rank 0 uses another card. Ranks that share parameters must "
+            "use one card, since this version has no NCCL",
+            device);
+    if (is_of_this_process(handle)) {
+        *data = handle->pointer;
+        return FSDP_OK;
+    }
+    if (!handle->has_ipc)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "device cuda:%d: this system has no interprocess handles for memory of the "
+            "card, so ranks that are processes cannot share it",
+            device);
+    memcpy(&ipc, handle->ipc, sizeof ipc);
+    const cudaError_t error = cudaIpcOpenMemHandle(data, ipc, cudaIpcMemLazyEnablePeerAccess);
+    return error == cudaSuccess ? FSDP_OK : cuda_error(device, "cudaIpcOpenMemHandle", error);
+}
+
+static void detach(const fsdp_shared_memory_handle *handle, void *data)
+{
+    if (!is_of_this_process(handle))
+        cudaIpcCloseMemHandle(data);
+}
+
+static void destroy(void *data)
+{
+    cudaFree(data);
+}
+
+const fsdp_shared_memory_ops fsdp_cuda_shared_memory = {
+    .create = create, .attach = attach, .detach = detach, .destroy = destroy};
