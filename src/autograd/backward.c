@@ -106,6 +106,7 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     if (old->refs > 1 || old->storage->refs > 1)
         FSDP_TRY(fsdp_tensor_create(w->device, old->dtype, old->ndim, old->shape,
                                     FSDP_TAG_ACTIVATION, &sum));
+    sum->is_one = false;
     if (w->device->kernels)
         w->device->kernels->add(w->device->context, fsdp_tensor_ptr(sum), fsdp_tensor_ptr(old),
                                 fsdp_tensor_ptr(grad), old->dtype, fsdp_tensor_numel(old));
@@ -393,6 +394,7 @@ static fsdp_status seed_roots(sweep *w, fsdp_tensor *const *roots, fsdp_tensor *
             if (w->device->kernels)
                 w->device->kernels->fill(w->device->context, fsdp_tensor_ptr(grad), grad->dtype,
                                          1.0, fsdp_tensor_numel(grad));
+            grad->is_one = true;
         }
         fsdp_status status = accumulate(w, grad_slot(w, roots[i]->node, roots[i]->output), grad);
         fsdp_tensor_release(grad);

@@ -50,6 +50,13 @@ bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, 
     return false;
 }
 
+bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value)
+{
+    *value = 1.0;
+    return !fsdp_scope_kernels(s) || grad->is_one ||
+           fsdp_scope_check(s, fsdp_tensor_item(grad, value));
+}
+
 bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
                        int64_t classes)
 {
@@ -104,6 +111,7 @@ fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, 
 {
     if (!fsdp_node_needs(n, i) || t->refs > 1 || t->storage->refs > 1)
         return fsdp_input_grad_like(s, n, i, t, grad_in);
+    t->is_one = false;
     return grad_in[i] = t;
 }
 

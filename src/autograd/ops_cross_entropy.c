@@ -18,7 +18,7 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     fsdp_tensor *dx = fsdp_input_grad_like(s, n, 0, logits, grad_in);
     fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (!k || !fsdp_scope_check(s, fsdp_tensor_item(grad_out[0], &grad)))
+    if (!k || !fsdp_grad_scalar(s, grad_out[0], &grad))
         return;
     k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(logits),
             (size_t)fsdp_tensor_numel(logits) * fsdp_dtype_size(logits->dtype));
@@ -29,21 +29,15 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
 static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
                                          .backward = cross_entropy_backward};
 
-/* Compute the losses of all rows and return `factor` times their sum. The losses are added in
- * double, in the order of rows. */
-static float sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *logits,
-                        const fsdp_tensor *losses, const int32_t *labels, float factor)
+/* Compute the losses of all rows, and store `factor` times their sum in `loss`. */
+static void sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *logits,
+                       const fsdp_tensor *losses, const int32_t *labels, float factor,
+                       const fsdp_tensor *loss)
 {
     const int64_t rows = logits->shape[0];
-    void *loss;
-    double sum = 0.0;
     k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
                      logits->dtype, labels, rows, logits->shape[1], false, factor);
-    if (!fsdp_scope_check(s, fsdp_tensor_host(losses, &loss)))
-        return 0.0f;
-    for (int64_t t = 0; t < rows; t++)
-        sum += (double)((const float *)loss)[t];
-    return (float)(sum * (double)factor);
+    k->sum(fsdp_scope_context(s), fsdp_tensor_ptr(loss), fsdp_tensor_ptr(losses), rows, factor);
 }
 
 fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_t *labels,
@@ -64,7 +58,7 @@ fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_
     fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, logits->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        fsdp_set_scalar(loss, sum_losses(s, k, logits, losses, labels, factor));
+        sum_losses(s, k, logits, losses, labels, factor, loss);
     fsdp_drop(s, losses);
     if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, logits))
         return loss;

@@ -76,7 +76,7 @@ typedef struct loss_run {
 static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
 {
     double value = 1.0;
-    if (fsdp_scope_kernels(s) && !fsdp_scope_check(s, fsdp_tensor_item(grad, &value)))
+    if (!fsdp_grad_scalar(s, grad, &value))
         return false;
     if (value == 1.0)
         return true;
@@ -188,19 +188,6 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
                      r->gradient, r->factor);
     if (r->gradient)
         chunk_gradients(r, k, x_chunk, begin, rows);
-}
-
-/* Return the sum of the losses of all labelled rows. The losses are added in double, in the order
- * of the rows. */
-static double sum_losses(const loss_run *r)
-{
-    void *losses;
-    double sum = 0.0;
-    if (!fsdp_scope_check(r->s, fsdp_tensor_host(r->losses, &losses)))
-        return 0.0;
-    for (int64_t i = 0; i < r->n; i++)
-        sum += (double)((const float *)losses)[i];
-    return sum;
 }
 
 /* --- forward --- */
@@ -341,8 +328,9 @@ static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
     const fsdp_kernels *k;
     for (int64_t begin = 0; (k = fsdp_scope_kernels(s)) && begin < r.n; begin += r.chunk)
         run_chunk(&r, k, begin, r.n - begin < r.chunk ? r.n - begin : r.chunk);
-    if (fsdp_scope_kernels(s))
-        fsdp_set_scalar(loss, (float)(sum_losses(&r) * (double)factor));
+    if ((k = fsdp_scope_kernels(s)))
+        k->sum(fsdp_scope_context(s), fsdp_tensor_ptr(loss), fsdp_tensor_ptr(r.losses), r.n,
+               factor);
     loss_options o = {.shape = {x->shape[0], x->shape[1]}, .n = r.n};
     fsdp_tensor *own_dw = r.wrote ? NULL : r.dw;
     fsdp_record(s, &(fsdp_record_args){.op = &loss_op,

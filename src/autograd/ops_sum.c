@@ -16,7 +16,7 @@ static void sum_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *
     double value;
     fsdp_tensor *dx = grad_in[0] = fsdp_new(s, o->dtype, o->x_ndim, o->x_shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k && fsdp_scope_check(s, fsdp_tensor_item(grad_out[0], &value)))
+    if (k && fsdp_grad_scalar(s, grad_out[0], &value))
         k->fill(fsdp_scope_context(s), fsdp_tensor_ptr(dx), o->dtype, value, fsdp_tensor_numel(dx));
 }
 

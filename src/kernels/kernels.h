@@ -311,6 +311,9 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
+    /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
+     * order of i. */
+    void (*sum)(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor);
     /* index[r] = the index of the largest value of row r. If several values are the largest,
      * index[r] is the index of the first. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,

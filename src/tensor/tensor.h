@@ -84,6 +84,9 @@ struct fsdp_tensor {
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
     int64_t offset;                /* in elements, from the start of the storage */
     fsdp_storage *storage;
+    /* True if all elements are one, because backward made the tensor as the gradient of a root, and
+     * nothing has written to it since. Operations then need not read it. */
+    bool is_one;
     /* True for a table that operations read in float32, whatever the dtype of activations is, such
      * as a rotary table or T5's bias by distance. Mixed precision does not cast it. */
     bool is_table;

@@ -8,14 +8,6 @@ static double mean_factor(const fsdp_batch *batch)
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;
 }
 
-static fsdp_status forward(fsdp_scope *s, fsdp_module *model, float factor, fsdp_tensor **out,
-                           double *loss)
-{
-    *out = fsdp_model_loss(s, model, factor);
-    FSDP_TRY(fsdp_scope_status(s));
-    return fsdp_device_is_meta(fsdp_scope_device(s)) ? FSDP_OK : fsdp_tensor_item(*out, loss);
-}
-
 /* Run the forward and, if o->training, the backward. If o->training, o->tape must not be NULL. */
 static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
                            const fsdp_forward_backward_options *o, double *loss)
@@ -34,9 +26,13 @@ static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_b
     fsdp_scope *s;
     fsdp_tensor *out;
     FSDP_TRY(fsdp_scope_open(device, o->training ? o->tape : NULL, &in, &s));
-    fsdp_status status = forward(s, model, (float)(factor * scale), &out, &value);
+    out = fsdp_model_loss(s, model, (float)(factor * scale));
+    fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK && o->training)
         status = fsdp_backward(o->tape, &out, NULL, 1);
+    /* This waits for the device, so all kernels have been started before. */
+    if (status == FSDP_OK && !fsdp_device_is_meta(device))
+        status = fsdp_tensor_item(out, &value);
     fsdp_scope_close(s);
     if (status != FSDP_OK && o->training)
         fsdp_tape_reset(o->tape);

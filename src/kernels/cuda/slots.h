@@ -40,6 +40,7 @@ FSDP_CUDA_SLOT(segment_mean);
 FSDP_CUDA_SLOT(segment_mean_backward);
 FSDP_CUDA_SLOT(column_sum);
 FSDP_CUDA_SLOT(cross_entropy);
+FSDP_CUDA_SLOT(sum);
 FSDP_CUDA_SLOT(argmax);
 FSDP_CUDA_SLOT(gemm);
 FSDP_CUDA_SLOT(attention);

@@ -7,4 +7,5 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(sum),
 };

@@ -146,6 +146,7 @@ KERNEL_WITH(segment_mean, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, 
 KERNEL_WITH(segment_mean_backward, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL(column_sum, 7, void *, fsdp_dtype, float, const void *, fsdp_dtype, int64_t, int64_t)
 KERNEL_WITH(cross_entropy, 8, a5, IDS(a4), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, bool, float)
+KERNEL(sum, 4, float *, const float *, int64_t, float)
 KERNEL(argmax, 5, int32_t *, const void *, fsdp_dtype, int64_t, int64_t)
 
 KERNEL_WITH(tree_sum, 6, a5, (size_t)a4 * sizeof *a5, float *, const void *const *, int, fsdp_dtype, int64_t, float)
@@ -264,6 +265,7 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(segment_mean_backward),
                                         SLOT(column_sum),
                                         SLOT(cross_entropy),
+                                        SLOT(sum),
                                         SLOT(argmax),
                                         SLOT(gemm),
                                         SLOT(attention),

@@ -127,6 +127,15 @@ static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, f
     fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
 }
 
+static void sum(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor)
+{
+    double total = 0.0;
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        total += (double)x[i];
+    *out = (float)(total * (double)factor);
+}
+
 /* --- argmax --- */
 
 typedef struct argmax_job {
@@ -188,5 +197,6 @@ static void argmax(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_d
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_loss)(fsdp_kernels *k)
 {
     k->cross_entropy = cross_entropy;
+    k->sum = sum;
     k->argmax = argmax;
 }
