@@ -21,14 +21,6 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* The maximum number of rows of a chunk is the number of rows whose logits fit in CHUNK_BYTES.
-     * But this maximum is at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With chunks of fewer
-     * than 192 rows, most of the time would be spent reading w for each chunk. With chunks of 512
-     * rows, the operation would be 1 % faster, but the logits would be the largest part of a
-     * checkpointed model's activations. */
-    CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192,
-    CHUNK_BYTES = 24 << 20,
     /* The number of rows is rounded up to a multiple of this. Chunks then have few different
      * shapes, and GEMM primitives are cached by shape. */
     ROW_ALIGN = 8
@@ -226,17 +218,21 @@ static bool find_labelled(loss_run *r, const int32_t *labels)
     return true;
 }
 
-static int64_t most_rows(int64_t row_bytes)
+/* Return the maximum number of rows of a chunk: as many as have logits of loss_bytes, but at least
+ * least_loss_rows and at most loss_rows (fsdp_device_traits). */
+static int64_t most_rows(const fsdp_device_traits *traits, int64_t row_bytes)
 {
-    const int64_t rows = row_bytes ? CHUNK_BYTES / row_bytes : CHUNK_ROWS;
-    return rows < LEAST_CHUNK_ROWS ? LEAST_CHUNK_ROWS : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+    const int64_t rows = row_bytes ? traits->loss_bytes / row_bytes : traits->loss_rows;
+    if (rows < traits->least_loss_rows)
+        return traits->least_loss_rows;
+    return rows < traits->loss_rows ? rows : traits->loss_rows;
 }
 
 /* Return the number of rows of a chunk. All chunks have nearly the same size, so the last one is
  * not a small remainder. */
-static int64_t chunk_rows(int64_t n, int64_t row_bytes)
+static int64_t chunk_rows(const fsdp_device_traits *traits, int64_t n, int64_t row_bytes)
 {
-    const int64_t most = most_rows(row_bytes);
+    const int64_t most = most_rows(traits, row_bytes);
     if (n <= most)
         return n;
     int64_t chunks = (n + most - 1) / most;
@@ -303,7 +299,8 @@ static void open_buffers(loss_run *r)
 {
     fsdp_scope *s = r->s;
     const int64_t width = r->w->shape[1];
-    r->chunk = chunk_rows(r->n, r->w->shape[0] * (int64_t)fsdp_dtype_size(r->x->dtype));
+    r->chunk = chunk_rows(s->run->device->traits, r->n,
+                          r->w->shape[0] * (int64_t)fsdp_dtype_size(r->x->dtype));
     if (fsdp_needs_grad(s, r->x))
         r->dx = open_input_gradient(r);
     if (fsdp_needs_grad(s, r->w))

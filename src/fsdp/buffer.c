@@ -232,7 +232,7 @@ static fsdp_buffer *choose_to_discard(fsdp_pool *const *pools, size_t n, int64_t
 fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep)
 {
     int64_t excess;
-    if (n && pools[0]->device->ops->shared_memory)
+    if (n && pools[0]->device->traits->keeps_idle_memory)
         return FSDP_OK;
     while ((excess = held_by(pools, n) - keep) > 0) {
         fsdp_buffer *b = choose_to_discard(pools, n, excess);

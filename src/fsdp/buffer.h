@@ -28,6 +28,8 @@
  * limit: the gradient buffers of the largest unit, and two sections of a block. In this case, only
  * the excess over the limit is discarded, and its pages fault again in each step.
  *
+ * A card has no other use for the memory (fsdp_device_traits), so there nothing is trimmed.
+ *
  * Every rank's part of a shared buffer loses the same number of pages. A private buffer is always
  * discarded as a whole. This costs nothing, because the allocator keeps its pages. */
 #pragma once

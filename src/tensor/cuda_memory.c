@@ -37,10 +37,6 @@ struct fsdp_cuda_memory {
     size_t n_mappings, cap_mappings;
 };
 
-enum {
-    GROWTH_BYTES = 1 << 21 /* the granularity of the driver's mappings */
-};
-
 static fsdp_status out_of_memory(const fsdp_cuda_memory *m, const char *call, size_t bytes)
 {
     size_t unused = 0, total = 0;
@@ -147,8 +143,8 @@ static fsdp_status find_driver(int device, driver *d)
         device);
 }
 
-fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream, fsdp_cuda_memory **memory,
-                                  fsdp_allocator **allocator)
+fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream, size_t growth_bytes,
+                                  fsdp_cuda_memory **memory, fsdp_allocator **allocator)
 {
     fsdp_cuda_memory *m = fsdp_calloc(1, sizeof *m);
     if (!m)
@@ -160,7 +156,7 @@ fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream, fsdp_cuda_mem
                                        .release = release,
                                        .alloc = alloc_alone,
                                        .free = free_alone,
-                                       .growth_bytes = GROWTH_BYTES,
+                                       .growth_bytes = growth_bytes,
                                        .blocks_are_alone = BLOCKS_ARE_ALONE,
                                        .self = m};
     fsdp_status status = source.blocks_are_alone ? FSDP_OK : find_driver(device, &m->driver);

@@ -8,9 +8,10 @@
 typedef struct fsdp_cuda_memory fsdp_cuda_memory;
 
 /* Create an allocator with memory of device `device`. Memory that kernels of `stream` may still use
- * is given back only after they have run. */
+ * is given back only after they have run. Arenas grow by multiples of growth_bytes, which is a
+ * multiple of 2 MiB, the granularity of the driver's mappings. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream,
-                                                  fsdp_cuda_memory **memory,
+                                                  size_t growth_bytes, fsdp_cuda_memory **memory,
                                                   fsdp_allocator **allocator);
 /* Destroy the allocator first. Accepts NULL. */
 void fsdp_cuda_memory_close(fsdp_cuda_memory *memory);

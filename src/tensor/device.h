@@ -64,6 +64,21 @@ typedef struct fsdp_device_ops {
     const fsdp_shared_memory_ops *shared_memory;
 } fsdp_device_ops;
 
+/* What is different in the best use of a kind of device. Code above the devices asks for these
+ * facts, not for the kind. On meta they are those of the device that the plan is for: "meta" plans
+ * for the CPU, and "meta:cuda" for a card. */
+typedef struct fsdp_device_traits {
+    /* The allocator's arenas grow by multiples of this. */
+    size_t growth_bytes;
+    /* The logits of the loss are computed in chunks of at most this many rows, and at most this
+     * many bytes unless that is fewer than least_loss_rows rows. */
+    int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* Memory that is free between steps is kept, since the system has no other use for it. */
+    bool keeps_idle_memory;
+} fsdp_device_traits;
+
+extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
+
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
 /* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
@@ -72,6 +87,7 @@ extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
     const fsdp_device_ops *ops;
+    const fsdp_device_traits *traits;
     const fsdp_kernels *kernels;  /* NULL on meta, which only computes shapes and counts memory */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;

@@ -35,9 +35,10 @@ static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *opt
     fsdp_cuda_memory *memory = NULL;
     FSDP_TRY(read_ordinal(options->name, &ordinal));
     FSDP_TRY(fsdp_kernels_cuda_open(ordinal, &device->context, &device->kernels));
-    FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)), &memory,
-                                   &device->allocator));
+    FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)),
+                                   fsdp_cuda_traits.growth_bytes, &memory, &device->allocator));
     device->memory = memory;
+    device->traits = &fsdp_cuda_traits;
     device->ordinal = ordinal;
     return FSDP_OK;
 }

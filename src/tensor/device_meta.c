@@ -4,8 +4,10 @@
 
 static fsdp_status meta_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    (void)options;
-    return fsdp_allocator_create(true, &device->allocator);
+    if (strcmp(options->name, "meta:cuda") == 0)
+        device->traits = &fsdp_cuda_traits;
+    const fsdp_memory_source none = {.growth_bytes = device->traits->growth_bytes, .meta = true};
+    return fsdp_allocator_create_from(&none, &device->allocator);
 }
 
 static void meta_close(fsdp_device *device)

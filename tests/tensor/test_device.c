@@ -223,8 +223,16 @@ TEST(every_wait_after_a_failed_kernel_returns_its_error)
 TEST(devices_are_named)
 {
     fsdp_device *device;
-    ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "cuda"}, &device),
-                 FSDP_ERR_UNSUPPORTED, "device cuda: this build has none");
+    if (fsdp_device_create(&(fsdp_device_options){.name = "cuda"}, &device) == FSDP_OK) {
+        ASSERT_STR(fsdp_device_name(device), "cuda");
+        fsdp_device_destroy(device);
+        ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "cuda:one"}, &device),
+                     FSDP_ERR_INVALID, "the part after the colon is the number of a card");
+        ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "cuda:77"}, &device),
+                     FSDP_ERR_INVALID, "device cuda:77: this machine has");
+    } else {
+        ASSERT(strstr(fsdp_last_error(), "device cuda: this build has none"));
+    }
     setenv("FSDP_FAKE_DELAY_US", "soon", 1);
     ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device),
                  FSDP_ERR_INVALID, "FSDP_FAKE_DELAY_US is 'soon', not a number from 0 to 1000000");
