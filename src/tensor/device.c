@@ -46,6 +46,7 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .activated_bytes = 512 << 20,
                                              .small_activated_bytes = 128 << 20,
                                              .activated_rows_bytes = 128 << 20,
+                                             .joins_products = true,
                                              .keeps_idle_memory = true};
 
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)

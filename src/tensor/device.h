@@ -77,6 +77,8 @@ typedef struct fsdp_device_traits {
      * backward, in backward if memory matters more than time, and in forward in that case
      * (src/autograd/activated_linear.h). */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
+    /* Products of the same input are joined: Note [Joined products] in src/autograd/joined_linear.h. */
+    bool joins_products;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;
