@@ -109,8 +109,9 @@ typedef struct fsdp_attention_args {
     float *lse; /* [heads, Tq] */
     /* backward only */
     const void *d_out; /* same shape and row stride as `out` */
-    /* Contiguous. d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
+    /* d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
     void *d_q, *d_k, *d_v;
+    int64_t d_q_ld, d_k_ld, d_v_ld; /* row strides; 0: the rows are contiguous */
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
 
@@ -118,6 +119,14 @@ typedef struct fsdp_attention_args {
 static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64_t b)
 {
     return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
+}
+
+/* Return the row stride of a gradient, for which `ld` is the argument and `heads` the number of its
+ * heads. */
+static inline int64_t fsdp_attention_gradient_ld(const fsdp_attention_args *args, int64_t ld,
+                                                 int64_t heads)
+{
+    return ld ? ld : heads * args->head_dim;
 }
 
 /* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of

@@ -73,6 +73,12 @@ typedef struct fsdp_device_traits {
     /* The logits of the loss are computed in chunks of at most this many rows, and at most this
      * many bytes unless that is fewer than least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* An activation in front of a product is computed in parts of about this many bytes: in
+     * backward, in backward if memory matters more than time, and in forward in that case
+     * (src/autograd/activated_linear.h). */
+    int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
+    /* Products of the same input are joined: Note [Joined products] in src/autograd/joined_linear.h. */
+    bool joins_products;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;

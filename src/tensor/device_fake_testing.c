@@ -24,6 +24,10 @@ static void wait_for_all(void *device)
 
 static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
 {
+    static fsdp_device_traits traits; /* the CPU's, but products are joined, to test that */
+    traits = fsdp_cpu_traits;
+    traits.joins_products = true;
+    device->traits = &traits;
     fsdp_fake_stream *stream;
     FSDP_TRY(fsdp_allocator_create(false, &device->allocator));
     FSDP_TRY(fsdp_fake_stream_create(options->isa, options->threads, &stream));

@@ -113,7 +113,7 @@ TEST_RANKS(a_rank_without_rows_takes_part, 2)
     model_case_step(t, &sharded, &loss);
     model_case_step(t, &alone, &loss);
     CHECK_HERE();
-    model_case_compare_gradients(t, &sharded, &alone, 0.0f, 0.0f);
+    model_case_compare_gradients(t, &sharded, &alone, model_case_spread(&sharded), 0.0f);
     CHECK_HERE();
     model_case_close(&sharded);
     model_case_close(&alone);
