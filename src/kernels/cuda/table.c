@@ -7,5 +7,9 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(add),
+    SLOT(mul),
+    SLOT(scale),
     SLOT(sum),
+    SLOT(clamp),
 };
