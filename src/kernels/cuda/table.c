@@ -10,6 +10,11 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(add),
     SLOT(mul),
     SLOT(scale),
+    SLOT(activation),
+    SLOT(activation_backward),
+    SLOT(gated),
+    SLOT(gated_backward),
+    SLOT(activated_backward),
     SLOT(sum),
     SLOT(clamp),
 };
