@@ -15,6 +15,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(gated),
     SLOT(gated_backward),
     SLOT(activated_backward),
+    SLOT(dropout),
     SLOT(sum),
     SLOT(clamp),
 };
