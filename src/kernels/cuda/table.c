@@ -16,6 +16,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(gated_backward),
     SLOT(activated_backward),
     SLOT(dropout),
+    SLOT(clamp_infinite),
+    SLOT(clamp_infinite_backward),
     SLOT(sum),
     SLOT(clamp),
 };
