@@ -7,6 +7,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(join),
+    SLOT(split),
     SLOT(add),
     SLOT(mul),
     SLOT(scale),
