@@ -9,6 +9,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(copy),
     SLOT(join),
     SLOT(split),
+    SLOT(normal),
     SLOT(add),
     SLOT(mul),
     SLOT(scale),
