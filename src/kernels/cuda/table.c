@@ -7,6 +7,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(cast),
     SLOT(join),
     SLOT(split),
     SLOT(normal),
