@@ -39,3 +39,27 @@ TEST(dropped_elements_are_zero)
     conform_near(&x, a, 0.0, 0.0, "dropout");
     conform_close(&x);
 }
+
+/* An element whose random number is the threshold is kept, and is dropped with a probability that
+ * is 2^-16 larger. */
+TEST(the_threshold_itself_is_kept)
+{
+    enum {
+        N = 24
+    };
+    CONFORM_OPEN(x);
+    for (int e = 0; e < N; e++) {
+        const uint32_t word = fsdp_philox4x32(11, (uint64_t)e / 8, 0).v[e % 8 / 2];
+        const float p = (float)(e % 2 ? word >> 16 : word & 0xffffu) * 0x1p-16f;
+        for (int more = 0; more < 2; more++) {
+            conform_array *a = conform_input(&x, FSDP_DTYPE_F32, N, 1, 1.0, 2.0);
+            x.k->dropout(x.c, a->host, a->host, FSDP_DTYPE_F32, N, p + (float)more * 0x1p-16f, 11);
+            x.dk->dropout(x.dc, a->device, a->device, FSDP_DTYPE_F32, N, p + (float)more * 0x1p-16f,
+                          11);
+            conform_equal(&x, a, "dropout");
+            ASSERT((((float *)a->result)[e] != 0.0f) == !more);
+            conform_free(&x);
+        }
+    }
+    conform_close(&x);
+}
