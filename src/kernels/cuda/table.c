@@ -8,4 +8,5 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(fill),
     SLOT(copy),
     SLOT(sum),
+    SLOT(gemm),
 };
