@@ -25,7 +25,7 @@ typedef struct fsdp_cublaslt {
 #define FSDP_CUBLASLT_FIELD(name) __typeof__(cublasLt##name) *name;
     FSDP_CUBLASLT_FUNCTIONS(FSDP_CUBLASLT_FIELD)
 #undef FSDP_CUBLASLT_FIELD
-    void *library; /* of dlopen(); NULL if the functions are linked */
+    void *library; /* from dlopen(); NULL if the functions are linked */
 } fsdp_cublaslt;
 
 /* Load the library. Fails with FSDP_ERR_UNSUPPORTED if it is not found; the message says which

@@ -44,7 +44,7 @@ struct fsdp_gemm_plan {
     shape shape;
     fsdp_gemm_plan *next; /* in the same bucket */
     cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t a, b, c; /* of the matrices of fsdp_gemm_args */
+    cublasLtMatrixLayout_t a, b, c; /* layouts of the matrices of fsdp_gemm_args */
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool has_bias;

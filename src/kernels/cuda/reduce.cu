@@ -10,7 +10,7 @@ enum {
     /* The sources of a group are read together and added as a tree. If there are more groups,
      * their sums are added as a tree, too. */
     GROUP = 8,
-    LEVELS = 10, /* of groups */
+    LEVELS = 10, /* levels of the tree over groups */
     MOST_SOURCES = GROUP << LEVELS
 };
 
