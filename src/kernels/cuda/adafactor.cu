@@ -86,20 +86,20 @@ template <typename TERMS>
 static __global__ void __launch_bounds__(TREE_THREADS)
     sum_row_groups(double *sums, TERMS terms, int64_t rows, int64_t cols)
 {
-    const int64_t j = (int64_t)blockIdx.y * TREE_THREADS + threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.x * TREE_ROWS;
-    if (j >= cols)
-        return;
-    const double sum = tree_of<TREE_ROWS, double>(
-        [&](int i) { return first + i < rows ? terms.at((first + i) * cols + j) : -0.0; });
-    sums[blockIdx.x * cols + j] = rows ? sum : 0.0;
+    const int64_t first = (int64_t)blockIdx.x * TREE_ROWS, step = (int64_t)gridDim.y * TREE_THREADS;
+    for (int64_t j = (int64_t)blockIdx.y * TREE_THREADS + threadIdx.x; j < cols; j += step) {
+        const double sum = tree_of<TREE_ROWS, double>(
+            [&](int i) { return first + i < rows ? terms.at((first + i) * cols + j) : -0.0; });
+        sums[blockIdx.x * cols + j] = rows ? sum : 0.0;
+    }
 }
 
 template <typename TERMS>
 static void start_row_groups(fsdp_cuda_context *c, double *sums, const TERMS &terms, int64_t rows,
                              int64_t cols)
 {
-    const dim3 grid(blocks_for(rows, TREE_ROWS, INT32_MAX), blocks_for(cols, TREE_THREADS));
+    const dim3 grid(blocks_for(rows, TREE_ROWS, INT32_MAX),
+                    blocks_for(cols, TREE_THREADS, 1 << 15));
     CUDA_LAUNCH((sum_row_groups<TERMS>), grid, TREE_THREADS, 0, fsdp_cuda_stream(c), sums, terms,
                 rows, cols);
 }

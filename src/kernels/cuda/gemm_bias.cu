@@ -37,7 +37,7 @@ static __global__ void begin(C *c, const T *bias, float beta, int64_t m, int64_t
 template <typename C, typename T, int N>
 static void start(fsdp_cuda_context *context, const fsdp_gemm_args *a)
 {
-    const dim3 grid(blocks_for(a->n, 32 * N), blocks_for(a->m, ROWS, 1024));
+    const dim3 grid(blocks_for(a->n, 32 * N, INT32_MAX), blocks_for(a->m, ROWS, 1024));
     CUDA_LAUNCH((begin<C, T, N>), grid, dim3(32, ROWS), 0, fsdp_cuda_stream(context), (C *)a->c,
                 (const T *)a->bias, a->beta, a->m, a->n, a->ldc);
 }
