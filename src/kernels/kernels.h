@@ -329,7 +329,7 @@ typedef struct fsdp_kernels {
                    int64_t rows, int64_t width);
 
     /* --- matrix products --- */
-    /* Fails only when out of memory. */
+    /* Fail only when out of memory or, on a card, if cublasLt or an earlier kernel failed. */
     FSDP_MUST_CHECK fsdp_status (*gemm)(fsdp_kernel_context *c, const fsdp_gemm_args *args);
     FSDP_MUST_CHECK fsdp_status (*attention)(fsdp_kernel_context *c,
                                              const fsdp_attention_args *args);
