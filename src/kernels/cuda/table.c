@@ -7,4 +7,6 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(attention),
+    SLOT(attention_backward),
 };
