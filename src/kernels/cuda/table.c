@@ -40,6 +40,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(sum),
     SLOT(argmax),
     SLOT(gemm),
+    SLOT(attention),
+    SLOT(attention_backward),
     SLOT(tree_sum),
     SLOT(row_power_sums),
     SLOT(clamp),
