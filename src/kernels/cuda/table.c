@@ -7,5 +7,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(gather_transposed),
+    SLOT(gather_transposed_backward),
     SLOT(sum),
 };
