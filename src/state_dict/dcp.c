@@ -19,15 +19,15 @@ enum {
 
 /* --- save --- */
 
-/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. This tensor is stored in a
- * file or in halves (fsdp_tensor_is_held_elsewhere()). */
+/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. The host cannot read the
+ * memory of this tensor, or the tensor is stored in a file or in halves
+ * (fsdp_tensor_is_held_elsewhere()). */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
     if (fsdp_tensor_is_halved(tensor)) {
         const size_t first = (size_t)tensor->offset * fsdp_dtype_size(tensor->dtype);
-        fsdp_halved_read(tensor->storage, first + (size_t)offset, out, bytes);
-        return FSDP_OK;
+        return fsdp_halved_read(tensor->storage, first + (size_t)offset, out, bytes);
     }
     FSDP_TRY(fsdp_tensor_begin_read(tensor));
     fsdp_status status = fsdp_device_to_host(fsdp_tensor_device(tensor), out,
@@ -57,7 +57,8 @@ static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, const fsdp_state_entr
     FSDP_TRY(status);
     if (!fsdp_tensor_is_contiguous(tensor))
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
-    const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
+    const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor) ||
+                           fsdp_device_has_own_memory(fsdp_tensor_device(tensor));
     FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(tensor)));
     fsdp_dcp_tensor spec = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,

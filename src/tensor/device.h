@@ -60,6 +60,8 @@ typedef struct fsdp_device_ops {
     /* Wait for all started kernels, then copy. NULL: the host can read and write the device's
      * memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
+    /* Copy without waiting for kernels: fsdp_device_peek(). NULL if to_host is NULL. */
+    fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
     /* How ranks share memory of the device. NULL: they share host memory. */
     const fsdp_shared_memory_ops *shared_memory;
@@ -107,6 +109,10 @@ static inline bool fsdp_device_has_own_memory(const fsdp_device *device)
  * memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst,
                                                 const void *src, size_t bytes);
+/* Copy `bytes` bytes from the device to `dst` in host memory, without waiting for kernels. Any
+ * thread may call this while no kernel writes these bytes. */
+FSDP_MUST_CHECK fsdp_status fsdp_device_peek(const fsdp_device *device, void *dst, const void *src,
+                                             size_t bytes);
 /* Copy `bytes` bytes from host memory to the device, in order with kernels. `src` may be reused
  * when the call returns. No effect for 0 bytes. */
 static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, const void *src,
