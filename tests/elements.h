@@ -61,11 +61,12 @@ static inline void *elements_of(const fsdp_tensor *t)
     return fsdp_tensor_copy_to_host(t, copy, bytes) == FSDP_OK ? copy : NULL;
 }
 
-/* Call this after a change of the elements that elements_of() returned. */
+/* Set the elements to [numel] elements in host memory. Call this after a change of the elements
+ * that elements_of() returned. */
 static inline void elements_changed(fsdp_tensor *t, const void *elements)
 {
     const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(t->dtype);
-    if (elements && elements != fsdp_tensor_ptr(t) &&
+    if (bytes && elements && elements != fsdp_tensor_ptr(t) &&
         fsdp_tensor_copy_from_host(t, elements, bytes) != FSDP_OK)
         abort();
 }
