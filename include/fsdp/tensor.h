@@ -122,10 +122,13 @@ FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
  * fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * Get a host pointer to the first element. Waits until all work that was started on the device has
- * ended. The pointer is valid until the storage loses its memory or the tensor is released. After
- * an operation that writes the tensor, call this function again before reading the elements.
- * @return NULL if the storage has no data or a kernel failed; fsdp_last_error() is set
+ * Get a host pointer to the first element, on a device whose memory the host can read and write:
+ * cpu. On cuda, copy instead: fsdp_tensor_copy_to_host(), fsdp_tensor_copy_from_host(),
+ * fsdp_tensor_to_floats(). Waits until all work that was started on the device has ended. The
+ * pointer is valid until the storage loses its memory or the tensor is released. After an operation
+ * that writes the tensor, call this function again before reading the elements.
+ * @return NULL if the storage has no data, if a kernel failed, or if the device has memory of its
+ *         own; fsdp_last_error() is set
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
@@ -152,6 +155,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to(fsdp_tensor *tensor, fsdp_dt
  * @return FSDP_ERR_STATE if the storage has no data
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *tensor, float *dst);
+/**
+ * Copy all elements as they are, row-major, to host memory: numel elements of the tensor's dtype.
+ * The tensor must be contiguous. Waits until all work that was started on the device has ended.
+ * @return FSDP_ERR_INVALID if `bytes` is not the size of the elements, or if the tensor is not
+ *         contiguous; FSDP_ERR_STATE if the storage has no data
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_to_host(const fsdp_tensor *tensor, void *dst,
+                                                              size_t bytes);
+/**
+ * Set all elements to the numel elements of the tensor's dtype in host memory at `src`, which may
+ * be reused when the call returns. The tensor must be contiguous. Call it within a write:
+ * fsdp_tensor_begin_write().
+ * @return the same as fsdp_tensor_copy_to_host()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_from_host(fsdp_tensor *tensor,
+                                                                const void *src, size_t bytes);
 /** Get the element of a tensor that has only one. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 

@@ -108,8 +108,11 @@ static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
     int64_t keep = b->group && b->held > excess ? b->held - excess : 0;
     keep -= keep % FSDP_COMM_PAGE;
-    if (b->shared)
+    if (b->shared) {
+        /* A group of one rank does not wait at the end of a phase: see fsdp_buffer_end(). */
+        wait_for_kernels(b);
         FSDP_TRY(fsdp_shared_buffer_discard(b->shared, (size_t)keep));
+    }
     release_memory(b, keep);
     return FSDP_OK;
 }

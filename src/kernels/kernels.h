@@ -290,6 +290,15 @@ typedef struct fsdp_kernels {
     /* out[t] = x[rows[t]]. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
+    /* out[j][t] = x[rows[t]][j]. out [width, n] is f32, and the rows of x [*, width] have `dtype`.
+     */
+    void (*gather_transposed)(fsdp_kernel_context *c, float *out, const void *x, fsdp_dtype dtype,
+                              const int32_t *rows, int64_t n, int64_t width);
+    /* Backward of gather_transposed(): dx[r][j] = the sum of dy[j][t] over all t with rows[t] = r,
+     * in a fixed order. All of dx [x_rows, width] is written. */
+    void (*gather_transposed_backward)(fsdp_kernel_context *c, float *dx, const float *dy,
+                                       const int32_t *rows, int64_t n, int64_t width,
+                                       int64_t x_rows);
     /* The transpose of gather_rows(): out[rows[t]] = x[t], and all other rows of out become
      * zero. */
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,

@@ -131,16 +131,21 @@ static void host_free(void *self, void *data)
 
 /* --- the allocator --- */
 
+fsdp_memory_source fsdp_host_memory_source(void)
+{
+    return (fsdp_memory_source){.reserve = host_reserve,
+                                .commit = host_commit,
+                                .release = host_release,
+                                .alloc = host_alloc,
+                                .free = host_free,
+                                .growth_bytes = HOST_GROWTH_BYTES,
+                                .blocks_are_alone = BLOCK_IS_ALONE};
+}
+
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
 {
-    const fsdp_memory_source source = {.reserve = host_reserve,
-                                       .commit = host_commit,
-                                       .release = host_release,
-                                       .alloc = host_alloc,
-                                       .free = host_free,
-                                       .growth_bytes = HOST_GROWTH_BYTES,
-                                       .blocks_are_alone = BLOCK_IS_ALONE,
-                                       .meta = meta};
+    fsdp_memory_source source = fsdp_host_memory_source();
+    source.meta = meta;
     return fsdp_allocator_create_from(&source, allocator);
 }
 

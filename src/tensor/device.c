@@ -156,6 +156,15 @@ fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void
     return FSDP_OK;
 }
 
+fsdp_status fsdp_device_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    if (device->ops->peek)
+        return device->ops->peek(device, dst, src, bytes);
+    if (bytes)
+        memcpy(dst, src, bytes);
+    return FSDP_OK;
+}
+
 /* --- the rate of matrix products, and memory statistics --- */
 
 fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,

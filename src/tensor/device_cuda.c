@@ -122,6 +122,18 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
     return fsdp_cuda_synchronize(c);
 }
 
+/* The stream of the kernels does not wait for the legacy stream, nor the other way round. */
+static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    cudaError_t error = cudaSetDevice(device->ordinal); /* of this thread */
+    if (error == cudaSuccess && bytes)
+        error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
+    if (error == cudaSuccess)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda:%d: copy to the host: %s", device->ordinal,
+                      cudaGetErrorString(error));
+}
+
 const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .open = cuda_open,
                                           .close = cuda_close,
@@ -131,4 +143,5 @@ const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .from_host = cuda_from_host,
                                           .memset = cuda_memset,
                                           .to_host = cuda_to_host,
+                                          .peek = cuda_peek,
                                           .shared_memory = &fsdp_cuda_shared_memory};

@@ -30,6 +30,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(embedding),
     SLOT(embedding_backward),
     SLOT(gather_rows),
+    SLOT(gather_transposed),
+    SLOT(gather_transposed_backward),
     SLOT(scatter_rows),
     SLOT(split_columns),
     SLOT(join_columns),
