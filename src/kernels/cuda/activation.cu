@@ -244,7 +244,7 @@ extern "C" void fsdp_cuda_activated_backward(fsdp_kernel_context *context,
                                              const fsdp_activated_backward_args *given)
 {
     enum {
-        MOST_ROWS = 65535 /* of a grid */
+        MOST_ROWS = 65535 /* the largest gridDim.y */
     };
     fsdp_cuda_context *c = fsdp_cuda_of(context);
     fsdp_activated_backward_args args = *given;

@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     }
 }
 
-/* Start the loop over n elements of `dtype`, in groups of N elements. N = 0 stands for as many as
+/* Start the loop over n elements of `dtype`, in groups of N elements. N = 0 means as many as
  * 16 bytes have. `what` is the name of the slot. */
 template <int N, int IN, int OUT, typename F>
 static void start_elementwise(fsdp_kernel_context *context, const char *what, fsdp_dtype dtype,

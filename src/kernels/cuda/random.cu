@@ -7,7 +7,7 @@
 
 enum {
     THREADS = 256,
-    VALUES = 4 /* of a counter of Philox */
+    VALUES = 4 /* four values are made from the four words of a counter */
 };
 
 FSDP_DEVICE float times(float x, float y)
