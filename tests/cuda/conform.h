@@ -23,7 +23,6 @@ typedef struct conform_array {
     void *host, *device;
     void *result; /* host memory; conform_fetch() copies the device's elements to it */
     fsdp_block *block;
-    char *base; /* of the device's guards */
 } conform_array;
 
 typedef struct conform {
@@ -34,6 +33,8 @@ typedef struct conform {
     fsdp_kernel_context *c, *dc;
     conform_array arrays[CONFORM_MOST];
     int n_arrays;
+    /* The device's elements of later arrays begin at this many bytes after a multiple of 256. */
+    size_t offset;
 } conform;
 
 /* Opens both devices. Skips the test if this build has no cuda. */
@@ -74,13 +75,12 @@ static inline conform_array *conform_output(conform *x, fsdp_dtype dtype, int64_
     *a = (conform_array){
         .dtype = dtype, .n = n, .host = malloc(bytes + 1), .result = malloc(bytes + 1)};
     if (x->n_arrays > CONFORM_MOST || !a->host || !a->result ||
-        fsdp_allocator_alloc(x->gpu->allocator, bytes + 2 * CONFORM_GUARD, FSDP_TAG_ACTIVATION,
-                             &a->block, &base) != FSDP_OK)
+        fsdp_allocator_alloc(x->gpu->allocator, bytes + x->offset + 2 * CONFORM_GUARD,
+                             FSDP_TAG_ACTIVATION, &a->block, &base) != FSDP_OK)
         abort();
-    a->base = base;
-    a->device = a->base + CONFORM_GUARD;
+    a->device = (char *)base + CONFORM_GUARD + x->offset;
     memset(a->host, 0xff, bytes);
-    fsdp_device_memset(x->gpu, a->base, 0xff, bytes + 2 * CONFORM_GUARD);
+    fsdp_device_memset(x->gpu, base, 0xff, bytes + x->offset + 2 * CONFORM_GUARD);
     return a;
 }
 
@@ -152,7 +152,8 @@ static inline void conform_free(conform *x)
         conform_array *a = &x->arrays[i];
         const size_t bytes = (size_t)a->n * fsdp_dtype_size(a->dtype);
         unsigned char guard[2 * CONFORM_GUARD];
-        if (fsdp_device_to_host(x->gpu, guard, a->base, CONFORM_GUARD) != FSDP_OK ||
+        if (fsdp_device_to_host(x->gpu, guard, (char *)a->device - CONFORM_GUARD, CONFORM_GUARD) !=
+                FSDP_OK ||
             fsdp_device_to_host(x->gpu, guard + CONFORM_GUARD, (char *)a->device + bytes,
                                 CONFORM_GUARD) != FSDP_OK)
             fsdp_test_fail(x->t, __FILE__, __LINE__, "%s", fsdp_last_error());
