@@ -7,5 +7,10 @@ const fsdp_kernels fsdp_kernels_cuda = {
     .name = "cuda",
     SLOT(fill),
     SLOT(copy),
+    SLOT(rms_norm),
+    SLOT(rms_norm_backward),
+    SLOT(layer_norm),
+    SLOT(layer_norm_backward),
+    SLOT(column_sum),
     SLOT(sum),
 };
