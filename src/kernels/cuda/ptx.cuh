@@ -168,6 +168,11 @@ DEV void st_shared(uint32_t a, uint32_t x)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
 }
+/* One store of 16 bytes. (The compiler may split an assignment.) */
+DEV void st_global16(void *p, uint4 x)
+{
+    __stwb((uint4 *)p, x);
+}
 DEV uint4 ld_shared16(uint32_t a)
 {
     uint4 x;
@@ -285,6 +290,10 @@ DEV void fence_proxy_async(void)
 DEV void st_shared(uint32_t a, uint32_t x)
 {
     *(uint32_t *)emu_smem_pointer(a) = x;
+}
+DEV void st_global16(void *p, uint4 x)
+{
+    *(uint4 *)p = x;
 }
 DEV uint4 ld_shared16(uint32_t a)
 {

@@ -2,11 +2,14 @@
  *
  * Note [Chunks]. A thread handles a row in chunks of vector_of<T>::N consecutive elements, 16
  * bytes. If addresses and row strides are multiples of 16 bytes, a chunk is one access. Otherwise,
- * and for a last chunk that the row does not fill, the elements are accessed one by one. Which
- * thread has which elements does not depend on that, so the order of a sum is independent of
- * alignment. */
+ * and for a last chunk that the row does not fill, the elements are accessed one by one. The
+ * allocator and the flat buffers of src/fsdp align all tensors to 64 bytes, so this depends on
+ * shapes alone. */
 #pragma once
+#include <type_traits>
+
 #include "src/kernels/cuda/elements.cuh"
+#include "src/kernels/cuda/ptx.cuh"
 
 enum {
     WARP = 32
@@ -30,6 +33,24 @@ static inline unsigned warps_of(int64_t n)
 
 /* --- chunks --- */
 
+/* One access of 16 bytes. (Assigning a vector_of<T> would let the compiler split it into accesses
+ * of elements.) @{ */
+template <typename T> FSDP_DEVICE vector_of<T> load_16(const T *p)
+{
+    const uint4 bits = *(const uint4 *)p;
+    vector_of<T> v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+template <typename T> FSDP_DEVICE void store_16(T *p, const vector_of<T> &v)
+{
+    uint4 bits;
+    memcpy(&bits, &v, sizeof v);
+    st_global16(p, bits);
+}
+/* @} */
+
 /* Load elements [i, i + N) of a row that ends at `end`. Elements past the end are `past`. */
 template <typename T>
 FSDP_DEVICE vector_of<T> load_chunk(const T *row, int64_t i, int64_t end, bool is_aligned,
@@ -37,7 +58,7 @@ FSDP_DEVICE vector_of<T> load_chunk(const T *row, int64_t i, int64_t end, bool i
 {
     vector_of<T> v;
     if (is_aligned && i < end)
-        return *(const vector_of<T> *)(row + i);
+        return load_16(row + i);
 #pragma unroll
     for (int e = 0; e < vector_of<T>::N; e++)
         v.at[e] = i + e < end ? row[i + e] : from_float<T>(past);
@@ -49,7 +70,7 @@ template <typename T>
 FSDP_DEVICE void store_chunk(T *row, int64_t i, int64_t end, const vector_of<T> &v, bool is_aligned)
 {
     if (is_aligned && i < end) {
-        *(vector_of<T> *)(row + i) = v;
+        store_16(row + i, v);
         return;
     }
 #pragma unroll
@@ -85,7 +106,7 @@ FSDP_DEVICE void load_floats(float *to, const T *from, int64_t i, int64_t end, b
     if (N % V == 0 && is_aligned) {
 #pragma unroll
         for (int e = 0; e < N; e += V)
-            widen(to + e, *(const vector_of<T> *)(from + i + e));
+            widen(to + e, load_16(from + i + e));
         return;
     }
 #pragma unroll
@@ -100,7 +121,7 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
     if (N % V == 0 && is_aligned) {
 #pragma unroll
         for (int e = 0; e < N; e += V)
-            *(vector_of<T> *)(to + i + e) = narrow<T>(from + e);
+            store_16(to + i + e, narrow<T>(from + e));
         return;
     }
 #pragma unroll
@@ -140,6 +161,41 @@ static inline bool is_aligned_16(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
 }
+
+/* Loads weights, a row of any dtype that all rows of a matrix share: load<N>(f, i) sets f to
+ * elements [i, i + N). with_weights() chooses the type for the whole of a loop. @{ */
+template <typename W> struct aligned_weights {
+    template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
+    {
+        load_floats<N>(f, (const W *)w, i, i + N, true);
+    }
+};
+
+struct any_weights {
+    fsdp_dtype dtype;
+    int64_t end;
+    template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
+    {
+        load_as<N>(dtype, f, w, i, end, false);
+    }
+};
+
+/* T is the dtype of the matrix: weights are aligned and have this dtype or float32, or they take
+ * the slow path. */
+template <typename T, typename F>
+FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F f)
+{
+    const bool is_same = dtype == (sizeof(T) == 4                   ? FSDP_DTYPE_F32
+                                   : std::is_same<T, __half>::value ? FSDP_DTYPE_F16
+                                                                    : FSDP_DTYPE_BF16);
+    if (is_aligned && dtype == FSDP_DTYPE_F32)
+        f(aligned_weights<float>());
+    else if (is_aligned && is_same)
+        f(aligned_weights<T>());
+    else
+        f(any_weights{dtype, end});
+}
+/* @} */
 
 /* --- sums --- */
 
