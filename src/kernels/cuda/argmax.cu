@@ -7,7 +7,7 @@ enum {
 };
 
 /* Larger values have larger keys. NaN counts as larger than any number, as in PyTorch, and 0 and -0
- * are equal. Of equal values, the first has the largest key. A key is never 0. */
+ * are equal. The first of equal values has the largest key. A key is never 0. */
 FSDP_DEVICE unsigned long long key_of(float x, int64_t i)
 {
     const uint32_t bits = __float_as_uint(x + 0.0f);

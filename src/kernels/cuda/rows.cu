@@ -4,7 +4,7 @@
 
 enum {
     THREADS = 256,
-    MOST_PARTS = 64 /* of one launch of a kernel for columns */
+    MOST_PARTS = 64 /* in one launch of a kernel for columns */
 };
 
 typedef uint4 unit_16;
