@@ -14,7 +14,8 @@ static const shape shapes[] = {{0, 5},    {5, 0},    {1, 1},    {3, 7},    {5, 8
                                {130, 33}, {3, 1032}, {3, 2056}, {2, 4101}, {2, 4104}, {1, 16388}};
 enum {
     N_SHAPES = sizeof shapes / sizeof *shapes,
-    WIDE = 8
+    WIDE = 8,
+    FORWARD_ONLY = 5000 /* wider rows take backward's plain kernels, as odd ones do */
 };
 
 typedef struct norm_case {
@@ -130,7 +131,8 @@ static void check_norm(conform *x, norm_case k)
     if (k.s.width)
         run_forward(x, &k, &a);
     CHECK_HERE();
-    run_backward(x, &k, &a);
+    if (k.s.width <= FORWARD_ONLY)
+        run_backward(x, &k, &a);
     conform_free(x);
 }
 
@@ -244,7 +246,7 @@ TEST(column_sum_equals_the_cpu)
 {
     CONFORM_OPEN(x);
     for (int s = 0; s < N_SHAPES; s++)
-        for (int d = 0; d < (s < WIDE ? 9 : 1); d++) {
+        for (int d = 0; d < (s < WIDE ? 9 : shapes[s].width <= FORWARD_ONLY); d++) {
             const int64_t rows = shapes[s].rows * (s < WIDE ? 4 : 1), width = shapes[s].width;
             const fsdp_dtype dtype = float_dtypes[d % 3], to = float_dtypes[d / 3];
             const float beta = (float)((s + d) % 2);
