@@ -21,7 +21,7 @@ struct async_copy {
 struct async_product {
     float *c;
     int n, add, trans_b, group;
-    emu_type type;
+    bool is_f16;
     bool is_first;     /* of those under way with this c */
     bool in_registers; /* A is in `a`, not at a_desc */
     uint32_t a[4];

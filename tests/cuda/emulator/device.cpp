@@ -1,6 +1,7 @@
-/* What the devices are: two cards (EMU_DEVICES) of compute capability 9.0 with four multiprocessors
- * and the limits of an H100. */
+/* What the devices are: two cards (EMU_DEVICES) of compute capability 9.0 (EMU_CAPABILITY=90) with
+ * four multiprocessors and the limits of an H100. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "block.h"
 #include "errors.h"
@@ -12,13 +13,18 @@ namespace emu
 {
 enum {
     MULTIPROCESSORS = 4,
-    MAJOR = 9,
-    MINOR = 0,
     SHARED_PER_BLOCK = 48 << 10,
     SHARED_PER_MULTIPROCESSOR = 228 << 10,
     REGISTERS = 65536,
     L2_BYTES = 50 << 20
 };
+
+/* 90 for sm_90. It is read at each call, so that one process can test several. */
+static int capability(void)
+{
+    const char *text = getenv("EMU_CAPABILITY");
+    return text ? atoi(text) : 90;
+}
 
 static bool is_device(int device)
 {
@@ -53,8 +59,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->maxThreadsPerMultiProcessor = 2048;
     p->maxGridSize[0] = 0x7fffffff;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-    p->major = MAJOR;
-    p->minor = MINOR;
+    p->major = capability() / 10;
+    p->minor = capability() % 10;
     p->multiProcessorCount = MULTIPROCESSORS;
     p->l2CacheSize = L2_BYTES;
     p->unifiedAddressing = 1;
@@ -83,9 +89,9 @@ static int attribute_value(cudaDeviceAttr attribute, int device)
     case cudaDevAttrMultiProcessorCount:
         return MULTIPROCESSORS;
     case cudaDevAttrComputeCapabilityMajor:
-        return MAJOR;
+        return capability() / 10;
     case cudaDevAttrComputeCapabilityMinor:
-        return MINOR;
+        return capability() % 10;
     case cudaDevAttrMaxSharedMemoryPerBlock:
         return SHARED_PER_BLOCK;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:

@@ -49,7 +49,7 @@ std::mutex &runtime_lock = *new std::mutex;
 static std::map<uintptr_t, allocation> &allocations = *new std::map<uintptr_t, allocation>;
 static std::deque<uintptr_t> &freed = *new std::deque<uintptr_t>;
 static std::map<uintptr_t, size_t> &registered = *new std::map<uintptr_t, size_t>;
-static device_memory *const devices = new device_memory[DEVICES + 1]; /* the last: pinned memory */
+static device_memory *const devices = new device_memory[DEVICES + 1](); /* the last: pinned memory */
 static int n_allocations;
 
 static uintptr_t heap_of(int device)

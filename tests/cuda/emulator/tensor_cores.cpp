@@ -25,22 +25,22 @@ static inline float f16_bits_to_float(uint32_t bits)
     return __uint_as_float(sign | __float_as_uint(__uint_as_float(rest) * 0x1p112f));
 }
 
-static inline float element(uint32_t bits, emu_type type)
+static inline float element(uint32_t bits, bool is_f16)
 {
-    return type == EMU_BF16 ? bf16_bits_to_float(bits) : f16_bits_to_float(bits);
+    return is_f16 ? f16_bits_to_float(bits) : bf16_bits_to_float(bits);
 }
 
 /* Take the fragment of A, 16 x 16, from the registers of the lanes. */
 NO_ASAN static void gather_a(float (&a)[16][16], const uint32_t *const (&registers)[32],
-                             emu_type type)
+                             bool is_f16)
 {
     for (int l = 0; l < 32; l++) {
         const uint32_t *r = registers[l];
         const int row = l / 4, column = l % 4 * 2;
         for (int i = 0; i < 4; i++) {
             float *p = &a[row + (i & 1) * 8][column + (i >> 1) * 8];
-            p[0] = element(r[i] & 0xffff, type);
-            p[1] = element(r[i] >> 16, type);
+            p[0] = element(r[i] & 0xffff, is_f16);
+            p[1] = element(r[i] >> 16, is_f16);
         }
     }
 }
@@ -60,7 +60,7 @@ struct mma_io {
     float *c;
     const uint32_t *a;
     uint32_t b[2];
-    emu_type type;
+    bool is_f16;
 };
 
 NO_ASAN static void combine_mma(warp *w, unsigned)
@@ -72,13 +72,13 @@ NO_ASAN static void combine_mma(warp *w, unsigned)
         const int group = l / 4, pair = l % 4 * 2;
         registers[l] = x->a;
         for (int i = 0; i < 2; i++) {
-            b[pair + 8 * i][group] = element(x->b[i] & 0xffff, x->type);
-            b[pair + 8 * i + 1][group] = element(x->b[i] >> 16, x->type);
+            b[pair + 8 * i][group] = element(x->b[i] & 0xffff, x->is_f16);
+            b[pair + 8 * i + 1][group] = element(x->b[i] >> 16, x->is_f16);
         }
         for (int i = 0; i < 4; i++)
             c[group + i / 2 * 8][pair + i % 2] = x->c[i];
     }
-    gather_a(a, registers, ((const mma_io *)w->lane[0]->io)->type);
+    gather_a(a, registers, ((const mma_io *)w->lane[0]->io)->is_f16);
     multiply<8>(c, a, b, 8);
     for (int l = 0; l < 32; l++)
         for (int i = 0; i < 4; i++)
@@ -159,7 +159,7 @@ NO_ASAN static void load_a(float (&a)[16][16], const warp *w, const async_produc
                                               (uint32_t)row / 8 * stride + (uint32_t)row % 8 * 128 +
                                                   (uint32_t)k * 2);
             for (int e = 0; e < 8 && is_own; e++)
-                a[row - first][k + e] = element(x[e], p->type);
+                a[row - first][k + e] = element(x[e], p->is_f16);
         }
     }
 }
@@ -174,7 +174,7 @@ NO_ASAN static void load_b(float (&b)[16][256], const warp *w, const async_produ
                 const uint16_t *x = tile_elements(
                     w, d, (uint32_t)j / 8 * stride + (uint32_t)j % 8 * 128 + (uint32_t)k * 2);
                 for (int e = 0; e < 8; e++)
-                    b[k + e][j] = element(x[e], p->type);
+                    b[k + e][j] = element(x[e], p->is_f16);
             }
         return;
     }
@@ -185,7 +185,7 @@ NO_ASAN static void load_b(float (&b)[16][256], const warp *w, const async_produ
                               (uint32_t)j / 64 * leading + (uint32_t)k / 8 * stride +
                                   (uint32_t)k % 8 * 128 + (uint32_t)j % 64 * 2);
             for (int e = 0; e < 8; e++)
-                b[k][j + e] = element(x[e], p->type);
+                b[k][j + e] = element(x[e], p->is_f16);
         }
 }
 
@@ -212,7 +212,7 @@ NO_ASAN static void run_product(warp *w, int i)
         registers[l] = q->a;
     }
     if (p->in_registers)
-        gather_a(a, registers, p->type);
+        gather_a(a, registers, p->is_f16);
     else
         load_a(a, w, p);
     load_b(b, w, p);
@@ -264,14 +264,14 @@ void emu_ldmatrix(uint32_t *r, uint32_t addr, bool trans)
     whole_warp("ldmatrix", &io, combine_ldmatrix);
 }
 
-void emu_mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, emu_type type)
+void emu_mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, bool is_f16)
 {
-    mma_io io = {c, a, {b0, b1}, type};
+    mma_io io = {c, a, {b0, b1}, is_f16};
     whole_warp("mma.sync", &io, combine_mma);
 }
 
 NO_ASAN void emu_wgmma(float *c, int n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc,
-                       int add, int trans_b, emu_type type)
+                       int add, int trans_b, bool is_f16)
 {
     thread *t = (thread *)emu_self;
     if (!t->fenced)
@@ -287,7 +287,7 @@ NO_ASAN void emu_wgmma(float *c, int n, const uint32_t *a, uint64_t a_desc, uint
     p->add = add;
     p->trans_b = trans_b;
     p->group = t->product_group;
-    p->type = type;
+    p->is_f16 = is_f16;
     p->in_registers = a != NULL;
     p->a_desc = a_desc;
     p->b_desc = b_desc;
