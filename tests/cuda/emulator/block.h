@@ -22,7 +22,7 @@ struct async_product {
     float *c;
     int n, add, trans_b, group;
     bool is_f16;
-    bool is_first;     /* of those under way with this c */
+    bool is_first;     /* the first under way with this c */
     bool in_registers; /* A is in `a`, not at a_desc */
     uint32_t a[4];
     uint64_t a_desc, b_desc;
@@ -38,7 +38,7 @@ enum thread_state {
 };
 struct thread : emu_thread {
     void *sp;         /* its stack pointer while it does not run */
-    void *fake_stack; /* of ASan */
+    void *fake_stack; /* ASan's */
     char *stack;
     warp *w;
     int index, lane;
@@ -51,7 +51,7 @@ struct thread : emu_thread {
     void *io; /* arguments and results of this lane */
     void (*combine)(warp *, unsigned);
     /* Asynchronous copies and products under way. */
-    const void *pc; /* of the last wgmma wait */
+    const void *pc; /* the place of the last wgmma wait */
     int n_copies, copy_group, n_products, product_group;
     bool fenced;           /* there was a wgmma.fence since the last wait */
     uint16_t proxy_fences; /* number of fence.proxy.async */
@@ -79,10 +79,10 @@ struct worker {
     uint32_t barriers; /* barriers so far, over all blocks */
     thread *current;
     int n_threads, n_alive, n_at_barrier;
-    int votes, last_votes; /* of the barrier that is filling, and of the last one */
+    int votes, last_votes; /* at the barrier that is filling, and at the last one */
     int queue[MOST_THREADS], queue_head, n_queued; /* threads that are ready, a ring */
-    void *sp, *fake_stack;                         /* of the scheduler */
-    const void *stack_bottom;                      /* of the OS thread */
+    void *sp, *fake_stack;                         /* the scheduler, while it does not run */
+    const void *stack_bottom;                      /* the stack of the OS thread */
     size_t stack_size;
     /* Shared memory, aligned so that offsets into it are shared addresses. */
     char *window;
@@ -96,7 +96,7 @@ struct worker {
     warp warps[MOST_THREADS / 32];
     thread threads[MOST_THREADS];
 };
-extern thread_local worker *me; /* of this OS thread; NULL if it has run no kernel yet */
+extern thread_local worker *me; /* the worker of this OS thread; NULL if it has run no kernel yet */
 
 /* block.cpp */
 worker *make_worker(int index);

@@ -27,7 +27,7 @@ constexpr uintptr_t PAGE_BYTES = 4096;
 
 struct opened_memory {
     int device;
-    uintptr_t at; /* of its first page */
+    uintptr_t at; /* its first page */
     size_t bytes;
 };
 static std::map<void *, opened_memory> &opened = *new std::map<void *, opened_memory>;

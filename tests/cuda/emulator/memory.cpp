@@ -36,7 +36,7 @@ struct allocation {
 
 struct device_memory {
     uintptr_t heap_top, heap_end; /* end of the last allocation, and of the pages that exist */
-    int file;                     /* of the heap; -1: no file */
+    int file;                     /* the heap; -1: no file */
     size_t used;
     int users;                                /* ops that use the pages */
     std::map<uintptr_t, size_t> mapped;       /* pages of mappings, by address */
@@ -49,7 +49,8 @@ std::mutex &runtime_lock = *new std::mutex;
 static std::map<uintptr_t, allocation> &allocations = *new std::map<uintptr_t, allocation>;
 static std::deque<uintptr_t> &freed = *new std::deque<uintptr_t>;
 static std::map<uintptr_t, size_t> &registered = *new std::map<uintptr_t, size_t>;
-static device_memory *const devices = new device_memory[DEVICES + 1](); /* the last: pinned memory */
+/* The last is pinned memory. */
+static device_memory *const devices = new device_memory[DEVICES + 1]();
 static int n_allocations;
 
 static uintptr_t heap_of(int device)

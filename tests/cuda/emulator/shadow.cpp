@@ -36,9 +36,10 @@ namespace emu
 /* An access. `op` is 0 if there was none, or BY_HOST. */
 struct note {
     uint32_t op;
-    uint32_t block;    /* NO_BLOCK: not in a kernel */
-    uint32_t pc;       /* relative to the program's start; 0 is unknown */
-    uint32_t barriers; /* of the worker; for the host, the number of ops so far */
+    uint32_t block; /* NO_BLOCK: not in a kernel */
+    uint32_t pc;    /* relative to the program's start; 0 is unknown */
+    uint32_t
+        barriers; /* number of barriers of the worker; for the host, the number of ops so far */
     uint16_t thread, syncs, proxy_fences;
     uint8_t bytes; /* a mask of the cell's 4 */
     uint8_t flags;

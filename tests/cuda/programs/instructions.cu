@@ -8,7 +8,7 @@
 
 typedef __nv_bfloat16 bf16;
 enum {
-    ROWS = 64,  /* of A */
+    ROWS = 64,  /* rows of A */
     DEPTH = 64, /* columns of A */
     TURNS = 2   /* the product is added this many times */
 };

@@ -102,7 +102,7 @@ struct product {
     void *c;
     int m, n, k;
     bool trans_a, trans_b; /* A is stored as [k, m], B as [n, k] */
-    cudaDataType type;     /* of C */
+    cudaDataType type;     /* the type of C */
     float beta;
     cublasLtEpilogue_t epilogue;
     const void *bias;
