@@ -20,7 +20,7 @@
 
 namespace emu
 {
-/* The shadow of the check build (96 bytes for 4) has to fit between other mappings. */
+/* The shadow of the check build (73 bytes for 4) has to fit between other mappings. */
 constexpr uintptr_t GIB = (uintptr_t)1 << 30;
 constexpr uintptr_t DEVICE_BYTES = is_check_build ? 128 * GIB : 1024 * GIB;
 constexpr uintptr_t HEAP_BYTES = DEVICE_BYTES / 4;
