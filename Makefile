@@ -85,8 +85,10 @@ COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-er
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
 # Real and emulated CUDA code. The emulator's headers, and NVIDIA's in C++, are not free of warnings.
+# Tools that find overruns need an allocation for each block of the device's allocator.
 CUDA_CFLAGS := $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE))
-EMULATED := -DCUDA_EMULATED -Itests/cuda/emulator -fno-strict-aliasing -DFSDP_CUDA_BLOCKS_ARE_ALONE
+EMULATED := -DCUDA_EMULATED -Itests/cuda/emulator -fno-strict-aliasing \
+            $(if $(SANITIZE),-DFSDP_CUDA_BLOCKS_ARE_ALONE)
 EMULATED_CXXFLAGS = -std=c++17 $(COMMON) $(CUDA_CFLAGS) $(EMULATED) -Wall -Wextra -Wno-unknown-pragmas \
                     $(if $(WERROR),-Werror) $(CXXFLAGS)
 # sm_80 and sm_90a are compiled; newer cards compile the PTX of compute_90.
@@ -112,7 +114,7 @@ ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
 CLI_C := $(shell find src/cli -name '*.c' | sort)
 TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sort)
-TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*') tests/test_main.c
+TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*' ! -path 'tests/cuda/programs/*') tests/test_main.c
 EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
 
@@ -131,6 +133,24 @@ CUDA_TESTING_O := $(CUDA_C:%.c=$(BUILD)/%.emulated.o) $(CUDA_CU:%.cu=$(BUILD)/%.
                   $(EMULATOR_CXX:%.cpp=$(BUILD)/%.emulated.o)
 endif
 endif
+
+# Programs that test the emulator itself. They do not contain the library.
+CUDA_PROGRAM_SOURCES := $(wildcard tests/cuda/programs/*.cu tests/cuda/programs/*.c)
+CUDA_PROGRAM_NAMES := $(if $(filter %.emulated.o,$(CUDA_TESTING_O)),$(basename $(CUDA_PROGRAM_SOURCES)))
+CUDA_PROGRAMS := $(CUDA_PROGRAM_NAMES:%=$(BUILD)/%)
+EMULATOR_O := $(EMULATOR_CXX:%.cpp=$(BUILD)/%.emulated.o)
+# The check build finds races and wrong accesses of kernels and of the host code that starts them.
+# They are compiled with -fsanitize=thread, which calls tests/cuda/emulator/hooks.cpp instead of
+# libtsan. clang++ instruments more stores than g++. Everything else is as in $(BUILD).
+CHECK := $(BUILD)-check
+CHECK_CXX ?= $(or $(shell command -v clang++ 2>/dev/null),$(CXX))
+CHECK_CC := $(if $(findstring clang,$(CHECK_CXX)),clang,$(CC))
+CHECK_ARGUMENT := $(if $(findstring clang,$(CHECK_CXX)),-mllvm -tsan-instrument-func-entry-exit=0,--param tsan-instrument-func-entry-exit=0)
+CHECK_FLAGS := -O2 -fsanitize=thread $(CHECK_ARGUMENT) -DFSDP_CUDA_BLOCKS_ARE_ALONE -DFSDP_TESTING -Wno-unknown-warning-option
+CHECK_TEST_C := $(filter tests/cuda/%,$(TEST_C))
+CHECK_EMULATOR_O := $(EMULATOR_CXX:%.cpp=$(CHECK)/%.o)
+CHECK_TESTS_O := $(CUDA_C:%.c=$(CHECK)/%.o) $(CUDA_CU:%.cu=$(CHECK)/%.o) $(CHECK_TEST_C:%.c=$(CHECK)/%.o)
+CHECK_PROGRAMS := $(CUDA_PROGRAM_NAMES:%=$(CHECK)/%)
 
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
          $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o)) \
@@ -152,7 +172,7 @@ all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libf
 lib: $(BUILD)/libfsdp.a
 # Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
-tests: $(TESTS) $(BUILD)/fsdp-testing
+tests: $(TESTS) $(CUDA_PROGRAMS) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 
@@ -227,6 +247,37 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  NVCC $<")
 	$(Q)$(CUDA_NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+# Programs of tests/cuda/programs, and the check build.
+$(CUDA_PROGRAMS): $(BUILD)/%: $(BUILD)/%.emulated.o $(EMULATOR_O)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CXX) -o $@ $^ $(SANITIZE) -pthread -ldl $(LDFLAGS)
+$(BUILD)/tests/cuda/programs/%.emulated.o: tests/cuda/programs/%.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (emulated)")
+	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
+CHECK_COMMON := -g -fPIC -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude -MMD -MP $(DEFS) \
+                $(DEPS_CFLAGS) $(PKG_CFLAGS) $(CUDA_CFLAGS) $(EMULATED)
+CHECKED := objcopy $(foreach f,memcpy memmove memset,--redefine-sym $(f)=__tsan_$(f))
+$(CHECK)/tests/cuda/emulator/%.o: tests/cuda/emulator/%.cpp $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (check)")
+	$(Q)$(CXX) -std=c++17 -O3 $(CHECK_COMMON) -DEMU_CHECK -Wall -Wextra -Wno-unknown-pragmas -c $< -o $@
+$(CHECK)/%.o: %.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (check)")
+	$(Q)$(CHECK_CXX) -std=c++17 $(CHECK_COMMON) $(CHECK_FLAGS) -Wno-unknown-pragmas -Wno-pass-failed -x c++ -c $< -o $@
+	$(Q)$(CHECKED) $@
+$(CHECK)/%.o: %.c $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC $< (check)")
+	$(Q)$(CHECK_CC) -std=c17 -D_GNU_SOURCE $(CHECK_COMMON) $(CHECK_FLAGS) -c $< -o $@
+	$(Q)$(CHECKED) $@
+$(CHECK)/tests/cuda/tests: $(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ -rdynamic $(LDLIBS_ALL) -lstdc++
+$(CHECK_PROGRAMS): $(CHECK)/%: $(CHECK)/%.o $(CHECK_EMULATOR_O)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CXX) -o $@ $^ -pthread -ldl
 define isa_rule
 $(BUILD)/%.$(1).o: %.c $(BUILD)/found
 	@mkdir -p $$(@D)
@@ -308,6 +359,27 @@ TSAN_SKIP := cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resu
 tsan:
 	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1
+# Races and wrong accesses of the CUDA device: its tests, and faults that must be found, in the check
+# build, for each EMU_SEED below CUDA_SEEDS.
+CUDA_SEEDS ?= 3
+.PHONY: cuda-check cuda-check-programs
+cuda-check-programs: $(CHECK)/tests/cuda/tests $(CHECK_PROGRAMS)
+cuda-check:
+	@$(MAKE) --no-print-directory $(JOBS) cuda-check-programs
+	@sh tests/cuda/check.sh $(CHECK) $(CUDA_SEEDS)
+# Faults that are planted in kernels, one at a time, and must be found by their tests.
+.PHONY: cuda-mutants cuda-flags
+cuda-mutants: $(BUILD)/tests/cuda/tests cuda-check-programs
+	@MAKE='$(MAKE)' sh tests/cuda/mutants.sh $(BUILD)
+# For tests/cuda/mutants.sh: how kernels are compiled and programs are linked, as shell variables.
+cuda-flags:
+	@echo "plain_compile='$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c'"
+	@echo "check_compile='$(CHECK_CXX) -std=c++17 $(CHECK_COMMON) $(CHECK_FLAGS) -Wno-unknown-pragmas -Wno-pass-failed -x c++ -c'"
+	@echo "check_finish='$(CHECKED)'"
+	@echo "plain_objects='$(filter $(BUILD)/tests/cuda/%,$(TEST_O)) $(TEST_SUPPORT_O)'"
+	@echo "check_objects='$(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O)'"
+	@echo "link='$(CC) -rdynamic'"
+	@echo "libraries='$(TEST_LIB) $(LDLIBS_ALL) -lstdc++'"
 # Readers of untrusted bytes under libFuzzer (clang), FUZZ_S seconds each. New inputs go to
 # $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus from them.
 FUZZ_S ?= 60
@@ -328,7 +400,7 @@ soak: $(BUILD)/fsdp
 lint: $(LIB_O) $(CLI_O)
 	@sh tools/lint.sh $(CC) $(BUILD)
 format:
-	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
+	@find src include tests examples bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' | xargs clang-format -i
 bench: all benches
 	@sh tools/bench.sh $(BUILD)
 # Compared with PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
@@ -355,7 +427,7 @@ install: all
 # Keeps build/deps, which may have been made on another machine.
 clean:
 	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -path build/deps -exec rm -rf {} +
-	rm -rf $(BUILD)-asan $(BUILD)-tsan
+	rm -rf $(BUILD)-asan $(BUILD)-tsan $(BUILD)-check
 
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
@@ -367,6 +439,8 @@ help:
 	@echo "                which may be copied to another machine; make DEPS_DIR=DIR needs no packages"
 	@echo "make deps-pretrain  install what make pretrain needs in addition"
 	@echo "make asan tsan  tests under the sanitizers"
+	@echo "make cuda-check tests of the CUDA device with a race detector (CUDA_SEEDS=20: more orders)"
+	@echo "make cuda-mutants  tests of the tests: faults planted in CUDA kernels"
 	@echo "make lint       layering, circles of calls, headers, formatting"
 	@echo "make fuzz       readers of untrusted bytes under libFuzzer (clang): FUZZ_S=seconds each"
 	@echo "make soak       trainings interrupted at random: SOAK_RUNS=200"
@@ -376,4 +450,4 @@ help:
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) $(CHECK) -name '*.d' 2>/dev/null)

@@ -12,7 +12,7 @@ filter=${2:-}
 # Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
 # wait for each other. All others, whose ranks wait at every step or which measure time, have the
 # machine to themselves, and run last.
-beside='^tests/(autograd|base|batch|checkpoint_tools|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
+beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
 lanes=2
 dir=$(mktemp -d) || exit 1

@@ -8,7 +8,7 @@
 #include "src/tensor/cuda_memory.h"
 
 enum {
-    /* An interprocess handle stands for a whole block of the driver, so each buffer gets blocks of
+    /* An interprocess handle represents a whole block of the driver, so each buffer gets blocks of
      * its own. */
     BLOCK_BYTES = 1 << 21
 };

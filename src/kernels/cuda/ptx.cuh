@@ -1,5 +1,6 @@
 /* Instructions that CUDA C++ has no name for: the only file with inline PTX. Each has an emulation
- * of the same name (emu/block.cpp does the work); tests/instructions.cu compares the two on a GPU.
+ * of the same name (tests/cuda/emulator does the work); tests/cuda/programs/instructions.cu tests
+ * each.
  */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
@@ -102,7 +103,7 @@ template <int N> DEV void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* c[N/8][4] (+)= a b. TB: b lies [k][n] ("MN-major"). */
+/* c[N/8][4] (+)= a b. TB: b is stored as [k][n] ("MN-major"). */
 template <int TB> DEV void wgmma_n32(float (&c)[4][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
