@@ -81,8 +81,9 @@ extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
-/* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
- * for which fsdp_device_create() returns an error with a message of its own. */
+/* The names of devices that are not choices between devices (Note [Choosing a device] in cards.h),
+ * NULL-terminated: those of this build, and "cuda", for whose absence there is an error with a
+ * message of its own. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
