@@ -41,6 +41,9 @@ typedef struct fsdp_card_ops {
     /* Get the version of CUDA that the driver supports, and that of the runtime in this program:
      * 12040 for 12.4. A version is 0 if there is none. */
     void (*versions)(int *driver, int *runtime);
+    /* Load "cublasLt" or "nccl" as the device does, and get its version: "13.1.1". Returns false if
+     * it is not found. */
+    bool (*library_version)(const char *library, char version[32]);
     const char *code; /* what this program has code for: "sm_80 sm_90a compute_90" */
     bool is_emulated;
 } fsdp_card_ops;

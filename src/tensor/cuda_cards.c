@@ -1,6 +1,7 @@
 /* The cards that the CUDA runtime finds. CUDA_VISIBLE_DEVICES hides cards and changes their
  * numbers; the runtime obeys it. */
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -86,9 +87,56 @@ static void versions(int *driver, int *runtime)
         *runtime = 0;
 }
 
+#ifdef CUDA_EMULATED
+static bool library_version(const char *library, char version[32])
+{
+    (void)library; /* the emulator has both */
+    strcpy(version, "emulated");
+    return true;
+}
+#else
+/* Load the first of two names of a library. The caller closes it. */
+static void *load(const char *first, const char *second)
+{
+    void *library = dlopen(first, RTLD_LAZY | RTLD_LOCAL);
+    return library || !second ? library : dlopen(second, RTLD_LAZY | RTLD_LOCAL);
+}
+
+static size_t cublaslt_version(void *library)
+{
+    size_t (*get)(void) = NULL;
+    void *address = dlsym(library, "cublasLtGetVersion");
+    memcpy(&get, &address, sizeof get); /* ISO C has no such conversion; POSIX does */
+    return get ? get() : 0;
+}
+
+static size_t nccl_version(void *library)
+{
+    int (*get)(int *) = NULL, version = 0;
+    void *address = dlsym(library, "ncclGetVersion");
+    memcpy(&get, &address, sizeof get);
+    return get && get(&version) == 0 ? (size_t)version : 0;
+}
+
+static bool library_version(const char *name, char text[32])
+{
+    const bool is_nccl = strcmp(name, "nccl") == 0;
+    void *library =
+        is_nccl ? load("libnccl.so.2", NULL) : load("libcublasLt.so.13", "libcublasLt.so.12");
+    if (!library)
+        return false;
+    const size_t version = is_nccl ? nccl_version(library) : cublaslt_version(library);
+    /* 13.1.1 is 130101 in cublasLt, and 2.27.3 is 22703 in NCCL. */
+    snprintf(text, 32, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    dlclose(library);
+    return true;
+}
+#endif
+
 const fsdp_card_ops fsdp_cuda_cards = {.count = count_cards,
                                        .describe = describe,
                                        .free_bytes = free_bytes,
                                        .versions = versions,
+                                       .library_version = library_version,
                                        .code = FSDP_CUDA_CODE,
                                        .is_emulated = IS_EMULATED};
