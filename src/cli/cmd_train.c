@@ -46,6 +46,9 @@ int fsdp_cmd_train(int argc, char **argv)
         status = fsdp_memory_limit_check_job(&config, group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
+    if (status == FSDP_ERR_NOMEM && result.card_bytes)
+        status = fsdp_memory_limit_advise(&config, fsdp_group_world_size(group),
+                                          fsdp_group_local_world_size(group), result.card_bytes);
     fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {

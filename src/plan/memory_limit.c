@@ -1,10 +1,13 @@
 /* See memory_limit.h. */
 #include "src/plan/memory_limit.h"
 
+#include <stdio.h>
+
 #include <fsdp/nn.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/error.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/plan/plan.h"
@@ -271,6 +274,45 @@ fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_s
     FSDP_TRY(fsdp_plan_create(config, world_size, local_world_size, &plan));
     fsdp_status status = judge_plan(&j, plan);
     fsdp_plan_destroy(plan);
+    return status;
+}
+
+/* Find what would fit and describe it. Fails if no plan can be made. */
+static fsdp_status describe_remedy(const judge *j, fsdp_str *text)
+{
+    trial t = {0};
+    int64_t planned = 0;
+    fsdp_status status = limited_bytes(j, j->config, &planned);
+    if (status == FSDP_OK)
+        status = find_remedy(j, planned, &t);
+    if (status == FSDP_OK) {
+        fsdp_str_printf(text, "the run needs about %s of the card, and tensors may have %s; ",
+                        fsdp_human_bytes(planned).text,
+                        fsdp_human_bytes(j->config->memory_limit).text);
+        describe_trial(&t, text);
+        fsdp_str_printf(text, "; more ranks on more cards, or a card with more memory, help, too");
+    }
+    fsdp_str_fini(&t.flags);
+    return status;
+}
+
+fsdp_status fsdp_memory_limit_advise(const fsdp_train_config *config, int world_size,
+                                     int local_world_size, int64_t bytes)
+{
+    fsdp_train_config limited = *config;
+    fsdp_str text = {0};
+    fsdp_saved_error failure;
+    limited.memory_limit = bytes;
+    const judge j = {&limited, world_size, local_world_size};
+    fsdp_error_save(FSDP_ERR_NOMEM, &failure);
+    const fsdp_status described = describe_remedy(&j, &text);
+    fsdp_status status = fsdp_error_restore(&failure);
+    if (described == FSDP_OK && !text.failed) {
+        char message[FSDP_ERROR_BYTES];
+        snprintf(message, sizeof message, "%s", fsdp_last_error());
+        status = fsdp_error(FSDP_ERR_NOMEM, "%s; %s", message, text_of(&text));
+    }
+    fsdp_str_fini(&text);
     return status;
 }
 
