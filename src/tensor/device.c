@@ -33,7 +33,8 @@ const char *const fsdp_device_names[] = {
 const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .loss_rows = 352,
                                             .least_loss_rows = 192,
-                                            .loss_bytes = 24 << 20};
+                                            .loss_bytes = 24 << 20,
+                                            .shared_bytes = 1};
 
 /* A product with 2048 rows or more reaches the card's rate. The driver maps memory in units of
  * 2 MiB. */
@@ -41,6 +42,7 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .loss_rows = 8192,
                                              .least_loss_rows = 1024,
                                              .loss_bytes = 640 << 20,
+                                             .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};
 
 const fsdp_card_ops *fsdp_card_functions(void)

@@ -73,6 +73,8 @@ typedef struct fsdp_device_traits {
     /* The logits of the loss are computed in chunks of at most this many rows, and at most this
      * many bytes unless that is fewer than least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
+    size_t shared_bytes;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;

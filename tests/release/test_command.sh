@@ -9,7 +9,8 @@ if [ ! -e "$build/libfsdp-testing.a" ]; then
     tally
     exit
 fi
-unset FSDP_DEVICE
+FSDP_DEVICE=cpu
+export FSDP_DEVICE
 fsdp=$build/fsdp
 mkdir tmp
 TMPDIR=$dir/tmp
@@ -65,9 +66,9 @@ run verify "$golden/llama3"
 expect pytorchs_numbers_are_met 0 ' 0 failed' out
 
 # --- no hooks ---
-run train --device fake --model tiny
+run train --device fake --model tiny --data ids.jsonl --output other
 expect device_fake_is_refused 2 "--device: unknown device 'fake' \\(known: cpu, meta, cuda, cuda:N, auto\\)"
-FSDP_DEVICE=fake run train --model tiny
+FSDP_DEVICE=fake run train --model tiny --data ids.jsonl --output other
 expect device_fake_of_the_environment_is_refused 2 "FSDP_DEVICE: unknown device 'fake'"
 FSDP_DEVICE=fake run verify "$golden/llama3"
 expect verify_has_no_fake_device 2 "FSDP_DEVICE: unknown device 'fake'"
