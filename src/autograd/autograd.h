@@ -254,8 +254,9 @@ fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
-/* Set *value to the value of a gradient with one element. If it is known to be one, the device is not
- * asked, so nothing waits for kernels. On meta, it is 1. Return false if the scope has failed. */
+/* Set *value to the value of a gradient with one element. If it is known to be one, the device is
+ * not asked, so nothing waits for kernels. On meta, it is 1. Return false if the scope has failed.
+ */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */

@@ -8,7 +8,7 @@
 #include "src/tensor/cuda_memory.h"
 #include "src/tensor/device.h"
 
-/* An interprocess handle stands for a whole block of the driver, so each buffer gets blocks of its
+/* An interprocess handle covers a whole block of the driver, so each buffer gets blocks of its
  * own. */
 #define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 
