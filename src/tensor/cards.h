@@ -31,8 +31,8 @@ typedef struct fsdp_card {
     char code[FSDP_CARD_CODE_BYTES];
 } fsdp_card;
 
-/* What the CUDA device reports about cards. The functions initialise the driver, but use no memory of
- * a card, with the exception of free_bytes(). */
+/* What the CUDA device reports about cards. The functions initialise the driver, but use no memory
+ * of a card, with the exception of free_bytes(). */
 typedef struct fsdp_card_ops {
     fsdp_status (*count)(int *n); /* FSDP_ERR_UNSUPPORTED, with the reason, if there is no card */
     fsdp_status (*describe)(int ordinal, fsdp_card *card);

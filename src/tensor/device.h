@@ -95,7 +95,7 @@ struct fsdp_device {
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
     int ordinal;  /* the number of the card; 0 on devices that have none */
-    void *memory; /* of a device with memory of its own: where the allocator gets it; else NULL */
+    void *memory; /* where the allocator gets memory, if the device has its own; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;
 };
