@@ -94,13 +94,16 @@ EMULATED_CXXFLAGS = -std=c++17 $(COMMON) $(CUDA_CFLAGS) $(EMULATED) -Wall -Wextr
 # sm_80 and sm_90a are compiled; newer cards compile the PTX of compute_90.
 CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a \
               -gencode=arch=compute_90,code=compute_90
+# The same in short, for 'fsdp env': sm_80 sm_90a compute_90.
+comma := ,
+CUDA_CODE = $(patsubst code=%,%,$(filter code=%,$(subst $(comma), ,$(CUDA_ARCHS)))) $(patsubst -arch=%,%,$(filter -arch=%,$(CUDA_ARCHS)))
 NVCC_FLAGS = -std=c++17 -O3 $(CUDA_ARCHS) -I. -Iinclude -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(WERROR),-Werror all-warnings)
 CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a)) -ldl -lrt)
 LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
 CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
 LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
@@ -177,7 +180,7 @@ examples: $(EXAMPLES)
 benches: $(BENCHES)
 
 # Prints in one line what is missing, instead of failing in the middle of a compile, and in
-# another line what the machine has of CUDA.
+# another line what the build uses of CUDA.
 check-deps:
 	@[ -z "$(DEPS_DIR)" ] || [ -n "$(DEPS_JANSSON)" ] || \
 	{ echo "DEPS_DIR=$(DEPS_DIR): no usr/lib/*/libjansson.a in it. 'make deps-folder DEPS_DIR=$(DEPS_DIR)' makes one."; exit 1; }
@@ -188,7 +191,7 @@ check-deps:
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
 	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
-	@sh tools/find_cuda.sh $(CC)
+	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
@@ -228,7 +231,7 @@ $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
-$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS)
+$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS) -DFSDP_CUDA_CODE='"$(strip $(CUDA_CODE))"'
 $(BUILD)/%.emulated.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $< (emulated)")

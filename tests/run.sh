@@ -23,7 +23,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 FSDP_TESTS=${FSDP_TESTS:-$(dirname "$0")}
 FSDP_BUILD=$build
-export FSDP_TESTS FSDP_BUILD
+# On a machine with a card, the programs under test would take it by themselves.
+FSDP_DEVICE=${FSDP_DEVICE:-cpu}
+export FSDP_TESTS FSDP_BUILD FSDP_DEVICE
 passed=0 failed=0 skipped=0 started=0 reported=0
 
 # The tests of tests/FOLDER/test_X.c are run by BUILD/tests/FOLDER/tests --file test_X.

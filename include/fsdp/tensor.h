@@ -42,23 +42,33 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
 /** Options of a device. A field that is 0 or NULL has its default. */
 typedef struct fsdp_device_options {
-    const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE if it is set, else "cpu" */
+    /** "cpu"; "cuda": the card of this rank, which is card `local_rank` modulo the number of cards;
+     * "cuda:N": card N; "auto": a card if there is one that this library can use, else the CPU;
+     * "meta": computes shapes only. Default: $FSDP_DEVICE if it is set, else "cpu".
+     * CUDA_VISIBLE_DEVICES chooses and orders the cards, as in all programs with CUDA. */
+    const char *name;
     int threads; /**< number of threads that compute for this rank, including the calling thread;
                     default 1 */
     const char *isa; /**< one of the instruction sets that `fsdp --version` lists; default:
                         $FSDP_ISA if it is set, else the best one of this CPU */
+    int local_rank;  /**< number of this rank among those of its host, for "cuda" and "auto" */
 } fsdp_device_options;
 
 /**
- * Create the device of a rank.
+ * Create the device of a rank. For a rank of a group, fsdp_default_device() is simpler.
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID for an unknown name or threads < 0. FSDP_ERR_UNSUPPORTED for "cuda",
- *         which no build has yet, or if the CPU does not have the instruction set `isa`.
+ * @return FSDP_ERR_INVALID for an unknown name, a card that is not there, or if a number is
+ *         negative. FSDP_ERR_UNSUPPORTED for "cuda" if this build has no CUDA, if there is no card
+ *         or no driver, or if the card is too old; or if the CPU does not have the instruction set
+ *         `isa`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
+/** torch.cuda.device_count(): return the number of cards; 0 if this build has no CUDA, or if there
+ * is no driver. */
+FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies

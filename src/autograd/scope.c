@@ -66,6 +66,21 @@ void fsdp_scope_fail(fsdp_scope *s, fsdp_status status)
              fsdp_last_error());
 }
 
+void fsdp_scope_name_module(fsdp_scope *s, const char *path)
+{
+    fsdp_run *run = s->run;
+    char message[sizeof run->message];
+    if (run->status != FSDP_ERR_NOMEM || run->names_module || !*path)
+        return;
+    run->names_module = true;
+    memcpy(message, run->message, sizeof message);
+    const int length =
+        snprintf(run->message, sizeof run->message,
+                 "%s of %.150s: ", run->recomputing ? "recomputation" : "forward", path);
+    snprintf(run->message + length, sizeof run->message - (size_t)length, "%.*s",
+             (int)sizeof run->message - length - 1, message);
+}
+
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status)
 {
     fsdp_scope_fail(s, status);

@@ -22,7 +22,10 @@ struct fsdp_buffer {
  * shared buffer, or all bytes of a private buffer. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
-    return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
+    if (!b->group)
+        return (int64_t)b->bytes;
+    const size_t unit = b->device->traits->shared_bytes;
+    return (int64_t)((b->bytes + unit - 1) / unit * unit) / fsdp_group_local_world_size(b->group);
 }
 
 static bool is_whole(const fsdp_buffer *b)

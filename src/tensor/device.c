@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/tensor/cards.h"
 #include "src/tensor/device_testing.h"
 
 static const fsdp_device_ops *const devices[] = {
@@ -35,7 +36,9 @@ const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .loss_bytes = 24 << 20,
                                             .activated_bytes = 4 << 20,
                                             .small_activated_bytes = 2 << 20,
-                                            .activated_rows_bytes = 1 << 20};
+                                            .activated_rows_bytes = 1 << 20,
+
+                                            .shared_bytes = 1};
 
 /* A product with 2048 rows or more reaches the card's rate. The driver maps memory in units of
  * 2 MiB. */
@@ -47,39 +50,43 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .small_activated_bytes = 128 << 20,
                                              .activated_rows_bytes = 128 << 20,
                                              .joins_products = true,
+                                             .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};
 
+const fsdp_card_ops *fsdp_card_functions(void)
+{
+#ifdef FSDP_HAVE_CUDA
+    return &fsdp_cuda_cards;
+#else
+    return NULL;
+#endif
+}
+
+/* Set *ops to the functions of the device with this resolved name. */
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
-    char known[64] = "";
-    /* A card has a number, as in cuda:1, and meta may have the device of the plan: meta:cuda. */
-    const bool has_colon = strncmp(name, "cuda:", 5) == 0 || strcmp(name, "meta:cuda") == 0;
-    const size_t bytes = has_colon ? 4 : strlen(name);
+    int n;
+    const size_t bytes = strcspn(name, ":"); /* cuda:1 and meta:cuda have a part behind a colon */
     for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
         if (strlen(devices[i]->name) == bytes && memcmp(name, devices[i]->name, bytes) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
-        const size_t length = strlen(known);
-        snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", devices[i]->name);
     }
-    if (bytes == 4 && memcmp(name, "cuda", 4) == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda: this build has none (known: %s)",
-                          known);
-    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
+    return fsdp_cards_count(&n); /* only cuda can be missing, and this says why */
 }
 
-/* Set *ops to the functions of the device named *name. If *name is NULL, $FSDP_DEVICE gives the
- * name. The default is cpu. Set *name to the name that was found. */
-static fsdp_status choose_device(const char **name, const fsdp_device_ops **ops)
+/* Set *ops to the functions of the device that `name` means for this rank, and `resolved` to its
+ * name. If `name` is NULL, $FSDP_DEVICE gives the name. The default is cpu. */
+static fsdp_status choose_device(const char *name, int local_rank,
+                                 char resolved[FSDP_DEVICE_NAME_BYTES], const fsdp_device_ops **ops)
 {
-    const char *given = *name ? *name : getenv("FSDP_DEVICE");
-    const bool from_environment = !*name;
-    *name = given && *given ? given : "cpu";
-    const fsdp_status status = find_device(*name, ops);
-    if (!from_environment)
-        return status;
-    fsdp_error_context(status, "environment: FSDP_DEVICE");
+    const char *given = name ? name : getenv("FSDP_DEVICE");
+    fsdp_status status = fsdp_device_resolve(given && *given ? given : "cpu", local_rank, resolved);
+    if (status == FSDP_OK)
+        status = find_device(resolved, ops);
+    if (!name)
+        fsdp_error_context(status, "environment: FSDP_DEVICE");
     return status;
 }
 
@@ -87,9 +94,13 @@ fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device *
 {
     fsdp_device_options all = options ? *options : (fsdp_device_options){0};
     const fsdp_device_ops *ops = NULL;
-    FSDP_TRY(choose_device(&all.name, &ops));
+    char name[FSDP_DEVICE_NAME_BYTES];
     if (all.threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", all.threads);
+    if (all.local_rank < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "local_rank %d is negative", all.local_rank);
+    FSDP_TRY(choose_device(all.name, all.local_rank, name, &ops));
+    all.name = name;
     if (all.threads == 0)
         all.threads = 1;
     if (!all.isa)

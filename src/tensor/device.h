@@ -80,8 +80,11 @@ typedef struct fsdp_device_traits {
      * backward, in backward if memory matters more than time, and in forward in that case
      * (src/autograd/activated_linear.h). */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
-    /* Products of the same input are joined: Note [Joined products] in src/autograd/joined_linear.h. */
+    /* Products of the same input are joined: Note [Joined products] in
+     * src/autograd/joined_linear.h. */
     bool joins_products;
+    /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
+    size_t shared_bytes;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;
@@ -90,8 +93,9 @@ extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
-/* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
- * for which fsdp_device_create() returns an error with a message of its own. */
+/* The names of devices that are not choices between devices (Note [Choosing a device] in cards.h),
+ * NULL-terminated: those of this build, and "cuda", for whose absence there is an error with a
+ * message of its own. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
@@ -101,7 +105,7 @@ struct fsdp_device {
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
     int ordinal;  /* the number of the card; 0 on devices that have none */
-    void *memory; /* where the allocator of a device with memory of its own gets it; else NULL */
+    void *memory; /* where the allocator gets memory, if the device has its own; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;
 };

@@ -12,28 +12,11 @@ static fsdp_cuda_context *context_of(const fsdp_device *device)
     return fsdp_cuda_of(device->context);
 }
 
-/* Read the ordinal from "cuda" (0) or "cuda:N". */
-static fsdp_status read_ordinal(const char *name, int *ordinal)
-{
-    const char *digits = name + strlen("cuda");
-    char *end;
-    *ordinal = 0;
-    if (!*digits)
-        return FSDP_OK;
-    const long n = strtol(digits + 1, &end, 10);
-    if (digits[1] < '0' || digits[1] > '9' || *end || n > 1023)
-        return fsdp_error(
-            FSDP_ERR_INVALID,
-            "device '%s': the part after the colon is the number of a card, as in cuda:1", name);
-    *ordinal = (int)n;
-    return FSDP_OK;
-}
-
 static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    int ordinal = 0;
+    /* fsdp_device_resolve() has made the name "cuda:N". */
+    const int ordinal = atoi(options->name + strlen("cuda:"));
     fsdp_cuda_memory *memory = NULL;
-    FSDP_TRY(read_ordinal(options->name, &ordinal));
     FSDP_TRY(fsdp_kernels_cuda_open(ordinal, &device->context, &device->kernels));
     FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)),
                                    fsdp_cuda_traits.growth_bytes, &memory, &device->allocator));
