@@ -47,7 +47,7 @@ llama $golden/llama3/model 2 12 0 0 0 0 0"
 else
     build=${BUILD:-build-gpu}
     fsdp=$build/fsdp
-    device=${FSDP_DEVICE:-cuda:0}
+    device=${FSDP_DEVICE:-cuda}
     model=models/t5-debian-mini
     folder=tools/gpu_check/shapes
     rows_model=$folder/t5-base
@@ -59,8 +59,11 @@ llama-3.2-1b $folder/llama-3.2-1b 2 4096 0 0 160 150 32768
 llama-8b-8-layers $folder/llama-8b-8-layers 2 4096 0 0 258 240 0"
 fi
 tests=$build/tests/cuda/tests
+# All ranks share one card.
+CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%%,*}
 FSDP_DEVICE=$device FSDP_TESTS=tests
-export FSDP_DEVICE FSDP_TESTS
+export CUDA_VISIBLE_DEVICES FSDP_DEVICE FSDP_TESTS
 . tools/gpu_check/results.sh
 . tools/gpu_check/parts.sh
 . tools/gpu_check/bench.sh
@@ -76,7 +79,8 @@ part_head() {
         figure rehearsal true
     else
         fields=name,driver_version,memory.total,power.limit,clocks.max.sm
-        limited 10 nvidia-smi.log nvidia-smi --query-gpu=$fields --format=csv,noheader
+        limited 10 nvidia-smi.log nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=$fields \
+            --format=csv,noheader
         judge nvidia-smi ||
             add_why "there must be a card here; --rehearse runs this on an emulated one"
         card=$(head -n 1 "$log" | cut -d , -f 1)

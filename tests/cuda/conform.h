@@ -36,11 +36,11 @@ typedef struct conform {
     int n_arrays;
 } conform;
 
-/* Opens both devices. Skips the test if this build has no cuda. */
+/* Opens both devices. Skips the test if this build has no cuda, or finds no card. */
 #define CONFORM_OPEN(x)                                                                            \
     conform x = {.t = t};                                                                          \
     if (!conform_is_there())                                                                       \
-        SKIP("this build has no CUDA headers (CUDA_HOME), so no emulated device");                 \
+        SKIP("%s", fsdp_last_error());                                                             \
     conform_open(&x);                                                                              \
     CHECK_HERE()
 

@@ -9,8 +9,8 @@ chosen_shapes() {
 watch() {
     watcher=
     [ "$rehearse" = 1 ] && return
-    nvidia-smi --query-gpu=timestamp,clocks.sm,temperature.gpu,power.draw,memory.used --format=csv \
-        -l 1 >"$logs/$1-clocks.csv" 2>&1 &
+    nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --format=csv -l 1 \
+        --query-gpu=timestamp,clocks.sm,temperature.gpu,power.draw,memory.used >"$logs/$1-clocks.csv" 2>&1 &
     watcher=$!
 }
 unwatch() { [ -z "$watcher" ] || kill "$watcher" 2>/dev/null; }

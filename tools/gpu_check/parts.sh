@@ -2,8 +2,8 @@
 
 # Only code for this card is compiled, because nvcc takes most of the time.
 architecture() {
-    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
-        grep '^[0-9]*\.[0-9]$' | head -n 1 | tr -d .)
+    capability=$(nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=compute_cap \
+        --format=csv,noheader 2>/dev/null | grep '^[0-9]*\.[0-9]$' | head -n 1 | tr -d .)
     [ "${capability:-90}" != 90 ] || capability=90a
     echo "-gencode=arch=compute_$capability,code=sm_$capability"
 }

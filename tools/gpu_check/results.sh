@@ -12,16 +12,20 @@ mkdir "$logs" || exit 1
 
 # as_text: makes its input one line that may be in a JSON string
 as_text() {
-    tr '\t\n' '  ' | tr -d '\000-\037' | tr '\\"' "/'" | sed 's/ *$//' | cut -c -600
+    tr '\t\n' '  ' | tr -d '\000-\037' | tr '\\"' "/'" | sed 's/ *$//' | cut -c -400
 }
 # begin PART SECONDS: starts a result, and the limit of its commands
 begin() {
-    part=$1 status=passed why='' figures='' summary=''
+    part=$1 status=passed why='' n_why=0 figures='' summary=''
     part_began=$(now)
     part_end=$(($(whole) + $2))
     [ "$part_end" -le "$end" ] || part_end=$end
 }
-add_why() { why="$why${why:+; }$(echo "$*" | as_text)"; }
+# The first four reasons are written, and how many others there were.
+add_why() {
+    n_why=$((n_why + 1))
+    [ $n_why -gt 4 ] || why="$why${why:+; }$(echo "$*" | as_text)"
+}
 fail() { status=failed; add_why "$@"; }
 late() { [ "$status" = failed ] || status=timeout; add_why "$@"; }
 skip() { [ "$status" != passed ] || status=skipped; add_why "$@"; }
@@ -30,6 +34,7 @@ figure() { [ -z "$2" ] || figures="$figures${figures:+, }\"$1\": $2"; }
 figure_text() { figure "$1" "\"$(echo "$2" | as_text)\""; }
 # finish: writes the result
 finish() {
+    [ $n_why -le 4 ] || why="$why; and $((n_why - 4)) more"
     seconds=$(echo "$part_began $(now)" | awk '{ printf "%.1f", $2 - $1 }')
     printf '{"part": "%s", "status": "%s", "seconds": %s, "figures": {%s}, "why": "%s"}\n' \
         "$part" "$status" "$seconds" "$figures" "$why" >>"$out/gpu_check.jsonl"
@@ -60,7 +65,7 @@ judge() {
     case $rc in
     0) return 0 ;;
     124 | 137) late "$1: not within $most s" ;;
-    *) fail "$1: exit code $rc: $(grep -v '^$' "$log" | tail -n 1 | cut -c -240)" ;;
+    *) fail "$1: exit code $rc: $(grep -Ev "^$|^try '" "$log" | tail -n 1 | cut -c -240)" ;;
     esac
     return 1
 }
