@@ -20,15 +20,19 @@ part_build() {
         limited 60 build.log make -n CUDA_ARCHS="$(architecture)" $(make_arguments build-gpu)
         summary="what would be run"
     else
-        command -v nvcc >/dev/null || [ -x "$cuda/bin/nvcc" ] || fail "there is no nvcc (CUDA_HOME)"
+        summary="for $(architecture | sed 's/.*code=//')"
         # Its message says what is missing and how to get it.
         limited 20 deps.log make check-deps ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"}
-        judge "make check-deps"
-        limited 150 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
-            $(make_arguments "$build")
-        summary="for $(architecture | sed 's/.*code=//')"
+        if ! command -v nvcc >/dev/null && [ ! -x "$cuda/bin/nvcc" ]; then
+            fail "there is no nvcc (CUDA_HOME)"
+        elif judge "make check-deps"; then
+            limited 150 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
+                $(make_arguments "$build")
+        fi
     fi
-    judge make
+    if [ "$status" = passed ] && ! judge make; then
+        add_why "$(grep -iE 'error[ :]|undefined reference' "$log" | head -n 3)"
+    fi
     finish
 }
 

@@ -65,7 +65,7 @@ judge() {
     case $rc in
     0) return 0 ;;
     124 | 137) late "$1: not within $most s" ;;
-    *) fail "$1: exit code $rc: $(grep -Ev "^$|^try '" "$log" | tail -n 1 | cut -c -240)" ;;
+    *) fail "$1: exit code $rc: $(grep -Ev "^$|^try '|^make" "$log" | tail -n 1 | cut -c -240)" ;;
     esac
     return 1
 }
