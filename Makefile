@@ -414,6 +414,10 @@ bench-summarization: all
 	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
 bench-features: all
 	@sh tools/bench_features.sh $(BUILD)
+# On a machine with an NVIDIA card: docs/cuda-check.md. It builds in build-gpu.
+.PHONY: gpu-check
+gpu-check:
+	@DEPS_DIR=$(DEPS_DIR) sh tools/gpu_check.sh
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
@@ -430,7 +434,7 @@ install: all
 # Keeps build/deps, which may have been made on another machine.
 clean:
 	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -path build/deps -exec rm -rf {} +
-	rm -rf $(BUILD)-asan $(BUILD)-tsan $(BUILD)-check
+	rm -rf $(BUILD)-asan $(BUILD)-tsan $(BUILD)-check build-gpu
 
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
@@ -451,6 +455,8 @@ help:
 	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, alternately"
 	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job, compared with PyTorch's"
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
+	@echo "make gpu-check  build, check and measure on an NVIDIA card in six minutes (docs/cuda-check.md);"
+	@echo "                REHEARSE=1: the same script on the emulated card of the tests"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 
 -include $(shell find $(BUILD) $(CHECK) -name '*.d' 2>/dev/null)

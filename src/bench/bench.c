@@ -151,18 +151,20 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
     fsdp_tensor *loss = fsdp_model_loss(s, r->model->module, 1.0f / (float)batch->label_tokens);
     fsdp_status status = fsdp_scope_status(s);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_item(loss, &r->loss);
     double middle = fsdp_clock_s();
     if (status == FSDP_OK)
         status = fsdp_backward(r->tape, &loss, NULL, 1);
+    /* This waits for the device, so all kernels have been started before. */
+    if (status == FSDP_OK)
+        status = fsdp_tensor_item(loss, &r->loss);
     fsdp_scope_close(s);
     r->forward_s = middle - begin;
     r->backward_s = fsdp_clock_s() - middle;
     return status;
 }
 
-/* Run one step. *took is set to its duration, without the time that making the batch takes. */
+/* Run one step. *took is set to its duration, without the time that making the batch takes. A step
+ * ends when the device has ended its kernels. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -186,6 +188,8 @@ static fsdp_status train_step(run *r, int step, double *took)
         status = fsdp_optimizer_step(r->optimizer, scale);
     }
     fsdp_optimizer_zero_grad(r->optimizer);
+    if (status == FSDP_OK)
+        status = fsdp_device_synchronize(r->device);
     double end = fsdp_clock_s();
     r->clip_s = update - clip;
     r->optimizer_s = end - update;

@@ -37,7 +37,6 @@ const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .activated_bytes = 4 << 20,
                                             .small_activated_bytes = 2 << 20,
                                             .activated_rows_bytes = 1 << 20,
-
                                             .shared_bytes = 1};
 
 /* A product with 2048 rows or more reaches the card's rate. The driver maps memory in units of
