@@ -8,4 +8,6 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(fill),
     SLOT(copy),
     SLOT(sum),
+    SLOT(attention),
+    SLOT(attention_backward),
 };
