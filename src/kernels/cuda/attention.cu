@@ -174,10 +174,35 @@ template <typename T> static bool has_vectors(const attention_params &p, bool ba
            (!backward || is_vectorizable<T>(0, p.d_out, p.d_q, p.d_k, p.d_v));
 }
 
-static const attention_kernels *choose_kernels(const fsdp_cuda_context *, fsdp_dtype dtype,
+/* Return kernels that use tensor cores, or NULL if there are none for this problem. */
+static const attention_kernels *tensor_kernels(fsdp_dtype dtype, const attention_params &p)
+{
+    enum {
+        LEAST_DIM = 16, /* most of the tensor cores' work would be on zeros */
+        NARROW = 64,
+        MOST_DIM = 128
+    };
+    if (dtype == FSDP_DTYPE_F32 || !p.vectors || p.head_dim < LEAST_DIM || p.head_dim > MOST_DIM ||
+        !(p.scale > 0.0f))
+        return NULL;
+    if (dtype == FSDP_DTYPE_BF16)
+        return p.head_dim <= NARROW ? &fsdp_cuda_attention_bf16 : &fsdp_cuda_attention_bf16_wide;
+    return p.head_dim <= NARROW ? &fsdp_cuda_attention_f16 : &fsdp_cuda_attention_f16_wide;
+}
+
+/* Also sets p->vectors. */
+static const attention_kernels *choose_kernels(fsdp_cuda_context *c, fsdp_dtype dtype,
                                                attention_params *p, bool backward)
 {
     with_type(dtype, [&](auto zero) { p->vectors = has_vectors<decltype(zero)>(*p, backward); });
+    const attention_kernels *kernels = tensor_kernels(dtype, *p);
+    int bytes = 0; /* cards of capability 8.6 have less shared memory than those of 8.0 */
+    fsdp_cuda_check(c,
+                    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                           fsdp_cuda_device(c)),
+                    "attention");
+    if (kernels && bytes >= (backward ? kernels->backward_bytes : kernels->forward_bytes))
+        return kernels;
     return fsdp_cuda_attention_plain(dtype);
 }
 
@@ -207,8 +232,9 @@ static fsdp_status reserve_backward(fsdp_cuda_context *c, const fsdp_attention_a
     const size_t parts = p->d_bias ? (size_t)p->n_q_tiles * (size_t)p->heads *
                                          (size_t)kernels->n_parts * (size_t)p->part_ld
                                    : 0;
-    p->delta = (float *)fsdp_cuda_scratch(c, (delta + parts) * sizeof(float));
-    p->bias_parts = p->d_bias ? p->delta + delta : NULL;
+    p->delta = (float *)fsdp_cuda_scratch(c, (2 * delta + parts) * sizeof(float));
+    p->lse2 = p->delta + delta;
+    p->bias_parts = p->d_bias ? p->delta + 2 * delta : NULL;
     return p->delta ? FSDP_OK : fsdp_cuda_status(c);
 }
 

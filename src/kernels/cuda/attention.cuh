@@ -53,6 +53,7 @@ typedef struct attention_params {
     void *d_q, *d_k, *d_v;
     int64_t d_q_ld, d_k_ld, d_v_ld;
     float *delta;      /* [heads, n_query_rows] */
+    float *lse2;       /* [heads, n_query_rows]: lse to base 2, infinity instead of -infinity */
     float *d_bias;     /* NULL: not computed */
     float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
     int part_ld;
@@ -99,6 +100,26 @@ FSDP_DEVICE uint64_t dropout_element(const attention_tile &tile, int head, int i
     return ((uint64_t)head << 40) + ((uint64_t)(tile.query_row + i) << 20) + (uint64_t)j;
 }
 
+/* Make the bits of a tile of QUERIES by KEYS scores: bit j % 8 of keep[i * KEYS / 8 + j / 8] is set
+ * if dropout keeps the score of query `query` + i and key `key` + j. `key` is a multiple of 8. All
+ * THREADS threads of the block call it. */
+template <int QUERIES, int KEYS, int THREADS>
+FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
+                                const attention_tile &tile, int head, int query, int key)
+{
+    constexpr int BYTES = KEYS / 8;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < QUERIES * BYTES; i += THREADS) {
+        const uint64_t e = dropout_element(tile, head, query + i / BYTES, key + i % BYTES * 8);
+        const philox_words words = philox(p.dropout_key, e / PHILOX_HALVES);
+        uint32_t bits = 0;
+#pragma unroll
+        for (int j = 0; j < PHILOX_HALVES; j++)
+            bits |= (uint32_t)(philox_half(words, j) >= p.drop_threshold) << j;
+        keep[i] = (uint8_t)bits;
+    }
+}
+
 /* Note [Parts of the bias gradient]. A tile of d_q has n_parts parts, each of q_tile / n_parts rows
  * of queries, and each part writes its own row of bias_parts. Entry e of the row is the sum over
  * the diagonal j - r = begin + e - rows, where j is a key of the sequence, r a row of the part,
@@ -110,10 +131,35 @@ typedef struct attention_kernels {
     int q_tile, k_tile; /* rows of a tile of the lists */
     int step;    /* keys that d_q and forward visit at a time; q_tile is a multiple or a part */
     int n_parts; /* see Note [Parts of the bias gradient] */
+    /* Shared memory that a block needs at most; the card must have it. */
+    int forward_bytes, backward_bytes;
     void (*forward)(fsdp_cuda_context *c, const attention_params &p);
     /* Computes everything but d_bias. */
     void (*backward)(fsdp_cuda_context *c, const attention_params &p);
 } attention_kernels;
 
-/* Return kernels for all head widths. */
+/* Kernels for all head widths (attention_plain.cu). */
 const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype);
+/* Kernels for head widths up to 64 and up to 128 that are a multiple of 8, if p.vectors is true and
+ * p.scale is positive (attention_tensor.cuh). */
+extern const attention_kernels fsdp_cuda_attention_bf16, fsdp_cuda_attention_bf16_wide,
+    fsdp_cuda_attention_f16, fsdp_cuda_attention_f16_wide;
+
+/* Start a kernel with `bytes` bytes of dynamic shared memory. */
+static inline void attention_start(fsdp_cuda_context *c, void (*kernel)(attention_params),
+                                   dim3 grid, unsigned threads, size_t bytes,
+                                   const attention_params &p)
+{
+    enum {
+        USUAL_BYTES = 48 << 10 /* a kernel may have more only after it asked for it */
+    };
+    if (!grid.x)
+        return;
+    if (bytes <= USUAL_BYTES ||
+        fsdp_cuda_check(c,
+                        cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)bytes),
+                        "attention"))
+        CUDA_LAUNCH(kernel, grid, threads, bytes, fsdp_cuda_stream(c), p);
+}

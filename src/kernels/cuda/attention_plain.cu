@@ -201,25 +201,6 @@ FSDP_DEVICE void store_output(T *dst, int64_t ld, int n, const output<CHUNK> &ou
 
 /* --- dropout --- */
 
-/* Make the bits of a tile of scores: bit j % 8 of keep[i * KEEP_BYTES + j / 8] is set if dropout
- * keeps the score of query `query` + i and key `key` + j. `key` is a multiple of 8. */
-FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
-                                const attention_tile &tile, int head, int query, int key)
-{
-    if (!p.drops)
-        return;
-    for (int i = threadIdx.x; i < TILE * KEEP_BYTES; i += THREADS) {
-        const uint64_t e =
-            dropout_element(tile, head, query + i / KEEP_BYTES, key + i % KEEP_BYTES * 8);
-        const philox_words words = philox(p.dropout_key, e / PHILOX_HALVES);
-        uint32_t bits = 0;
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            bits |= (uint32_t)(philox_half(words, j) >= p.drop_threshold) << j;
-        keep[i] = (uint8_t)bits;
-    }
-}
-
 /* Return the factor by which dropout multiplies the score of row i and column j. */
 FSDP_DEVICE float keep_factor(const uint8_t *keep, const attention_params &p, int query, int key)
 {
@@ -330,7 +311,8 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_forward(const 
         const row_source<T> v_rows = rows_of<T>(p.v, p.v_ld, k_row, k_column, tile.n_keys - key);
         float scores[EACH][EACH], shrink[EACH];
         __syncthreads();
-        make_keep_bits(keep, p, tile, task.head, tile.first, key);
+        if (p.drops)
+            make_keep_bits<TILE, TILE, THREADS>(keep, p, tile, task.head, tile.first, key);
         load_rows<T, CHUNK>(v, v_rows, blockIdx.y * CHUNK, p);
         compute_scores<T, CHUNK>(scores, q, q_rows, key > keys.begin, k, k_rows, p);
         softmax_tile(scores, shrink, rows, task, p, key, keep);
@@ -441,7 +423,8 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_d_q(const atte
         const row_source<T> v_rows = rows_of<T>(p.v, p.v_ld, k_row, k_column, tile.n_keys - key);
         float s[EACH][EACH], d_p[EACH][EACH];
         __syncthreads();
-        make_keep_bits(keep, p, tile, task.head, tile.first, key);
+        if (p.drops)
+            make_keep_bits<TILE, TILE, THREADS>(keep, p, tile, task.head, tile.first, key);
         compute_scores<T, CHUNK>(s, q, q_rows, key > keys.begin, k, k_rows, p);
         compute_scores<T, CHUNK>(d_p, g, g_rows, key > keys.begin, v, v_rows, p);
         for (int i = 0; i < EACH; i++)
@@ -518,7 +501,8 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_d_kv(const att
             const row_source<T> g_rows = rows_of<T>(p.d_out, p.out_ld, q_row, q_column, n_q);
             float s[EACH][EACH], d_p[EACH][EACH];
             __syncthreads();
-            make_keep_bits(keep, p, tile, head, query, tile.first);
+            if (p.drops)
+                make_keep_bits<TILE, TILE, THREADS>(keep, p, tile, head, query, tile.first);
             compute_scores<T, CHUNK>(s, k, k_rows, loaded, q, q_rows, p);
             compute_scores<T, CHUNK>(d_p, v, v_rows, loaded, g, g_rows, p);
             loaded = true;
@@ -542,16 +526,9 @@ template <int CHUNK>
 static void start(fsdp_cuda_context *c, void (*kernel)(attention_params), int64_t blocks, int tiles,
                   const attention_params &p)
 {
+    const int chunks = p.head_dim > CHUNK ? (p.head_dim + CHUNK - 1) / CHUNK : 1;
     const size_t bytes = (size_t)(tiles * plain<CHUNK>::FLOATS + TILE * SCORES_LD) * sizeof(float);
-    const dim3 grid((unsigned)blocks,
-                    (unsigned)(p.head_dim > CHUNK ? (p.head_dim + CHUNK - 1) / CHUNK : 1));
-    if (!blocks || !fsdp_cuda_check(c,
-                                    cudaFuncSetAttribute(
-                                        (const void *)kernel,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                                    "attention"))
-        return;
-    CUDA_LAUNCH(kernel, grid, THREADS, bytes, fsdp_cuda_stream(c), p);
+    attention_start(c, kernel, dim3((unsigned)blocks, (unsigned)chunks), THREADS, bytes, p);
 }
 
 template <typename T, int CHUNK>
@@ -587,11 +564,19 @@ template <typename T> static void backward(fsdp_cuda_context *c, const attention
         backward_as<T, 128>(c, p);
 }
 
+template <typename T> static const attention_kernels *kernels_of(void)
+{
+    enum {
+        BYTES = (4 * plain<128>::FLOATS + TILE * SCORES_LD) * (int)sizeof(float)
+    };
+    static const attention_kernels kernels = {TILE,  TILE,  TILE,       1,
+                                              BYTES, BYTES, forward<T>, backward<T>};
+    return &kernels;
+}
+
 const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype)
 {
-    static const attention_kernels f32 = {TILE, TILE, TILE, 1, forward<float>, backward<float>};
-    static const attention_kernels bf16 = {
-        TILE, TILE, TILE, 1, forward<__nv_bfloat16>, backward<__nv_bfloat16>};
-    static const attention_kernels f16 = {TILE, TILE, TILE, 1, forward<__half>, backward<__half>};
-    return dtype == FSDP_DTYPE_F32 ? &f32 : dtype == FSDP_DTYPE_BF16 ? &bf16 : &f16;
+    const attention_kernels *kernels = NULL;
+    with_type(dtype, [&](auto zero) { kernels = kernels_of<decltype(zero)>(); });
+    return kernels;
 }

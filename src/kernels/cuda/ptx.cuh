@@ -6,6 +6,9 @@
 
 #define DEV __device__ __forceinline__
 
+template <typename T> inline constexpr bool is_bf16 = false;
+template <> inline constexpr bool is_bf16<__nv_bfloat16> = true;
+
 DEV uint32_t smem_addr(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -61,6 +64,14 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* The same with float16. */
+DEV void mma16816_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 DEV float ex2(float x)
 {
     float y;
@@ -71,6 +82,12 @@ DEV uint32_t pack(float lo, float hi)
 {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+DEV uint32_t pack_f16(float lo, float hi)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
 DEV void wg_fence(void)
@@ -158,6 +175,43 @@ DEV void wgmma_n128_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
           C4(12), C4(13), C4(14), C4(15)
         : "l"(a), "l"(b), "r"(add));
 }
+/* The same with float16. */
+template <int TB>
+DEV void wgmma_n64_f16(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "{%32,%33,%34,%35}, %36, p, 1, 1, %38;}\n"
+                 : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
+}
+DEV void wgmma_n64_ss_f16(float (&c)[8][4], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "%32, %33, p, 1, 1, 0, 0;}\n"
+                 : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
+                 : "l"(a), "l"(b), "r"(add));
+}
+template <int TB>
+DEV void wgmma_n128_f16(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%"
+        "38,%39,%40,%41,%42,%43,"
+        "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+        "{%64,%65,%66,%67}, %68, p, 1, 1, %70;}\n"
+        : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7), C4(8), C4(9), C4(10), C4(11),
+          C4(12), C4(13), C4(14), C4(15)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
+}
 #undef C4
 /* What cp.async and stores wrote is seen by wgmma; by every writing thread, before the barrier. */
 DEV void fence_proxy_async(void)
@@ -210,6 +264,43 @@ DEV void wgmma_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
 {
     wgmma_n128_ss(c, a, b, add);
 }
+/* Products of elements of type T, __nv_bfloat16 or __half. @{ */
+template <typename T>
+DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if constexpr (is_bf16<T>)
+        mma16816(c, a, b0, b1);
+    else
+        mma16816_f16(c, a, b0, b1);
+}
+template <typename T> DEV uint32_t pack_of(float lo, float hi)
+{
+    return is_bf16<T> ? pack(lo, hi) : pack_f16(lo, hi);
+}
+template <typename T, int TB>
+DEV void wgmma_of(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n64<TB>(c, a, b, add);
+    else
+        wgmma_n64_f16<TB>(c, a, b, add);
+}
+template <typename T, int TB>
+DEV void wgmma_of(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n128<TB>(c, a, b, add);
+    else
+        wgmma_n128_f16<TB>(c, a, b, add);
+}
+template <typename T> DEV void wgmma_ss_of(float (&c)[8][4], uint64_t a, uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n64_ss(c, a, b, add);
+    else
+        wgmma_n64_ss_f16(c, a, b, add);
+}
+/* @} */
 
 #else /* --- emulation --- */
 
@@ -277,6 +368,29 @@ DEV void wgmma(float (&c)[N][4], const uint32_t (&a)[4], uint64_t b, int add)
 template <int N> DEV void wgmma_ss(float (&c)[N][4], uint64_t a, uint64_t b, int add)
 {
     emu_wgmma(&c[0][0], 8 * N, NULL, a, b, add, 0);
+}
+template <typename T>
+DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    emu_mma(c, a, b0, b1, !is_bf16<T>);
+}
+template <typename T> DEV uint32_t pack_of(float lo, float hi)
+{
+    if (is_bf16<T>)
+        return pack(lo, hi);
+    __half2 h = __floats2half2_rn(lo, hi);
+    uint32_t u;
+    memcpy(&u, &h, 4);
+    return u;
+}
+template <typename T, int TB, int N>
+DEV void wgmma_of(float (&c)[N][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    emu_wgmma(&c[0][0], 8 * N, a, 0, b, add, TB, !is_bf16<T>);
+}
+template <typename T, int N> DEV void wgmma_ss_of(float (&c)[N][4], uint64_t a, uint64_t b, int add)
+{
+    emu_wgmma(&c[0][0], 8 * N, NULL, a, b, add, 0, !is_bf16<T>);
 }
 DEV void fence_proxy_async(void)
 {
