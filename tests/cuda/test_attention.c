@@ -273,6 +273,19 @@ static void check_random_problems(conform *x, uint64_t seed, int n, const int64_
     }
 }
 
+/* The emulator's card gets the capability `capability`, 10 times major plus minor, in the devices
+ * that are opened while it is set: 90 has wgmma, others multiply by mma.sync. A real card keeps its
+ * own. */
+static void set_capability(const char *capability)
+{
+    if (capability)
+        setenv("EMU_CAPABILITY", capability, 1);
+    else
+        unsetenv("EMU_CAPABILITY");
+}
+
+static const char *const capabilities[] = {"80", "90"};
+
 TEST(attention_of_random_problems_equals_the_cpu)
 {
     static const int64_t dims[] = {0, 1, 5, 8, 16, 20, 32, 33, 64};
@@ -288,6 +301,70 @@ TEST(attention_of_wide_heads_equals_the_cpu)
     CONFORM_OPEN(x);
     check_random_problems(&x, 2, 12, dims, 6);
     conform_close(&x);
+}
+
+/* Problems in bfloat16 and float16 whose rows are aligned and whose heads have 16 to 128 columns:
+ * kernels for tensor cores compute them. */
+static problem tensor_problem(uint64_t *state)
+{
+    static const int64_t dims[] = {16, 24, 32, 64, 64, 80, 128};
+    problem p = random_problem(state, dims, 7);
+    p.dtype = float_dtypes[1 + below(state, 2)];
+    p.pad = below(state, 2) * 8;
+    p.misalign = 0;
+    return p;
+}
+
+static void check_tensor_problems(conform *x, uint64_t seed, int n)
+{
+    uint64_t state = seed;
+    for (int i = 0; i < n && !x->t->failed; i++) {
+        const problem p = tensor_problem(&state);
+        check_problem(x, &p);
+    }
+}
+
+TEST(attention_by_wgmma_equals_the_cpu)
+{
+    CONFORM_OPEN(x);
+    check_tensor_problems(&x, 3, 14);
+    conform_close(&x);
+}
+
+TEST(attention_by_mma_sync_equals_the_cpu)
+{
+    set_capability("80");
+    CONFORM_OPEN(x);
+    check_tensor_problems(&x, 4, 10);
+    conform_close(&x);
+    set_capability(NULL);
+}
+
+/* Each combination of bias and dropout has kernels of its own. */
+TEST(each_set_of_features_equals_the_cpu)
+{
+    for (int way = 0; way < 2; way++) {
+        set_capability(capabilities[way]);
+        CONFORM_OPEN(x);
+        for (int i = 0; i < 8; i++) {
+            problem p = {.n_sequences = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = i & 4 ? 128 : 64,
+                         .q_lengths = {65},
+                         .k_lengths = {70},
+                         .causal = i & 1,
+                         .scale = 0.2f,
+                         .dtype = (i >> 2) + way == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F16,
+                         .seed = (uint64_t)i};
+            p.bias = i & 1;
+            p.dropout_p = i & 2 ? 0.1f : 0.0f;
+            check_problem(&x, &p);
+            CHECK_HERE();
+        }
+        conform_close(&x);
+    }
+    set_capability(NULL);
 }
 
 /* --- single properties --- */
