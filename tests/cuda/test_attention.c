@@ -402,6 +402,19 @@ TEST(empty_sequences_have_zero_gradients)
     conform_close(&x);
 }
 
+/* More tiles of queries than there are slices in the sum of the bias gradient's parts. The window
+ * keeps the number of scores small. */
+TEST(the_bias_gradient_of_many_tiles_equals_the_cpu)
+{
+    CONFORM_OPEN(x);
+    problem p = plain_problem(FSDP_DTYPE_F32, 3);
+    p.q_lengths[0] = p.k_lengths[0] = 1100;
+    p.window = 9;
+    p.bias = true;
+    check_problem(&x, &p);
+    conform_close(&x);
+}
+
 /* Two runs of the same problem, with another one between them that uses the same scratch. */
 TEST(two_runs_give_the_same_bits)
 {

@@ -86,6 +86,22 @@ visible_queries(const attention_params &p, const attention_tile &tile, int rows,
     return {begin > 0 ? begin / step * step : 0, end < tile.n_queries ? end : tile.n_queries};
 }
 
+/* Return the keys that one query sees, and the queries that see one key. @{ */
+FSDP_DEVICE attention_range seen_keys(const attention_params &p, const attention_tile &tile,
+                                      int query)
+{
+    const int end = p.causal ? query + tile.shift + 1 : tile.n_keys;
+    return {p.window > 0 ? query + tile.shift - p.window + 1 : 0,
+            end < tile.n_keys ? end : tile.n_keys};
+}
+FSDP_DEVICE attention_range seen_queries(const attention_params &p, const attention_tile &tile,
+                                         int key)
+{
+    return {p.causal ? key - tile.shift : 0,
+            p.window > 0 ? key - tile.shift + p.window : tile.n_queries};
+}
+/* @} */
+
 /* True if the mask and the window let query i see key j. */
 FSDP_DEVICE bool is_seen(const attention_params &p, const attention_tile &tile, int i, int j)
 {

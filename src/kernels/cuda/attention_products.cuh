@@ -61,7 +61,7 @@ FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, in
         valid = 0;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        cp16(to + i * STEP * PANEL_ROW_BYTES, valid ? from + (int64_t)(i * STEP) * ld : src,
+        cp16(to + i * STEP * PANEL_ROW_BYTES, from + (int64_t)(i * STEP) * ld,
              row + i * STEP < valid);
 }
 

@@ -40,18 +40,14 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
     constexpr int BIASES = TENSOR_TILE + QUERIES, KEEP = QUERIES * (TENSOR_TILE / 8);
     TENSOR_SHARED(shared);
     const uint32_t s = smem_addr(shared);
-    const tensor_task task = tensor_task_of(p.k_tiles, p.kv_heads);
+    const tensor_task task = tensor_task_of(p.k_tiles, p.kv_heads, blockIdx.x);
     const attention_tile &tile = task.tile;
-    const int group = p.heads / p.kv_heads, k0 = tile.first, t = task.t, row = task.row;
+    const int k0 = tile.first, t = task.t, row = task.row;
     const int64_t k_row = tile.key_row + k0, k_column = (int64_t)task.head * p.head_dim;
     const attention_range queries = visible_queries(p, tile, TENSOR_TILE, QUERIES);
-    const int per_head = count_steps(queries, QUERIES), n_steps = per_head * group;
     const int n = tile.n_keys - k0;
-    auto head_at = [&](int j) { return task.head * group + j / per_head; };
-    auto query_at = [&](int j) { return queries.begin + j % per_head * QUERIES; };
-
-    auto copy_queries = [&](int j) {
-        const int stage = j & 1, h = head_at(j), q0 = query_at(j), valid = tile.n_queries - q0;
+    auto copy_queries = [&](int stage, int h, int q0) {
+        const int valid = tile.n_queries - q0;
         const int64_t q_row = tile.query_row + q0, q_column = (int64_t)h * p.head_dim;
         load_tile<QUERIES, D>(s + L::q + stage * Q_BYTES,
                               (const T *)p.q + q_row * p.q_ld + q_column, p.q_ld, valid,
@@ -59,31 +55,37 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
         load_tile<QUERIES, D>(s + L::g + stage * Q_BYTES,
                               (const T *)p.d_out + q_row * p.out_ld + q_column, p.out_ld, valid,
                               p.head_dim);
-        for (int e = threadIdx.x; e < 2 * QUERIES; e += TENSOR_THREADS) { /* lse2, then delta */
-            const int i = e % QUERIES;
-            const float *from =
-                (e < QUERIES ? p.lse2 : p.delta) + (int64_t)h * p.n_query_rows + q_row;
-            cp4(s + L::stats + (stage * 2 * QUERIES + e) * 4, i < valid ? from + i : p.delta,
-                i < valid);
+        static_assert(2 * QUERIES <= TENSOR_THREADS, "each thread copies at most one");
+        if (threadIdx.x < 2 * QUERIES) { /* lse2, then delta */
+            const int i = threadIdx.x % QUERIES;
+            const int at = L::stats + (stage * 2 * QUERIES + threadIdx.x) * 4;
+            const float *from = threadIdx.x < QUERIES ? p.lse2 : p.delta;
+            if (i < valid)
+                cp4(s + at, from + (int64_t)h * p.n_query_rows + q_row + i, true);
+            else /* the exponentials of rows that are no queries become zero */
+                *(float *)(shared + at) = threadIdx.x < QUERIES ? INFINITY : 0.0f;
         }
         if (BIAS)
             load_bias<BIASES - 1>(s + L::bias + stage * BIASES * 4, p, h, tile.shift,
                                   k0 - q0 - (QUERIES - 1));
     };
-    auto make_bits = [&](int j) {
+    auto make_bits = [&](int stage, int h, int q0) {
         if (DROP)
             make_keep_bits<QUERIES, TENSOR_TILE, TENSOR_THREADS>(
-                (uint8_t *)shared + L::keep + (j & 1) * KEEP, p, tile, head_at(j), query_at(j), k0);
+                (uint8_t *)shared + L::keep + stage * KEEP, p, tile, h, q0, k0);
     };
 
+    /* The head and the first query of the next step; the heads end before end_head. */
+    int h = task.head * (p.heads / p.kv_heads), q0 = queries.begin;
+    const int end_head = queries.end > queries.begin ? h + p.heads / p.kv_heads : h;
     load_tile<TENSOR_TILE, D>(s + L::k, (const T *)p.k + k_row * p.k_ld + k_column, p.k_ld, n,
                               p.head_dim);
     load_tile<TENSOR_TILE, D>(s + L::v, (const T *)p.v + k_row * p.v_ld + k_column, p.v_ld, n,
                               p.head_dim);
     cp_commit();
-    if (n_steps) {
-        copy_queries(0);
-        make_bits(0);
+    if (h < end_head) {
+        copy_queries(0, h, q0);
+        make_bits(0, h, q0);
     }
     cp_commit();
     float d_k[OF][4], d_v[OF][4];
@@ -91,12 +93,17 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
     clear(d_v);
     const float c = p.scale * LOG2E;
 
-    for (int j = 0; j < n_steps; j++) {
-        const int stage = j & 1, q0 = query_at(j);
+    for (int stage = 0; h < end_head; stage ^= 1) {
+        const int query0 = q0;
+        q0 += QUERIES;
+        if (q0 >= queries.end) {
+            q0 = queries.begin;
+            h++;
+        }
         const uint32_t qs = s + L::q + stage * Q_BYTES, gs = s + L::g + stage * Q_BYTES;
         copies_arrive<WGMMA>();
-        if (j + 1 < n_steps)
-            copy_queries(j + 1);
+        if (h < end_head)
+            copy_queries(stage ^ 1, h, q0);
         cp_commit();
         float x[NF][4], y[NF][4];
         products_begin<WGMMA>();
@@ -104,8 +111,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
         products_commit<WGMMA>();
         multiply_nt<T, WGMMA, QUERIES, KF>(y, s + L::v, gs);
         products_commit<WGMMA>();
-        if (j + 1 < n_steps)
-            make_bits(j + 1);
+        if (h < end_head)
+            make_bits(stage ^ 1, h, q0);
         products_wait<WGMMA, 1>();
         pin(x);
         const float *stats = (const float *)(shared + L::stats) + stage * 2 * QUERIES;
@@ -122,25 +129,19 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                 x[m][e] = ex2(x[m][e] * c + z);
             }
         }
-        if (has_hidden(p, tile, q0, QUERIES, k0, TENSOR_TILE)) {
-#pragma unroll
-            for (int m = 0; m < NF; m++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int query = q0 + 8 * m + 2 * t + (e & 1), key = k0 + row + 8 * (e >> 1);
-                    if (!is_seen(p, tile, query, key))
-                        x[m][e] = 0;
-                }
-        }
-        uint32_t weights[NF / 2][4], kept[DROP ? NF : 1];
+        /* Rows from n_keys on are not stored, so they need no mask. */
+        if (crosses_mask(p, tile.shift, query0, QUERIES, k0, TENSOR_TILE))
+            hide_columns(x, seen_queries(p, tile, k0 + row), seen_queries(p, tile, k0 + row + 8),
+                         query0, 0.0f);
+        uint32_t weights[NF / 2][4], kept = 0; /* bit 4 m + e: dropout keeps x[m][e] */
         if (DROP) {
 #pragma unroll
             for (int m = 0; m < NF; m++) {
-                kept[m] = column_bits(shared + L::keep + stage * KEEP, task, m);
+                kept |= column_bits(shared + L::keep + stage * KEEP, task, m) << 4 * m;
                 float z[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    z[e] = kept[m] >> e & 1 ? x[m][e] * p.keep_factor : 0.0f;
+                    z[e] = kept >> (4 * m + e) & 1 ? x[m][e] * p.keep_factor : 0.0f;
                 weights[m / 2][(m & 1) * 2] = pack_of<T>(z[0], z[1]);
                 weights[m / 2][(m & 1) * 2 + 1] = pack_of<T>(z[2], z[3]);
             }
@@ -161,7 +162,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
             for (int e = 0; e < 4; e++) {
                 float z = y[m][e];
                 if (DROP)
-                    z = kept[m] >> e & 1 ? z * p.keep_factor : 0.0f;
+                    z = kept >> (4 * m + e) & 1 ? z * p.keep_factor : 0.0f;
                 x[m][e] *= z - (e & 1 ? delta.y : delta.x);
             }
         }
@@ -178,11 +179,16 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
         pin(d_k);
         pin(d_v);
     }
-    if (!n_steps)
-        cp_wait<0>();
+    cp_wait<0>(); /* there may have been no step */
     __syncthreads();
-    store_rows<TENSOR_TILE>(s + L::k, d_k, p.scale, p.scale,
-                            (T *)p.d_k + k_row * p.d_k_ld + k_column, p.d_k_ld, n, p.head_dim);
-    store_rows<TENSOR_TILE>(s + L::v, d_v, 1.0f, 1.0f, (T *)p.d_v + k_row * p.d_v_ld + k_column,
-                            p.d_v_ld, n, p.head_dim);
+    /* Compute the task again, so that it needs no registers during the loop. */
+    uint32_t block = blockIdx.x;
+    pin(block);
+    const tensor_task own = tensor_task_of(p.k_tiles, p.kv_heads, block);
+    const int64_t row0 = own.tile.key_row + own.tile.first, column = (int64_t)own.head * p.head_dim;
+    const int n_rows = own.tile.n_keys - own.tile.first;
+    store_rows<TENSOR_TILE>(s + L::k, d_k, p.scale, p.scale, (T *)p.d_k + row0 * p.d_k_ld + column,
+                            p.d_k_ld, n_rows, p.head_dim);
+    store_rows<TENSOR_TILE>(s + L::v, d_v, 1.0f, 1.0f, (T *)p.d_v + row0 * p.d_v_ld + column,
+                            p.d_v_ld, n_rows, p.head_dim);
 }

@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
     constexpr int BIASES = TENSOR_TILE + STEP, KEEP = TENSOR_TILE * (STEP / 8);
     TENSOR_SHARED(shared);
     const uint32_t s = smem_addr(shared);
-    const tensor_task task = tensor_task_of(p.q_tiles, p.heads);
+    const tensor_task task = tensor_task_of(p.q_tiles, p.heads, blockIdx.x);
     const attention_tile &tile = task.tile;
     const int h = task.head, q0 = tile.first, t = task.t, row = task.row;
     const int64_t kv_column = (int64_t)(h / (p.heads / p.kv_heads)) * p.head_dim;
@@ -170,16 +170,9 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
                     BIAS ? b[8 * m + (e & 1) - 8 * (e >> 1)] * LOG2E - lse2[e >> 1] : -lse2[e >> 1];
                 x[m][e] = ex2(x[m][e] * c + z);
             }
-        if (has_hidden(p, tile, q0, TENSOR_TILE, k0, STEP)) {
-#pragma unroll
-            for (int m = 0; m < NF; m++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int key = k0 + 8 * m + 2 * t + (e & 1), query = q0 + row + 8 * (e >> 1);
-                    if (key >= tile.n_keys || !is_seen(p, tile, query, key))
-                        x[m][e] = 0;
-                }
-        }
+        if (k0 + STEP > tile.n_keys || crosses_mask(p, tile.shift, q0, TENSOR_TILE, k0, STEP))
+            hide_columns(x, seen_keys(p, tile, q0 + row), seen_keys(p, tile, q0 + row + 8), k0,
+                         0.0f);
         products_wait<WGMMA, 0>();
         pin(y);
         if (DROP)

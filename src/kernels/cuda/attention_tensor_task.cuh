@@ -22,10 +22,10 @@ typedef struct tensor_task {
     int warp, lane, row, t;
 } tensor_task;
 
-FSDP_DEVICE tensor_task tensor_task_of(const attention_tile *tiles, int heads)
+FSDP_DEVICE tensor_task tensor_task_of(const attention_tile *tiles, int heads, uint32_t block)
 {
-    const int index = blockIdx.x / heads, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    return {tiles[index], index, (int)(blockIdx.x % heads), warp, lane, warp * 16 + (lane >> 2),
+    const int index = block / heads, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    return {tiles[index], index, (int)(block % heads), warp, lane, warp * 16 + (lane >> 2),
             lane & 3};
 }
 
@@ -40,19 +40,20 @@ FSDP_DEVICE int count_steps(attention_range range, int step)
 template <int N>
 FSDP_DEVICE void load_bias(uint32_t dst, const attention_params &p, int head, int shift, int lowest)
 {
-    for (int e = threadIdx.x; e < N; e += TENSOR_THREADS) {
-        const int d = lowest + e - shift + p.bias_span - 1, length = 2 * p.bias_span - 1;
-        const bool ok = p.bias && d >= 0 && d < length;
+    static_assert(N <= TENSOR_THREADS, "each thread copies at most one");
+    const int e = threadIdx.x;
+    const int d = lowest + e - shift + p.bias_span - 1, length = 2 * p.bias_span - 1;
+    const bool ok = p.bias && d >= 0 && d < length;
+    if (e < N)
         cp4(dst + e * 4, ok ? p.bias + (int64_t)head * length + d : p.lse, ok);
-    }
 }
 
-/* True if the causal mask, the window or the ends of the sequence hide a score of the tile. */
-FSDP_DEVICE bool has_hidden(const attention_params &p, const attention_tile &tile, int query,
-                            int queries, int key, int keys)
+/* True if the causal mask or the window hides a score of the tile. */
+FSDP_DEVICE bool crosses_mask(const attention_params &p, int shift, int query, int queries, int key,
+                              int keys)
 {
-    return key + keys > tile.n_keys || (p.causal && key + keys - 1 > query + tile.shift) ||
-           (p.window > 0 && query + queries - 1 + tile.shift - key >= p.window);
+    return (p.causal && key + keys - 1 > query + shift) ||
+           (p.window > 0 && query + queries - 1 + shift - key >= p.window);
 }
 
 /* Call f(n, e, kept) for each element of the thread's rows of a tile of scores. */
@@ -69,5 +70,24 @@ template <typename F> FSDP_DEVICE void for_each_kept(const char *keep, const ten
 #pragma unroll
                 for (int e = 0; e < 2; e++)
                     f(4 * w + n, 2 * r + e, (bool)(bits >> (8 * n + e) & 1));
+        }
+}
+
+/* Replace the elements of the thread's rows whose columns are not in the rows' ranges. Column 0 of
+ * the tile is `first`. */
+template <int NF>
+FSDP_DEVICE void hide_columns(float (&x)[NF][4], attention_range row0, attention_range row8,
+                              int first, float value)
+{
+    first += 2 * (threadIdx.x & 3);
+    const int begin[2] = {row0.begin - first, row8.begin - first};
+    const int end[2] = {row0.end - first, row8.end - first};
+#pragma unroll
+    for (int n = 0; n < NF; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int column = 8 * n + (e & 1);
+            if (column < begin[e >> 1] || column >= end[e >> 1])
+                x[n][e] = value;
         }
 }
