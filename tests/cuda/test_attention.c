@@ -12,7 +12,7 @@ typedef struct problem {
     int32_t q_lengths[MAX_SEQUENCES], k_lengths[MAX_SEQUENCES];
     int32_t room[MAX_SEQUENCES]; /* unused rows of k and v after each sequence: k_ends */
     bool has_room, causal, bias;
-    int64_t pad;      /* added to the row strides of q, k and v */
+    int64_t pad;      /* added to the row strides of q, k, v and their gradients */
     int64_t misalign; /* elements between an aligned address and each operand */
     float scale, dropout_p;
     fsdp_dtype dtype;
@@ -80,9 +80,9 @@ static tensors make_tensors(conform *x, const problem *p)
                  .v = make_tensor(x, p, p->dtype, k, kv_width, 3 * p->pad),
                  .out = make_tensor(x, p, p->dtype, q, width, 0),
                  .d_out = make_tensor(x, p, p->dtype, q, width, 0),
-                 .d_q = make_tensor(x, p, p->dtype, q, width, 0),
-                 .d_k = make_tensor(x, p, p->dtype, k, kv_width, 0),
-                 .d_v = make_tensor(x, p, p->dtype, k, kv_width, 0),
+                 .d_q = make_tensor(x, p, p->dtype, q, width, 2 * p->pad),
+                 .d_k = make_tensor(x, p, p->dtype, k, kv_width, p->pad),
+                 .d_v = make_tensor(x, p, p->dtype, k, kv_width, 3 * p->pad),
                  .bias = make_tensor(x, p, FSDP_DTYPE_F32, p->heads, biases, 0),
                  .d_bias = make_tensor(x, p, FSDP_DTYPE_F32, p->heads, biases, 0),
                  .lse = make_tensor(x, p, FSDP_DTYPE_F32, p->heads, q, 0)};
@@ -128,6 +128,9 @@ static fsdp_attention_args make_args(const problem *p, const offsets *o, const t
                                  .d_out = address(&x->d_out, dev),
                                  .d_q = address(&x->d_q, dev),
                                  .d_k = address(&x->d_k, dev),
+                                 .d_q_ld = p->pad ? x->d_q.ld : 0,
+                                 .d_k_ld = p->pad ? x->d_k.ld : 0,
+                                 .d_v_ld = p->pad ? x->d_v.ld : 0,
                                  .d_v = address(&x->d_v, dev),
                                  .d_position_bias = p->bias ? address(&x->d_bias, dev) : NULL};
 }
@@ -466,12 +469,12 @@ TEST(nan_stays_nan)
         conform_fetch(&x, y.d_q.at);
         conform_fetch(&x, y.d_k.at);
         for (int64_t d = 0; d < p.head_dim; d++) {
-            ASSERT(isnan(value_of(y.out.at->result, p.dtype, 3 * y.out.ld + d)));
-            ASSERT(isnan(value_of(y.d_q.at->result, p.dtype, 3 * y.out.ld + d)));
+            ASSERT(isnan(value_of(y.out.at->result, p.dtype, 3 * y.d_q.ld + d)));
+            ASSERT(isnan(value_of(y.d_q.at->result, p.dtype, 3 * y.d_q.ld + d)));
             ASSERT(isnan(value_of(y.d_k.at->result, p.dtype, d)));
             ASSERT(isfinite(value_of(y.out.at->result, p.dtype, 2 * y.out.ld + d)));
-            ASSERT(isfinite(value_of(y.out.at->result, p.dtype, 4 * y.out.ld + d)));
-            ASSERT(isfinite(value_of(y.d_q.at->result, p.dtype, 4 * y.out.ld + d)));
+            ASSERT(isfinite(value_of(y.out.at->result, p.dtype, 4 * y.d_q.ld + d)));
+            ASSERT(isfinite(value_of(y.d_q.at->result, p.dtype, 4 * y.d_q.ld + d)));
         }
         conform_free(&x);
         CHECK_HERE();

@@ -141,8 +141,10 @@ static attention_params params_of(const fsdp_attention_args *args)
     attention_params p = {};
     p.q = args->q, p.k = args->k, p.v = args->v;
     p.q_ld = args->q_ld, p.k_ld = args->k_ld, p.v_ld = args->v_ld;
-    p.out_ld = p.d_q_ld = args->heads * args->head_dim;
-    p.d_k_ld = p.d_v_ld = args->kv_heads * args->head_dim;
+    p.out_ld = args->heads * args->head_dim;
+    p.d_q_ld = fsdp_attention_gradient_ld(args, args->d_q_ld, args->heads);
+    p.d_k_ld = fsdp_attention_gradient_ld(args, args->d_k_ld, args->kv_heads);
+    p.d_v_ld = fsdp_attention_gradient_ld(args, args->d_v_ld, args->kv_heads);
     p.heads = (int)args->heads, p.kv_heads = (int)args->kv_heads;
     p.head_dim = (int)args->head_dim;
     p.n_query_rows = args->q_offsets[args->n_sequences];
@@ -171,7 +173,8 @@ template <typename T> static bool has_vectors(const attention_params &p, bool ba
 {
     return is_vectorizable<T>(p.head_dim, p.q, p.k, p.v, p.out) &&
            is_vectorizable<T>(p.q_ld | p.k_ld | p.v_ld) &&
-           (!backward || is_vectorizable<T>(0, p.d_out, p.d_q, p.d_k, p.d_v));
+           (!backward ||
+            is_vectorizable<T>(p.d_q_ld | p.d_k_ld | p.d_v_ld, p.d_out, p.d_q, p.d_k, p.d_v));
 }
 
 /* Return kernels that use tensor cores, or NULL if there are none for this problem. */
