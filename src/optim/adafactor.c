@@ -145,7 +145,7 @@ typedef struct work {
     fsdp_row_sum *first, *second; /* [n] for the first round, [n] for the second */
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
-    fsdp_host_copy seen;     /* of row_values */
+    fsdp_host_copy seen;     /* the host reads row_values through it */
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 

@@ -41,7 +41,7 @@ typedef struct fsdp_row_sums {
     size_t n;
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
     fsdp_tensor *memory;
-    fsdp_host_copy copy; /* of `memory` */
+    fsdp_host_copy copy; /* the host uses `memory` through it */
     double *gathered;
 } fsdp_row_sums;
 

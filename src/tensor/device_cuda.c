@@ -108,7 +108,7 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
 /* The stream of the kernels does not wait for the legacy stream, nor the other way round. */
 static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
-    cudaError_t error = cudaSetDevice(device->ordinal); /* of this thread */
+    cudaError_t error = cudaSetDevice(device->ordinal); /* for the calling thread */
     if (error == cudaSuccess && bytes)
         error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
     if (error == cudaSuccess)
