@@ -2,8 +2,8 @@
 # usage: tools/cuda_kernels.sh [BUILD]: checks the attention kernels that nvcc compiled in BUILD/
 # (default: build). Prints the registers and spills of each kernel for tensor cores and fails if
 #   - the code for sm_90a does not multiply by wgmma (HGMMA), or the code for sm_80 not by mma.sync (HMMA);
-#   - a kernel spills more than 32 bytes of registers to memory. (d_k and d_v with dropout has that
-#     many: values that its loop rarely reads. Fewer blocks a multiprocessor would cost more.)
+#   - a kernel spills more than 32 bytes of registers to memory. (d_k and d_v with dropout and 64
+#     columns has 8 to 32, since three blocks fit a multiprocessor only with 168 registers a thread.)
 # Needs cuobjdump: CUOBJDUMP, $CUDA_HOME/bin or PATH (in pip: nvidia-cuda-cuobjdump).
 set -u
 build=${1:-build}
