@@ -677,7 +677,7 @@ TEST_RANKS(meta_counts_unfrozen_masters_too, 2)
     for (int v = 0; v < TREE_VARIANTS; v++) {
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, &tree_variants[v], &cpu));
-        ASSERT_OK(requests(t->group, "meta", &tree_variants[v], &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), &tree_variants[v], &meta));
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_PARAM], cpu.tag_allocated[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_GRAD], cpu.tag_allocated[FSDP_TAG_GRAD]);
     }

@@ -499,7 +499,7 @@ TEST_RANKS(meta_counts_offloaded_units_alike, 2)
         const fsdp_fully_shard_options o = with_dir(t, &tree_variants[v]);
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, &o, &cpu));
-        ASSERT_OK(requests(t->group, "meta", &o, &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), &o, &meta));
         ASSERT_INT(meta.tag_peak[FSDP_TAG_PARAM], cpu.tag_peak[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_peak[FSDP_TAG_OPTIM], cpu.tag_peak[FSDP_TAG_OPTIM]);
         ASSERT_INT(meta.tag_peak[FSDP_TAG_GRAD], cpu.tag_peak[FSDP_TAG_GRAD]);

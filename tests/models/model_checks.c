@@ -370,7 +370,7 @@ static void check_meta(fsdp_test *t, const fsdp_model_config *config, const fsdp
     for (int i = 0; i < 4; i++) {
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, config, &policies[i], batch, &cpu));
-        ASSERT_OK(requests(t->group, "meta", config, &policies[i], batch, &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), config, &policies[i], batch, &meta));
         compare_memory(t, i, &meta, &cpu);
         CHECK_HERE();
     }
