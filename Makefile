@@ -224,8 +224,8 @@ $(BUILD)/%.testing.o: %.c $(BUILD)/found
 	@$(if $(V),,echo "  CC $< (testing)")
 	$(Q)$(CC) $(CFLAGS_ALL) -DFSDP_TESTING -c $< -o $@
 # The list of devices.
-$(BUILD)/src/tensor/device.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
-$(BUILD)/src/tensor/device.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
+$(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
+$(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
@@ -351,14 +351,14 @@ pretrain: $(SETUP) deps-pretrain
 # Sanitizers check memory accesses, so they get fewer random cases, and kernels that compile faster.
 # ASan skips scripts whose programs run in other tests too, and the tests on the fake device: they
 # run only under TSan, which finds races, and uses of freed memory as well.
-ASAN_SKIP := tensor/test_on_fake|cli/test_(fsdp2_train|verify|evaluate|bench)
+ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_gpu_check|cli/test_(fsdp2_train|verify|evaluate|bench)
 asan:
 	@FSDP_TEST_CASES=20 TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1
 # TSan skips what has no threads of its own: scripts whose threads (loaders, files, saves) are also
 # covered by test_train.sh and C tests, since their ranks are processes; models, whose ranks meet in
 # the collectives that fsdp and comm test; kernels that share work as others do; plans and options.
-TSAN_SKIP := cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
+TSAN_SKIP := cuda/|cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
 tsan:
 	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1
@@ -427,7 +427,7 @@ install: all
 	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so)
 	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
 	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) -lm -pthread|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) $(CUDA_LIBS) -lm -pthread|' \
 	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
 	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
 

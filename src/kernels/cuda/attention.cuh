@@ -36,7 +36,7 @@ typedef struct attention_params {
     const attention_tile *q_tiles, *k_tiles;
     int n_q_tiles, n_k_tiles;
     int heads, kv_heads, head_dim;
-    int n_query_rows; /* of all sequences: the row stride of lse and delta */
+    int n_query_rows; /* in all sequences; the row stride of lse and delta */
     float scale;
     bool causal;
     int window; /* 0: none */

@@ -17,7 +17,7 @@ enum {
     SIDE = 8,           /* threads in a row, and rows of threads */
     EACH = TILE / SIDE, /* rows of a thread, and its columns of a tile of scores */
     SCORES_LD = TILE + 4,
-    KEEP_BYTES = TILE / 8 /* of a row of dropout's bits */
+    KEEP_BYTES = TILE / 8 /* bytes of dropout bits in a row */
 };
 
 /* Row strides in shared memory are 4 modulo 32 words: eight rows at the same column, 16 bytes each,

@@ -18,7 +18,7 @@ enum {
  * + 8. In fragments, its columns are 8 n + 2 t and 8 n + 2 t + 1. */
 typedef struct tensor_task {
     attention_tile tile;
-    int index, head; /* of the list; of the queries, or of keys and values */
+    int index, head; /* place in the list; head of the queries, or of keys and values */
     int warp, lane, row, t;
 } tensor_task;
 

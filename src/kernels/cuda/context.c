@@ -258,8 +258,7 @@ static fsdp_status open_gemm(fsdp_cuda_context *c)
     return status;
 }
 
-fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
-                                   const fsdp_kernels **kernels)
+fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context)
 {
     int capability = 0, multiprocessors = 0;
     FSDP_TRY(check_device(device, &capability, &multiprocessors));
@@ -281,7 +280,6 @@ fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
         return status;
     }
     *context = (fsdp_kernel_context *)(void *)c;
-    *kernels = &fsdp_kernels_cuda;
     return FSDP_OK;
 }
 

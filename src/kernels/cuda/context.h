@@ -25,6 +25,8 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
+/* The same, without the table. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
 extern const fsdp_kernels fsdp_kernels_cuda;

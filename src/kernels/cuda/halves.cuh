@@ -1,5 +1,5 @@
-/* Halves of float32 values in device code: fsdp_join_half() and fsdp_split_half() of
- * src/base/halves.h, which explains them in Note [Halves]. All bits are those of the CPU, also for
+/* Halves of float32 values in device code: fsdp_join_half() and fsdp_split_half() in
+ * src/base/halves.h (Note [Halves] in src/base/halves.h). All bits are those of the CPU, also for
  * NaN, so the upper half is computed with integers: the conversion of the hardware would replace
  * the bits of a NaN. */
 #pragma once

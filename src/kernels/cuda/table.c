@@ -56,3 +56,11 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(adafactor_square_sums),
     SLOT(adafactor),
 };
+
+fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
+                                   const fsdp_kernels **kernels)
+{
+    FSDP_TRY(fsdp_cuda_context_open(device, context));
+    *kernels = &fsdp_kernels_cuda;
+    return FSDP_OK;
+}
