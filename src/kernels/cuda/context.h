@@ -2,6 +2,9 @@
  * they run. The kernels themselves are in the .cu files of this folder, one operation a file, and
  * table.c lists them.
  *
+ * More than 25 source files: one for each operation, as in src/kernels/cpu/isa, and the code for
+ * tensor cores in several, so that they are compiled in parallel.
+ *
  * Note [CUDA slots]. A slot (a function of fsdp_kernels) starts kernels in the context's stream and
  * returns before they have run. It copies everything that it gets in host memory, as Note [Streams]
  * in src/tensor/device.h demands: scalars travel as arguments of the kernels, arrays through
