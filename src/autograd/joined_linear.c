@@ -222,8 +222,8 @@ static bool are_one(const fsdp_scope *s, fsdp_tensor *const *t, int n)
 static bool can_join(const fsdp_scope *s, const fsdp_tensor *x, fsdp_tensor *const *w,
                      fsdp_tensor *const *bias, int n)
 {
-    return s->run->device->traits->joins_products && n > 1 && x->ndim == 2 && are_one(s, w, n) &&
-           (!bias || are_one(s, bias, n));
+    return s->run->device->traits->joins_products && n > 1 && x->ndim == 2 && x->shape[0] > 0 &&
+           are_one(s, w, n) && (!bias || are_one(s, bias, n));
 }
 
 static bool check_all(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *const *w,
