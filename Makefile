@@ -85,20 +85,25 @@ COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-er
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
 # Real and emulated CUDA code. The emulator's headers, and NVIDIA's in C++, are not free of warnings.
+# Tools that find overruns need an allocation for each block of the device's allocator.
 CUDA_CFLAGS := $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE))
-EMULATED := -DCUDA_EMULATED -Itests/cuda/emulator -fno-strict-aliasing -DFSDP_CUDA_BLOCKS_ARE_ALONE
+EMULATED := -DCUDA_EMULATED -Itests/cuda/emulator -fno-strict-aliasing \
+            $(if $(SANITIZE),-DFSDP_CUDA_BLOCKS_ARE_ALONE)
 EMULATED_CXXFLAGS = -std=c++17 $(COMMON) $(CUDA_CFLAGS) $(EMULATED) -Wall -Wextra -Wno-unknown-pragmas \
                     $(if $(WERROR),-Werror) $(CXXFLAGS)
 # sm_80 and sm_90a are compiled; newer cards compile the PTX of compute_90.
 CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a \
               -gencode=arch=compute_90,code=compute_90
+# The same in short, for 'fsdp env': sm_80 sm_90a compute_90.
+comma := ,
+CUDA_CODE = $(patsubst code=%,%,$(filter code=%,$(subst $(comma), ,$(CUDA_ARCHS)))) $(patsubst -arch=%,%,$(filter -arch=%,$(CUDA_ARCHS)))
 NVCC_FLAGS = -std=c++17 -O3 $(CUDA_ARCHS) -I. -Iinclude -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(WERROR),-Werror all-warnings)
 CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a)) -ldl -lrt)
 LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
+CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
 CUDA_CU := $(wildcard src/kernels/cuda/*.cu)
 LIB_C := $(filter-out $(LEFT_OUT) $(CUDA_C) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
@@ -112,7 +117,7 @@ ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
 CLI_C := $(shell find src/cli -name '*.c' | sort)
 TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sort)
-TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*') tests/test_main.c
+TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*' ! -path 'tests/cuda/programs/*') tests/test_main.c
 EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
 
@@ -131,6 +136,24 @@ CUDA_TESTING_O := $(CUDA_C:%.c=$(BUILD)/%.emulated.o) $(CUDA_CU:%.cu=$(BUILD)/%.
                   $(EMULATOR_CXX:%.cpp=$(BUILD)/%.emulated.o)
 endif
 endif
+
+# Programs that test the emulator itself. They do not contain the library.
+CUDA_PROGRAM_SOURCES := $(wildcard tests/cuda/programs/*.cu tests/cuda/programs/*.c)
+CUDA_PROGRAM_NAMES := $(if $(filter %.emulated.o,$(CUDA_TESTING_O)),$(basename $(CUDA_PROGRAM_SOURCES)))
+CUDA_PROGRAMS := $(CUDA_PROGRAM_NAMES:%=$(BUILD)/%)
+EMULATOR_O := $(EMULATOR_CXX:%.cpp=$(BUILD)/%.emulated.o)
+# The check build finds races and wrong accesses of kernels and of the host code that starts them.
+# They are compiled with -fsanitize=thread, which calls tests/cuda/emulator/hooks.cpp instead of
+# libtsan. clang++ instruments more stores than g++. Everything else is as in $(BUILD).
+CHECK := $(BUILD)-check
+CHECK_CXX ?= $(or $(shell command -v clang++ 2>/dev/null),$(CXX))
+CHECK_CC := $(if $(findstring clang,$(CHECK_CXX)),clang,$(CC))
+CHECK_ARGUMENT := $(if $(findstring clang,$(CHECK_CXX)),-mllvm -tsan-instrument-func-entry-exit=0,--param tsan-instrument-func-entry-exit=0)
+CHECK_FLAGS := -O2 -fsanitize=thread $(CHECK_ARGUMENT) -DFSDP_CUDA_BLOCKS_ARE_ALONE -DFSDP_TESTING -Wno-unknown-warning-option
+CHECK_TEST_C := $(filter tests/cuda/%,$(TEST_C))
+CHECK_EMULATOR_O := $(EMULATOR_CXX:%.cpp=$(CHECK)/%.o)
+CHECK_TESTS_O := $(CUDA_C:%.c=$(CHECK)/%.o) $(CUDA_CU:%.cu=$(CHECK)/%.o) $(CHECK_TEST_C:%.c=$(CHECK)/%.o)
+CHECK_PROGRAMS := $(CUDA_PROGRAM_NAMES:%=$(CHECK)/%)
 
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
          $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o)) \
@@ -152,12 +175,12 @@ all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libf
 lib: $(BUILD)/libfsdp.a
 # Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
-tests: $(TESTS) $(BUILD)/fsdp-testing
+tests: $(TESTS) $(CUDA_PROGRAMS) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 
 # Prints in one line what is missing, instead of failing in the middle of a compile, and in
-# another line what the machine has of CUDA.
+# another line what the build uses of CUDA.
 check-deps:
 	@[ -z "$(DEPS_DIR)" ] || [ -n "$(DEPS_JANSSON)" ] || \
 	{ echo "DEPS_DIR=$(DEPS_DIR): no usr/lib/*/libjansson.a in it. 'make deps-folder DEPS_DIR=$(DEPS_DIR)' makes one."; exit 1; }
@@ -168,7 +191,7 @@ check-deps:
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
 	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
-	@sh tools/find_cuda.sh $(CC)
+	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
@@ -201,14 +224,14 @@ $(BUILD)/%.testing.o: %.c $(BUILD)/found
 	@$(if $(V),,echo "  CC $< (testing)")
 	$(Q)$(CC) $(CFLAGS_ALL) -DFSDP_TESTING -c $< -o $@
 # The list of devices.
-$(BUILD)/src/tensor/device.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
-$(BUILD)/src/tensor/device.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
+$(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
+$(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
-$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS)
+$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS) -DFSDP_CUDA_CODE='"$(strip $(CUDA_CODE))"'
 $(BUILD)/%.emulated.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $< (emulated)")
@@ -221,10 +244,43 @@ $(BUILD)/%.cu.emulated.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $< (emulated)")
 	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
+# On cards the optimizers round every product and every sum, as on the CPU.
+$(patsubst %,$(BUILD)/src/kernels/cuda/%.cu.o,optim adafactor): private NVCC_FLAGS += -fmad=false
 $(BUILD)/%.cu.o: %.cu $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  NVCC $<")
 	$(Q)$(CUDA_NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+# Programs of tests/cuda/programs, and the check build.
+$(CUDA_PROGRAMS): $(BUILD)/%: $(BUILD)/%.emulated.o $(EMULATOR_O)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CXX) -o $@ $^ $(SANITIZE) -pthread -ldl $(LDFLAGS)
+$(BUILD)/tests/cuda/programs/%.emulated.o: tests/cuda/programs/%.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (emulated)")
+	$(Q)$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c $< -o $@
+CHECK_COMMON := -g -fPIC -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude -MMD -MP $(DEFS) \
+                $(DEPS_CFLAGS) $(PKG_CFLAGS) $(CUDA_CFLAGS) $(EMULATED)
+CHECKED := objcopy $(foreach f,memcpy memmove memset,--redefine-sym $(f)=__tsan_$(f))
+$(CHECK)/tests/cuda/emulator/%.o: tests/cuda/emulator/%.cpp $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (check)")
+	$(Q)$(CXX) -std=c++17 -O3 $(CHECK_COMMON) -DEMU_CHECK -Wall -Wextra -Wno-unknown-pragmas -c $< -o $@
+$(CHECK)/%.o: %.cu $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $< (check)")
+	$(Q)$(CHECK_CXX) -std=c++17 $(CHECK_COMMON) $(CHECK_FLAGS) -Wno-unknown-pragmas -Wno-pass-failed -x c++ -c $< -o $@
+	$(Q)$(CHECKED) $@
+$(CHECK)/%.o: %.c $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC $< (check)")
+	$(Q)$(CHECK_CC) -std=c17 -D_GNU_SOURCE $(CHECK_COMMON) $(CHECK_FLAGS) -c $< -o $@
+	$(Q)$(CHECKED) $@
+$(CHECK)/tests/cuda/tests: $(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ -rdynamic $(LDLIBS_ALL) -lstdc++
+$(CHECK_PROGRAMS): $(CHECK)/%: $(CHECK)/%.o $(CHECK_EMULATOR_O)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CXX) -o $@ $^ -pthread -ldl
 define isa_rule
 $(BUILD)/%.$(1).o: %.c $(BUILD)/found
 	@mkdir -p $$(@D)
@@ -295,17 +351,38 @@ pretrain: $(SETUP) deps-pretrain
 # Sanitizers check memory accesses, so they get fewer random cases, and kernels that compile faster.
 # ASan skips scripts whose programs run in other tests too, and the tests on the fake device: they
 # run only under TSan, which finds races, and uses of freed memory as well.
-ASAN_SKIP := tensor/test_on_fake|cli/test_(fsdp2_train|verify|evaluate|bench)
+ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_gpu_check|cli/test_(fsdp2_train|verify|evaluate|bench)
 asan:
 	@FSDP_TEST_CASES=20 TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1
 # TSan skips what has no threads of its own: scripts whose threads (loaders, files, saves) are also
 # covered by test_train.sh and C tests, since their ranks are processes; models, whose ranks meet in
 # the collectives that fsdp and comm test; kernels that share work as others do; plans and options.
-TSAN_SKIP := cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
+TSAN_SKIP := cuda/|cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
 tsan:
 	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1
+# Races and wrong accesses of the CUDA device: its tests, and faults that must be found, in the check
+# build, for each EMU_SEED below CUDA_SEEDS.
+CUDA_SEEDS ?= 3
+.PHONY: cuda-check cuda-check-programs
+cuda-check-programs: $(CHECK)/tests/cuda/tests $(CHECK_PROGRAMS)
+cuda-check:
+	@$(MAKE) --no-print-directory $(JOBS) cuda-check-programs
+	@sh tests/cuda/check.sh $(CHECK) $(CUDA_SEEDS)
+# Faults that are planted in kernels, one at a time, and must be found by their tests.
+.PHONY: cuda-mutants cuda-flags
+cuda-mutants: $(BUILD)/tests/cuda/tests cuda-check-programs
+	@MAKE='$(MAKE)' sh tests/cuda/mutants.sh $(BUILD)
+# For tests/cuda/mutants.sh: how kernels are compiled and programs are linked, as shell variables.
+cuda-flags:
+	@echo "plain_compile='$(CXX) $(EMULATED_CXXFLAGS) -x c++ -c'"
+	@echo "check_compile='$(CHECK_CXX) -std=c++17 $(CHECK_COMMON) $(CHECK_FLAGS) -Wno-unknown-pragmas -Wno-pass-failed -x c++ -c'"
+	@echo "check_finish='$(CHECKED)'"
+	@echo "plain_objects='$(filter $(BUILD)/tests/cuda/%,$(TEST_O)) $(TEST_SUPPORT_O)'"
+	@echo "check_objects='$(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O)'"
+	@echo "link='$(CC) -rdynamic'"
+	@echo "libraries='$(TEST_LIB) $(LDLIBS_ALL) -lstdc++'"
 # Readers of untrusted bytes under libFuzzer (clang), FUZZ_S seconds each. New inputs go to
 # $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus from them.
 FUZZ_S ?= 60
@@ -326,7 +403,7 @@ soak: $(BUILD)/fsdp
 lint: $(LIB_O) $(CLI_O)
 	@sh tools/lint.sh $(CC) $(BUILD)
 format:
-	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
+	@find src include tests examples bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' | xargs clang-format -i
 bench: all benches
 	@sh tools/bench.sh $(BUILD)
 # Compared with PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
@@ -337,6 +414,10 @@ bench-summarization: all
 	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
 bench-features: all
 	@sh tools/bench_features.sh $(BUILD)
+# On a machine with an NVIDIA card: docs/cuda-check.md. It builds in build-gpu.
+.PHONY: gpu-check
+gpu-check:
+	@DEPS_DIR=$(DEPS_DIR) sh tools/gpu_check.sh
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
@@ -346,14 +427,14 @@ install: all
 	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so)
 	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
 	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) -lm -pthread|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) $(CUDA_LIBS) -lm -pthread|' \
 	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
 	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
 
 # Keeps build/deps, which may have been made on another machine.
 clean:
 	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -path build/deps -exec rm -rf {} +
-	rm -rf $(BUILD)-asan $(BUILD)-tsan
+	rm -rf $(BUILD)-asan $(BUILD)-tsan $(BUILD)-check build-gpu
 
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
@@ -365,6 +446,8 @@ help:
 	@echo "                which may be copied to another machine; make DEPS_DIR=DIR needs no packages"
 	@echo "make deps-pretrain  install what make pretrain needs in addition"
 	@echo "make asan tsan  tests under the sanitizers"
+	@echo "make cuda-check tests of the CUDA device with a race detector (CUDA_SEEDS=20: more orders)"
+	@echo "make cuda-mutants  tests of the tests: faults planted in CUDA kernels"
 	@echo "make lint       layering, circles of calls, headers, formatting"
 	@echo "make fuzz       readers of untrusted bytes under libFuzzer (clang): FUZZ_S=seconds each"
 	@echo "make soak       trainings interrupted at random: SOAK_RUNS=200"
@@ -372,6 +455,8 @@ help:
 	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, alternately"
 	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job, compared with PyTorch's"
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
+	@echo "make gpu-check  build, check and measure on an NVIDIA card in six minutes (docs/cuda-check.md);"
+	@echo "                REHEARSE=1: the same script on the emulated card of the tests"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) $(CHECK) -name '*.d' 2>/dev/null)

@@ -52,7 +52,7 @@ static const fsdp_option flags[] = {
     {ADD("epochs", INT, epochs, "2", "number of epochs to train"), N},
     {ADD("lr", DOUBLE, lr, ".002", "learning rate"), .metavar = "LR"},
     {ADD("gamma", DOUBLE, gamma, "0.7", "learning rate step gamma"), .metavar = "M"},
-    {ADD("no-cuda", BOOL, no_cuda, "false", "disables CUDA"), .no_effect = "there is none here"},
+    {ADD("no-cuda", BOOL, no_cuda, "false", "disables CUDA")},
     {ADD("seed", INT, seed, "1", "random seed"), .bounds = FSDP_AT_LEAST(0), .metavar = "S"},
     {ADD("track-memory", BOOL, track_memory, "true", "track the memory"), STORE_FALSE},
     {ADD("run-validation", BOOL, run_validation, "true", "run the validation"), STORE_FALSE},
@@ -99,12 +99,16 @@ typedef struct job {
 /* ---- setup ----------------------------------------------------------------------------------- */
 
 /* dist.init_process_group() and torch.cuda.set_device(). `fsdp launch` describes the other ranks in
- * environment variables. The device is this rank's share of the cores. */
+ * environment variables. The device is this rank's card, or its share of the cores. */
 static fsdp_status setup(job *j)
 {
     FSDP_TRY(fsdp_init_process_group(NULL, &j->group));
     j->rank = fsdp_group_rank(j->group);
-    return fsdp_default_device(j->group, &j->device);
+    if (!j->args.no_cuda)
+        return fsdp_default_device(j->group, &j->device);
+    fsdp_device_options cpu = {.name = "cpu"};
+    FSDP_TRY(fsdp_default_threads(j->group, &cpu.threads));
+    return fsdp_device_create(&cpu, &j->device);
 }
 
 /* from_pretrained() without the weights: the model is a tree without memory, as on torch's meta

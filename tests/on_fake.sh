@@ -1,9 +1,10 @@
 # Shared by the scripts named test_on_fake.sh. `. on_fake.sh; on_fake PROGRAM...` runs files of
 # tests (fsdp/test_hsdp) and scripts below tests/ again on a device that computes late
-# (FSDP_DEVICE=fake; Note [Delays] in src/kernels/fake/stream_testing.h). A missing wait gives
+# (FSDP_DEVICE=fake, or $ON_DEVICE; Note [Delays] in src/kernels/fake/stream_testing.h). A missing wait gives
 # other results there, and a data race under ThreadSanitizer. Files that match $TEST_SKIP are
 # skipped here too. Three programs run at a time, since they mostly wait for the device.
 build=${FSDP_BUILD:-build}
+device=${ON_DEVICE:-fake}
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
@@ -14,8 +15,8 @@ field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' 
 is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$1" | grep -Eq -- "$TEST_SKIP"; }
 run() { # PROGRAM
     case $1 in
-    *.sh) FSDP_DEVICE=fake "$(dirname "$0")/../$1" ;;
-    *) FSDP_DEVICE=fake "$build/tests/${1%/*}/tests" --file "${1##*/}" ;;
+    *.sh) FSDP_DEVICE=$device "$(dirname "$0")/../$1" ;;
+    *) FSDP_DEVICE=$device "$build/tests/${1%/*}/tests" --file "${1##*/}" ;;
     esac >"$(log_of "$1")" 2>&1
     echo $? >"$(log_of "$1").rc"
 }
@@ -34,7 +35,7 @@ count() { # PROGRAM: adds its counts, and prints its log if it failed
     passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
     [ "$rc" -eq 0 ] && return
     [ "${f:-0}" -gt 0 ] || failed=$((failed + 1))
-    echo "FAIL $1 on the fake device: exit status $rc"
+    echo "FAIL $1 on the device $device: exit status $rc"
     { grep '^FAIL' "$log"; tail -n 20 "$log"; } | sed 's/^/    /'
 }
 on_fake() {

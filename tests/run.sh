@@ -12,7 +12,7 @@ filter=${2:-}
 # Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
 # wait for each other. All others, whose ranks wait at every step or which measure time, have the
 # machine to themselves, and run last.
-beside='^tests/(autograd|base|batch|checkpoint_tools|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
+beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
 lanes=2
 dir=$(mktemp -d) || exit 1
@@ -23,7 +23,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 FSDP_TESTS=${FSDP_TESTS:-$(dirname "$0")}
 FSDP_BUILD=$build
-export FSDP_TESTS FSDP_BUILD
+# On a machine with a card, the programs under test would take it by themselves.
+FSDP_DEVICE=${FSDP_DEVICE:-cpu}
+export FSDP_TESTS FSDP_BUILD FSDP_DEVICE
 passed=0 failed=0 skipped=0 started=0 reported=0
 
 # The tests of tests/FOLDER/test_X.c are run by BUILD/tests/FOLDER/tests --file test_X.

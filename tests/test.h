@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <fsdp/base.h>
@@ -59,6 +60,13 @@ const char *fsdp_test_path(const char *relative);
     }                                                                                              \
     static void name(__attribute__((unused)) fsdp_test *t)
 #define TEST(name) TEST_RANKS(name, 0)
+
+/* The name of the meta device that plans for the device of this run ($FSDP_DEVICE). */
+static inline const char *fsdp_test_meta(void)
+{
+    const char *name = getenv("FSDP_DEVICE");
+    return name && strncmp(name, "cuda", 4) == 0 ? "meta:cuda" : "meta";
+}
 
 #define SKIP(...)                                                                                  \
     do {                                                                                           \

@@ -1,15 +1,23 @@
 #!/bin/sh
-# usage: tools/find_cuda.sh CC: prints in one line what this machine has of CUDA, and that the
-# build does not use it. CUDA_HOME (/usr/local/cuda) is searched, too.
-cc=${1:-cc}
-home=${CUDA_HOME:-/usr/local/cuda}
-nvcc=$(command -v nvcc) || nvcc=$home/bin/nvcc
-found= missing=
-note() { if [ "$2" = 0 ]; then found="$found, $1"; else missing="$missing, $1"; fi; }
-[ -x "$nvcc" ]
-note nvcc $?
-for library in cuBLASLt:cublasLt.h cuDNN:cudnn.h NCCL:nccl.h; do
-    echo "#include <${library#*:}>" | "$cc" -I"$home/include" -E - >/dev/null 2>&1
-    note "${library%%:*}" $?
-done
-echo "cuda: ${found:+found: ${found#, }; }${missing:+not found: ${missing#, }; }built without (this version has no CUDA device)"
+# usage: tools/find_cuda.sh WITHOUT CUDA_HOME INCLUDE NVCC CODE: prints in one line what the build
+# uses of CUDA. The arguments are the Makefile's: WITHOUT as given to make, the folder that was
+# searched, the folder with the headers ("" if they were not found or are not wanted), nvcc (""
+# likewise), and what it compiles for.
+without=$1 home=$2 include=$3 nvcc=$4 code=$5
+case " $without " in *' CUDA '*)
+    echo "cuda: built without, since WITHOUT contains CUDA"
+    exit
+    ;;
+esac
+if [ -z "$include" ]; then
+    found=$(command -v nvcc) && found="nvcc ($found) was found, but " || found=
+    echo "cuda: built without: ${found}cublasLt.h is not in $home/include (CUDA_HOME=DIR names another folder)"
+    exit
+fi
+version=$(sed -n 's/^#define CUDART_VERSION *\([0-9]*\).*/\1/p' "$include/cuda_runtime_api.h" 2>/dev/null)
+release=${version:+ $((version / 1000)).$((version % 1000 / 10))}
+if [ -z "$nvcc" ]; then
+    echo "cuda: headers$release in $include, but no nvcc: the tests have device cuda on an emulator, the program has none"
+else
+    echo "cuda:$release, $nvcc: built with device cuda for $code"
+fi

@@ -47,7 +47,7 @@ for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirnam
         say "$folder: $n source files, at most $MOST_SOURCES, and no header says why: is it two ideas?"
 done
 
-for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); do
+for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'include/fsdp/*.h'); do
     case $file in
     include/fsdp/*) own=$(folder "$(basename "$file" .h)") ;;
     *) own=$(echo "$file" | cut -d/ -f2) ;;
@@ -68,9 +68,15 @@ sh "$(dirname "$0")/call_cycles.sh" "$build" || bad=1
 grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(git ls-files 'src/models/*' include/fsdp/bert.h include/fsdp/gpt2.h \
     include/fsdp/llama.h include/fsdp/t5.h) && say "models know nothing of sharding or of casts"
 
+# Headers that include CUDA's need its folder.
+cuda=${CUDA_HOME:-/usr/local/cuda}/include
 for header in $(git ls-files 'include/*.h' 'src/*.h'); do
-    echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -fsyntax-only -x c - ||
+    [ -e "$cuda/cuda_runtime_api.h" ] || ! grep -qE 'cuda/context\.h|cuda/slots\.h|<cu[a-z_A-Z]*\.h>' "$header" || continue
+    echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -isystem "$cuda" -fsyntax-only -x c - ||
         say "$header does not compile alone"
+    grep -q '#pragma once' "$header" || say "$header: no #pragma once"
+done
+for header in $(git ls-files 'src/*.cuh' 'tests/cuda/*.h'); do
     grep -q '#pragma once' "$header" || say "$header: no #pragma once"
 done
 for header in $(git ls-files 'include/*.h'); do
@@ -83,12 +89,12 @@ done
 for file in $(git ls-files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testing\.h$'); do
     grep -nE 'FSDP_TESTING|^# *include .*_testing\.h' "$file" && say "$file: hooks for tests are in *_testing.h"
 done
-grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
+grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c' 'src/*.cu') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
     say "memory comes from src/base/alloc.h"
 # The idiom of cleanup is a chain on one status variable (docs/style.md).
 grep -nw goto $(git ls-files src) && say "src has no goto; see 'Errors and cleanup' in docs/style.md"
 if command -v clang-format >/dev/null; then
-    for file in $(git ls-files '*.c' '*.h'); do
+    for file in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp'); do
         clang-format --dry-run -Werror "$file" 2>/dev/null || say "$file: not formatted (make format)"
     done
 fi

@@ -500,10 +500,12 @@ typedef struct fsdp_all_gather_extension {
     size_t (*packed_bytes)(void *self, const fsdp_parameter *parameter, int64_t rows);
     /**
      * Pack this rank's rows.
-     * @param local  this rank's rows of the parameter, as they are stored; may have no rows
+     * @param local  this rank's rows of the parameter, as they are stored; may have no rows. On a
+     *               device with memory of its own, fsdp_tensor_copy_to_host() gets their elements
      * @param group  a group over which the function may communicate, e.g. to agree on a scale; NULL
      *               if there is only one rank
-     * @param packed out: [bytes]; `bytes` is the result of packed_bytes(); 64-byte aligned
+     * @param packed out: [bytes] in host memory; `bytes` is the result of packed_bytes(); aligned
+     * to at least 16 bytes
      */
     fsdp_status (*pre_all_gather)(void *self, const fsdp_parameter *parameter,
                                   const fsdp_tensor *local, fsdp_group *group, void *packed,

@@ -42,23 +42,33 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
 /** Options of a device. A field that is 0 or NULL has its default. */
 typedef struct fsdp_device_options {
-    const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE if it is set, else "cpu" */
+    /** "cpu"; "cuda": the card of this rank, which is card `local_rank` modulo the number of cards;
+     * "cuda:N": card N; "auto": a card if there is one that this library can use, else the CPU;
+     * "meta": computes shapes only. Default: $FSDP_DEVICE if it is set, else "cpu".
+     * CUDA_VISIBLE_DEVICES chooses and orders the cards, as in all programs with CUDA. */
+    const char *name;
     int threads; /**< number of threads that compute for this rank, including the calling thread;
                     default 1 */
     const char *isa; /**< one of the instruction sets that `fsdp --version` lists; default:
                         $FSDP_ISA if it is set, else the best one of this CPU */
+    int local_rank;  /**< number of this rank among those of its host, for "cuda" and "auto" */
 } fsdp_device_options;
 
 /**
- * Create the device of a rank.
+ * Create the device of a rank. For a rank of a group, fsdp_default_device() is simpler.
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID for an unknown name or threads < 0. FSDP_ERR_UNSUPPORTED for "cuda",
- *         which no build has yet, or if the CPU does not have the instruction set `isa`.
+ * @return FSDP_ERR_INVALID for an unknown name, a card that is not there, or if a number is
+ *         negative. FSDP_ERR_UNSUPPORTED for "cuda" if this build has no CUDA, if there is no card
+ *         or no driver, or if the card is too old; or if the CPU does not have the instruction set
+ *         `isa`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
+/** torch.cuda.device_count(): return the number of cards; 0 if this build has no CUDA, or if there
+ * is no driver. */
+FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies
@@ -122,10 +132,13 @@ FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
  * fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * Get a host pointer to the first element. Waits until all work that was started on the device has
- * ended. The pointer is valid until the storage loses its memory or the tensor is released. After
- * an operation that writes the tensor, call this function again before reading the elements.
- * @return NULL if the storage has no data or a kernel failed; fsdp_last_error() is set
+ * Get a host pointer to the first element, on a device whose memory the host can read and write:
+ * cpu. On cuda, copy instead: fsdp_tensor_copy_to_host(), fsdp_tensor_copy_from_host(),
+ * fsdp_tensor_to_floats(). Waits until all work that was started on the device has ended. The
+ * pointer is valid until the storage loses its memory or the tensor is released. After an operation
+ * that writes the tensor, call this function again before reading the elements.
+ * @return NULL if the storage has no data, if a kernel failed, or if the device has memory of its
+ *         own; fsdp_last_error() is set
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
@@ -152,6 +165,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to(fsdp_tensor *tensor, fsdp_dt
  * @return FSDP_ERR_STATE if the storage has no data
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *tensor, float *dst);
+/**
+ * Copy all elements as they are, row-major, to host memory: numel elements of the tensor's dtype.
+ * The tensor must be contiguous. Waits until all work that was started on the device has ended.
+ * @return FSDP_ERR_INVALID if `bytes` is not the size of the elements, or if the tensor is not
+ *         contiguous; FSDP_ERR_STATE if the storage has no data
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_to_host(const fsdp_tensor *tensor, void *dst,
+                                                              size_t bytes);
+/**
+ * Set all elements to the numel elements of the tensor's dtype in host memory at `src`, which may
+ * be reused when the call returns. The tensor must be contiguous. Call it within a write:
+ * fsdp_tensor_begin_write().
+ * @return the same as fsdp_tensor_copy_to_host()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_from_host(fsdp_tensor *tensor,
+                                                                const void *src, size_t bytes);
 /** Get the element of a tensor that has only one. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 

@@ -228,6 +228,7 @@ typedef struct fsdp_run {
     float loss_factor; /* the head multiplies the sum of the label losses by this factor */
     fsdp_status status;
     char message[512];
+    bool names_module; /* the message begins with the module in whose forward memory was missing */
 } fsdp_run;
 
 struct fsdp_scope {
@@ -237,6 +238,10 @@ struct fsdp_scope {
     size_t n_owned, cap_owned;
 };
 
+/* If memory was missing (FSDP_ERR_NOMEM) and the message does not name a module yet, add the module
+ * in whose forward this happened: "forward of decoder.block.3: ...". Modules call this from the
+ * innermost to the outermost. */
+void fsdp_scope_name_module(fsdp_scope *s, const char *path);
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
 /* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or if the
  * scope fails. */
@@ -249,8 +254,11 @@ fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
-/* Set *value to the value of a gradient with one element. If it is known to be one, the device is not
- * asked, so nothing waits for kernels. On meta, it is 1. Return false if the scope has failed. */
+/* Like fsdp_check_inputs(), but a matrix may have any row stride if its rows are contiguous. */
+bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
+/* Set *value to the value of a gradient with one element. If it is known to be one, the device is
+ * not asked, so nothing waits for kernels. On meta, it is 1. Return false if the scope has failed.
+ */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */

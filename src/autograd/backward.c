@@ -246,6 +246,29 @@ static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *nod
     }
 }
 
+/* Write the path of the region's module, as far as regions of this tape know it. */
+static void region_path(const fsdp_tape *tape, uint32_t region, char *text, size_t bytes)
+{
+    char inner[160] = "";
+    *text = '\0';
+    for (; region; region = tape->regions[region - 1].parent) {
+        const char *name = tape->regions[region - 1].name;
+        if (!name || !*name)
+            continue;
+        snprintf(inner, sizeof inner, "%.60s%s%.90s", name, *text ? "." : "", text);
+        snprintf(text, bytes, "%s", inner);
+    }
+}
+
+/* Say in the error which operation has failed. If memory was missing, also say in which module. */
+static void name_operation(const fsdp_tape *tape, const fsdp_node *node, fsdp_status status)
+{
+    char path[160] = "";
+    if (status == FSDP_ERR_NOMEM)
+        region_path(tape, node->region, path, sizeof path);
+    fsdp_error_context(status, "backward of %s%s%s", node->op->name, *path ? " in " : "", path);
+}
+
 static fsdp_status run_node_backward(sweep *w, size_t i)
 {
     fsdp_node *node = &w->tape->nodes[i];
@@ -265,7 +288,7 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     if (status == FSDP_OK)
         status = pass_gradients_on(w, node, grad_in);
     else
-        fsdp_error_context(status, "backward of %s", node->op->name);
+        name_operation(w->tape, node, status);
     fsdp_scope_close(s);
     release_grads(w, i); /* not earlier: a tensor in grad_in may be one of these gradients */
     fsdp_node_clear(w->tape, node);

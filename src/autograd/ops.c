@@ -18,11 +18,9 @@ bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const
     return false;
 }
 
-bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
-                       const char *const *names, int n)
+static bool check_dtypes(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
+                         const char *const *names, int n)
 {
-    if (!fsdp_check_inputs(s, op, t, n))
-        return false;
     for (int i = 0; i < n; i++) {
         if (!fsdp_check_float(s, op, t[i], names[i]))
             return false;
@@ -36,6 +34,18 @@ bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
         }
     }
     return true;
+}
+
+bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
+                       const char *const *names, int n)
+{
+    return fsdp_check_inputs(s, op, t, n) && check_dtypes(s, op, t, names, n);
+}
+
+bool fsdp_check_float_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
+                           const char *const *names, int n)
+{
+    return fsdp_check_rows(s, op, t, n) && check_dtypes(s, op, t, names, n);
 }
 
 bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, const char *x_name,

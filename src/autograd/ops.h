@@ -14,6 +14,9 @@
  * name of t[i] in error messages. */
 bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
+/* Like fsdp_check_floats(), but with fsdp_check_rows(). */
+bool fsdp_check_float_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
+                           const char *const *names, int n);
 /* Check that the kernels compute in `t`'s dtype; if not, return false and fail the scope. */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
 /* Return true if kernels compute in this dtype: float32, bfloat16 or float16. */

@@ -7,11 +7,8 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,       /* approximate bytes of a part of the activation in backward */
-    SMALL_PART_BYTES = 2 << 20, /* replaces PART_BYTES if saves_memory is set */
-    LEAST_FEATURES = 512,       /* fewest features of a part in backward */
-    ROWS_BYTES = 1 << 20,       /* approximate bytes of a part in forward if saves_memory is set */
-    LEAST_ROWS = 128,           /* fewest rows of a part in forward */
+    LEAST_FEATURES = 512, /* fewest features of a part in backward */
+    LEAST_ROWS = 128,     /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -104,9 +101,11 @@ static void part_backward(const backward_run *r, fsdp_linear_part part)
 static void parts_backward(backward_run *r)
 {
     const fsdp_linear_shape *shape = &r->o->shape;
-    const int64_t features = part_length(shape->in_features, bytes_of(shape, shape->rows),
-                                         r->o->saves_memory ? SMALL_PART_BYTES : PART_BYTES,
-                                         LEAST_FEATURES, FEATURE_ALIGN);
+    const fsdp_device_traits *traits = r->s->run->device->traits;
+    const int64_t features =
+        part_length(shape->in_features, bytes_of(shape, shape->rows),
+                    r->o->saves_memory ? traits->small_activated_bytes : traits->activated_bytes,
+                    LEAST_FEATURES, FEATURE_ALIGN);
     r->part = fsdp_new(r->s, shape->dtype, 2, (const int64_t[]){shape->rows, features});
     for (int64_t first = 0; first < shape->in_features && fsdp_scope_kernels(r->s);
          first += features) {
@@ -153,13 +152,14 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
  * checkpointed part of the model get the same number. The numbers of rows of any two parts differ
  * by at most one, so no part has only a few rows while others have many. This matters because a
  * product of only a few rows might add its terms in a different order. */
-static int64_t parts_of_rows(const activated_options *o)
+static int64_t parts_of_rows(const fsdp_device_traits *traits, const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
     const int64_t row = bytes_of(shape, shape->in_features);
     if (!o->saves_memory || row == 0 || shape->rows == 0)
         return 1;
-    const int64_t most = row * LEAST_ROWS > ROWS_BYTES ? LEAST_ROWS : ROWS_BYTES / row;
+    const int64_t bytes = traits->activated_rows_bytes;
+    const int64_t most = row * LEAST_ROWS > bytes ? LEAST_ROWS : bytes / row;
     return (shape->rows + most - 1) / most;
 }
 
@@ -169,7 +169,7 @@ static void compute_in_row_parts(fsdp_scope *s, const activated_options *o, cons
 {
     const fsdp_linear_shape *shape = &o->shape;
     const fsdp_activation a = (fsdp_activation)o->activation;
-    const int64_t parts = parts_of_rows(o), width = shape->in_features;
+    const int64_t parts = parts_of_rows(s->run->device->traits, o), width = shape->in_features;
     const int64_t most = (shape->rows + parts - 1) / parts;
     const size_t size = fsdp_dtype_size(shape->dtype);
     fsdp_tensor *hidden = fsdp_new(s, shape->dtype, 2, (const int64_t[]){most, width});

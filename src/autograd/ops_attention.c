@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/autograd/checkpoint.h"
+#include "src/autograd/joined_linear.h"
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
@@ -49,9 +50,9 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .q = fsdp_tensor_ptr(q),
                                  .k = fsdp_tensor_ptr(k),
                                  .v = fsdp_tensor_ptr(v),
-                                 .q_ld = q->shape[1],
-                                 .k_ld = k->shape[1],
-                                 .v_ld = v->shape[1],
+                                 .q_ld = q->stride[0],
+                                 .k_ld = k->stride[0],
+                                 .v_ld = v->stride[0],
                                  .scale = o->user.scale,
                                  .causal = o->user.causal,
                                  .window = o->user.window,
@@ -63,18 +64,33 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
+/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. Gradients of
+ * joined columns are joined columns, too (Note [Joined products] in joined_linear.h). */
+static void new_gradients(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *d[3])
+{
+    fsdp_tensor *const *qkv = n->saved;
+    const fsdp_dtype dtype = qkv[0]->dtype;
+    const bool all_joined = fsdp_are_joined_columns(qkv, 3);
+    if (all_joined) {
+        fsdp_new_columns(s, dtype, qkv[0]->shape, 3, true, d);
+        return;
+    }
+    fsdp_new_columns(s, dtype, qkv[0]->shape, 1, false, d);
+    fsdp_new_columns(s, dtype, qkv[1]->shape, 2, fsdp_are_joined_columns(qkv + 1, 2), d + 1);
+}
+
 static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                fsdp_tensor **grad_in)
 {
     const attention_options *o = (const attention_options *)n->options;
     const fsdp_tensor *bias = n->saved[SAVED_BIAS];
-    if (!fsdp_check_inputs(s, "attention", n->saved, bias ? 6 : 5))
+    if (!fsdp_check_rows(s, "attention", n->saved, 3) ||
+        !fsdp_check_inputs(s, "attention", n->saved + SAVED_OUT, bias ? 3 : 2))
         return;
     /* The kernel always writes the gradients of q, k and v. The scope releases those that are not
      * needed. */
     fsdp_tensor *d[3];
-    for (int i = 0; i < 3; i++)
-        d[i] = fsdp_new(s, n->saved[i]->dtype, 2, n->saved[i]->shape);
+    new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (kernels) {
@@ -85,6 +101,9 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
         args.d_q = fsdp_tensor_ptr(d[0]);
         args.d_k = fsdp_tensor_ptr(d[1]);
         args.d_v = fsdp_tensor_ptr(d[2]);
+        args.d_q_ld = d[0]->stride[0];
+        args.d_k_ld = d[1]->stride[0];
+        args.d_v_ld = d[2]->stride[0];
         args.d_position_bias = d_bias ? fsdp_tensor_ptr(d_bias) : NULL;
         fsdp_scope_check(s, kernels->attention_backward(fsdp_scope_context(s), &args));
     }
@@ -201,7 +220,7 @@ static bool check_all(fsdp_scope *s, attention_options *o, fsdp_tensor *q, fsdp_
                       fsdp_tensor *v, fsdp_tensor *bias)
 {
     static const char *const names[] = {"q", "k", "v"};
-    if (!fsdp_check_floats(s, "attention", (fsdp_tensor *const[]){q, k, v}, names, 3) ||
+    if (!fsdp_check_float_rows(s, "attention", (fsdp_tensor *const[]){q, k, v}, names, 3) ||
         (bias && !fsdp_check_inputs(s, "attention", &bias, 1)) || !check_shapes(s, o, q, k, v) ||
         !check_offsets(s, "q_offsets", o->user.q_offsets, o->user.n_sequences, q->shape[0]) ||
         !check_offsets(s, "kv_offsets", o->user.kv_offsets, o->user.n_sequences, k->shape[0]) ||

@@ -2,14 +2,12 @@
  * distance is the position of the key minus the position of the query. The bias that every layer
  * adds to its scores depends only on the distance. In sequences of up to `span` tokens, distances
  * range from 1 - span to span - 1. So one row of 2 * span - 1 values per head is enough for all
- * sequences of a batch. The table is small, so loops on the host compute it, after a wait for the
- * device. */
+ * sequences of a batch. The host computes the bucket of each distance, and kernels gather the
+ * values of the buckets. */
 #include <math.h>
-#include <string.h>
 
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
-#include "src/base/bf16.h"
 
 /* The same as T5Attention._relative_position_bucket in transformers. Half of the buckets are for
  * one distance each. The other half are for ranges of distances, whose lengths grow logarithmically
@@ -43,40 +41,38 @@ typedef struct position_bias_options {
     fsdp_dtype dtype; /* dtype of the weight */
 } position_bias_options;
 
-static float load_float(const void *data, fsdp_dtype dtype, int64_t i)
+/* Return the bucket of each of the 2 * span - 1 distances. The caller frees the array. */
+static int32_t *buckets_of_columns(fsdp_scope *s, const position_bias_options *o)
 {
-    if (dtype == FSDP_DTYPE_BF16)
-        return fsdp_f32_from_bf16(((const uint16_t *)data)[i]);
-    if (dtype == FSDP_DTYPE_F16)
-        return fsdp_f32_from_f16(((const uint16_t *)data)[i]);
-    return ((const float *)data)[i];
+    const int64_t columns = 2 * o->span - 1;
+    int32_t *buckets = fsdp_calloc((size_t)columns, sizeof *buckets);
+    if (!buckets)
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    for (int64_t c = 0; buckets && c < columns; c++)
+        buckets[c] = (int32_t)fsdp_relative_position_bucket(c - (o->span - 1), o->bidirectional,
+                                                            o->buckets, o->max_distance);
+    return buckets;
 }
 
-static int64_t bucket_of_column(const position_bias_options *o, int64_t column)
+static void gather_bias(fsdp_scope *s, const fsdp_kernels *k, const position_bias_options *o,
+                        const fsdp_tensor *weight, const fsdp_tensor *bias)
 {
-    return fsdp_relative_position_bucket(column - (o->span - 1), o->bidirectional, o->buckets,
-                                         o->max_distance);
+    int32_t *buckets = buckets_of_columns(s, o);
+    if (buckets)
+        k->gather_transposed(fsdp_scope_context(s), fsdp_tensor_ptr(bias), fsdp_tensor_ptr(weight),
+                             o->dtype, buckets, 2 * o->span - 1, o->heads);
+    fsdp_free(buckets);
 }
 
-static void gather_bias(const position_bias_options *o, const void *weight, float *bias)
+static void sum_gradient(fsdp_scope *s, const fsdp_kernels *k, const position_bias_options *o,
+                         const fsdp_tensor *d_bias, const fsdp_tensor *d_weight)
 {
-    int64_t columns = 2 * o->span - 1;
-    for (int64_t c = 0; c < columns; c++) {
-        int64_t row = bucket_of_column(o, c) * o->heads;
-        for (int64_t h = 0; h < o->heads; h++)
-            bias[h * columns + c] = load_float(weight, o->dtype, row + h);
-    }
-}
-
-static void scatter_gradient(const position_bias_options *o, const float *d_bias, float *d_weight)
-{
-    int64_t columns = 2 * o->span - 1;
-    memset(d_weight, 0, (size_t)(o->buckets * o->heads) * sizeof *d_weight);
-    for (int64_t c = 0; c < columns; c++) {
-        float *row = d_weight + bucket_of_column(o, c) * o->heads;
-        for (int64_t h = 0; h < o->heads; h++)
-            row[h] += d_bias[h * columns + c];
-    }
+    int32_t *buckets = buckets_of_columns(s, o);
+    if (buckets)
+        k->gather_transposed_backward(fsdp_scope_context(s), fsdp_tensor_ptr(d_weight),
+                                      fsdp_tensor_ptr(d_bias), buckets, 2 * o->span - 1, o->heads,
+                                      o->buckets);
+    fsdp_free(buckets);
 }
 
 static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -86,10 +82,8 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     const int64_t shape[2] = {o->buckets, o->heads};
     fsdp_tensor *sum = fsdp_new(s, FSDP_DTYPE_F32, 2, shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
-    void *from, *to;
-    if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
-        fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
-        scatter_gradient(o, from, to);
+    if (k)
+        sum_gradient(s, k, o, grad_out[0], sum);
     /* The gradient is returned as float32. If the weight is a leaf, this is enough: the caller
      * converts the gradient to the dtype of the leaf's target and adds it there. */
     grad_in[0] = sum;
@@ -146,10 +140,9 @@ fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int
     fsdp_tensor *out = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o.heads, columns});
     if (out)
         out->is_table = true;
-    void *from, *to;
-    if (fsdp_scope_kernels(s) && fsdp_scope_check(s, fsdp_tensor_host(weight, &from)) &&
-        fsdp_scope_check(s, fsdp_tensor_host(out, &to)))
-        gather_bias(&o, from, to);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        gather_bias(s, k, &o, weight, out);
     fsdp_record(s, &(fsdp_record_args){.op = &position_bias_op,
                                        .in = {weight},
                                        .n_in = 1,

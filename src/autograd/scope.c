@@ -66,6 +66,21 @@ void fsdp_scope_fail(fsdp_scope *s, fsdp_status status)
              fsdp_last_error());
 }
 
+void fsdp_scope_name_module(fsdp_scope *s, const char *path)
+{
+    fsdp_run *run = s->run;
+    char message[sizeof run->message];
+    if (run->status != FSDP_ERR_NOMEM || run->names_module || !*path)
+        return;
+    run->names_module = true;
+    memcpy(message, run->message, sizeof message);
+    const int length =
+        snprintf(run->message, sizeof run->message,
+                 "%s of %.150s: ", run->recomputing ? "recomputation" : "forward", path);
+    snprintf(run->message + length, sizeof run->message - (size_t)length, "%.*s",
+             (int)sizeof run->message - length - 1, message);
+}
+
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status)
 {
     fsdp_scope_fail(s, status);
@@ -153,7 +168,12 @@ static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int 
         fsdp_scope_error(s, op, "input %d has no data", i);
 }
 
-bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n)
+static bool has_contiguous_rows(const fsdp_tensor *t)
+{
+    return t->ndim == 2 && t->stride[1] == 1 && t->stride[0] >= t->shape[1];
+}
+
+static bool check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n, bool by_rows)
 {
     if (!fsdp_scope_ok(s))
         return false;
@@ -162,7 +182,7 @@ bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int
             fsdp_scope_error(s, op, "input %d is NULL", i);
         else if (t[i]->storage->device != s->run->device)
             fsdp_scope_error(s, op, "input %d is on another device than the scope", i);
-        else if (!fsdp_tensor_is_contiguous(t[i]))
+        else if (!fsdp_tensor_is_contiguous(t[i]) && !(by_rows && has_contiguous_rows(t[i])))
             fsdp_scope_error(s, op, "input %d is not contiguous", i);
         else
             check_data(s, op, t[i], i);
@@ -170,6 +190,16 @@ bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int
             return false;
     }
     return true;
+}
+
+bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n)
+{
+    return check_inputs(s, op, t, n, false);
+}
+
+bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n)
+{
+    return check_inputs(s, op, t, n, true);
 }
 
 uint64_t fsdp_scope_next_key(fsdp_scope *s)

@@ -19,6 +19,9 @@ struct fsdp_stashed {
     fsdp_activation_offload *offload;
     int refs;
     fsdp_tensor *tensor; /* NULL while the tensor is only in the file */
+    /* On a device with memory of its own, the memory that requests to the file use: a copy of the
+     * tensor in host memory, from a request until its end is known. Otherwise NULL. */
+    void *host;
     /* The following fields are used only with offload. */
     uint64_t number; /* number of the call that stored the tensor first */
     uint64_t offset;
@@ -101,6 +104,28 @@ static uint64_t end_of_file(const fsdp_activation_offload *offload)
     return (last->offset + last->bytes + FILE_ALIGN - 1) / FILE_ALIGN * FILE_ALIGN;
 }
 
+/* Set *data to the memory that a request to the file uses, and *after to the event that the request
+ * waits for. */
+static fsdp_status memory_of_request(fsdp_stashed *item, void **data, fsdp_event **after)
+{
+    *after = NULL;
+    *data = fsdp_tensor_ptr(item->tensor);
+    if (!fsdp_device_has_own_memory(item->device)) {
+        *after = fsdp_device_record(item->device);
+        return FSDP_OK;
+    }
+    if (!item->host)
+        item->host = fsdp_realloc(NULL, item->bytes, 1);
+    *data = item->host;
+    return item->host ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static void free_host(fsdp_stashed *item)
+{
+    fsdp_free(item->host);
+    item->host = NULL;
+}
+
 static fsdp_status write_out(fsdp_stashed *item)
 {
     fsdp_activation_offload *offload = item->offload;
@@ -110,9 +135,14 @@ static fsdp_status write_out(fsdp_stashed *item)
         offload->peak_bytes = (int64_t)end;
     if (is_meta(item))
         return FSDP_OK;
+    void *data;
+    fsdp_event *after;
     FSDP_TRY(fsdp_file_stage_reserve(offload->file, end));
-    item->ticket = fsdp_file_stage_write(offload->file, item->offset, fsdp_tensor_ptr(item->tensor),
-                                         item->bytes, fsdp_device_record(item->device));
+    FSDP_TRY(memory_of_request(item, &data, &after));
+    if (item->host)
+        FSDP_TRY(fsdp_device_to_host(item->device, item->host, fsdp_tensor_ptr(item->tensor),
+                                     item->bytes));
+    item->ticket = fsdp_file_stage_write(offload->file, item->offset, data, item->bytes, after);
     return FSDP_OK;
 }
 
@@ -126,10 +156,17 @@ static fsdp_status begin_read(fsdp_stashed *item)
     item->tensor->is_table = item->is_table;
     if (is_meta(item))
         return FSDP_OK;
+    void *data;
+    fsdp_event *after;
+    const fsdp_status status = memory_of_request(item, &data, &after);
+    if (status != FSDP_OK) {
+        fsdp_tensor_release(item->tensor);
+        item->tensor = NULL;
+        return status;
+    }
     item->is_read = true;
     item->ticket =
-        fsdp_file_stage_read(item->offload->file, item->offset, fsdp_tensor_ptr(item->tensor),
-                             item->bytes, fsdp_device_record(item->device));
+        fsdp_file_stage_read(item->offload->file, item->offset, data, item->bytes, after);
     return FSDP_OK;
 }
 
@@ -142,6 +179,7 @@ static fsdp_status release_memory(fsdp_stashed *item)
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
         return FSDP_OK;
     FSDP_TRY(wait_for_file(item));
+    free_host(item);
     fsdp_tensor_release(item->tensor);
     item->tensor = NULL;
     return FSDP_OK;
@@ -224,6 +262,7 @@ fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number, fs
     fsdp_status status = to_file ? add_item(offload, item) : FSDP_OK;
     if (status != FSDP_OK) {
         fsdp_tensor_release(item->tensor);
+        fsdp_free(item->host);
         fsdp_free(item);
         return status;
     }
@@ -237,6 +276,11 @@ fsdp_status fsdp_stash_get(fsdp_stashed *item, fsdp_tensor **t)
         FSDP_TRY(begin_read(item));
         if (item->is_read)
             FSDP_TRY(wait_for_file(item));
+        if (item->is_read && item->host) {
+            fsdp_device_from_host(item->device, fsdp_tensor_ptr(item->tensor), item->host,
+                                  item->bytes);
+            free_host(item);
+        }
     }
     *t = fsdp_tensor_retain(item->tensor);
     return FSDP_OK;
@@ -263,5 +307,6 @@ void fsdp_stash_drop(fsdp_stashed *item)
         remove_item(item->offload, item);
     }
     fsdp_tensor_release(item->tensor);
+    fsdp_free(item->host);
     fsdp_free(item);
 }

@@ -18,6 +18,7 @@
 #include "src/models/model_type.h"
 #include "src/pretrained/model.h"
 #include "src/profile/profile.h"
+#include "src/tensor/cards.h"
 #include "src/tensor/device.h"
 
 enum {
@@ -65,7 +66,8 @@ static fsdp_status open_profile(run *r)
 
 static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, run *r)
 {
-    fsdp_device_options device = {.threads = config->threads, .isa = config->isa};
+    const fsdp_device_options device = {
+        .name = config->device, .threads = config->threads, .isa = config->isa};
     fsdp_model_options model = {
         .config = &config->shape,
         .seed = config->seed,
@@ -83,10 +85,9 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
                       : config->target;
     size_t tokens = (size_t)config->batch * (size_t)(config->source + r->n_labels);
     r->ids = fsdp_calloc(tokens, sizeof *r->ids);
-    fsdp_status status = r->ids ? fsdp_device_create(&device, &r->device) : fsdp_error_nomem();
-    if (status == FSDP_OK)
-        status = fsdp_tape_create(&r->tape);
+    fsdp_status status = r->ids ? fsdp_tape_create(&r->tape) : fsdp_error_nomem();
     FSDP_TRY(fsdp_agree(group, status));
+    FSDP_TRY(fsdp_rank_device_create(group, &device, &r->device));
     fsdp_group_set_threads(group, config->threads);
     FSDP_TRY(fsdp_model_open(&model, group, r->device, &r->model));
     if (config->save_model)
@@ -150,18 +151,20 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
     fsdp_tensor *loss = fsdp_model_loss(s, r->model->module, 1.0f / (float)batch->label_tokens);
     fsdp_status status = fsdp_scope_status(s);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_item(loss, &r->loss);
     double middle = fsdp_clock_s();
     if (status == FSDP_OK)
         status = fsdp_backward(r->tape, &loss, NULL, 1);
+    /* This waits for the device, so all kernels have been started before. */
+    if (status == FSDP_OK)
+        status = fsdp_tensor_item(loss, &r->loss);
     fsdp_scope_close(s);
     r->forward_s = middle - begin;
     r->backward_s = fsdp_clock_s() - middle;
     return status;
 }
 
-/* Run one step. *took is set to its duration, without the time that making the batch takes. */
+/* Run one step. *took is set to its duration, without the time that making the batch takes. A step
+ * ends when the device has ended its kernels. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -185,6 +188,8 @@ static fsdp_status train_step(run *r, int step, double *took)
         status = fsdp_optimizer_step(r->optimizer, scale);
     }
     fsdp_optimizer_zero_grad(r->optimizer);
+    if (status == FSDP_OK)
+        status = fsdp_device_synchronize(r->device);
     double end = fsdp_clock_s();
     r->clip_s = update - clip;
     r->optimizer_s = end - update;
@@ -358,7 +363,10 @@ static fsdp_status measure(run *r, fsdp_bench_stage_fn *report_stage, void *arg,
     if (first)
         report_stage(arg, FSDP_BENCH_MEMORY_END);
     FSDP_TRY(sum_memory(r, &result->memory));
-    FSDP_TRY(measure_rate(r, &work, result->step_s, &result->gemm_gflops));
+    result->gemm_gflops = (double)NAN;
+    if (r->device->ops->gemm_rate)
+        FSDP_TRY(measure_rate(r, &work, result->step_s, &result->gemm_gflops));
+    fsdp_device_describe(r->device, result->device);
     double tokens = (double)c->batch * (double)(c->source + c->target);
     result->parameters = count_parameters(r);
     result->tokens_per_s = tokens * fsdp_group_world_size(r->group) / result->step_s;
@@ -483,10 +491,13 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     set_seconds(split, "processor", r->cpu_s);
     set(object, "page_faults_per_step", r->page_faults);
     set(object, "page_faults_last_step", r->page_faults_last);
-    set(object, "gemm_gflops", r->gemm_gflops);
+    fsdp_json_set_str(object, "device", r->device);
+    if (!isnan(r->gemm_gflops))
+        set(object, "gemm_gflops", r->gemm_gflops);
     set(object, "step_gflop", r->flops * 1e-9);
     set(object, "gflops", r->flops * 1e-9 / (r->step_s * c->threads));
-    set(object, "mfu", r->mfu);
+    if (!isnan(r->mfu))
+        set(object, "mfu", r->mfu);
     set(object, "peak_allocated_mib", mib(r->memory.allocated_peak));
     set(object, "peak_reserved_mib", mib(r->memory.reserved_peak));
     fsdp_json_node tags = fsdp_json_set_object(object, "peak_mib");

@@ -46,6 +46,7 @@ typedef struct fsdp_bench_config {
     int32_t target; /* target tokens of a row; 0 for all models except SEQ2SEQ */
     int steps;
     uint64_t seed;
+    const char *device;        /* as fsdp_rank_device_create() takes it; NULL: the default */
     const char *isa;           /* NULL: the best instruction set */
     double start_s;            /* when the job started, by fsdp_clock_s() */
     const char *profile;       /* file for the trace of the profiled steps; NULL: no trace file */
@@ -81,9 +82,11 @@ typedef struct fsdp_bench_result {
     /* page_faults is the mean over the steps after the first; page_faults_last is the number in the
      * last step. */
     double page_faults, page_faults_last;
-    double tokens_per_s;     /* source and target tokens of all ranks per second */
-    double flops;            /* operations of one rank in one step */
-    double gemm_gflops, mfu; /* see Note [Model FLOP utilisation] */
+    double tokens_per_s; /* source and target tokens of all ranks per second */
+    double flops;        /* operations of one rank in one step */
+    /* See Note [Model FLOP utilisation]. NAN if the device has no rate of one thread. */
+    double gemm_gflops, mfu;
+    char device[256]; /* the device of this rank, by fsdp_device_describe() */
     /* losses of this rank's rows, in the first and in the last timed step */
     double first_loss, last_loss;
     double grad_norm; /* gradient norm in the last timed step, before clipping */

@@ -22,6 +22,7 @@
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/report/hostmem.h"
 #include "src/report/human.h"
@@ -31,7 +32,7 @@ static const char PROGRAM[] = "fsdp bench train";
 static const double SAMPLES_PER_S = 5.0;
 
 typedef struct bench_options {
-    const char *shape, *isa, *profile, *profile_steps, *save_model;
+    const char *shape, *device, *isa, *profile, *profile_steps, *save_model;
     fsdp_dtype dtype;
     int ranks, threads_per_rank, batch, seq, target, steps;
     int64_t seed;
@@ -82,6 +83,7 @@ static const fsdp_option table[] = {
     {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
      PLACE(checkpointing_kind), .value = "full", .choices = checkpointings, .metavar = "KIND",
      .help = "op keeps the results of attention and of every second linear layer"},
+    FSDP_DEVICE_OPTION(offsetof(bench_options, device)),
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = FSDP_ISA_HELP},
@@ -114,6 +116,7 @@ static void derive(void *target, const fsdp_options *options)
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     const bench_options *o = target;
+    FSDP_TRY(fsdp_check_device_option(options, o->device, false));
     if (!o->activation_checkpointing &&
         fsdp_options_asked_for(options, "activation-checkpointing-kind"))
         return fsdp_error(FSDP_ERR_INVALID,
@@ -157,6 +160,7 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
         .source = o->seq,
         .steps = o->steps,
         .seed = (uint64_t)o->seed,
+        .device = o->device,
         .isa = o->isa,
         .profile = o->profile,
         .profile_steps = o->profile_steps,
@@ -352,6 +356,9 @@ static double number(fsdp_json_node object, const char *key)
 static void print_text(fsdp_json_node r)
 {
     fsdp_json_node split = fsdp_json_find(r, "seconds"), tags = fsdp_json_find(r, "peak_mib");
+    const char *device = "";
+    if (fsdp_json_get_str(r, "device", &device) == FSDP_OK)
+        printf("device               %s\n", device);
     printf("time per step        %s (median)\n", fsdp_human_duration(number(r, "step_s")).text);
     printf("  forward            %s\n", fsdp_human_duration(number(split, "forward")).text);
     printf("  backward           %s\n", fsdp_human_duration(number(split, "backward")).text);
@@ -363,9 +370,11 @@ static void print_text(fsdp_json_node r)
     printf("first step done      %s after the start, begun after %s\n",
            fsdp_human_duration(number(r, "first_step_after_s")).text,
            fsdp_human_duration(number(r, "ready_after_s")).text);
-    printf("one matrix product   %s GFLOP/s on one thread\n",
-           fsdp_human_count(number(r, "gemm_gflops")).text);
-    printf("mfu                  %.1f %%\n", 100.0 * number(r, "mfu"));
+    if (fsdp_json_has(r, "gemm_gflops")) {
+        printf("one matrix product   %s GFLOP/s on one thread\n",
+               fsdp_human_count(number(r, "gemm_gflops")).text);
+        printf("mfu                  %.1f %%\n", 100.0 * number(r, "mfu"));
+    }
     printf("host memory          %.0f MiB (peak, all ranks)\n", number(r, "peak_host_mib"));
     for (fsdp_json_node tag = fsdp_json_first(tags); tag.value; tag = fsdp_json_next(tag))
         printf("  %-18s %.1f MiB\n", tag.key, number(tags, tag.key));

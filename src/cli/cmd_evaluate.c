@@ -7,6 +7,7 @@
 #include "src/evaluate/evaluate.h"
 #include "src/fsdp/named_sharding.h"
 #include "src/generate/generate.h"
+#include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/train_config/precision.h"
 
@@ -71,6 +72,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank at a time"},
     {.name = "param-dtype", .aliases = "param-type", .type = FSDP_OPTION_DTYPE,
      PLACE(param_dtype), .value = "float32", .help = "of weights and activations"},
+    FSDP_DEVICE_OPTION(offsetof(fsdp_evaluate_config, device)),
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -113,7 +115,7 @@ static void derive(void *target, const fsdp_options *options)
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     fsdp_evaluate_config *c = target;
-    (void)options;
+    FSDP_TRY(fsdp_check_device_option(options, c->device, false));
     if (!c->models.count)
         return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
     if (!*c->data)

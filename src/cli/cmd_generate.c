@@ -7,6 +7,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/generate/generate_run.h"
+#include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 
 typedef struct generate_config {
@@ -58,6 +59,7 @@ static const fsdp_option table[] = {
      .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
      .help = "gather units again for every token: less memory, more time"},
+    FSDP_DEVICE_OPTION(offsetof(generate_config, run.device)),
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(run.threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -67,6 +69,12 @@ static const fsdp_option table[] = {
      .help = FSDP_ISA_HELP},
 };
 /* clang-format on */
+
+static fsdp_status check_options(void *target, const fsdp_options *options)
+{
+    const generate_config *config = target;
+    return fsdp_check_device_option(options, config->run.device, false);
+}
 
 static const fsdp_options_spec spec = {
     .program = "fsdp generate",
@@ -82,6 +90,7 @@ static const fsdp_options_spec spec = {
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "TEXT...",
+    .check = check_options,
 };
 
 /* --- printing --- */

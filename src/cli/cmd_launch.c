@@ -19,13 +19,14 @@
 #include "src/comm/control.h"
 #include "src/comm/task.h"
 #include "src/launch/launch.h"
+#include "src/tensor/cards.h"
 
 /* The values of the options. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
     double shutdown_timeout_s;
-    bool standalone, module;
+    bool standalone, module, cpu;
     fsdp_option_list local_ranks_filter;
     int n_ranks; /* number of ranks, computed from nproc */
 } launch_config;
@@ -40,7 +41,8 @@ static const char *const binds[] = {"core", "numa", "none", NULL};
 static const fsdp_option table[] = {
     {.name = "nproc-per-node", .aliases = "n,np,nproc,num-processes", .type = FSDP_OPTION_STRING,
      PLACE(nproc), .value = "1", .metavar = "N", .group = "ranks",
-     .help = "ranks to start; auto or cpu: one for each processor"},
+     .help = "ranks to start; gpu: one for each card; cpu: one for each processor; auto: gpu if "
+             "there are cards that can be used, else cpu"},
     {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
      .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
     {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
@@ -50,6 +52,8 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_INT, PLACE(omp_num_threads), .value = "0",
      .bounds = FSDP_BETWEEN(0, 4096), .env = "PET_OMP_NUM_THREADS",
      .shown_default = "OMP_NUM_THREADS, or 1", .help = "OMP_NUM_THREADS of the ranks"},
+    {.name = "cpu", .aliases = "use-cpu", .type = FSDP_OPTION_BOOL, PLACE(cpu), .false_is_silence = true,
+     .help = "compute on the CPU: sets FSDP_DEVICE=cpu for the ranks"},
     {.name = "role", .type = FSDP_OPTION_STRING, PLACE(role), .value = "default",
      .help = "ROLE_NAME of the ranks, also the prefix of --tee"},
     {.name = "module", .aliases = "m", .type = FSDP_OPTION_BOOL, PLACE(module),
@@ -110,8 +114,6 @@ static const fsdp_option table[] = {
      .no_effect = "the command is a program in any case"},
     {.name = "use-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "the command decides how it trains"},
-    {.name = "cpu", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "this build computes on the CPU"},
 };
 /* clang-format on */
 
@@ -131,24 +133,39 @@ static fsdp_status check_nnodes(const char *text)
                       text);
 }
 
-static fsdp_status read_nproc(const char *text, int *n)
+/* Count the cards, one rank for each. */
+static fsdp_status count_cards(int *n)
+{
+    const fsdp_status status = fsdp_cards_count(n);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "--nproc-per-node gpu (a number, cpu or auto needs no card)");
+    return status;
+}
+
+/* Read --nproc-per-node as torchrun does. */
+static fsdp_status read_nproc(const char *text, bool on_cpu, int *n)
 {
     char *end;
-    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+    const bool is_auto = strcmp(text, "auto") == 0;
+    if (is_auto && !on_cpu && (*n = fsdp_cards_usable()) > 0)
+        return FSDP_OK;
+    if (is_auto || strcmp(text, "cpu") == 0) {
         *n = fsdp_available_cpus();
         return FSDP_OK;
     }
-    if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
+    if (strcmp(text, "gpu") == 0)
+        return count_cards(n);
+    if (strcmp(text, "xpu") == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--nproc-per-node %s: this build computes on the CPU; use a number, "
-                          "auto or cpu",
+                          "--nproc-per-node %s: there is no device for Intel's GPUs; use a number, "
+                          "auto, cpu or gpu",
                           text);
     errno = 0;
     long value = strtol(text, &end, 10);
     if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--nproc-per-node: '%s' is not allowed; it takes an integer from 1 to "
-                          "%d, auto or cpu",
+                          "%d, auto, cpu or gpu",
                           text, FSDP_COMM_MAX_RANKS);
     *n = (int)value;
     return FSDP_OK;
@@ -178,7 +195,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
         return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
                           c->rdzv_id);
-    return read_nproc(c->nproc, &c->n_ranks);
+    return read_nproc(c->nproc, c->cpu, &c->n_ranks);
 }
 
 static const fsdp_options_spec spec = {
@@ -412,6 +429,8 @@ int fsdp_cmd_launch(int argc, char **argv)
     if (code != FSDP_CLI_RUN)
         return code;
     launch.command = fsdp_options_positional(options, &n_words);
+    if (config.cpu)
+        setenv("FSDP_DEVICE", "cpu", 1); /* the ranks inherit it; their --device overrules it */
     if (prepare(&launch, &config) != FSDP_OK)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))

@@ -79,7 +79,6 @@ static const char *const not_looked_at[] = {
     "generate-examples",
     "threads-per-rank",
     "isa",
-    "device",
     "lr-schedule",
     "schedule-unit",
     "gamma",

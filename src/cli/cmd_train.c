@@ -4,6 +4,7 @@
 
 #include "src/cli/cli.h"
 #include "src/cli/interrupt.h"
+#include "src/options/device_option.h"
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
@@ -27,6 +28,10 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
+    if (fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
+        fsdp_options_destroy(options);
+        return fsdp_cli_misused(spec->program);
+    }
     bool saves = config.save_strategy != FSDP_SAVE_NO;
     fsdp_interrupt *interrupt =
         config.save_model || saves
@@ -41,6 +46,9 @@ int fsdp_cmd_train(int argc, char **argv)
         status = fsdp_memory_limit_check_job(&config, group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
+    if (status == FSDP_ERR_NOMEM && result.card_bytes)
+        status = fsdp_memory_limit_advise(&config, fsdp_group_world_size(group),
+                                          fsdp_group_local_world_size(group), result.card_bytes);
     fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {

@@ -10,13 +10,16 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
+#include "src/comm/comm.h"
+#include "src/options/device_option.h"
 #include "src/options/isa_option.h"
+#include "src/tensor/cards.h"
 #include "src/verify/verify.h"
 
 typedef struct verify_config {
     bool json;
     int threads_per_rank;
-    const char *isa;
+    const char *device, *isa;
     char **paths; /* [n_paths] folders of test cases */
     int n_paths;
     /* true: a comparison failed, or nothing was compared. Set only on rank 0. */
@@ -28,6 +31,7 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(verify_config, json),
      .help = "print a JSON object for each quantity, and one with the counts at the end"},
+    FSDP_DEVICE_OPTION(offsetof(verify_config, device)),
     {.name = "threads-per-rank",
      .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT,
@@ -44,6 +48,12 @@ static const fsdp_option table[] = {
      .help = FSDP_ISA_HELP},
 };
 
+static fsdp_status check_options(void *target, const fsdp_options *options)
+{
+    const verify_config *config = target;
+    return fsdp_check_device_option(options, config->device, false);
+}
+
 static const fsdp_options_spec spec = {
     .program = "fsdp verify",
     .usage = "CASE... [options]",
@@ -59,6 +69,7 @@ static const fsdp_options_spec spec = {
     .count = FSDP_LENGTH(table),
     .positional = "CASE...",
     .min_positional = 1,
+    .check = check_options,
 };
 
 /* --- printing --- */
@@ -115,6 +126,16 @@ static void report(const fsdp_verify_line *line, void *arg)
     fflush(stdout);
 }
 
+static void print_device(const verify_config *config, const fsdp_group *group,
+                         const fsdp_device *device)
+{
+    char text[256];
+    if (config->json || fsdp_group_rank(group) > 0)
+        return;
+    fsdp_device_describe(device, text);
+    printf("device: %s\n", text);
+}
+
 static void print_counts(const verify_config *config, const fsdp_verify_counts *counts)
 {
     fsdp_json *doc;
@@ -140,10 +161,10 @@ static fsdp_status verify_all(fsdp_group *group, void *arg)
     verify_config *config = arg;
     fsdp_verify_counts counts = {0};
     fsdp_device *device;
-    fsdp_device_options options = {.threads = config->threads_per_rank, .isa = config->isa};
-    if (options.threads == 0)
-        FSDP_TRY(fsdp_default_threads(group, &options.threads));
-    FSDP_TRY(fsdp_device_create(&options, &device));
+    const fsdp_device_options options = {
+        .name = config->device, .threads = config->threads_per_rank, .isa = config->isa};
+    FSDP_TRY(fsdp_rank_device_create(group, &options, &device));
+    print_device(config, group, device);
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < config->n_paths && status == FSDP_OK; i++)
         status = fsdp_verify_folder(config->paths[i], group, device, report, config, &counts);

@@ -21,6 +21,7 @@
     X(bench, "measure training and collectives on this machine") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(checkpoint, "inspect, compare and convert checkpoints of any format") \
+    X(env, "show the version, devices, libraries and settings, for a bug report") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
 

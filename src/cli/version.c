@@ -20,7 +20,8 @@
 #include <fsdp/base.h>
 
 #include "src/cli/version.h"
-#include "src/tensor/device.h"
+#include "src/report/human.h"
+#include "src/tensor/cards.h"
 
 static void print_optional(FILE *to, const char *name, const char *version, const char *used_for)
 {
@@ -94,11 +95,67 @@ static const char *plot_version(void)
 
 static void print_devices(FILE *to)
 {
+    const bool has_cuda = fsdp_card_functions() != NULL;
     fprintf(to, "devices:");
     for (size_t i = 0, shown = 0; fsdp_device_names[i]; i++)
-        if (strcmp(fsdp_device_names[i], "cuda") != 0)
+        if (has_cuda || strcmp(fsdp_device_names[i], "cuda") != 0)
             fprintf(to, "%s %s", shown++ ? "," : "", fsdp_device_names[i]);
-    fprintf(to, "; no cuda in this build\n");
+    fprintf(to, "%s\n", has_cuda ? "" : "; no cuda in this build");
+}
+
+/* --- CUDA --- */
+
+/* Print a version of CUDA: 12040 is 12.4. */
+static void print_cuda_version(FILE *to, const char *name, int version, const char *if_none)
+{
+    if (version)
+        fprintf(to, "  %-13s CUDA %d.%d\n", name, version / 1000, version % 1000 / 10);
+    else
+        fprintf(to, "  %-13s %s\n", name, if_none);
+}
+
+static void print_library(FILE *to, const char *name, const char *used_for)
+{
+    char version[32];
+    if (fsdp_card_functions()->library_version(name, version))
+        fprintf(to, "  %-13s %s\n", name, version);
+    else
+        fprintf(to, "  %-13s not found: %s\n", name, used_for);
+}
+
+static void print_card(FILE *to, int ordinal)
+{
+    fsdp_card card;
+    char name[FSDP_DEVICE_NAME_BYTES];
+    snprintf(name, sizeof name, "cuda:%d", ordinal);
+    if (fsdp_card_describe(ordinal, &card) != FSDP_OK) {
+        fprintf(to, "  %-13s %s\n", name, fsdp_last_error());
+        return;
+    }
+    fprintf(to, "  %-13s %s, %s, compute capability %d.%d: %s%s\n", name, card.name,
+            fsdp_human_bytes(card.bytes).text, card.capability / 10, card.capability % 10,
+            card.capability < FSDP_CARD_CAPABILITY ? "too old, at least 8.0 is needed"
+            : *card.code                           ? "runs this program's "
+                                                   : "this program has no code for it",
+            card.capability < FSDP_CARD_CAPABILITY ? "" : card.code);
+}
+
+static void print_cuda(FILE *to)
+{
+    const fsdp_card_ops *cards = fsdp_card_functions();
+    int driver, runtime, n = 0;
+    if (!cards)
+        return;
+    cards->versions(&driver, &runtime);
+    fprintf(to, "cuda: compiled for %s\n", cards->code);
+    print_cuda_version(to, "runtime", runtime, "none");
+    print_cuda_version(to, "driver", driver, "none: libcuda.so.1 was not found");
+    if (fsdp_cards_count(&n) != FSDP_OK)
+        fprintf(to, "  %-13s none\n", "cards");
+    for (int i = 0; i < n; i++)
+        print_card(to, i);
+    print_library(to, "cublasLt", "it multiplies matrices on a card");
+    print_library(to, "nccl", "no effect, this version uses one card");
 }
 
 void fsdp_print_version(FILE *to)
@@ -113,6 +170,7 @@ void fsdp_print_version(FILE *to)
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
         fprintf(to, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)\n");
     print_devices(to);
+    print_cuda(to);
     fprintf(to, "transports: shm, threads\nlibraries:\n");
     fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
     print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");

@@ -68,6 +68,14 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
  * bytes of each part and no WRITE phase has followed it, or if the data is on a card. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
+/* Create the device of this rank for a command. options->local_rank is ignored: it is this rank's
+ * number on its host. If options->name is NULL, $FSDP_DEVICE gives the name; the default is auto
+ * (Note [Choosing a device] in src/tensor/cards.h). If options->threads is 0, it is
+ * fsdp_default_threads(). If a rank fails, all ranks return its error. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
+                                                    const fsdp_device_options *options,
+                                                    fsdp_device **device);
+
 /* Begin a phase: see Note [Phases]. Returns FSDP_ERR_STATE if this rank has not ended the previous
  * phase of the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,

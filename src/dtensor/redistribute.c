@@ -10,6 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/dtensor/mesh.h"
+#include "src/tensor/host_copy.h"
 #include "src/tensor/offload.h"
 
 /* Returns the product of the sizes of dimensions [0, d). */
@@ -123,16 +124,26 @@ static fsdp_dtype sum_dtype(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16 ? FSDP_DTYPE_F32 : dtype;
 }
 
+static fsdp_status all_reduce(fsdp_group *group, const fsdp_tensor *sum)
+{
+    fsdp_host_copy copy;
+    FSDP_TRY(fsdp_host_copy_of(&copy, sum));
+    const fsdp_status status = fsdp_all_reduce(group, copy.data, (size_t)fsdp_tensor_numel(sum),
+                                               sum->dtype, FSDP_REDUCE_SUM);
+    if (status == FSDP_OK)
+        fsdp_host_copy_write(&copy);
+    fsdp_host_copy_destroy(&copy);
+    return status;
+}
+
 static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 fsdp_tensor **out)
 {
     fsdp_tensor *sum;
     FSDP_TRY(fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum));
-    void *host;
-    fsdp_status status = fsdp_tensor_host(sum, &host);
-    if (status == FSDP_OK && host && fsdp_spec_group(spec, d))
-        status = fsdp_all_reduce(fsdp_spec_group(spec, d), host, (size_t)fsdp_tensor_numel(sum),
-                                 sum->dtype, FSDP_REDUCE_SUM);
+    fsdp_status status = FSDP_OK;
+    if (t->storage->device->kernels && fsdp_spec_group(spec, d))
+        status = all_reduce(fsdp_spec_group(spec, d), sum);
     if (status == FSDP_OK && sum->dtype != t->dtype)
         status = fsdp_tensor_to(sum, t->dtype, FSDP_TAG_COMM, out);
     else if (status == FSDP_OK)

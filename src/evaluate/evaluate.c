@@ -20,6 +20,7 @@
 #include "src/hf/hf_dir.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/report/human.h"
+#include "src/tensor/cards.h"
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
 #include "src/train_config/config.h"
@@ -145,11 +146,21 @@ static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 
 static fsdp_status open_device(evaluator *v)
 {
-    fsdp_device_options options = {.threads = v->config->threads_per_rank, .isa = v->config->isa};
+    fsdp_device_options options = {
+        .name = v->config->device, .threads = v->config->threads_per_rank, .isa = v->config->isa};
     if (options.threads == 0)
         FSDP_TRY(fsdp_default_threads(v->group, &options.threads));
     fsdp_group_set_threads(v->group, options.threads);
-    return fsdp_device_create(&options, &v->device);
+    return fsdp_rank_device_create(v->group, &options, &v->device);
+}
+
+static void print_device(const evaluator *v, FILE *out)
+{
+    char device[256];
+    if (!is_first(v) || v->config->json)
+        return;
+    fsdp_device_describe(v->device, device);
+    fprintf(out, "device: %s\n", device);
 }
 
 static fsdp_status open_model(evaluator *v, const char *name, bool random)
@@ -597,8 +608,10 @@ fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *gr
     fsdp_status status = check_files(config);
     if (status == FSDP_OK)
         status = open_device(&v);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
+        print_device(&v, out);
         status = measure_all(&v);
+    }
     if (status == FSDP_OK)
         status = fsdp_agree(group, is_first(&v) ? fsdp_evaluations_report(&all, out) : FSDP_OK);
     for (size_t i = 0; i < all.n; i++)

@@ -22,7 +22,10 @@ struct fsdp_buffer {
  * shared buffer, or all bytes of a private buffer. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
-    return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
+    if (!b->group)
+        return (int64_t)b->bytes;
+    const size_t unit = b->device->traits->shared_bytes;
+    return (int64_t)((b->bytes + unit - 1) / unit * unit) / fsdp_group_local_world_size(b->group);
 }
 
 static bool is_whole(const fsdp_buffer *b)
@@ -108,8 +111,11 @@ static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
     int64_t keep = b->group && b->held > excess ? b->held - excess : 0;
     keep -= keep % FSDP_COMM_PAGE;
-    if (b->shared)
+    if (b->shared) {
+        /* A group of one rank does not wait at the end of a phase: see fsdp_buffer_end(). */
+        wait_for_kernels(b);
         FSDP_TRY(fsdp_shared_buffer_discard(b->shared, (size_t)keep));
+    }
     release_memory(b, keep);
     return FSDP_OK;
 }

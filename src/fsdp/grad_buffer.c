@@ -26,7 +26,8 @@ fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b, const fsdp_param_context 
                             .n_params = n,
                             .least_in_sections = LEAST_IN_SECTIONS};
     b->sources = fsdp_calloc((size_t)fsdp_param_context_world_size(context), sizeof *b->sources);
-    if (!b->sources)
+    b->flags = fsdp_calloc(n, sizeof *b->flags);
+    if (!b->sources || !b->flags)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         numel += whole_numel(&params[i]);
@@ -439,13 +440,15 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
-    unsigned char *flags = fsdp_grad_parts_flags(b, &parts, fsdp_group_rank(b->context->group));
-    for (size_t i = 0; i < b->n_params && flags; i++) {
+    if (!b->context->group || !b->context->device->kernels)
+        return;
+    for (size_t i = 0; i < b->n_params; i++) {
         const fsdp_param *p = &b->params[i];
-        flags[i] = p->grad.touched ? (unsigned char)(1 + p->grad.order % 255) : 0;
+        b->flags[i] = p->grad.touched ? (unsigned char)(1 + p->grad.order % 255) : 0;
         if (p->grad.touched && p->grad.table.most)
             fsdp_grad_rows_post(b, &parts, p);
     }
+    fsdp_grad_parts_write_flags(b, &parts);
 }
 
 static void become_posted(fsdp_grad_buffer *b)
@@ -536,4 +539,5 @@ void fsdp_grad_buffer_fini(fsdp_grad_buffer *b)
     }
     fsdp_storage_release(b->storage);
     fsdp_free(b->sources);
+    fsdp_free(b->flags);
 }

@@ -62,6 +62,7 @@ typedef struct fsdp_grad_buffer {
     size_t n_params;
     const void **sources; /* [number of ranks] Scratch memory of the reduce. Item r is an address in
                              the part of rank r. */
+    unsigned char *flags; /* [n_params] Scratch memory: this rank's flags. */
 
     /* The open buffer, to which backward writes. */
     fsdp_buffer *open;     /* NULL: no buffer is open. */

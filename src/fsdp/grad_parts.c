@@ -1,6 +1,7 @@
 /* See grad_parts.h. */
 #include "src/fsdp/grad_parts.h"
 
+#include "src/base/alloc.h"
 #include "src/comm/group.h"
 #include "src/trace/trace.h"
 
@@ -23,11 +24,19 @@ size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *a
     return (size_t)ranks * (flag_bytes(b, all) + (size_t)all->numel * sizeof(float));
 }
 
-unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
-                                     int rank)
+/* Return the device's address of the flags [n_params] of a rank; NULL on meta or without a
+ * group. */
+static unsigned char *flags_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
 {
     unsigned char *base = fsdp_buffer_data(all->buffer);
     return base && all->group ? base + (size_t)rank * flag_bytes(b, all) : NULL;
+}
+
+void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
+{
+    unsigned char *own = flags_of_rank(b, all, fsdp_group_rank(all->group));
+    if (own)
+        fsdp_device_from_host(b->context->device, own, b->flags, b->n_params);
 }
 
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
@@ -56,17 +65,43 @@ static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *gro
                       theirs ? "none" : "one");
 }
 
-fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
+/* Compare the flags [ranks, flag_bytes()] of all ranks with those of this rank. */
+static fsdp_status compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
+                                 const unsigned char *flags)
 {
-    const unsigned char *own = fsdp_grad_parts_flags(b, all, fsdp_group_rank(all->group));
-    for (int r = 0; r < fsdp_group_world_size(all->group); r++) {
-        const unsigned char *flags = fsdp_grad_parts_flags(b, all, r);
-        for (size_t i = 0; i < b->n_params && flags; i++)
+    const size_t bytes = flag_bytes(b, all);
+    const unsigned char *own = flags + (size_t)fsdp_group_rank(all->group) * bytes;
+    for (int r = 0; r < fsdp_group_world_size(all->group); r++, flags += bytes)
+        for (size_t i = 0; i < b->n_params; i++)
             if (flags[i] != own[i])
                 return fsdp_group_fail(all->group,
                                        flags_differ(b, all->group, i, r, flags[i], own[i]));
-    }
     return FSDP_OK;
+}
+
+/* The same, with a copy of flags that the host cannot read. This rank's kernels need no wait: they
+ * had run when the phase ended in which the flags were written. */
+static fsdp_status copy_and_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
+{
+    const size_t bytes = flag_bytes(b, all) * (size_t)fsdp_group_world_size(all->group);
+    unsigned char *flags = fsdp_realloc(NULL, bytes, 1);
+    if (!flags)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_device_peek(b->context->device, flags, flags_of_rank(b, all, 0), bytes);
+    if (status == FSDP_OK)
+        status = compare_flags(b, all, flags);
+    fsdp_free(flags);
+    return status;
+}
+
+fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
+{
+    const unsigned char *flags = flags_of_rank(b, all, 0);
+    if (!flags || fsdp_group_world_size(all->group) == 1)
+        return FSDP_OK;
+    return fsdp_device_has_own_memory(b->context->device) ? copy_and_compare_flags(b, all)
+                                                          : compare_flags(b, all, flags);
 }
 
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int64_t offset,

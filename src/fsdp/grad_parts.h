@@ -7,8 +7,7 @@
  * for example because one rank has frozen a parameter that its peers train.
  *
  * A buffer without a group is private and has no flags, because there is no peer to compare them
- * with. Flags would also make the rank wait: the host writes them, and it must not write to a
- * private buffer before all kernels that use the buffer have ended. */
+ * with. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
@@ -20,9 +19,8 @@ typedef struct fsdp_grad_parts {
 
 /* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* Return the flags [n_params] of a rank; NULL on meta or without a group. */
-unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
-                                     int rank);
+/* Write b->flags to the buffer, in order with kernels. No effect on meta and without a group. */
+void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
 /* Check that all ranks have gradients of the same parameters and, in a section, that these

@@ -181,16 +181,16 @@ static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
     const int rank = fsdp_group_rank(lanes->group);
     char *own = fsdp_grad_parts_of_rank(b, lanes, rank);
-    unsigned char *flags = fsdp_grad_parts_flags(b, lanes, rank);
     for (size_t i = 0; i < b->n_params && own; i++) {
         const fsdp_param *p = &b->params[i];
-        flags[i] = p->grad.partial != NULL;
+        b->flags[i] = p->grad.partial != NULL;
         if (p->grad.partial && fsdp_tensor_numel(p->grad.partial))
             b->context->device->kernels->copy(
                 b->context->device->context, own + p->grad.lane_offset * sizeof(float),
                 fsdp_tensor_ptr(p->grad.partial),
                 (size_t)fsdp_tensor_numel(p->grad.partial) * sizeof(float));
     }
+    fsdp_grad_parts_write_flags(b, lanes);
 }
 
 static void sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p,

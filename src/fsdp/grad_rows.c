@@ -22,6 +22,11 @@ static int64_t list_numel(const fsdp_param *p)
     return fsdp_aligned_numel(1 + p->grad.table.most);
 }
 
+static size_t list_bytes(const fsdp_param *p)
+{
+    return (size_t)list_numel(p) * sizeof(int32_t);
+}
+
 int64_t fsdp_grad_rows_numel(const fsdp_param *p)
 {
     return list_numel(p) + fsdp_aligned_numel((1 + p->grad.table.most) * width_of(p));
@@ -206,22 +211,50 @@ typedef struct own_rows {
                        the row */
 } own_rows;
 
-static void find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
-                     const own_rows *own)
+/* Find the rows of the table of rank r, which has the rows ids [n], that this rank sums. */
+static void find_own_of(const own_rows *own, const fsdp_row_table *t, int r, const int32_t *ids,
+                        int64_t n)
 {
-    for (int r = 0; r < own->ranks; r++) {
-        const bool is_self = r == fsdp_group_rank(b->context->group);
-        const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
-        const int32_t *ids = is_self ? p->grad.table.ids : list + 1;
-        const int64_t n = is_self ? p->grad.table.n : list[0];
-        FSDP_ASSERT(n >= 0);
-        FSDP_ASSERT(n <= p->grad.table.most);
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t row = ids[i] - own->first;
-            if (row >= 0 && row < own->n)
-                own->place[r * own->n + row] = (int32_t)(i + 1);
-        }
+    FSDP_ASSERT(n >= 0);
+    FSDP_ASSERT(n <= t->most);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = ids[i] - own->first;
+        if (row >= 0 && row < own->n)
+            own->place[r * own->n + row] = (int32_t)(i + 1);
     }
+}
+
+/* The lists of the peers are in the shared buffer. If the host cannot read it, `copy` is memory for
+ * one list. */
+static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                            const fsdp_param *p, const own_rows *own, int32_t *copy)
+{
+    const fsdp_row_table *t = &p->grad.table;
+    for (int r = 0; r < own->ranks; r++) {
+        const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
+        if (r == fsdp_group_rank(b->context->group)) {
+            find_own_of(own, t, r, t->ids, t->n);
+            continue;
+        }
+        if (copy)
+            FSDP_TRY(fsdp_device_peek(b->context->device, copy, list, list_bytes(p)));
+        find_own_of(own, t, r, (copy ? copy : list) + 1, copy ? *copy : *list);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status find_own_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                 const fsdp_param *p, const own_rows *own)
+{
+    int32_t *copy = NULL;
+    if (fsdp_device_has_own_memory(b->context->device)) {
+        copy = fsdp_realloc(NULL, list_bytes(p), 1);
+        if (!copy)
+            return FSDP_ERR_NOMEM;
+    }
+    const fsdp_status status = find_own(b, parts, p, own, copy);
+    fsdp_free(copy);
+    return status;
 }
 
 static void sum_row(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
@@ -255,10 +288,10 @@ fsdp_status fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts 
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", b->context->name);
     float *to = fsdp_tensor_ptr(rows);
     k->fill(b->context->device->context, to, FSDP_DTYPE_F32, 0.0, own.n * width);
-    find_own(b, parts, p, &own);
-    for (int64_t row = 0; row < own.n; row++)
+    const fsdp_status status = find_own_rows(b, parts, p, &own);
+    for (int64_t row = 0; row < own.n && status == FSDP_OK; row++)
         sum_row(b, parts, p, &own, row, to, scale);
     fsdp_trace_end();
     fsdp_free(own.place);
-    return FSDP_OK;
+    return status;
 }

@@ -6,6 +6,7 @@
 #include <fsdp/dtensor.h>
 
 #include "src/fsdp/param_storage.h"
+#include "src/tensor/host_copy.h"
 
 /* --- the shard of this rank --- */
 
@@ -98,23 +99,32 @@ void fsdp_param_release_tensors(fsdp_param *p)
     p->local = p->data = NULL;
 }
 
+/* Copy a slice of `old`, which may be on another device, to `local`. */
+static fsdp_status read_slice(const fsdp_tensor *old, const fsdp_slice *slice, fsdp_tensor *local)
+{
+    fsdp_device *device = local->storage->device;
+    fsdp_tensor *from;
+    FSDP_TRY(fsdp_tensor_for_device(old, device, &from));
+    fsdp_status status = fsdp_devices_synchronize(from->storage->device, device);
+    fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, fsdp_tensor_ptr(from),
+                    from->dtype);
+    if (status == FSDP_OK)
+        status = fsdp_devices_synchronize(from->storage->device, device);
+    fsdp_tensor_release(from);
+    return status;
+}
+
 fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *slice,
                                     fsdp_tensor *local)
 {
-    const fsdp_device *device = local->storage->device;
     FSDP_TRY(fsdp_tensor_begin_read(old));
     fsdp_status status = fsdp_tensor_begin_write(local);
     if (status != FSDP_OK) {
         fsdp_tensor_end_read(old);
         return status;
     }
-    const void *from = fsdp_tensor_ptr(old); /* NULL on the meta device */
-    if (device->kernels && from) {
-        status = fsdp_devices_synchronize(old->storage->device, device);
-        fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, from, old->dtype);
-        if (status == FSDP_OK)
-            status = fsdp_devices_synchronize(old->storage->device, device);
-    }
+    if (local->storage->device->kernels && fsdp_tensor_ptr(old)) /* NULL on the meta device */
+        status = read_slice(old, slice, local);
     fsdp_tensor_end_write(local);
     fsdp_tensor_end_read(old);
     return status;

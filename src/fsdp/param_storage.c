@@ -75,13 +75,25 @@ static fsdp_status place_param(fsdp_param_memories *memories, const fsdp_param_g
     return FSDP_OK;
 }
 
+/* Place the parameters in their order. But where products are joined (fsdp_device_traits), place
+ * the matrices before the vectors: then the weights of layers of the same input are neighbours, and
+ * so are their biases. */
+static fsdp_status place_params(const fsdp_param_guards *guards, fsdp_param *params, size_t n,
+                                fsdp_param_memories *memories)
+{
+    const bool sorted = n && params[0].context->device->traits->joins_products;
+    for (int pass = 0; pass < (sorted ? 2 : 1); pass++)
+        for (size_t i = 0; i < n; i++)
+            if (!sorted || (params[i].parameter->ndim < 2) == pass)
+                FSDP_TRY(place_param(memories, guards, &params[i]));
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards, fsdp_param *params,
                                        size_t n, fsdp_param_memories *memories)
 {
     fsdp_param_memories made = {0};
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = place_param(&made, guards, &params[i]);
+    fsdp_status status = place_params(guards, params, n, &made);
     for (size_t i = 0; i < FSDP_N_MEMORIES && status == FSDP_OK; i++)
         if (made.items[i])
             status = made.items[i]->ops->allocate(made.items[i]);

@@ -1,6 +1,7 @@
 /* Implements sync_module_states: before parameters are sharded, rank 0 broadcasts its whole values
  * to all ranks, one parameter at a time. */
 #include "src/fsdp/param.h"
+#include "src/tensor/host_copy.h"
 
 /* What rank 0 broadcasts first for a parameter: whether it has values, and their dtype. */
 typedef struct announcement {
@@ -36,6 +37,32 @@ static bool has_values(const fsdp_tensor *data)
     return data && fsdp_tensor_ptr(data);
 }
 
+/* Copy `data`, which may be on another device, to `whole`, which has the same shape and dtype. */
+static fsdp_status copy_values(const fsdp_tensor *data, fsdp_tensor *whole)
+{
+    fsdp_device *device = whole->storage->device;
+    fsdp_tensor *from;
+    FSDP_TRY(fsdp_tensor_for_device(data, device, &from));
+    fsdp_status status = fsdp_devices_synchronize(from->storage->device, device);
+    if (status == FSDP_OK)
+        device->kernels->copy(device->context, fsdp_tensor_ptr(whole), fsdp_tensor_ptr(from),
+                              (size_t)fsdp_tensor_numel(whole) * fsdp_dtype_size(whole->dtype));
+    fsdp_tensor_release(from);
+    return status;
+}
+
+/* Give all ranks the elements that `whole` has on rank 0. */
+static fsdp_status broadcast_tensor(const fsdp_param_context *c, const fsdp_tensor *whole)
+{
+    fsdp_host_copy copy;
+    FSDP_TRY(fsdp_host_copy_of(&copy, whole)); /* this waits for kernels */
+    const fsdp_status status = copy.bytes ? broadcast(c, copy.data, copy.bytes) : FSDP_OK;
+    if (status == FSDP_OK)
+        fsdp_host_copy_write(&copy);
+    fsdp_host_copy_destroy(&copy);
+    return status;
+}
+
 /* Broadcast rank 0's whole parameter, which has `dtype`, to a new tensor *whole. */
 static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_parameter *parameter,
                                     fsdp_dtype dtype, fsdp_tensor **whole)
@@ -44,17 +71,11 @@ static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_para
     fsdp_tensor *t;
     FSDP_TRY(
         fsdp_tensor_create(c->device, dtype, parameter->ndim, parameter->shape, FSDP_TAG_COMM, &t));
-    const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(dtype);
-    void *host;
-    const bool has = has_values(data) && data->dtype == dtype && bytes;
-    fsdp_status status = has ? fsdp_devices_synchronize(data->storage->device, c->device) : FSDP_OK;
-    if (has)
-        c->device->kernels->copy(c->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
-                                 bytes);
+    fsdp_status status = FSDP_OK;
+    if (has_values(data) && data->dtype == dtype && fsdp_tensor_numel(t))
+        status = copy_values(data, t);
     if (status == FSDP_OK)
-        status = fsdp_tensor_host(t, &host); /* this waits for the kernel */
-    if (status == FSDP_OK && bytes)
-        status = broadcast(c, host, bytes);
+        status = broadcast_tensor(c, t);
     if (status == FSDP_OK)
         *whole = t;
     else

@@ -37,11 +37,14 @@ static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *
                                        bool *fit)
 {
     const fsdp_kernels *k = c->device->kernels;
+    const size_t bytes = (size_t)n * fsdp_dtype_size(from);
     char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
+    float values[2][CHECKED_ELEMENTS]; /* no float dtype is larger */
     k->cast(c->device->context, narrow, dtype, at, from, n);
     k->cast(c->device->context, back, from, narrow, dtype, n);
-    FSDP_TRY(fsdp_device_synchronize(c->device));
-    *fit = memcmp(at, back, (size_t)n * fsdp_dtype_size(from)) == 0;
+    FSDP_TRY(fsdp_device_to_host(c->device, values[0], at, bytes));
+    FSDP_TRY(fsdp_device_to_host(c->device, values[1], back, bytes));
+    *fit = memcmp(values[0], values[1], bytes) == 0;
     return FSDP_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "src/base/assert.h"
 #include "src/base/log.h"
 #include "src/fsdp/state.h"
+#include "src/tensor/device.h"
 
 fsdp_status fsdp_state_list_add(fsdp_state_list *list, fsdp_state *state)
 {
@@ -153,7 +154,12 @@ static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_gro
         fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
                  "NO_SHARD: each rank's offloaded file has all frozen parameters; without offload "
                  "they are stored once per host");
-    if (kind == FSDP_OFFLOAD_CPU)
+    if (kind == FSDP_OFFLOAD_CPU && g->context.device->traits == &fsdp_cuda_traits)
+        fsdp_log(
+            "fsdp", FSDP_LOG_WARN, -1, 1,
+            "CPU offload changes nothing: in this version, parameters and optimizer state stay "
+            "on the card; an offload folder keeps them in files between uses");
+    else if (kind == FSDP_OFFLOAD_CPU)
         fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
                  "CPU offload changes nothing: this build computes on the CPU, in whose memory "
                  "parameters and optimizer state are already");

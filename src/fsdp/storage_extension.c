@@ -121,6 +121,24 @@ static void give_back_packed(packed_memory *m)
     m->packed = NULL;
 }
 
+/* Pack this rank's rows of p. `to` is their place in the packed buffer. */
+static fsdp_status pack(const fsdp_param *p, void *to, size_t bytes)
+{
+    const fsdp_param_context *c = p->context;
+    const fsdp_all_gather_extension *e = extension_of(p);
+    if (!fsdp_device_has_own_memory(c->device))
+        return e->pre_all_gather(e->self, p->parameter, p->local, c->shard_group, to, bytes);
+    void *packed = fsdp_realloc(NULL, aligned(bytes), 1);
+    if (!packed)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        e->pre_all_gather(e->self, p->parameter, p->local, c->shard_group, packed, bytes);
+    if (status == FSDP_OK)
+        fsdp_device_from_host(c->device, to, packed, bytes);
+    fsdp_free(packed);
+    return status;
+}
+
 static fsdp_status pack_own(const packed_memory *m)
 {
     const fsdp_param_context *c = m->base.context;
@@ -130,11 +148,8 @@ static fsdp_status pack_own(const packed_memory *m)
     /* Wait for kernels that may still use the memory, because the host will write to it. */
     FSDP_TRY(fsdp_device_synchronize(c->device));
     while (base && next_place(m, &at)) {
-        const fsdp_param *p = m->base.params[at.param];
-        const fsdp_all_gather_extension *e = extension_of(p);
         if (at.rank == rank)
-            FSDP_TRY(e->pre_all_gather(e->self, p->parameter, p->local, c->shard_group,
-                                       base + at.offset, at.bytes));
+            FSDP_TRY(pack(m->base.params[at.param], base + at.offset, at.bytes));
     }
     return FSDP_OK;
 }
@@ -178,18 +193,33 @@ static fsdp_status gather(fsdp_param_memory *base)
 
 /* --- unpacking --- */
 
+/* Unpack `rows` of p from their place in the packed buffer. */
+static fsdp_status unpack(const fsdp_param *p, const void *from, size_t bytes, fsdp_tensor *rows)
+{
+    const fsdp_device *device = p->context->device;
+    const fsdp_all_gather_extension *e = extension_of(p);
+    if (!fsdp_device_has_own_memory(device))
+        return e->post_all_gather(e->self, p->parameter, from, bytes, rows);
+    void *packed = fsdp_realloc(NULL, aligned(bytes), 1);
+    if (!packed)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_device_to_host(device, packed, from, bytes);
+    if (status == FSDP_OK)
+        status = e->post_all_gather(e->self, p->parameter, packed, bytes, rows);
+    fsdp_free(packed);
+    return status;
+}
+
 static fsdp_status unpack_rows(const packed_memory *m, const place *at, int64_t first)
 {
     const fsdp_param *p = m->base.params[at->param];
-    const fsdp_all_gather_extension *e = extension_of(p);
     const unsigned char *base = fsdp_buffer_data(m->packed);
     const int64_t n = rows_of(p, at->rank);
     fsdp_tensor *rows;
     if (!n)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_narrow(p->data, first, first + n, &rows));
-    fsdp_status status =
-        e->post_all_gather(e->self, p->parameter, base + at->offset, at->bytes, rows);
+    const fsdp_status status = unpack(p, base + at->offset, at->bytes, rows);
     fsdp_tensor_release(rows);
     return status;
 }

@@ -27,8 +27,8 @@ typedef struct host_param {
     fsdp_storage_guard guard;
     int writers; /* Number of open writes. */
     /* Private memory that every rank except the first one writes to: zeros. On a device with memory
-     * of its own it is a block of the device's allocator, otherwise host memory that the memory plan
-     * does not count. */
+     * of its own it is a block of the device's allocator, otherwise host memory that the memory
+     * plan does not count. */
     void *unwanted;
     fsdp_block *block;
 } host_param;
@@ -67,8 +67,8 @@ static fsdp_status open_unwanted(host_param *h)
         h->unwanted = fsdp_calloc(1, bytes);
         return h->unwanted ? FSDP_OK : FSDP_ERR_NOMEM;
     }
-    FSDP_TRY(fsdp_allocator_alloc(device->allocator, bytes, FSDP_TAG_DATA, &h->block,
-                                  &h->unwanted));
+    FSDP_TRY(
+        fsdp_allocator_alloc(device->allocator, bytes, FSDP_TAG_DATA, &h->block, &h->unwanted));
     fsdp_device_memset(device, h->unwanted, 0, bytes);
     return FSDP_OK;
 }

@@ -10,9 +10,11 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
+#include "src/comm/comm.h"
 #include "src/generate/generate.h"
 #include "src/generate/generate_run.h"
 #include "src/generate/prompts.h"
+#include "src/tensor/cards.h"
 
 /* The result for one sequence, as ranks send it to rank 0. */
 typedef struct gathered_row {
@@ -218,13 +220,24 @@ static fsdp_status check_lengths(generate_run *g)
     return FSDP_OK;
 }
 
+/* Report a device other than the CPU to the user, who may not have asked for it. */
+static void note_device(const generate_run *g)
+{
+    char device[256], note[300];
+    if (g->device->ops == &fsdp_device_cpu)
+        return;
+    fsdp_device_describe(g->device, device);
+    snprintf(note, sizeof note, "device: %s", device);
+    report_note(g, note);
+}
+
 static fsdp_status prepare(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
-    fsdp_device_options device = {.threads = c->threads_per_rank, .isa = c->isa};
-    if (device.threads == 0)
-        FSDP_TRY(fsdp_default_threads(g->group, &device.threads));
-    FSDP_TRY(fsdp_agree(g->group, fsdp_device_create(&device, &g->device)));
+    const fsdp_device_options device = {
+        .name = c->device, .threads = c->threads_per_rank, .isa = c->isa};
+    FSDP_TRY(fsdp_rank_device_create(g->group, &device, &g->device));
+    note_device(g);
     fsdp_model_options model = {.name = c->model, .shard.mp_policy.param_dtype = c->param_dtype};
     FSDP_TRY(fsdp_model_open(&model, g->group, g->device, &g->model));
     fsdp_status status = open_tokenizer(g);

@@ -30,6 +30,7 @@ typedef struct fsdp_generate_config {
     int batch_size;         /* number of prompts per rank in a round; 0: 8 */
     fsdp_dtype param_dtype; /* dtype of computation */
     bool reshard_each_step;
+    const char *device;   /* as fsdp_rank_device_create() takes it; NULL: the default */
     int threads_per_rank; /* 0: as fsdp_default_threads() says */
     const char *isa;
 } fsdp_generate_config;

@@ -109,8 +109,9 @@ typedef struct fsdp_attention_args {
     float *lse; /* [heads, Tq] */
     /* backward only */
     const void *d_out; /* same shape and row stride as `out` */
-    /* Contiguous. d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
+    /* d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
     void *d_q, *d_k, *d_v;
+    int64_t d_q_ld, d_k_ld, d_v_ld; /* row strides; 0: the rows are contiguous */
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
 
@@ -118,6 +119,14 @@ typedef struct fsdp_attention_args {
 static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64_t b)
 {
     return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
+}
+
+/* Return the row stride of a gradient, for which `ld` is the argument and `heads` the number of its
+ * heads. */
+static inline int64_t fsdp_attention_gradient_ld(const fsdp_attention_args *args, int64_t ld,
+                                                 int64_t heads)
+{
+    return ld ? ld : heads * args->head_dim;
 }
 
 /* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of
@@ -281,6 +290,15 @@ typedef struct fsdp_kernels {
     /* out[t] = x[rows[t]]. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
+    /* out[j][t] = x[rows[t]][j]. out [width, n] is f32, and the rows of x [*, width] have `dtype`.
+     */
+    void (*gather_transposed)(fsdp_kernel_context *c, float *out, const void *x, fsdp_dtype dtype,
+                              const int32_t *rows, int64_t n, int64_t width);
+    /* Backward of gather_transposed(): dx[r][j] = the sum of dy[j][t] over all t with rows[t] = r,
+     * in a fixed order. All of dx [x_rows, width] is written. */
+    void (*gather_transposed_backward)(fsdp_kernel_context *c, float *dx, const float *dy,
+                                       const int32_t *rows, int64_t n, int64_t width,
+                                       int64_t x_rows);
     /* The transpose of gather_rows(): out[rows[t]] = x[t], and all other rows of out become
      * zero. */
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
@@ -320,7 +338,7 @@ typedef struct fsdp_kernels {
                    int64_t rows, int64_t width);
 
     /* --- matrix products --- */
-    /* Fails only when out of memory. */
+    /* Fail only when out of memory or, on a card, if cublasLt or an earlier kernel failed. */
     FSDP_MUST_CHECK fsdp_status (*gemm)(fsdp_kernel_context *c, const fsdp_gemm_args *args);
     FSDP_MUST_CHECK fsdp_status (*attention)(fsdp_kernel_context *c,
                                              const fsdp_attention_args *args);

@@ -18,6 +18,8 @@
 #include "src/base/alloc.h"
 #include "src/models/layers.h"
 
+#include "src/autograd/joined_linear.h"
+
 static const fsdp_batch *batch_of(const fsdp_scope *s)
 {
     return fsdp_scope_get_options(s)->batch;
@@ -111,10 +113,18 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
                                             .dropout_p =
                                                 (float)a->config->attention_probs_dropout_prob};
     fsdp_tensor *x = in->t[0];
-    fsdp_tensor *q = fsdp_apply_linear(s, in->t[in->n - 1], &a->query);
-    fsdp_tensor *k = fsdp_apply_linear(s, x, &a->key);
-    fsdp_tensor *v = fsdp_apply_linear(s, x, &a->value);
-    *out = one(fsdp_attention(s, q, k, v, NULL, &options));
+    fsdp_tensor *const w[] = {fsdp_read(s, a->query.weight), fsdp_read(s, a->key.weight),
+                              fsdp_read(s, a->value.weight)};
+    fsdp_tensor *const bias[] = {fsdp_read(s, a->query.bias), fsdp_read(s, a->key.bias),
+                                 fsdp_read(s, a->value.bias)};
+    fsdp_tensor *qkv[3];
+    if (in->n == 1) {
+        fsdp_joined_linear(s, x, w, bias, 3, qkv);
+    } else {
+        fsdp_joined_linear(s, in->t[1], w, bias, 1, qkv);
+        fsdp_joined_linear(s, x, w + 1, bias + 1, 2, qkv + 1);
+    }
+    *out = one(fsdp_attention(s, qkv[0], qkv[1], qkv[2], NULL, &options));
     fsdp_free(ones);
 }
 

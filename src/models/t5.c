@@ -15,6 +15,7 @@
 #include "src/models/t5.h"
 
 #include "src/autograd/activated_linear.h"
+#include "src/autograd/joined_linear.h"
 
 /* --- functions that decoding (t5_decode.c) also uses --- */
 
@@ -63,13 +64,18 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tenso
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)
 {
-    fsdp_tensor *q = fsdp_t5_project(s, x, layer->q);
-    fsdp_tensor *k = fsdp_t5_project(s, kv, layer->k);
-    fsdp_tensor *v = fsdp_t5_project(s, kv, layer->v);
-    fsdp_tensor *mixed = fsdp_attention(s, q, k, v, position_bias, options);
-    fsdp_drop(s, q);
-    fsdp_drop(s, k);
-    fsdp_drop(s, v);
+    fsdp_tensor *const w[] = {fsdp_read(s, layer->q), fsdp_read(s, layer->k),
+                              fsdp_read(s, layer->v)};
+    fsdp_tensor *qkv[3];
+    if (x == kv) {
+        fsdp_joined_linear(s, x, w, NULL, 3, qkv);
+    } else {
+        fsdp_joined_linear(s, x, w, NULL, 1, qkv);
+        fsdp_joined_linear(s, kv, w + 1, NULL, 2, qkv + 1);
+    }
+    fsdp_tensor *mixed = fsdp_attention(s, qkv[0], qkv[1], qkv[2], position_bias, options);
+    for (int i = 0; i < 3; i++)
+        fsdp_drop(s, qkv[i]);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
     fsdp_drop(s, mixed);
     return y;

@@ -389,6 +389,7 @@ static fsdp_args call_in_child_scope(fsdp_scope *s, const forward_call *call, fs
     const fsdp_module *m = call->module;
     fsdp_args out = {.n = 0};
     fsdp_scope *child;
+    char path[160];
     if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_scope_open_child(s, &child)))
         return (fsdp_args){.n = 0};
     if (!call->fn)
@@ -397,6 +398,8 @@ static fsdp_args call_in_child_scope(fsdp_scope *s, const forward_call *call, fs
     uint32_t region = fsdp_region_begin(child, m->hooks, m->n_hooks);
     fsdp_region_set_name(child, region, m->class_name, m->name);
     run_forward(child, call, &in, &out);
+    if (!fsdp_scope_ok(s))
+        fsdp_scope_name_module(s, fsdp_module_path(m, path, sizeof path));
     fsdp_region_end(child, region);
     fsdp_trace_end();
     fsdp_device_trace_memory(s->run->device);

@@ -109,6 +109,9 @@ fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
  * "". If the path is too long, write only its end, or "" if the name of m alone is too long. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
+/* Write the dotted path of `m` below its root, followed by a dot, and return the number of
+ * characters. If the path is too long, write only its end. */
+size_t fsdp_module_write_path(const fsdp_module *m, char *text, size_t bytes);
 /* Return FSDP_ERR_STATE with a message about the parameters on meta in the tree that contains m. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
 /* Return this rank's part of the parameter as a slice. */

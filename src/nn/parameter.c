@@ -98,28 +98,10 @@ fsdp_status fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *para
     return FSDP_OK;
 }
 
-/* Write the dotted path of `m` below its root, followed by a dot, and return the number of
- * characters. If the path is too long, write only its end. */
-static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
-{
-    if (!m || !m->parent)
-        return 0;
-    size_t used = write_path(m->parent, text, bytes);
-    int n = snprintf(text + used, bytes - used, "%s.", m->name);
-    return n > 0 && used + (size_t)n < bytes ? used + (size_t)n : 0;
-}
-
-const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes)
-{
-    const size_t used = write_path(m, text, bytes);
-    text[used ? used - 1 : 0] = 0;
-    return text;
-}
-
 static const char *parameter_path(const fsdp_parameter *p, char *text, size_t bytes)
 {
     const fsdp_module *m = p->home;
-    size_t used = write_path(m, text, bytes);
+    size_t used = fsdp_module_write_path(m, text, bytes);
     snprintf(text + used, bytes - used, "?");
     for (size_t i = 0; m && i < m->n_params; i++)
         if (m->params[i].parameter == p)

@@ -145,6 +145,7 @@ typedef struct work {
     fsdp_row_sum *first, *second; /* [n] for the first round, [n] for the second */
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
+    fsdp_host_copy seen;     /* the host reads row_values through it */
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 
@@ -224,17 +225,29 @@ static float *row_state_of(const part *p)
 
 /* Computes the column sums of a matrix for the first round. Each segment of this rank's rows
  * (row_sums.h) gets separate sums. */
-static void put_columns(const work *w, size_t i)
+static fsdp_status put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
     const fsdp_row_sum *s = &w->first[i];
-    double *own = s->own + COLUMNS;
+    double *own = fsdp_row_sums_on_device(&w->moments, s->own + COLUMNS);
     for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
         e = fsdp_row_segment_end(b, s->end);
         w->device->kernels->square_column_sums(w->device->context, own,
                                                grad_of(p, 0) + (b - s->begin) * p->cols, e - b,
                                                p->cols, w->grad_scale, (float)p->options->eps1);
     }
+    return fsdp_row_sums_fetch(&w->moments, i);
+}
+
+/* Waits for the kernels that compute row_values, and stores the sums over the rows of parameter i
+ * as its number `column`. */
+static fsdp_status put_row_values(const work *w, const fsdp_row_sums *sums, size_t i,
+                                  int64_t column)
+{
+    const size_t bytes = (size_t)rows_of(&w->parts[i]) * sizeof(double);
+    FSDP_TRY(fsdp_host_copy_read_part(&w->seen, 0, bytes));
+    fsdp_row_sums_put(sums, i, column, w->seen.data);
+    return FSDP_OK;
 }
 
 /* Updates exp_avg_sq_col of a tensor that consists of several matrices. No rank has only a part of
@@ -256,12 +269,12 @@ static fsdp_status put_moments(const work *w, size_t i)
     const fsdp_kernels *k = w->device->kernels;
     const fsdp_tensor *local = p->item->local;
     double *values = fsdp_tensor_ptr(w->row_values);
-    void *seen;
     int64_t rows = rows_of(p);
+    if (p->is_matrix)
+        FSDP_TRY(put_columns(w, i));
     k->row_power_sums(w->device->context, values, fsdp_tensor_ptr(local), local->dtype, rows,
                       p->cols, 2.0);
-    FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
-    fsdp_row_sums_put(&w->moments, i, PARAM_SQUARES, seen);
+    FSDP_TRY(put_row_values(w, &w->moments, i, PARAM_SQUARES));
     k->square_row_sums(w->device->context, values, grad_of(p, 0), rows, p->cols, w->grad_scale,
                        (float)p->options->eps1);
     k->moving_average(w->device->context, row_state_of(p), values, (double)p->cols, beta2_of(p),
@@ -269,12 +282,10 @@ static fsdp_status put_moments(const work *w, size_t i)
     if (p->is_matrix) {
         k->row_power_sums(w->device->context, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1,
                           1.0);
-        FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
-        fsdp_row_sums_put(&w->moments, i, ROW_MEANS, seen);
-        put_columns(w, i);
-    } else if (!p->is_vector) {
-        average_columns(w, p, values);
+        return put_row_values(w, &w->moments, i, ROW_MEANS);
     }
+    if (!p->is_vector)
+        average_columns(w, p, values);
     return FSDP_OK;
 }
 
@@ -292,7 +303,8 @@ static fsdp_status take_moments(const work *w, size_t i)
     double rows = (double)w->first[i].rows;
     p->row_mean = (float)(total[ROW_MEANS] / rows);
     w->device->kernels->moving_average(w->device->context, state_of(p, EXP_AVG_SQ_COL),
-                                       total + COLUMNS, rows, beta2_of(p), p->cols);
+                                       fsdp_row_sums_send_total(&w->moments, i) + COLUMNS, rows,
+                                       beta2_of(p), p->cols);
     return FSDP_OK;
 }
 
@@ -310,14 +322,19 @@ static float mean_of(const float *x, int64_t n)
  * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the first
  * round has already computed the mean. If the parameter consists of several matrices, this function
  * computes the mean. For a vector, *mean is 1. */
-static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
+static fsdp_status mean_of_rows(const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
     if (p->is_vector || p->is_matrix)
         return FSDP_OK;
-    FSDP_TRY(fsdp_device_synchronize(w->device));
-    *mean = mean_of(row_state_of(p) + matrix * p->rows, p->rows);
-    return FSDP_OK;
+    fsdp_host_copy rows;
+    FSDP_TRY(fsdp_host_copy_create(&rows, p->item->state[EXP_AVG_SQ_ROW]));
+    const size_t bytes = (size_t)p->rows * sizeof(float);
+    const fsdp_status status = fsdp_host_copy_read_part(&rows, (size_t)matrix * bytes, bytes);
+    if (status == FSDP_OK)
+        *mean = mean_of((const float *)rows.data + matrix * p->rows, p->rows);
+    fsdp_host_copy_destroy(&rows);
+    return status;
 }
 
 /* Computes the row factors and column factors of a matrix (_approx_sq_grad in transformers). Sets
@@ -329,7 +346,7 @@ static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
     const float *row_state = row_state_of(p) + matrix * p->rows;
     float *rows = fsdp_tensor_ptr(w->factors), *cols = rows + p->rows;
     float mean;
-    FSDP_TRY(mean_of_rows(w, p, matrix, &mean));
+    FSDP_TRY(mean_of_rows(p, matrix, &mean));
     k->rsqrt(w->device->context, rows, row_state, mean, p->rows);
     if (p->is_vector)
         k->fill(w->device->context, cols, FSDP_DTYPE_F32, 1.0, 1);
@@ -349,15 +366,12 @@ static fsdp_status put_updates(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
     double *values = fsdp_tensor_ptr(w->row_values);
-    void *seen;
     for (int64_t m = 0; m < p->n_matrices; m++) {
         fsdp_adafactor_args args;
         FSDP_TRY(compute_factors(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
-    FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
-    fsdp_row_sums_put(&w->updates, i, 0, seen);
-    return FSDP_OK;
+    return put_row_values(w, &w->updates, i, 0);
 }
 
 static fsdp_status take_updates(const work *w, size_t i)
@@ -376,6 +390,7 @@ static void end(void *arg)
     if (!w)
         return;
     fsdp_tensor_release(w->factors);
+    fsdp_host_copy_destroy(&w->seen);
     fsdp_tensor_release(w->row_values);
     fsdp_row_sums_close(&w->updates);
     fsdp_row_sums_close(&w->moments);
@@ -398,6 +413,7 @@ static fsdp_status create_scratch(work *w)
     }
     FSDP_TRY(fsdp_tensor_create(w->device, FSDP_DTYPE_F64, 1, (int64_t[]){values}, FSDP_TAG_OPTIM,
                                 &w->row_values));
+    FSDP_TRY(fsdp_host_copy_create(&w->seen, w->row_values));
     return fsdp_tensor_create(w->device, FSDP_DTYPE_F32, 1, (int64_t[]){factors}, FSDP_TAG_OPTIM,
                               &w->factors);
 }

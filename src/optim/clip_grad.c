@@ -85,23 +85,23 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 }
 
 /* For each gradient, computes one number for each row that this rank has. fsdp_row_sums_put() then
- * combines these numbers and stores the results in `sums`. `scratch` is memory for the numbers of
- * one gradient at a time. It has room for the numbers of the gradient with the most rows. */
+ * combines these numbers and stores the results in `sums`. `scratch` is a copy of memory for the
+ * numbers of one gradient at a time. It has room for the numbers of the gradient with the most
+ * rows. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
-                                const fsdp_tensor *scratch)
+                                const fsdp_host_copy *scratch)
 {
-    void *rows;
     for (size_t i = 0; i < norm->n; i++) {
         const fsdp_tensor *grad = grad_of(norm, i);
         if (!fsdp_tensor_numel(grad))
             continue;
-        norm->device->kernels->row_power_sums(norm->device->context, fsdp_tensor_ptr(scratch),
-                                              fsdp_tensor_ptr(grad), grad->dtype, grad->shape[0],
-                                              fsdp_tensor_row_numel(grad), norm->type);
-        FSDP_TRY(fsdp_tensor_host(scratch, &rows));
+        norm->device->kernels->row_power_sums(
+            norm->device->context, fsdp_tensor_ptr(scratch->tensor), fsdp_tensor_ptr(grad),
+            grad->dtype, grad->shape[0], fsdp_tensor_row_numel(grad), norm->type);
+        FSDP_TRY(fsdp_host_copy_read_part(scratch, 0, (size_t)grad->shape[0] * sizeof(double)));
         if (!is_cut_by_rows(norm->named[i].parameter))
-            join_rows(norm, rows, grad->shape[0]);
-        fsdp_row_sums_put(sums, i, 0, rows);
+            join_rows(norm, scratch->data, grad->shape[0]);
+        fsdp_row_sums_put(sums, i, 0, scratch->data);
     }
     return FSDP_OK;
 }
@@ -114,7 +114,11 @@ static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
         most = grad_of(norm, i)->shape[0] > most ? grad_of(norm, i)->shape[0] : most;
     FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1, (int64_t[]){most}, FSDP_TAG_COMM,
                                 &rows));
-    fsdp_status status = norm->device->kernels ? sum_own_rows(norm, sums, rows) : FSDP_OK;
+    fsdp_host_copy scratch = {0};
+    fsdp_status status = fsdp_host_copy_create(&scratch, rows);
+    if (status == FSDP_OK && norm->device->kernels)
+        status = sum_own_rows(norm, sums, &scratch);
+    fsdp_host_copy_destroy(&scratch);
     fsdp_tensor_release(rows);
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }

@@ -6,7 +6,6 @@
 
 #include "src/base/assert.h"
 #include "src/optim/row_sums.h"
-#include "src/tensor/tensor.h"
 
 enum {
     MAX_DEPTH = 64 /* depth of a tree with up to INT64_MAX rows */
@@ -118,9 +117,8 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
     }
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){sent + gathered + totals},
                                 FSDP_TAG_COMM, &sums->memory));
-    void *memory;
-    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory));
-    double *own = memory;
+    FSDP_TRY(fsdp_host_copy_create(&sums->copy, sums->memory));
+    double *own = sums->copy.data;
     if (!own)
         return FSDP_OK;
     memset(own, 0, (size_t)sent * sizeof *own);
@@ -131,6 +129,7 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
 
 void fsdp_row_sums_close(fsdp_row_sums *sums)
 {
+    fsdp_host_copy_destroy(&sums->copy);
     fsdp_tensor_release(sums->memory);
     *sums = (fsdp_row_sums){0};
 }
@@ -154,6 +153,27 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
         e = fsdp_row_segment_end(b, s->end);
         *own = sum_segment(sums->op, rows + (b - s->begin), e - b);
     }
+}
+
+static size_t position_of(const fsdp_row_sums *sums, const double *number)
+{
+    return (size_t)((const char *)number - (const char *)sums->copy.data);
+}
+
+fsdp_status fsdp_row_sums_fetch(const fsdp_row_sums *sums, size_t item)
+{
+    const fsdp_row_sum *s = &sums->items[item];
+    const int64_t numbers = count_segments(s->begin, s->end) * s->width;
+    return fsdp_host_copy_read_part(&sums->copy, position_of(sums, s->own),
+                                    (size_t)numbers * sizeof *s->own);
+}
+
+const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item)
+{
+    const fsdp_row_sum *s = &sums->items[item];
+    fsdp_host_copy_write_part(&sums->copy, position_of(sums, s->total),
+                              (size_t)s->width * sizeof *s->total);
+    return fsdp_row_sums_on_device(sums, s->total);
 }
 
 /* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
@@ -202,10 +222,7 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
 
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
-    void *memory;
-    /* fsdp_tensor_host() waits for kernels that write to `own`. */
-    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory));
-    if (!memory)
+    if (!sums->copy.data)
         return FSDP_OK;
     for (size_t i = 0; i < sums->n; i++) {
         const fsdp_row_sum *s = &sums->items[i];

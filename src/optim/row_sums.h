@@ -18,6 +18,8 @@
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
 
+#include "src/tensor/host_copy.h"
+
 typedef struct fsdp_row_sum {
     /* The caller sets the next fields. Dimension 0 of the whole tensor has `rows` entries, and each
      * entry consists of `inner` rows. If an entry is a single row, `inner` is 1. If an entry
@@ -28,7 +30,8 @@ typedef struct fsdp_row_sum {
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
     int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
-    /* `own` and `total` point to host memory that the device's kernels can also read and write. */
+    /* `own` and `total` point to host memory. Kernels use other addresses for the same numbers:
+     * fsdp_row_sums_on_device(). */
     double *own;   /* [segments, width], initially zeros; must be filled before the gather */
     double *total; /* [width], valid after the gather */
 } fsdp_row_sum;
@@ -38,6 +41,7 @@ typedef struct fsdp_row_sums {
     size_t n;
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
     fsdp_tensor *memory;
+    fsdp_host_copy copy; /* the host uses `memory` through it */
     double *gathered;
 } fsdp_row_sums;
 
@@ -56,6 +60,16 @@ int64_t fsdp_row_segment_end(int64_t begin, int64_t end);
  * numbers of the segment's rows, as sums->op says: add them up, or take the largest. Store the
  * result as number `column` of the segment. */
 void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows);
+/* Kernels may write numbers of `own`, at the address that fsdp_row_sums_on_device() returns for
+ * them, until fsdp_row_sums_fetch() waits for these kernels and makes the numbers visible in `own`.
+ * It replaces all numbers of the item's segments, so call it before fsdp_row_sums_put(). */
+static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const double *own)
+{
+    return fsdp_host_copy_on_device(&sums->copy, own);
+}
+FSDP_MUST_CHECK fsdp_status fsdp_row_sums_fetch(const fsdp_row_sums *sums, size_t item);
+/* After the gather, return an address from which kernels can read `total` of the item. */
+const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);
 /* Compute the totals of all items. Collective. Each process group does one gather for all items
  * that have this group. The gathers follow each other in the order in which the groups first occur
  * in the items. */

@@ -1,10 +1,13 @@
 /* See memory_limit.h. */
 #include "src/plan/memory_limit.h"
 
+#include <stdio.h>
+
 #include <fsdp/nn.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/error.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/plan/plan.h"
@@ -19,11 +22,11 @@ typedef struct judge {
     int world_size, local_world_size;
 } judge;
 
-static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, int64_t *bytes)
+static fsdp_status limited_bytes(const judge *j, const fsdp_train_config *config, int64_t *bytes)
 {
     fsdp_plan *plan;
     FSDP_TRY(fsdp_plan_create(config, j->world_size, j->local_world_size, &plan));
-    *bytes = fsdp_plan_host_bytes(plan);
+    *bytes = fsdp_plan_limited_bytes(plan);
     fsdp_plan_destroy(plan);
     return FSDP_OK;
 }
@@ -150,7 +153,7 @@ static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config 
         int64_t bytes = 0;
         if (!remedy(&next, &flags))
             return FSDP_OK;
-        fsdp_status status = flags.failed ? fsdp_error_nomem() : host_bytes(j, &next, &bytes);
+        fsdp_status status = flags.failed ? fsdp_error_nomem() : limited_bytes(j, &next, &bytes);
         if (contradicts(status)) {
             fsdp_str_fini(&flags);
             return FSDP_OK;
@@ -193,11 +196,16 @@ static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 
 static void list_purposes(const fsdp_plan *p, fsdp_str *text)
 {
-    const int64_t ranks = p->local_world_size;
+    const int64_t ranks = p->ranks_per_card ? p->ranks_per_card : p->local_world_size;
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
         if (p->peak.tag[tag])
             fsdp_str_printf(text, "%s %s, ", fsdp_tag_name((fsdp_tag)tag),
                             fsdp_human_bytes(p->peak.tag[tag] * ranks).text);
+    if (p->ranks_per_card) {
+        fsdp_str_printf(text, "between tensors %s",
+                        fsdp_human_bytes(fsdp_plan_limited_bytes(p) - p->peak.total * ranks).text);
+        return;
+    }
     if (p->staging)
         fsdp_str_printf(text, "copies for --async-save %s, ",
                         fsdp_human_bytes(p->staging * ranks).text);
@@ -225,11 +233,12 @@ static fsdp_status refuse_job(const judge *j, const fsdp_plan *p, const trial *t
     fsdp_str purposes = {0}, remedy = {0};
     list_purposes(p, &purposes);
     describe_trial(t, &remedy);
+    const int ranks = p->ranks_per_card ? p->ranks_per_card : p->local_world_size;
     fsdp_status status = fsdp_error(
         FSDP_ERR_NOMEM,
-        "--memory-limit %s: the %d rank%s of a host would hold %s (%s), most in %s of %s; %s",
-        fsdp_human_bytes(j->config->memory_limit).text, j->local_world_size,
-        j->local_world_size == 1 ? "" : "s", fsdp_human_bytes(fsdp_plan_host_bytes(p)).text,
+        "--memory-limit %s: the %d rank%s of a %s would hold %s (%s), most in %s of %s; %s",
+        fsdp_human_bytes(j->config->memory_limit).text, ranks, ranks == 1 ? "" : "s",
+        p->ranks_per_card ? "card" : "host", fsdp_human_bytes(fsdp_plan_limited_bytes(p)).text,
         text_of(&purposes), fsdp_plan_phase_name(p->peak_at.phase),
         p->peak_at.unit < 0 ? "all units" : fsdp_plan_unit_name(p, p->peak_at.unit),
         text_of(&remedy));
@@ -245,10 +254,10 @@ static fsdp_status judge_plan(const judge *j, const fsdp_plan *p)
                           "--memory-limit: without --max-seq-length nothing bounds the rows of "
                           "this model (its positions are rotary, so max_position_embeddings does "
                           "not), so there is no plan to hold against it");
-    if (fsdp_plan_host_bytes(p) <= j->config->memory_limit)
+    if (fsdp_plan_limited_bytes(p) <= j->config->memory_limit)
         return FSDP_OK;
     trial t = {0};
-    fsdp_status status = find_remedy(j, fsdp_plan_host_bytes(p), &t);
+    fsdp_status status = find_remedy(j, fsdp_plan_limited_bytes(p), &t);
     if (status == FSDP_OK)
         status = refuse_job(j, p, &t);
     fsdp_str_fini(&t.flags);
@@ -265,6 +274,45 @@ fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_s
     FSDP_TRY(fsdp_plan_create(config, world_size, local_world_size, &plan));
     fsdp_status status = judge_plan(&j, plan);
     fsdp_plan_destroy(plan);
+    return status;
+}
+
+/* Find what would fit and describe it. Fails if no plan can be made. */
+static fsdp_status describe_remedy(const judge *j, fsdp_str *text)
+{
+    trial t = {0};
+    int64_t planned = 0;
+    fsdp_status status = limited_bytes(j, j->config, &planned);
+    if (status == FSDP_OK)
+        status = find_remedy(j, planned, &t);
+    if (status == FSDP_OK) {
+        fsdp_str_printf(text, "the run needs about %s of the card, and tensors may have %s; ",
+                        fsdp_human_bytes(planned).text,
+                        fsdp_human_bytes(j->config->memory_limit).text);
+        describe_trial(&t, text);
+        fsdp_str_printf(text, "; more ranks on more cards, or a card with more memory, help, too");
+    }
+    fsdp_str_fini(&t.flags);
+    return status;
+}
+
+fsdp_status fsdp_memory_limit_advise(const fsdp_train_config *config, int world_size,
+                                     int local_world_size, int64_t bytes)
+{
+    fsdp_train_config limited = *config;
+    fsdp_str text = {0};
+    fsdp_saved_error failure;
+    limited.memory_limit = bytes;
+    const judge j = {&limited, world_size, local_world_size};
+    fsdp_error_save(FSDP_ERR_NOMEM, &failure);
+    const fsdp_status described = describe_remedy(&j, &text);
+    fsdp_status status = fsdp_error_restore(&failure);
+    if (described == FSDP_OK && !text.failed) {
+        char message[FSDP_ERROR_BYTES];
+        snprintf(message, sizeof message, "%s", fsdp_last_error());
+        status = fsdp_error(FSDP_ERR_NOMEM, "%s; %s", message, text_of(&text));
+    }
+    fsdp_str_fini(&text);
     return status;
 }
 

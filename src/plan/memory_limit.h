@@ -15,6 +15,12 @@
  * Also the errors of fsdp_plan_create() */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
+/* A run with `config` has failed with FSDP_ERR_NOMEM, since its card has only `bytes` bytes for the
+ * tensors of all its ranks. Add to the error what would fit: flags that need less, and how much
+ * that is. Does nothing if no plan can be made. Not collective. Returns FSDP_ERR_NOMEM. */
+FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_advise(const fsdp_train_config *config,
+                                                     int world_size, int local_world_size,
+                                                     int64_t bytes);
 /* Call fsdp_memory_limit_check() on rank 0 for the job of `group`, and return its result on all
  * ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check_job(const fsdp_train_config *config,

@@ -14,6 +14,7 @@
 #include "src/nn/module.h"
 #include "src/state_dict/async_save.h"
 #include "src/train/trainer_internal.h"
+#include "src/train_config/config_device.h"
 #include "src/train_config/config_sources.h"
 
 enum {
@@ -354,7 +355,11 @@ static fsdp_status open_run(walk *w)
 {
     fsdp_trainer *t = &w->trainer;
     fsdp_plan *p = w->plan;
-    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &t->device));
+    const bool uses_cards = fsdp_train_uses_cards(t->config);
+    const fsdp_device_options options = {.name = uses_cards ? "meta:cuda" : "meta"};
+    if (uses_cards)
+        p->ranks_per_card = fsdp_train_ranks_per_card(t->config, p->local_world_size);
+    FSDP_TRY(fsdp_device_create(&options, &t->device));
     FSDP_TRY(fsdp_trainer_open_model(t));
     FSDP_TRY(fsdp_trainer_open_loop(t));
     p->task = t->task;
@@ -565,5 +570,11 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
  * are not included, because the kernel can take their memory back at any time. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
-    return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;
+    const int64_t tensors = p->ranks_per_card ? 0 : p->reserved;
+    return (tensors + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;
+}
+
+int64_t fsdp_plan_limited_bytes(const fsdp_plan *p)
+{
+    return p->ranks_per_card ? p->reserved * p->ranks_per_card : fsdp_plan_host_bytes(p);
 }

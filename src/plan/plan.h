@@ -102,6 +102,8 @@ typedef struct fsdp_plan {
      * them. */
     int64_t reserved;
     int64_t staging; /* peak of the copies for --async-save; not part of `reserved` */
+    /* The largest number of ranks that share a card. 0: the plan is for the CPU. */
+    int ranks_per_card;
     /* Number of collectives per step that exchange counts and losses, and their bytes. Collectives
      * that compute norms are not counted. */
     uint64_t small_collectives, small_bytes;
@@ -120,8 +122,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, in
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
 
 /* Return the number of bytes that all ranks of one host need together. Each rank needs
- * plan->reserved + plan->staging + FSDP_BESIDE_TENSORS_BYTES. */
+ * plan->reserved + plan->staging + FSDP_BESIDE_TENSORS_BYTES. If the plan is for cards,
+ * plan->reserved is memory of the card and not of the host. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
+/* Return the number of bytes that --memory-limit limits: fsdp_plan_host_bytes(), or, if the plan is
+ * for cards, what the allocators of all ranks that share a card reserve. */
+int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
 /* Print the plan as tables. If `schedule` is true, also print the order of collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print(const fsdp_plan *plan, FILE *out, bool schedule);

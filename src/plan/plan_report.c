@@ -64,6 +64,10 @@ static void print_peak(const fsdp_plan *p, FILE *out)
     if (p->staging)
         fprintf(out, "copies for an asynchronous save: %s at most\n",
                 fsdp_human_bytes(p->staging).text);
+    if (p->ranks_per_card)
+        fprintf(out, "card: %d rank%s, %s, and what CUDA and the kernels need beside it\n",
+                p->ranks_per_card, p->ranks_per_card == 1 ? "" : "s",
+                fsdp_human_bytes(fsdp_plan_limited_bytes(p)).text);
     fprintf(out, "host: %d rank%s with all that is no tensor, %s\n", p->local_world_size, ranks,
             fsdp_human_bytes(fsdp_plan_host_bytes(p)).text);
 }
@@ -444,6 +448,11 @@ static fsdp_status fill_json(const fsdp_plan *p, fsdp_json_node root, bool sched
     fsdp_json_set_i64(root, "reserved", p->reserved);
     fsdp_json_set_i64(root, "staging", p->staging);
     fsdp_json_set_i64(root, "host_bytes", fsdp_plan_host_bytes(p));
+    fsdp_json_set_str(root, "device", p->ranks_per_card ? "cuda" : "cpu");
+    if (p->ranks_per_card) {
+        fsdp_json_set_i64(root, "ranks_per_card", p->ranks_per_card);
+        fsdp_json_set_i64(root, "card_bytes", fsdp_plan_limited_bytes(p));
+    }
     fsdp_json_set_i64(root, "small_collectives", (int64_t)p->small_collectives);
     fsdp_json_set_i64(root, "small_bytes", (int64_t)p->small_bytes);
     fsdp_json_node units = fsdp_json_set_array(root, "units");

@@ -10,6 +10,7 @@
 #include "src/comm/agree.h"
 #include "src/hf/weights_writer.h"
 #include "src/nn/module.h"
+#include "src/tensor/host_copy.h"
 
 typedef struct save_run {
     fsdp_group *group; /* NULL: a single rank */
@@ -59,10 +60,11 @@ static fsdp_status write_tensor(const save_run *run, size_t i, fsdp_tensor *full
         FSDP_TRY(fsdp_tensor_to(full, run->dtype, FSDP_TAG_COMM, &converted));
         full = converted;
     }
-    void *data;
-    fsdp_status status = fsdp_tensor_host(full, &data);
+    fsdp_host_copy copy = {0};
+    fsdp_status status = fsdp_host_copy_of(&copy, full);
     if (status == FSDP_OK)
-        status = fsdp_weights_writer_write(run->writer, i, 0, data, (size_t)bytes_of(run, i));
+        status = fsdp_weights_writer_write(run->writer, i, 0, copy.data, (size_t)bytes_of(run, i));
+    fsdp_host_copy_destroy(&copy);
     fsdp_tensor_release(converted);
     return status;
 }

@@ -7,7 +7,7 @@
 #include "src/comm/agree.h"
 #include "src/state_dict/box.h"
 #include "src/state_dict/state_dict.h"
-#include "src/tensor/tensor.h"
+#include "src/tensor/host_copy.h"
 
 static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
 {
@@ -61,6 +61,25 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
 
 /* --- copying tensors that this rank has --- */
 
+/* Copy a box of `from`, which may be on another device, to `to`. */
+static fsdp_status copy_box(const fsdp_box *box, fsdp_tensor *to, const fsdp_tensor *from)
+{
+    fsdp_device *device = fsdp_tensor_device(to);
+    fsdp_tensor *source;
+    if (!device->kernels || !fsdp_tensor_numel(to))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_check_data(from));
+    FSDP_TRY(fsdp_tensor_for_device(from, device, &source));
+    const fsdp_device *devices[] = {fsdp_tensor_device(source), device};
+    fsdp_status status = fsdp_devices_synchronize(devices[0], devices[1]);
+    if (status == FSDP_OK) {
+        fsdp_box_copy(box, source, to);
+        status = fsdp_devices_synchronize(devices[0], devices[1]);
+    }
+    fsdp_tensor_release(source);
+    return status;
+}
+
 /* Copy `from` to `to`. If `from` is a whole tensor, copy only the part of it that belongs in `to`.
  * That part is this rank's box. */
 static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
@@ -73,13 +92,8 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
         memcpy(box.shape, box.size, sizeof box.shape);
         memset(box.offset, 0, sizeof box.offset);
     }
-    const fsdp_device *devices[] = {fsdp_tensor_device(from), fsdp_tensor_device(to)};
     FSDP_TRY(fsdp_tensor_begin_read(from));
-    fsdp_status status = fsdp_devices_synchronize(devices[0], devices[1]);
-    if (status == FSDP_OK) {
-        fsdp_box_copy(&box, from, to);
-        status = fsdp_devices_synchronize(devices[0], devices[1]);
-    }
+    const fsdp_status status = copy_box(&box, to, from);
     fsdp_tensor_end_read(from);
     return status;
 }
@@ -117,15 +131,23 @@ static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
     return copy_part(whole, item->from);
 }
 
+static fsdp_status broadcast(fsdp_group *group, const fsdp_tensor *whole)
+{
+    fsdp_host_copy copy;
+    FSDP_TRY(fsdp_host_copy_of(&copy, whole));
+    const fsdp_status status =
+        group && copy.bytes ? fsdp_broadcast(group, copy.data, copy.bytes, 0) : FSDP_OK;
+    if (status == FSDP_OK)
+        fsdp_host_copy_write(&copy);
+    fsdp_host_copy_destroy(&copy);
+    return status;
+}
+
 static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *group,
                                    fsdp_tensor *whole)
 {
     FSDP_TRY(fsdp_agree(group, fill_whole(item, whole)));
-    size_t bytes = (size_t)fsdp_tensor_numel(whole) * fsdp_dtype_size(whole->dtype);
-    void *host;
-    FSDP_TRY(fsdp_tensor_host(whole, &host));
-    if (group && bytes)
-        FSDP_TRY(fsdp_broadcast(group, host, bytes, 0));
+    FSDP_TRY(broadcast(group, whole));
     fsdp_status status = fsdp_tensor_begin_write(item->to);
     if (status == FSDP_OK) {
         status = copy_part(item->to, whole);

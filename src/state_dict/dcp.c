@@ -19,15 +19,15 @@ enum {
 
 /* --- save --- */
 
-/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. This tensor is stored in a
- * file or in halves (fsdp_tensor_is_held_elsewhere()). */
+/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. The host cannot read the
+ * memory of this tensor, or the tensor is stored in a file or in halves
+ * (fsdp_tensor_is_held_elsewhere()). */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
     if (fsdp_tensor_is_halved(tensor)) {
         const size_t first = (size_t)tensor->offset * fsdp_dtype_size(tensor->dtype);
-        fsdp_halved_read(tensor->storage, first + (size_t)offset, out, bytes);
-        return FSDP_OK;
+        return fsdp_halved_read(tensor->storage, first + (size_t)offset, out, bytes);
     }
     FSDP_TRY(fsdp_tensor_begin_read(tensor));
     fsdp_status status = fsdp_device_to_host(fsdp_tensor_device(tensor), out,
@@ -57,7 +57,8 @@ static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, const fsdp_state_entr
     FSDP_TRY(status);
     if (!fsdp_tensor_is_contiguous(tensor))
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
-    const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
+    const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor) ||
+                           fsdp_device_has_own_memory(fsdp_tensor_device(tensor));
     FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(tensor)));
     fsdp_dcp_tensor spec = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,
@@ -229,6 +230,12 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
+/* Return true if the item can be read directly into the memory of `to`. */
+static bool is_direct(const fsdp_dcp_item *item, const fsdp_tensor *to)
+{
+    return dtype_in_file(item) == to->dtype && !fsdp_device_has_own_memory(fsdp_tensor_device(to));
+}
+
 /* Load the elements of the box `piece` of the item into `to`. The box has `numel` elements. The
  * first element of the box is stored at index `element` of `to`. The values are converted to the
  * dtype of `to`. */
@@ -236,23 +243,23 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
     fsdp_dtype from = dtype_in_file(item);
-    void *out;
-    if (from != to->dtype) {
+    if (!is_direct(item, to)) {
         FSDP_TRY(fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, run->staging));
         return fsdp_tensor_from_host(to, element, run->staging, from, numel);
     }
-    FSDP_TRY(fsdp_tensor_host(to, &out));
+    FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(to)));
     return fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size,
-                               (char *)out + (size_t)element * fsdp_dtype_size(from));
+                               (char *)fsdp_tensor_ptr(to) +
+                                   (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load `box` of the item into `to`, whose dtype differs from the item's dtype. All values pass
- * through the staging buffer. The box is therefore divided into pieces that fit into this buffer
- * and that are contiguous in `to`. The box is divided along one dimension, `cut`. In this
- * dimension, a piece has a range of the box's indices. In each dimension before `cut`, a piece has
- * a single index. In each dimension after `cut`, a piece has all indices of the box. */
-static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
-                                  const fsdp_box *box, fsdp_tensor *to)
+/* Load `box` of the item into `to`. All values pass through the staging buffer. The box is
+ * therefore divided into pieces that fit into this buffer and that are contiguous in `to`. The box
+ * is divided along one dimension, `cut`. In this dimension, a piece has a range of the box's
+ * indices. In each dimension before `cut`, a piece has a single index. In each dimension after
+ * `cut`, a piece has all indices of the box. */
+static fsdp_status load_staged(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *box,
+                               fsdp_tensor *to)
 {
     const int64_t most = STAGING_BYTES / 8, numel = fsdp_tensor_numel(to);
     int64_t index[FSDP_MAX_DIMS] = {0}, inner = 1;
@@ -309,9 +316,9 @@ static fsdp_status load_tensor(const load_run *run, const fsdp_dcp_item *item, f
     if (!to->storage->device->kernels || !fsdp_tensor_numel(to))
         return FSDP_OK;
     FSDP_TRY(fsdp_box_of(to, &box));
-    if (dtype_in_file(item) == to->dtype)
+    if (is_direct(item, to))
         return load_piece(run, item, &box, to, 0, fsdp_tensor_numel(to));
-    return load_converted(run, item, &box, to);
+    return load_staged(run, item, &box, to);
 }
 
 static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)

@@ -5,10 +5,9 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/state_dict.h"
-#include "src/tensor/tensor.h"
+#include "src/tensor/host_copy.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/safetensors_dtype.h"
 #include "src/torchfile/torch_writer.h"
@@ -199,11 +198,11 @@ static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
     const writing *t = arg;
     if (!e->tensor)
         return FSDP_OK;
-    size_t bytes = (size_t)fsdp_tensor_numel(e->tensor) * fsdp_dtype_size(e->tensor->dtype);
-    FSDP_ASSERT(fsdp_tensor_is_contiguous(e->tensor));
-    void *data;
-    FSDP_TRY(fsdp_tensor_host(e->tensor, &data));
-    return fsdp_torch_writer_data(t->writer, data, bytes);
+    fsdp_host_copy copy;
+    FSDP_TRY(fsdp_host_copy_of(&copy, e->tensor));
+    const fsdp_status status = fsdp_torch_writer_data(t->writer, copy.data, copy.bytes);
+    fsdp_host_copy_destroy(&copy);
+    return status;
 }
 
 static fsdp_status save(writing *t, fsdp_group *group)

@@ -131,16 +131,21 @@ static void host_free(void *self, void *data)
 
 /* --- the allocator --- */
 
+fsdp_memory_source fsdp_host_memory_source(void)
+{
+    return (fsdp_memory_source){.reserve = host_reserve,
+                                .commit = host_commit,
+                                .release = host_release,
+                                .alloc = host_alloc,
+                                .free = host_free,
+                                .growth_bytes = HOST_GROWTH_BYTES,
+                                .blocks_are_alone = BLOCK_IS_ALONE};
+}
+
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
 {
-    const fsdp_memory_source source = {.reserve = host_reserve,
-                                       .commit = host_commit,
-                                       .release = host_release,
-                                       .alloc = host_alloc,
-                                       .free = host_free,
-                                       .growth_bytes = HOST_GROWTH_BYTES,
-                                       .blocks_are_alone = BLOCK_IS_ALONE,
-                                       .meta = meta};
+    fsdp_memory_source source = fsdp_host_memory_source();
+    source.meta = meta;
     return fsdp_allocator_create_from(&source, allocator);
 }
 
@@ -419,6 +424,15 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
+/* Say in the error what was to be allocated. Returns `status`. */
+static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size_t bytes,
+                               fsdp_tag tag)
+{
+    fsdp_error_context(status, "%zu bytes (%s) on top of %lld allocated", bytes, fsdp_tag_name(tag),
+                       (long long)a->stats.allocated);
+    return status;
+}
+
 static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
                                    fsdp_block **block, void **data)
 {
@@ -430,12 +444,17 @@ static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp
     size_t wanted = round_up(bytes ? bytes : 1, ALIGNMENT);
     fsdp_block *b = NULL;
     if (a->source.blocks_are_alone) {
-        FSDP_TRY(alloc_alone(a, wanted, &b));
+        const fsdp_status status = alloc_alone(a, wanted, &b);
+        if (status != FSDP_OK)
+            return add_request(a, status, bytes, tag);
     } else {
         const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
         b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
-        if (!b)
-            FSDP_TRY(grow_arena(a, s, wanted, end, &b));
+        if (!b) {
+            const fsdp_status status = grow_arena(a, s, wanted, end, &b);
+            if (status != FSDP_OK)
+                return add_request(a, status, bytes, tag);
+        }
         free_list_remove(b);
         b = split_block(s, b, wanted, end);
     }

@@ -53,6 +53,8 @@ typedef struct fsdp_memory_source {
     void *self;
 } fsdp_memory_source;
 
+/* Return the source of host memory. */
+fsdp_memory_source fsdp_host_memory_source(void);
 /* Create an allocator. If `meta` is true, it allocates no memory, but its statistics, including
  * `reserved`, are the same as in a real run. Otherwise its memory is host memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);

@@ -6,12 +6,11 @@
 #include <unistd.h>
 
 #include "src/tensor/cuda_memory.h"
+#include "src/tensor/device.h"
 
-enum {
-    /* An interprocess handle stands for a whole block of the driver, so each buffer gets blocks of
-     * its own. */
-    BLOCK_BYTES = 1 << 21
-};
+/* An interprocess handle covers a whole block of the driver, so each buffer gets blocks of its
+ * own. */
+#define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 
 static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
 {
@@ -73,8 +72,10 @@ static fsdp_status attach(int device, const fsdp_shared_memory_handle *handle, v
     if (memcmp(identity, handle->device, sizeof identity) != 0)
         return fsdp_error(
             FSDP_ERR_UNSUPPORTED,
-            "device cuda:%d: rank 0 uses another card. Ranks that share parameters must "
-            "use one card, since this version has no NCCL",
+            "device cuda:%d: rank 0 uses another card. Ranks that share parameters must use one "
+            "card, "
+            "since this version has no NCCL: start one rank, or let all ranks share a card with "
+            "--device cuda:0",
             device);
     if (is_of_this_process(handle)) {
         *data = handle->pointer;

@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/tensor/cards.h"
 #include "src/tensor/device_testing.h"
 
 static const fsdp_device_ops *const devices[] = {
@@ -17,62 +18,31 @@ static const fsdp_device_ops *const devices[] = {
 #endif
 };
 
-const char *const fsdp_device_names[] = {
-    "cpu",  "meta", "cuda",
-#ifdef FSDP_TESTING
-    "fake",
-#endif
-    NULL,
-};
-
-/* GEMM primitives of the CPU are cached by shape, so chunks have few different shapes. With chunks
- * of fewer than 192 rows, most of the time would be spent reading the weight for each chunk. With
- * chunks of 512 rows, the loss would be 1 % faster, but the logits would be the largest part of a
- * checkpointed model's activations. */
-const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
-                                            .loss_rows = 352,
-                                            .least_loss_rows = 192,
-                                            .loss_bytes = 24 << 20};
-
-/* A product with 2048 rows or more reaches the card's rate. The driver maps memory in units of
- * 2 MiB. */
-const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
-                                             .loss_rows = 8192,
-                                             .least_loss_rows = 1024,
-                                             .loss_bytes = 640 << 20,
-                                             .keeps_idle_memory = true};
-
+/* Set *ops to the functions of the device with this resolved name. */
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
-    char known[64] = "";
-    /* A card has a number, as in cuda:1, and meta may have the device of the plan: meta:cuda. */
-    const bool has_colon = strncmp(name, "cuda:", 5) == 0 || strcmp(name, "meta:cuda") == 0;
-    const size_t bytes = has_colon ? 4 : strlen(name);
+    int n;
+    const size_t bytes = strcspn(name, ":"); /* cuda:1 and meta:cuda have a part behind a colon */
     for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
         if (strlen(devices[i]->name) == bytes && memcmp(name, devices[i]->name, bytes) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
-        const size_t length = strlen(known);
-        snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", devices[i]->name);
     }
-    if (bytes == 4 && memcmp(name, "cuda", 4) == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda: this build has none (known: %s)",
-                          known);
-    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
+    return fsdp_cards_count(&n); /* only cuda can be missing, and this says why */
 }
 
-/* Set *ops to the functions of the device named *name. If *name is NULL, $FSDP_DEVICE gives the
- * name. The default is cpu. Set *name to the name that was found. */
-static fsdp_status choose_device(const char **name, const fsdp_device_ops **ops)
+/* Set *ops to the functions of the device that `name` means for this rank, and `resolved` to its
+ * name. If `name` is NULL, $FSDP_DEVICE gives the name. The default is cpu. */
+static fsdp_status choose_device(const char *name, int local_rank,
+                                 char resolved[FSDP_DEVICE_NAME_BYTES], const fsdp_device_ops **ops)
 {
-    const char *given = *name ? *name : getenv("FSDP_DEVICE");
-    const bool from_environment = !*name;
-    *name = given && *given ? given : "cpu";
-    const fsdp_status status = find_device(*name, ops);
-    if (!from_environment)
-        return status;
-    fsdp_error_context(status, "environment: FSDP_DEVICE");
+    const char *given = name ? name : getenv("FSDP_DEVICE");
+    fsdp_status status = fsdp_device_resolve(given && *given ? given : "cpu", local_rank, resolved);
+    if (status == FSDP_OK)
+        status = find_device(resolved, ops);
+    if (!name)
+        fsdp_error_context(status, "environment: FSDP_DEVICE");
     return status;
 }
 
@@ -80,9 +50,13 @@ fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device *
 {
     fsdp_device_options all = options ? *options : (fsdp_device_options){0};
     const fsdp_device_ops *ops = NULL;
-    FSDP_TRY(choose_device(&all.name, &ops));
+    char name[FSDP_DEVICE_NAME_BYTES];
     if (all.threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", all.threads);
+    if (all.local_rank < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "local_rank %d is negative", all.local_rank);
+    FSDP_TRY(choose_device(all.name, all.local_rank, name, &ops));
+    all.name = name;
     if (all.threads == 0)
         all.threads = 1;
     if (!all.isa)
@@ -144,6 +118,15 @@ fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void
     if (device->ops->to_host)
         return device->ops->to_host(device, dst, src, bytes);
     FSDP_TRY(fsdp_device_synchronize(device));
+    if (bytes)
+        memcpy(dst, src, bytes);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_device_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    if (device->ops->peek)
+        return device->ops->peek(device, dst, src, bytes);
     if (bytes)
         memcpy(dst, src, bytes);
     return FSDP_OK;

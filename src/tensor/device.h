@@ -8,11 +8,11 @@
  *   arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
  *   caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
- *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
- *   were started. (Memory has the same address for a device and for the host.) The pointer of
- *   fsdp_tensor_data() is valid until the next kernel that writes to this memory. Scalars and sums
- *   of rows are copied out with fsdp_device_to_host(). The host writes data with
- *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
+ *   only for kernels. A device may have memory of its own, which the host cannot read or write
+ *   (fsdp_device_has_own_memory()). So the host copies: it reads with fsdp_device_to_host(), which
+ *   waits for all kernels that were started, and writes with fsdp_device_from_host() and
+ *   fsdp_device_memset(), which are ordered with kernels. A host copy (host_copy.h) copies only on
+ *   devices with memory of their own. fsdp_tensor_data() is for users of the library and for tests.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
  *   stream. Some users of memory are outside the device: another rank (at the end of a phase, or in
  *   a collective), another thread, a file, and the heap. The stream does not order their accesses.
@@ -57,8 +57,11 @@ typedef struct fsdp_device_ops {
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
-    /* Wait for all started kernels, then copy. NULL: the host can read the device's memory. */
+    /* Wait for all started kernels, then copy. NULL: the host can read and write the device's
+     * memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
+    /* Copy without waiting for kernels: fsdp_device_peek(). NULL if to_host is NULL. */
+    fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
     /* How ranks share memory of the device. NULL: they share host memory. */
     const fsdp_shared_memory_ops *shared_memory;
@@ -73,6 +76,15 @@ typedef struct fsdp_device_traits {
     /* The logits of the loss are computed in chunks of at most this many rows, and at most this
      * many bytes unless that is fewer than least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* An activation in front of a product is computed in parts of about this many bytes: in
+     * backward, in backward if memory matters more than time, and in forward in that case
+     * (src/autograd/activated_linear.h). */
+    int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
+    /* Products of the same input are joined: Note [Joined products] in
+     * src/autograd/joined_linear.h. */
+    bool joins_products;
+    /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
+    size_t shared_bytes;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;
@@ -81,8 +93,9 @@ extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
-/* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
- * for which fsdp_device_create() returns an error with a message of its own. */
+/* The names of devices that are not choices between devices (Note [Choosing a device] in cards.h),
+ * NULL-terminated: those of this build, and "cuda", for whose absence there is an error with a
+ * message of its own. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
@@ -92,15 +105,24 @@ struct fsdp_device {
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
     int ordinal;  /* the number of the card; 0 on devices that have none */
-    void *memory; /* of a device with memory of its own: where the allocator gets it; else NULL */
+    void *memory; /* where the allocator gets memory, if the device has its own; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;
 };
 
+/* Return true if the host can neither read nor write the device's memory. */
+static inline bool fsdp_device_has_own_memory(const fsdp_device *device)
+{
+    return device->ops->to_host != NULL;
+}
 /* Wait until all started kernels have run, then copy `bytes` bytes from the device to `dst` in host
  * memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst,
                                                 const void *src, size_t bytes);
+/* Copy `bytes` bytes from the device to `dst` in host memory, without waiting for kernels. Any
+ * thread may call this while no kernel writes these bytes. */
+FSDP_MUST_CHECK fsdp_status fsdp_device_peek(const fsdp_device *device, void *dst, const void *src,
+                                             size_t bytes);
 /* Copy `bytes` bytes from host memory to the device, in order with kernels. `src` may be reused
  * when the call returns. No effect for 0 bytes. */
 static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, const void *src,

@@ -12,28 +12,11 @@ static fsdp_cuda_context *context_of(const fsdp_device *device)
     return fsdp_cuda_of(device->context);
 }
 
-/* Read the ordinal from "cuda" (0) or "cuda:N". */
-static fsdp_status read_ordinal(const char *name, int *ordinal)
-{
-    const char *digits = name + strlen("cuda");
-    char *end;
-    *ordinal = 0;
-    if (!*digits)
-        return FSDP_OK;
-    const long n = strtol(digits + 1, &end, 10);
-    if (digits[1] < '0' || digits[1] > '9' || *end || n > 1023)
-        return fsdp_error(
-            FSDP_ERR_INVALID,
-            "device '%s': the part after the colon is the number of a card, as in cuda:1", name);
-    *ordinal = (int)n;
-    return FSDP_OK;
-}
-
 static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    int ordinal = 0;
+    /* fsdp_device_resolve() has made the name "cuda:N". */
+    const int ordinal = atoi(options->name + strlen("cuda:"));
     fsdp_cuda_memory *memory = NULL;
-    FSDP_TRY(read_ordinal(options->name, &ordinal));
     FSDP_TRY(fsdp_kernels_cuda_open(ordinal, &device->context, &device->kernels));
     FSDP_TRY(fsdp_cuda_memory_open(ordinal, fsdp_cuda_stream(context_of(device)),
                                    fsdp_cuda_traits.growth_bytes, &memory, &device->allocator));
@@ -122,6 +105,18 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
     return fsdp_cuda_synchronize(c);
 }
 
+/* The stream of the kernels does not wait for the legacy stream, nor the other way round. */
+static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    cudaError_t error = cudaSetDevice(device->ordinal); /* for the calling thread */
+    if (error == cudaSuccess && bytes)
+        error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
+    if (error == cudaSuccess)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda:%d: copy to the host: %s", device->ordinal,
+                      cudaGetErrorString(error));
+}
+
 const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .open = cuda_open,
                                           .close = cuda_close,
@@ -131,4 +126,5 @@ const fsdp_device_ops fsdp_device_cuda = {.name = "cuda",
                                           .from_host = cuda_from_host,
                                           .memset = cuda_memset,
                                           .to_host = cuda_to_host,
+                                          .peek = cuda_peek,
                                           .shared_memory = &fsdp_cuda_shared_memory};

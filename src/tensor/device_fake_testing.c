@@ -1,9 +1,12 @@
-/* The fake device, which is for tests. It uses the CPU's memory and kernels, but starts kernels
- * late, after random delays (src/kernels/fake/stream_testing.h). If the code under test lacks a
- * wait, its results differ, and ThreadSanitizer reports a data race. */
+/* The fake device, which is for tests. It uses the CPU's kernels, but starts them late, after
+ * random delays (src/kernels/fake/stream_testing.h). If the code under test lacks a wait, its
+ * results differ, and ThreadSanitizer reports a data race. Its memory is memory of its own,
+ * although the addresses are the host's: if the code under test uses it without a copy, it faults
+ * (fake_memory_testing.h). */
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/device_testing.h"
+#include "src/tensor/fake_memory_testing.h"
 
 enum {
     /* A copy from the host of at most this many bytes is put into the stream, with a copy of the
@@ -24,9 +27,18 @@ static void wait_for_all(void *device)
 
 static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
 {
+    static fsdp_device_traits traits; /* the CPU's, but products are joined, to test that */
+    traits = fsdp_cpu_traits;
+    traits.joins_products = true;
+    device->traits = &traits;
     fsdp_fake_stream *stream;
-    FSDP_TRY(fsdp_allocator_create(false, &device->allocator));
-    FSDP_TRY(fsdp_fake_stream_create(options->isa, options->threads, &stream));
+    fsdp_fake_memory *memory;
+    FSDP_TRY(fsdp_fake_memory_create(&memory));
+    device->memory = memory;
+    const fsdp_memory_source source = fsdp_fake_memory_source(memory);
+    FSDP_TRY(fsdp_allocator_create_from(&source, &device->allocator));
+    const fsdp_fake_access access = {fsdp_fake_memory_open, fsdp_fake_memory_close, memory};
+    FSDP_TRY(fsdp_fake_stream_create(options->isa, options->threads, access, &stream));
     device->context = (fsdp_kernel_context *)(void *)stream;
     device->kernels = &fsdp_kernels_fake;
     fsdp_allocator_set_barrier(device->allocator, wait_for_all, device);
@@ -37,6 +49,7 @@ static void fake_close(fsdp_device *device)
 {
     fsdp_fake_stream_destroy(stream_of(device));
     fsdp_allocator_destroy(device->allocator);
+    fsdp_fake_memory_destroy(device->memory);
 }
 
 /* Wait for all started kernels, and return the context of the CPU's kernels. */
@@ -54,7 +67,11 @@ static bool fake_is_bf16_supported(const fsdp_device *device)
 static fsdp_status fake_gemm_rate(fsdp_device *device, const fsdp_gemm_args *product,
                                   double seconds, double *gflops)
 {
-    return fsdp_kernels_cpu_gemm_rate(idle_cpu(device), product, seconds, gflops);
+    fsdp_kernel_context *cpu = idle_cpu(device);
+    fsdp_fake_memory_open(device->memory);
+    const fsdp_status status = fsdp_kernels_cpu_gemm_rate(cpu, product, seconds, gflops);
+    fsdp_fake_memory_close(device->memory);
+    return status;
 }
 
 static fsdp_status fake_synchronize(const fsdp_device *device)
@@ -86,6 +103,13 @@ static fsdp_status run_copy(const fsdp_kernels *kernels, fsdp_kernel_context *co
     return FSDP_OK;
 }
 
+static void copy_now(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    fsdp_fake_memory_open(device->memory);
+    memcpy(dst, src, bytes);
+    fsdp_fake_memory_close(device->memory);
+}
+
 static void fake_from_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
     const memory_args args = {.dst = dst, .src = src, .bytes = bytes};
@@ -95,7 +119,7 @@ static void fake_from_host(const fsdp_device *device, void *dst, const void *src
         return;
     }
     wait_for_all((void *)(uintptr_t)device);
-    memcpy(dst, src, bytes);
+    copy_now(device, dst, src, bytes);
 }
 
 static fsdp_status run_memset(const fsdp_kernels *kernels, fsdp_kernel_context *context,
@@ -114,6 +138,19 @@ static void fake_memset(const fsdp_device *device, void *dst, int byte, size_t b
     fsdp_fake_launch(stream_of(device), run_memset, &args, sizeof args, NULL, 0);
 }
 
+static fsdp_status fake_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    if (bytes)
+        copy_now(device, dst, src, bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status fake_to_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    FSDP_TRY(fake_synchronize(device));
+    return fake_peek(device, dst, src, bytes);
+}
+
 const fsdp_device_ops fsdp_device_fake = {.name = "fake",
                                           .open = fake_open,
                                           .close = fake_close,
@@ -122,4 +159,6 @@ const fsdp_device_ops fsdp_device_fake = {.name = "fake",
                                           .synchronize = fake_synchronize,
                                           .event_record = fake_record,
                                           .from_host = fake_from_host,
-                                          .memset = fake_memset};
+                                          .memset = fake_memset,
+                                          .to_host = fake_to_host,
+                                          .peek = fake_peek};

@@ -134,19 +134,58 @@ fsdp_halves fsdp_tensor_halves(const fsdp_tensor *t)
     return t->storage->halved->halves;
 }
 
-void fsdp_halved_read(const fsdp_storage *st, size_t offset, void *out, size_t bytes)
+/* Join bytes [offset, offset + bytes) of the values. `halves` is in host memory. */
+static void join_bytes(fsdp_halves halves, size_t offset, void *out, size_t bytes)
 {
-    const fsdp_halved *h = st->halved;
-    FSDP_ASSERT(offset <= st->bytes && bytes <= st->bytes - offset);
-    FSDP_ASSERT(h->halves.hi || !bytes);
     for (size_t done = 0, n; done < bytes; done += n) {
         const size_t at = offset + done, i = at / sizeof(float), within = at % sizeof(float);
-        const bool mark = h->halves.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1;
-        const float f = fsdp_join_half(h->halves.hi[i], h->halves.lo[i], mark);
+        const bool mark = halves.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1;
+        const float f = fsdp_join_half(halves.hi[i], halves.lo[i], mark);
         n = sizeof f - within < bytes - done ? sizeof f - within : bytes - done;
         if (n == sizeof f)
             memcpy((char *)out + done, &f, sizeof f);
         else
             memcpy((char *)out + done, (const char *)&f + within, n);
     }
+}
+
+/* Copy n elements of `from`, which are in memory of the device, to `to`. */
+static fsdp_status peek_halves(const fsdp_device *device, fsdp_halves to, fsdp_halves from,
+                               int64_t n)
+{
+    const size_t bytes = (size_t)n * sizeof(uint16_t);
+    FSDP_TRY(fsdp_device_peek(device, to.hi, from.hi, bytes));
+    FSDP_TRY(fsdp_device_peek(device, to.lo, from.lo, bytes));
+    return fsdp_device_peek(device, to.marks, from.marks,
+                            (size_t)fsdp_halves_words(n) * sizeof(uint16_t));
+}
+
+/* Join values that are in memory of the device, through a copy of their halves. */
+static fsdp_status copy_and_join(const fsdp_storage *st, size_t offset, void *out, size_t bytes)
+{
+    const fsdp_halved *h = st->halved;
+    const int64_t word = FSDP_HALVES_WORD;
+    const int64_t first = (int64_t)(offset / sizeof(float)) / word * word;
+    const int64_t end = (int64_t)((offset + bytes + sizeof(float) - 1) / sizeof(float));
+    const int64_t n = end - first;
+    uint16_t *copy = fsdp_realloc(NULL, (size_t)(2 * n + fsdp_halves_words(n)), sizeof *copy);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    const fsdp_halves halves = {copy, copy + n, copy + 2 * n};
+    const fsdp_status status = peek_halves(st->device, halves, fsdp_halves_at(h->halves, first), n);
+    if (status == FSDP_OK)
+        join_bytes(halves, offset - (size_t)first * sizeof(float), out, bytes);
+    fsdp_free(copy);
+    return status;
+}
+
+fsdp_status fsdp_halved_read(const fsdp_storage *st, size_t offset, void *out, size_t bytes)
+{
+    const fsdp_halved *h = st->halved;
+    FSDP_ASSERT(offset <= st->bytes && bytes <= st->bytes - offset);
+    FSDP_ASSERT(h->halves.hi || !bytes);
+    if (bytes && fsdp_device_has_own_memory(st->device))
+        return copy_and_join(st, offset, out, bytes);
+    join_bytes(h->halves, offset, out, bytes);
+    return FSDP_OK;
 }

@@ -34,4 +34,5 @@ static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 fsdp_halves fsdp_tensor_halves(const fsdp_tensor *tensor);
 /* Copy bytes [offset, offset + bytes) of the joined values to `out`. Any thread may call this while
  * nothing writes the storage. */
-void fsdp_halved_read(const fsdp_storage *storage, size_t offset, void *out, size_t bytes);
+FSDP_MUST_CHECK fsdp_status fsdp_halved_read(const fsdp_storage *storage, size_t offset, void *out,
+                                             size_t bytes);

@@ -35,6 +35,9 @@ struct fsdp_staged {
     offload_set *set;
     fsdp_storage *storage; /* the storage that owns this struct */
     uint64_t at;           /* byte offset in the stage */
+    /* On a device with memory of its own, the stage reads or writes this buffer in host memory
+     * while a request is pending. Otherwise NULL. */
+    void *host;
     fsdp_staged *next;
 };
 
@@ -189,6 +192,48 @@ static void drop_memory(offload_set *set)
     unlink_set(set);
 }
 
+/* --- copies in host memory --- */
+
+static void free_host_copies(const offload_set *set)
+{
+    for (fsdp_staged *part = set->parts; part; part = part->next) {
+        fsdp_free(part->host);
+        part->host = NULL;
+    }
+}
+
+/* Allocate the host's copy of each part if the stage cannot use the device's memory. If `out` is
+ * true, copy the data of the parts, after a wait for the device. */
+static fsdp_status create_host_copies(const offload_set *set, bool out)
+{
+    const fsdp_offload *o = set->unit->offload;
+    fsdp_status status = FSDP_OK;
+    if (!o->impl || !fsdp_device_has_own_memory(o->device))
+        return FSDP_OK;
+    for (fsdp_staged *part = set->parts; part && status == FSDP_OK; part = part->next) {
+        const fsdp_storage *from = part->storage;
+        part->host = fsdp_realloc(NULL, from->bytes, 1);
+        if (!part->host && from->bytes)
+            status = FSDP_ERR_NOMEM;
+        else if (out)
+            status = fsdp_device_to_host(o->device, part->host, from->data, from->bytes);
+    }
+    if (status != FSDP_OK)
+        free_host_copies(set);
+    return status;
+}
+
+/* Copy what was read from the stage to the device. */
+static void send_host_copies(const offload_set *set)
+{
+    const fsdp_offload *o = set->unit->offload;
+    for (const fsdp_staged *part = set->parts; part; part = part->next)
+        if (part->host)
+            fsdp_device_from_host(o->device, part->storage->data, part->host, part->storage->bytes);
+}
+
+/* --- requests --- */
+
 /* Wait for the pending requests of a set, if there are any. If reading the set failed, free its
  * memory. If writing it failed, keep its memory. */
 static fsdp_status finish_io(offload_set *set)
@@ -199,6 +244,9 @@ static fsdp_status finish_io(offload_set *set)
     const bool came = set->state == SET_COMING;
     fsdp_status status = o->impl ? o->ops->wait(o->impl, set->ticket) : FSDP_OK;
     set->state = SET_IN;
+    if (status == FSDP_OK && came)
+        send_host_copies(set);
+    free_host_copies(set);
     if (status == FSDP_OK)
         return FSDP_OK;
     if (came)
@@ -215,21 +263,25 @@ static fsdp_status finish_io(offload_set *set)
  * earlier may not have run yet. Such kernels may write the data that is to be written to the stage.
  * Or they may use the memory into which the data is to be read. So the first request waits for
  * these kernels. Requests run in order, so all later requests also run after these kernels. */
-static void request_io(offload_set *set, bool out)
+static fsdp_status request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
-    fsdp_event *after = fsdp_device_record(o->device);
+    FSDP_TRY(create_host_copies(set, out));
+    const bool is_copied = fsdp_device_has_own_memory(o->device);
+    fsdp_event *after = is_copied ? NULL : fsdp_device_record(o->device);
     for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next) {
         const fsdp_storage *from = part->storage;
+        void *data = is_copied ? part->host : from->data;
         if (!from->bytes)
             continue;
-        set->ticket = out ? o->ops->stage_out(o->impl, part->at, from->data, from->bytes, after)
-                          : o->ops->stage_in(o->impl, part->at, from->data, from->bytes, after);
+        set->ticket = out ? o->ops->stage_out(o->impl, part->at, data, from->bytes, after)
+                          : o->ops->stage_in(o->impl, part->at, data, from->bytes, after);
         after = NULL;
     }
     fsdp_event_destroy(after);
     set->dirty &= !out;
     set->state = out ? SET_GOING : SET_COMING;
+    return FSDP_OK;
 }
 
 static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
@@ -248,7 +300,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         if (s->state == SET_IN && s->dirty)
-            request_io(s, true);
+            FSDP_TRY(request_io(s, true));
         idle++;
     }
     for (offload_set *s = o->oldest, *next; s && idle > keep; s = next) {
@@ -288,8 +340,10 @@ static fsdp_status bring_in(offload_set *set)
     if (status != FSDP_OK)
         return status;
     link_newest(set);
-    request_io(set, false);
-    return FSDP_OK;
+    status = request_io(set, false);
+    if (status != FSDP_OK)
+        drop_memory(set);
+    return status;
 }
 
 /* --- use --- */
@@ -319,7 +373,7 @@ fsdp_status fsdp_staged_flush(fsdp_staged *staged)
     offload_set *set = staged->set;
     FSDP_TRY(finish_io(set));
     if (set->state == SET_IN && set->dirty)
-        request_io(set, true);
+        FSDP_TRY(request_io(set, true));
     return finish_io(set);
 }
 

@@ -14,6 +14,9 @@
  * the stage, it keeps its memory. The call that needed this memory returns the error, which names
  * the unit of the set.
  *
+ * A stage reads and writes host memory. On a device with memory of its own, a set has a copy in
+ * host memory while a request is pending. The rank's thread copies between it and the device.
+ *
  * On meta there is no stage, and memory is counted as if there were one. */
 #pragma once
 #include "src/tensor/tensor.h"

@@ -74,12 +74,9 @@ static fsdp_status read_live(const fsdp_snapshot_part *part, size_t at, void *ou
     const watch *w = part->watch;
     if (w->storage->staged)
         return fsdp_staged_read(w->storage->staged, part->offset + at, out, bytes);
-    if (w->storage->halved) {
-        fsdp_halved_read(w->storage, part->offset + at, out, bytes);
-        return FSDP_OK;
-    }
-    memcpy(out, w->data + part->offset + at, bytes);
-    return FSDP_OK;
+    if (w->storage->halved)
+        return fsdp_halved_read(w->storage, part->offset + at, out, bytes);
+    return fsdp_device_peek(w->storage->device, out, w->data + part->offset + at, bytes);
 }
 
 static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)

@@ -232,20 +232,21 @@ fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t)
                                                    : "resharded");
 }
 
-void *fsdp_tensor_data(const fsdp_tensor *t)
+/* Wait until the host may read the tensor through fsdp_tensor_data(). */
+static fsdp_status wait_for_host(const fsdp_tensor *t)
 {
-    if (fsdp_tensor_check_data(t) != FSDP_OK ||
-        fsdp_device_synchronize(t->storage->device) != FSDP_OK)
-        return NULL;
-    return fsdp_tensor_ptr(t);
+    const fsdp_device *device = t->storage->device;
+    FSDP_TRY(fsdp_tensor_check_data(t));
+    FSDP_TRY(fsdp_device_synchronize(device));
+    if (!fsdp_device_has_own_memory(device))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE,
+                      "the host cannot read memory of device %s: use fsdp_tensor_copy_to_host(), "
+                      "fsdp_tensor_to_floats() or fsdp_tensor_copy_from_host()",
+                      device->ops->name);
 }
 
-fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data)
+void *fsdp_tensor_data(const fsdp_tensor *t)
 {
-    if (t->storage->device->kernels) {
-        FSDP_TRY(fsdp_tensor_check_data(t));
-        FSDP_TRY(fsdp_device_synchronize(t->storage->device));
-    }
-    *data = fsdp_tensor_ptr(t);
-    return FSDP_OK;
+    return wait_for_host(t) == FSDP_OK ? fsdp_tensor_ptr(t) : NULL;
 }

@@ -118,16 +118,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp
  * nothing may be reading or writing them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
 /* Return the tensor's address for kernels, without a wait or a check. The address is NULL on meta
- * and while the tensor is resharded. The host reads and writes through fsdp_tensor_data() and
- * fsdp_tensor_host(): Note [Streams] in device.h. */
+ * and while the tensor is resharded. The host may not use the address: Note [Streams] in
+ * device.h. */
 static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
 {
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
-/* Do the same as fsdp_tensor_data(), but return the address in *data, and an error where
- * fsdp_tensor_data() returns NULL. On meta, set *data to NULL and return FSDP_OK. */
-FSDP_MUST_CHECK fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data);
 /* Copy `n` elements of `dtype` from host memory at `src` to elements [at, at + n) of a contiguous
  * tensor. They are converted to the tensor's dtype. `src` must be aligned for `dtype`, and may be
  * reused when the call returns. */

@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/bf16.h"
-#include "src/tensor/tensor.h"
+#include "src/tensor/host_copy.h"
 
 enum {
     STAGED_ELEMENTS = 1 << 20
@@ -119,15 +119,45 @@ static double element_as_double(const char *p, fsdp_dtype dtype)
     return 0.0;
 }
 
-/* Return the address of element i of t, counted in row-major order, for any strides. */
-static const char *address_of(const fsdp_tensor *t, int64_t i)
+/* Return the distance, in bytes, from the first element of t to element i, counted in row-major
+ * order. The strides of t may be any. */
+static size_t distance_of(const fsdp_tensor *t, int64_t i)
 {
-    int64_t at = t->offset;
+    int64_t at = 0;
     for (int d = t->ndim - 1; d >= 0; d--) {
         at += i % t->shape[d] * t->stride[d];
         i /= t->shape[d];
     }
-    return (const char *)t->storage->data + (size_t)at * fsdp_dtype_size(t->dtype);
+    return (size_t)at * fsdp_dtype_size(t->dtype);
+}
+
+/* Return the device's address of element i of t, counted in row-major order. */
+static const char *address_of(const fsdp_tensor *t, int64_t i)
+{
+    return (const char *)fsdp_tensor_ptr(t) + distance_of(t, i);
+}
+
+static void convert_floats(const fsdp_tensor *t, const char *elements, float *dst)
+{
+    const int64_t n = fsdp_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = (float)element_as_double(elements + distance_of(t, i), t->dtype);
+}
+
+/* Convert the elements of t, which has any strides and a device with memory of its own. Its
+ * elements, and the ones between them in the storage, are copied first. */
+static fsdp_status copy_floats(const fsdp_tensor *t, float *dst)
+{
+    const size_t bytes = distance_of(t, fsdp_tensor_numel(t) - 1) + fsdp_dtype_size(t->dtype);
+    char *elements = fsdp_realloc(NULL, bytes, 1);
+    if (!elements)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        fsdp_device_to_host(t->storage->device, elements, fsdp_tensor_ptr(t), bytes);
+    if (status == FSDP_OK)
+        convert_floats(t, elements, dst);
+    fsdp_free(elements);
+    return status;
 }
 
 static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
@@ -139,9 +169,10 @@ static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
     if (t->dtype == FSDP_DTYPE_F32 && fsdp_tensor_is_contiguous(t))
         return fsdp_device_to_host(t->storage->device, dst, fsdp_tensor_ptr(t),
                                    (size_t)n * sizeof *dst);
+    if (fsdp_device_has_own_memory(t->storage->device))
+        return copy_floats(t, dst);
     FSDP_TRY(fsdp_device_synchronize(t->storage->device));
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = (float)element_as_double(address_of(t, i), t->dtype);
+    convert_floats(t, fsdp_tensor_ptr(t), dst);
     return FSDP_OK;
 }
 
@@ -200,12 +231,13 @@ static fsdp_status look_for_not_finite(const fsdp_tensor *t, const fsdp_tensor *
 {
     const fsdp_device *device = t->storage->device;
     const int64_t rows = fsdp_tensor_numel(largest);
-    void *values;
+    fsdp_host_copy values;
     device->kernels->row_power_sums(device->context, fsdp_tensor_ptr(largest), fsdp_tensor_ptr(t),
                                     t->dtype, rows, fsdp_tensor_row_numel(t), (double)INFINITY);
-    FSDP_TRY(fsdp_tensor_host(largest, &values));
+    FSDP_TRY(fsdp_host_copy_of(&values, largest));
     for (int64_t r = 0; r < rows; r++)
-        *yes &= isfinite(((const double *)values)[r]) != 0;
+        *yes &= isfinite(((const double *)values.data)[r]) != 0;
+    fsdp_host_copy_destroy(&values);
     return FSDP_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "src/report/human.h"
 #include "src/report/progress.h"
 #include "src/report/table.h"
+#include "src/tensor/cards.h"
 #include "src/train/trainer_internal.h"
 
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
@@ -253,6 +254,10 @@ static fsdp_status print_epochs(const fsdp_trainer *t)
 static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *ranks)
 {
     fsdp_table *table;
+    char device[256];
+    fsdp_device_describe(t->device, device);
+    if (fsdp_device_name_is_cuda(device))
+        fprintf(t->out, "memory of %s:\n", device);
     FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 3, &table));
     fsdp_table_column(table, 0, "peak memory", FSDP_TABLE_LEFT);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)

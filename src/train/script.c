@@ -6,11 +6,11 @@
 #include <fsdp/text.h>
 #include <fsdp/train.h>
 
+#include "src/comm/comm.h"
+
 fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
 {
-    fsdp_device_options options = {0};
-    FSDP_TRY(fsdp_default_threads(group, &options.threads));
-    return fsdp_device_create(&options, device);
+    return fsdp_rank_device_create(group, &(fsdp_device_options){0}, device);
 }
 
 /* Is this rank 0? There is no group yet, so read the rank from the environment. */

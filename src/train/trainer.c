@@ -15,6 +15,7 @@
 #include "src/report/plot.h"
 #include "src/train/checkpoint.h"
 #include "src/train/trainer_internal.h"
+#include "src/train_config/config_device.h"
 
 /* --- validation and saving --- */
 
@@ -286,6 +287,23 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return FSDP_OK;
 }
 
+/* Return how many bytes the tensors of all ranks of this rank's card could have. The ranks are
+ * alike, so each has about what this rank has. 0 if the device is no card. */
+static int64_t count_card_bytes(const fsdp_trainer *t)
+{
+    fsdp_memory_stats stats;
+    int64_t unused = 0;
+    const int ranks = fsdp_train_ranks_per_card(t->config, fsdp_group_local_world_size(t->group));
+    if (!fsdp_device_name_is_cuda(fsdp_device_name(t->device)))
+        return 0;
+    if (t->config->memory_limit)
+        return t->config->memory_limit;
+    fsdp_device_memory(t->device, &stats);
+    if (fsdp_card_functions()->free_bytes(t->device->ordinal, &unused) != FSDP_OK)
+        return 0;
+    return stats.reserved * ranks + unused;
+}
+
 fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, FILE *out,
                            fsdp_train_result *result)
 {
@@ -300,6 +318,8 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     fsdp_trainer_at(&t, "");
     fsdp_saved_error error; /* keep the run's error, since closing may report other errors */
     fsdp_error_save(run_epochs(&t), &error);
+    if (error.status == FSDP_ERR_NOMEM && t.device)
+        result->card_bytes = count_card_bytes(&t);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;

@@ -12,6 +12,7 @@
 #include "src/comm/comm.h"
 #include "src/pretrained/model.h"
 #include "src/report/human.h"
+#include "src/tensor/cards.h"
 #include "src/tensor/device.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/checkpoint_folders.h"
@@ -19,6 +20,7 @@
 #include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
+#include "src/train_config/config_device.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
@@ -89,9 +91,12 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
 static int64_t tensor_bytes_limit(const fsdp_trainer *t)
 {
     const int64_t limit = t->config->memory_limit;
-    const int64_t share = limit / fsdp_group_local_world_size(t->group) - FSDP_BESIDE_TENSORS_BYTES;
     if (!limit)
         return 0;
+    const int ranks = fsdp_group_local_world_size(t->group);
+    const int64_t share = fsdp_train_uses_cards(t->config)
+                              ? limit / fsdp_train_ranks_per_card(t->config, ranks)
+                              : limit / ranks - FSDP_BESIDE_TENSORS_BYTES;
     return share > 0 ? share : 1;
 }
 
@@ -100,13 +105,16 @@ static fsdp_status open_device(fsdp_trainer *t)
     t->threads = t->config->threads_per_rank;
     if (t->threads == 0)
         FSDP_TRY(fsdp_default_threads(t->group, &t->threads));
-    fsdp_device_options options = {
-        .name = fsdp_device_names[t->config->device], .threads = t->threads, .isa = t->config->isa};
-    if (t->config->device == FSDP_TRAIN_META)
+    char name[FSDP_DEVICE_NAME_BYTES];
+    const fsdp_device_options options = {
+        .name = name, .threads = t->threads, .isa = t->config->isa};
+    FSDP_TRY(fsdp_agree(t->group,
+                        fsdp_train_device_name(t->config, fsdp_group_local_rank(t->group), name)));
+    if (strncmp(name, "meta", 4) == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "--device meta: 'fsdp plan' with the same options "
                                                 "reports the memory and time of a run");
     fsdp_group_set_threads(t->group, options.threads);
-    FSDP_TRY(fsdp_device_create(&options, &t->device));
+    FSDP_TRY(fsdp_rank_device_create(t->group, &options, &t->device));
     fsdp_allocator_set_limit(t->device->allocator, tensor_bytes_limit(t));
     return FSDP_OK;
 }
@@ -446,6 +454,17 @@ fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out)
     return FSDP_OK;
 }
 
+static void print_device(const fsdp_trainer *t)
+{
+    char text[256];
+    const int ranks = fsdp_group_local_world_size(t->group);
+    fsdp_device_describe(t->device, text);
+    fprintf(t->out, "device: %s", text);
+    if (fsdp_train_uses_cards(t->config) && fsdp_train_ranks_per_card(t->config, ranks) > 1)
+        fprintf(t->out, ", shared by %d ranks", fsdp_train_ranks_per_card(t->config, ranks));
+    fputc('\n', t->out);
+}
+
 static fsdp_status print_start(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -464,6 +483,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
+    print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));
     if (t->validation_set)

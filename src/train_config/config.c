@@ -9,6 +9,7 @@
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
+#include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
@@ -253,6 +254,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_train_config *c = config;
     fsdp_task task;
     derive_given(c, options);
+    fsdp_train_derive_device(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
         complete(c, task);
@@ -610,18 +612,10 @@ static fsdp_status check_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-static fsdp_status check_device(const fsdp_train_config *c)
-{
-    if (c->device != FSDP_TRAIN_CUDA)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--device cuda: not in this build, which computes on the CPU");
-}
-
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
-    FSDP_TRY(check_device(c));
+    FSDP_TRY(fsdp_train_check_device(c, options));
     FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));

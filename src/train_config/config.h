@@ -59,13 +59,6 @@ typedef enum fsdp_print_model {
     FSDP_PRINT_MODEL_FSDP1
 } fsdp_print_model;
 
-/* Index into fsdp_device_names. */
-typedef enum fsdp_train_device {
-    FSDP_TRAIN_CPU,
-    FSDP_TRAIN_META, /* computes shapes only, to plan the schedule and the memory of a run */
-    FSDP_TRAIN_CUDA
-} fsdp_train_device;
-
 typedef enum fsdp_loss_reduction {
     FSDP_LOSS_TOKEN_MEAN, /* mean over the label tokens of the global batch */
     /* mean of the micro-batches' means, as in PyTorch's scripts and the tutorials */
@@ -233,7 +226,9 @@ typedef struct fsdp_train_config {
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
     fsdp_dtype output_dtype; /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
-    int device;           /* fsdp_train_device */
+    /* device: as fsdp_rank_device_create() takes it; NULL: the default. device_id: the card, if the
+     * run uses one; NULL: not given (config_device.h) */
+    const char *device, *device_id;
     const char *devices;  /* required number of ranks, or "auto": any number */
     int threads_per_rank; /* 0: the cores of this host divided by its number of ranks, at least 1 */
     /* instruction set, for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
@@ -245,11 +240,13 @@ typedef struct fsdp_train_config {
     /* A value of evaluation_steps or logging_steps that is at least 1 is a number of optimizer
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
-    double evaluation_steps;   /* steps between validations; 0: validate at the end of each epoch */
-    int eval_strategy;         /* fsdp_strategy; consistent with evaluation_steps */
-    int logging_strategy;      /* fsdp_strategy; consistent with logging_steps */
-    double logging_steps;      /* steps between progress lines, if stdout is not a terminal */
-    int64_t memory_limit;      /* bytes for all ranks of a host together; 0: no limit */
+    double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
+    int eval_strategy;       /* fsdp_strategy; consistent with evaluation_steps */
+    int logging_strategy;    /* fsdp_strategy; consistent with logging_steps */
+    double logging_steps;    /* steps between progress lines, if stdout is not a terminal */
+    /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
+     * ranks that share a card; 0: no limit */
+    int64_t memory_limit;
     bool track_memory;         /* report memory by purpose */
     int print_model;           /* fsdp_print_model: how to print the module tree and its units */
     const char *metrics;       /* file for metrics, as JSON lines; NULL: none */
@@ -292,7 +289,7 @@ typedef struct fsdp_train_config {
     } asked_for;
 
     /* other tools' spellings of options above */
-    bool bf16, fp16, tutorial_loss;
+    bool bf16, fp16, tutorial_loss, use_cpu;
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;
 

@@ -8,7 +8,7 @@
 static const char *const only_1[] = {"1", NULL};
 
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
-#define NO_GPU "this build computes on the CPU"
+#define NO_TPU "there is no device for TPUs"
 #define MACHINE "ranks come from fsdp launch, on this machine"
 #define NO_CONTEXT "there is no context parallelism"
 #define NO_SEQUENCE "there is no sequence parallelism"
@@ -32,17 +32,14 @@ static const char *const only_1[] = {"1", NULL};
 
 /* clang-format off */
 const fsdp_option fsdp_train_compat[] = {
-    {.name = "no-cuda", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
-    {.name = "use-cpu", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
     {.name = "pin-memory", .aliases = "dataloader-pin-memory", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = NO_GPU},
-    REFUSED("tpu", BOOL, "false", "this build computes on the CPU"),
+     .no_effect = "ids are copied to a card through pinned memory in any case"},
+    REFUSED("tpu", BOOL, "false", NO_TPU),
     {.name = "local-rank", .type = FSDP_OPTION_INT, NOWHERE,
      .no_effect = MACHINE},
     {.name = "use-orig-params", .aliases = "fsdp-use-orig-params", .type = FSDP_OPTION_BOOL,
      NOWHERE, .no_effect = "parameters always keep their names and shapes, and a unit may have both "
      "frozen and trainable ones"},
-    {.name = "device-id", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
     {.name = "sync-module-states", .aliases = "fsdp-sync-module-states",
      .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
     {.name = "cpu-ram-efficient-loading", .aliases = "fsdp-cpu-ram-efficient-loading",
@@ -66,10 +63,10 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
-    {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_GPU},
-    REFUSED("tpu-use-cluster", BOOL, "false", "this build computes on the CPU"),
-    {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
-    {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
+    {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TPU},
+    REFUSED("tpu-use-cluster", BOOL, "false", NO_TPU),
+    {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_TPU},
+    {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TPU},
     {.name = "debug", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "true",
      .no_effect = "collectives of ranks are always compared, and values that are not finite are named"},
     {.name = "fsdp-version", .aliases = "version", .type = FSDP_OPTION_INT, NOWHERE,

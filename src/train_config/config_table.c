@@ -2,8 +2,8 @@
  * are names from the FSDP tutorials, transformers' Trainer and Accelerate. Options of these tools
  * that have no effect here are in config_compat.c. */
 #include "src/base/assert.h"
+#include "src/options/device_option.h"
 #include "src/options/isa_option.h"
-#include "src/tensor/device.h"
 #include "src/train_config/config_compat.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/precision.h"
@@ -460,9 +460,11 @@ static const fsdp_option table[] = {
      .help = "the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
      .help = "the same as --param-dtype float16"},
-    {.name = "device", .type = FSDP_OPTION_CHOICE, PLACE(device), .value = "cpu",
-     .choices = fsdp_device_names, .metavar = "KIND",
-     .help = "where to compute; meta computes shapes only"},
+    FSDP_DEVICE_OPTION(offsetof(fsdp_train_config, device)),
+    {.name = "use-cpu", .aliases = "no-cuda,cpu", .type = FSDP_OPTION_BOOL, PLACE(use_cpu),
+     .false_is_silence = true, .help = "the same as --device cpu"},
+    {.name = "device-id", .type = FSDP_OPTION_STRING, PLACE(device_id), .metavar = "N",
+     .help = "FSDP1's name of the card; without effect on the CPU"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -543,8 +545,9 @@ static const fsdp_option table[] = {
      .help = "epoch, no: print one line for each epoch only"},
     {.name = "memory-limit", .type = FSDP_OPTION_SIZE, PLACE(memory_limit), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .metavar = "SIZE", .shown_default = "0, none",
-     .help = "memory of all ranks of a host together: the run is planned first, and refused if "
-             "it needs more; the message says how much it needs and what would fit"},
+     .help = "memory of all ranks of a host together, or on cards of the tensors of a card: the "
+             "run is planned first, and refused if it needs more; the message says how much it "
+             "needs and what would fit"},
     {.name = "track-memory", .type = FSDP_OPTION_BOOL, PLACE(track_memory), .value = "true",
      .help = "report memory by purpose"},
     {.name = "print-model", .type = FSDP_OPTION_CHOICE, PLACE(print_model), .value = "none",

@@ -80,11 +80,11 @@ static fsdp_status set_values(fsdp_parameter *p, const float *whole)
     int64_t begin, end, rows = fsdp_parameter_shape(p)[0];
     fsdp_parameter_rows(p, &begin, &end);
     FSDP_TRY(fsdp_tensor_begin_write(local));
-    if (fsdp_tensor_numel(local))
-        memcpy(fsdp_tensor_data(local), whole + begin * (fsdp_parameter_numel(p) / rows),
-               (size_t)fsdp_tensor_numel(local) * sizeof *whole);
+    const fsdp_status status =
+        fsdp_tensor_copy_from_host(local, whole + begin * (fsdp_parameter_numel(p) / rows),
+                                   (size_t)fsdp_tensor_numel(local) * sizeof *whole);
     fsdp_tensor_end_write(local);
-    return FSDP_OK;
+    return status;
 }
 
 static fsdp_status set_grad(fsdp_parameter *p, const float *whole)

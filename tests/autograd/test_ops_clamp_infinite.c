@@ -39,7 +39,7 @@ static void run_op(fsdp_test *t, fsdp_dtype dtype, const float *values, bool lea
     fsdp_tensor *y = fsdp_clamp_infinite_(s, x);
     ASSERT_OK(fsdp_scope_status(s));
     r->is_x = x == y;
-    r->in_place = fsdp_tensor_data(x) == fsdp_tensor_data(y);
+    r->in_place = fsdp_tensor_ptr(x) == fsdp_tensor_ptr(y);
     ASSERT_OK(fsdp_tensor_to_floats(y, r->y));
     fsdp_tensor *sum = fsdp_sum(s, y);
     ASSERT_OK(fsdp_backward(tape, &sum, NULL, 1));

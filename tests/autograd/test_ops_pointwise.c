@@ -275,7 +275,7 @@ static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bo
     fsdp_tensor *before = fsdp_scale(s, x, -2.0f);
     fsdp_tensor *y = activate_and_drop(s, before, gated, fused, p);
     ASSERT_OK(fsdp_scope_status(s));
-    ASSERT((fsdp_tensor_data(y) == fsdp_tensor_data(before)) == (fused && !gated));
+    ASSERT((fsdp_tensor_ptr(y) == fsdp_tensor_ptr(before)) == (fused && !gated));
     ASSERT_OK(fsdp_tensor_to_floats(y, out));
     ASSERT_OK(fsdp_backward(tape, &y, &dy, 1));
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), gradient));
@@ -379,7 +379,7 @@ TEST(relu_in_place_reuses_unshared_memory)
             y[k] = k ? fsdp_relu_(s, before) : fsdp_relu(s, before);
             ASSERT_OK(fsdp_scope_status(s));
             ASSERT(!saver == !is_saved);
-            ASSERT((fsdp_tensor_data(y[k]) == fsdp_tensor_data(before)) == (k == 1 && i == 0));
+            ASSERT((fsdp_tensor_ptr(y[k]) == fsdp_tensor_ptr(before)) == (k == 1 && i == 0));
         }
         ASSERT_OK(fsdp_tensor_to_floats(y[0], plain));
         ASSERT_OK(fsdp_tensor_to_floats(y[1], in_place));

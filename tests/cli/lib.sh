@@ -1,13 +1,13 @@
 # Shared by the scripts in this folder. Each begins with `. "$(dirname "$0")/lib.sh"`, which makes
 # a folder for the script, $dir, and changes to it. Each ends with `tally`.
-#   $fsdp, $build       the program (the testing one if FSDP_DEVICE is fake) and its build folder (FSDP_BUILD, or build)
+#   $fsdp, $build       the program (the testing one if FSDP_DEVICE is fake or cuda) and its build folder (FSDP_BUILD, or build)
 #   $root               the repository, with $golden and $fixtures of its tests
 #   $rc                 the exit code of the last command; its output is in $dir/out and $dir/err
 build=${FSDP_BUILD:-build}
 case $build in /*) ;; *) build=$(pwd)/$build ;; esac
 fsdp=$build/fsdp
-# Only the testing build has the fake device.
-[ "${FSDP_DEVICE:-}" != fake ] || fsdp=$build/fsdp-testing
+# Only the testing build has the fake device and the emulator of CUDA.
+case ${FSDP_DEVICE:-} in fake | cuda*) [ ! -e "$build/fsdp-testing" ] || fsdp=$build/fsdp-testing ;; esac
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 golden=$root/tests/golden fixtures=$root/tests/fixtures
 dir=$(mktemp -d) || exit 1

@@ -106,7 +106,7 @@ OMP_NUM_THREADS=5 run -n 2 sh -c 'echo $OMP_NUM_THREADS'
 if [ "$(sort -u "$dir/out")" = 5 ]; then ok omp_num_threads_is_kept_if_set
 else bad omp_num_threads_is_kept_if_set "other output"; fi
 
-run -n auto --bind none sh -c 'echo x'
+CUDA_VISIBLE_DEVICES='' run -n auto --bind none sh -c 'echo x'
 if [ "$(wc -l <"$dir/out")" -eq "$(nproc)" ]; then ok auto_starts_a_rank_for_each_processor
 else bad auto_starts_a_rank_for_each_processor "$(wc -l <"$dir/out") ranks"; fi
 
@@ -160,8 +160,12 @@ run -n 0 true
 expect no_ranks_is_a_usage_error 2 "'0' is not allowed"
 run -n two true
 expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
-run -n gpu true
-expect gpu_is_refused 2 'computes on the CPU'
+CUDA_VISIBLE_DEVICES='' run -n gpu true
+expect gpu_without_a_card_is_refused 2 '^fsdp launch: --nproc-per-node gpu \(a number, cpu or auto needs no card\): device cuda: '
+run -n xpu true
+expect xpu_is_refused 2 "no device for Intel's GPUs"
+run --cpu -n 1 sh -c 'echo "$FSDP_DEVICE"'
+expect cpu_is_passed_on_to_the_ranks 0 '^cpu$' out
 run --nnodes 2 -n 2 true
 expect several_hosts_are_refused 2 'one host'
 run --nnodes=1:4 -n 2 true

@@ -1,5 +1,5 @@
 /* fill and copy on a CUDA device. */
-#include "tests/cuda/conform.h"
+#include "tests/cuda/shifted.h"
 
 static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_F64, FSDP_DTYPE_BF16, FSDP_DTYPE_F16,
                                     FSDP_DTYPE_I64, FSDP_DTYPE_I32, FSDP_DTYPE_U8};
@@ -32,5 +32,33 @@ TEST(copy_equals_the_cpu)
         conform_free(&x);
         CHECK_HERE();
     }
+    conform_close(&x);
+}
+
+/* Values out of range, values that rounding twice would get wrong, and all alignments. */
+TEST(fill_rounds_once_and_writes_nothing_else)
+{
+    static const double values[] = {1.0 + 0x1p-8 + 0x1p-40,
+                                    -1.0 - 0x1p-11 - 0x1p-50,
+                                    300.0,
+                                    -1.0,
+                                    1e300,
+                                    INFINITY,
+                                    -0.0,
+                                    (double)NAN};
+    CONFORM_OPEN(x);
+    for (int d = 0; d < 7; d++)
+        for (int v = 0; v < 8; v++) {
+            const int64_t n = 1000 + v;
+            shifted a = shifted_output(&x, dtypes[d], n, v % 3);
+            x.k->fill(x.c, a.host, dtypes[d], values[v], n);
+            x.dk->fill(x.dc, a.device, dtypes[d], values[v], n);
+            if (isnan(values[v]))
+                conform_near(&x, a.array, 0.0, 0.0, fsdp_dtype_name(dtypes[d]));
+            else
+                conform_equal(&x, a.array, fsdp_dtype_name(dtypes[d]));
+            conform_free(&x);
+            CHECK_HERE();
+        }
     conform_close(&x);
 }

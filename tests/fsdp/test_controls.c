@@ -4,6 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"
 
@@ -487,12 +488,13 @@ typedef struct hook_log {
 static fsdp_status double_rows(fsdp_parameter *p, fsdp_tensor *rows, void *arg)
 {
     hook_log *log = arg;
-    float *values = fsdp_tensor_data(rows);
+    float *values = elements_of(rows);
     log->calls++;
     if (log->fail)
         return fsdp_error(FSDP_ERR_INVALID, "the hook fails on purpose");
     for (int64_t i = 0; i < fsdp_tensor_numel(rows); i++)
         values[i] *= 2.0f;
+    elements_changed(rows, values);
     return fsdp_tensor_numel(rows) == fsdp_tensor_numel(fsdp_parameter_local(p))
                ? FSDP_OK
                : fsdp_error(FSDP_ERR_STATE, "rows of another shape");

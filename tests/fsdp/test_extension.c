@@ -3,6 +3,7 @@
 
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -45,9 +46,9 @@ static fsdp_status pack(void *self, const fsdp_parameter *p, const fsdp_tensor *
         return fsdp_error(FSDP_ERR_NUMERIC, "no scale fits");
     if (bytes != quantized_bytes(self, p, rows))
         return fsdp_error(FSDP_ERR_STATE, "%zu bytes for %lld rows", bytes, (long long)rows);
+    const float *values = elements_of(local);
     for (int64_t r = 0; r < rows; r++)
-        quantize_row((const float *)fsdp_tensor_data(local) + r * n, n,
-                     (unsigned char *)packed + quantized_bytes(self, p, r));
+        quantize_row(values + r * n, n, (unsigned char *)packed + quantized_bytes(self, p, r));
     return FSDP_OK;
 }
 
@@ -56,7 +57,7 @@ static fsdp_status unpack(void *self, const fsdp_parameter *p, const void *packe
 {
     quantizer *q = self;
     const int64_t n = row_numel(p), rows = fsdp_tensor_size(to, 0);
-    float *out = fsdp_tensor_data(to), scale;
+    float *out = elements_of(to), scale;
     q->unpacks++;
     if (bytes != quantized_bytes(self, p, rows))
         return fsdp_error(FSDP_ERR_STATE, "%zu bytes for %lld rows", bytes, (long long)rows);
@@ -66,6 +67,7 @@ static fsdp_status unpack(void *self, const fsdp_parameter *p, const void *packe
         for (int64_t i = 0; i < n; i++)
             out[r * n + i] = (float)(signed char)row[sizeof scale + (size_t)i] * scale;
     }
+    elements_changed(to, out);
     return FSDP_OK;
 }
 

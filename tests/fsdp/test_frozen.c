@@ -8,6 +8,7 @@
 
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -189,7 +190,7 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
     fsdp_tensor *const locals[] = {fsdp_parameter_local(block->up),
                                    fsdp_parameter_local(block->down)};
     for (int i = 0; i < 2; i++) {
-        uintptr_t own = (uintptr_t)fsdp_tensor_data(locals[i]), all[3];
+        uintptr_t own = (uintptr_t)fsdp_tensor_ptr(locals[i]), all[3];
         ASSERT_OK(fsdp_all_gather(t->group, &own, sizeof own, all));
         ASSERT((all[0] == all[1] && all[1] == all[2]) == (i == 0));
         ASSERT_INT(fsdp_tensor_numel(locals[i]), MATRIX);
@@ -200,11 +201,13 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
         fsdp_tensor_begin_write(locals[0]));
     if (t->rank)
         ASSERT_OK(fsdp_barrier(t->group));
-    ((uint16_t *)fsdp_tensor_data(locals[0]))[MATRIX - 1] = (uint16_t)(0x3f80 + t->rank);
+    uint16_t *values = elements_of(locals[0]);
+    values[MATRIX - 1] = (uint16_t)(0x3f80 + t->rank);
+    elements_changed(locals[0], values);
     if (!t->rank)
         ASSERT_OK(fsdp_barrier(t->group));
     fsdp_tensor_end_write(locals[0]);
-    ASSERT_INT(((const uint16_t *)fsdp_tensor_data(locals[0]))[MATRIX - 1], 0x3f80);
+    ASSERT_INT(((const uint16_t *)elements_of(locals[0]))[MATRIX - 1], 0x3f80);
     ASSERT_OK(fsdp_barrier(t->group));
     ASSERT_OK(fsdp_unit_unshard(fsdp_module_child(m.model, 0)));
     ASSERT_ERROR(fsdp_tensor_begin_write(locals[0]), FSDP_ERR_STATE, "is unsharded");
@@ -228,12 +231,13 @@ TEST_RANKS(without_sharding_a_write_of_the_frozen_does_not_go_to_kept_copies, 2)
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
     ASSERT_OK(fsdp_tensor_begin_write(fsdp_parameter_local(up)));
     ASSERT(!fsdp_parameter_own_rows_of_copy(up, &dtype));
-    float *values = fsdp_tensor_data(fsdp_parameter_local(up));
+    float *values = elements_of(fsdp_parameter_local(up));
     for (int i = 0; i < MATRIX; i++)
         values[i] = t->rank ? -1.0f : 0.5f;
+    elements_changed(fsdp_parameter_local(up), values);
     fsdp_tensor_end_write(fsdp_parameter_local(up));
     ASSERT_OK(fsdp_unit_unshard(block));
-    ASSERT_INT(*(const uint16_t *)fsdp_tensor_data(fsdp_parameter_data(up)), 0x3f00);
+    ASSERT_INT(*(const uint16_t *)elements_of(fsdp_parameter_data(up)), 0x3f00);
     ASSERT_OK(fsdp_unit_reshard(block));
     ASSERT_OK(trainee_close(&m));
 }
@@ -270,8 +274,8 @@ TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
     ASSERT_OK(tree_step(&m, 0, LEAVES));
     ASSERT(!fsdp_tensor_has_data(fsdp_parameter_data(up)));
     ASSERT_OK(fsdp_unit_unshard(block));
-    ASSERT(fsdp_tensor_data(fsdp_parameter_data(up)) ==
-           fsdp_tensor_data(fsdp_parameter_local(up))); /* read where it is stored */
+    ASSERT(fsdp_tensor_ptr(fsdp_parameter_data(up)) ==
+           fsdp_tensor_ptr(fsdp_parameter_local(up))); /* read where it is stored */
     ASSERT_OK(fsdp_unit_reshard(block));
     ASSERT(!fsdp_tensor_has_data(fsdp_parameter_data(up)));
     ASSERT_OK(trainee_close(&m));
@@ -443,8 +447,10 @@ TEST_RANKS(freezing_narrows_only_what_stays_equal, 3)
     const int64_t before = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     fsdp_tensor *local = fsdp_parameter_local(tree_of(fsdp_module_child(m.model, 1))->up);
     ASSERT_OK(fsdp_tensor_begin_write(local));
+    float *values = elements_of(local);
     if (t->rank == 2)
-        ((float *)fsdp_tensor_data(local))[0] = 1.0f + 1.0f / 1024.0f;
+        values[0] = 1.0f + 1.0f / 1024.0f;
+    elements_changed(local, values);
     fsdp_tensor_end_write(local);
     freeze_tree(m.model, FROZEN_UP);
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
@@ -671,7 +677,7 @@ TEST_RANKS(meta_counts_unfrozen_masters_too, 2)
     for (int v = 0; v < TREE_VARIANTS; v++) {
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, &tree_variants[v], &cpu));
-        ASSERT_OK(requests(t->group, "meta", &tree_variants[v], &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), &tree_variants[v], &meta));
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_PARAM], cpu.tag_allocated[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_GRAD], cpu.tag_allocated[FSDP_TAG_GRAD]);
     }

@@ -11,6 +11,7 @@
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
 #include "src/tensor/halved.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -266,7 +267,7 @@ static fsdp_status hard_rows(fsdp_parameter *p, bool writes)
     fsdp_tensor *local = fsdp_parameter_local(p);
     fsdp_status status = FSDP_OK;
     FSDP_TRY(writes ? fsdp_tensor_begin_write(local) : fsdp_tensor_begin_read(local));
-    float *at = fsdp_tensor_data(local);
+    float *at = elements_of(local);
     for (int64_t i = 0; i < fsdp_tensor_numel(local) && status == FSDP_OK; i++) {
         const float want = hard_value(p, i);
         if (writes)
@@ -275,10 +276,12 @@ static fsdp_status hard_rows(fsdp_parameter *p, bool writes)
             status = fsdp_error(FSDP_ERR_STATE, "element %lld is %08x, not %08x", (long long)i,
                                 fsdp_bits_from_f32(at[i]), fsdp_bits_from_f32(want));
     }
-    if (writes)
+    if (writes) {
+        elements_changed(local, at);
         fsdp_tensor_end_write(local);
-    else
+    } else {
         fsdp_tensor_end_read(local);
+    }
     return status;
 }
 
@@ -329,7 +332,7 @@ TEST_RANKS(operations_read_the_rounded_values, 3)
     ASSERT_OK(fsdp_tensor_to_floats(full, want));
     fsdp_tensor_release(full);
     ASSERT_OK(fsdp_unit_unshard(trainee_unit(&p.m, "second")));
-    const uint16_t *got = fsdp_tensor_data(fsdp_parameter_data(up));
+    const uint16_t *got = elements_of(fsdp_parameter_data(up));
     for (size_t i = 0; i < n; i++)
         ASSERT_INT(got[i], fsdp_bf16_from_f32(want[i]));
     ASSERT_ERROR(fsdp_tensor_begin_write(fsdp_parameter_local(up)), FSDP_ERR_STATE, "is unsharded");
@@ -403,16 +406,18 @@ TEST_RANKS(halves_have_data_between_begin_and_end, 2)
     fsdp_device_memory(p.m.device, &before);
     ASSERT_OK(fsdp_tensor_begin_read(local));
     ASSERT_OK(fsdp_tensor_begin_write(local));
-    const float next = *(const float *)fsdp_tensor_data(local) + 1.0f;
-    *(float *)fsdp_tensor_data(local) = next;
+    float *values = elements_of(local);
+    const float next = *values + 1.0f;
+    *values = next;
+    elements_changed(local, values);
     fsdp_tensor_end_write(local);
-    ASSERT_F32(*(const float *)fsdp_tensor_data(local), next);
+    ASSERT_F32(*(const float *)elements_of(local), next);
     fsdp_tensor_end_read(local);
     ASSERT(!fsdp_tensor_has_data(local));
     fsdp_device_memory(p.m.device, &after);
     ASSERT_INT(after.allocated, before.allocated);
     ASSERT_OK(fsdp_tensor_begin_read(local));
-    ASSERT_F32(*(const float *)fsdp_tensor_data(local), next);
+    ASSERT_F32(*(const float *)elements_of(local), next);
     fsdp_tensor_end_read(local);
     ASSERT_OK(pupil_close(&p));
 }

@@ -213,7 +213,7 @@ static void meta_asks_for_the_same(fsdp_test *t)
         const fsdp_fully_shard_options *o =
             v < TREE_VARIANTS ? &tree_variants[v] : &more[v - TREE_VARIANTS];
         ASSERT_OK(requests(t->group, NULL, o, &cpu));
-        ASSERT_OK(requests(t->group, "meta", o, &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), o, &meta));
         for (int tag = 0; tag < FSDP_TAG_COUNT; tag++) {
             ASSERT_INT(meta.tag_allocated[tag], cpu.tag_allocated[tag]);
             ASSERT_INT(meta.tag_peak[tag], cpu.tag_peak[tag]);

@@ -15,6 +15,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -146,8 +147,10 @@ static fsdp_status set_all(run *r, float value)
         status = fsdp_tensor_begin_write(local);
         if (status != FSDP_OK)
             break;
+        float *values = elements_of(local);
         for (int64_t k = 0; k < fsdp_tensor_numel(local); k++)
-            ((float *)fsdp_tensor_data(local))[k] = value;
+            values[k] = value;
+        elements_changed(local, values);
         fsdp_tensor_end_write(local);
     }
     fsdp_parameter_list_free(&list);
@@ -363,12 +366,13 @@ static fsdp_status state_of_blocks(const run *r, float value)
             status = fsdp_tensor_begin_write(states[i]);
         if (status != FSDP_OK)
             break;
-        float *at = fsdp_tensor_data(states[i]);
+        float *at = elements_of(states[i]);
         for (int64_t k = 0; k < fsdp_tensor_numel(states[i]); k++) {
             if (at[k] != 0.0f)
                 status = fsdp_error(FSDP_ERR_STATE, "new state is %g", (double)at[k]);
             at[k] = value;
         }
+        elements_changed(states[i], at);
         fsdp_tensor_end_write(states[i]);
     }
     for (int i = 0; i < BLOCKS; i++)
@@ -495,7 +499,7 @@ TEST_RANKS(meta_counts_offloaded_units_alike, 2)
         const fsdp_fully_shard_options o = with_dir(t, &tree_variants[v]);
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, &o, &cpu));
-        ASSERT_OK(requests(t->group, "meta", &o, &meta));
+        ASSERT_OK(requests(t->group, fsdp_test_meta(), &o, &meta));
         ASSERT_INT(meta.tag_peak[FSDP_TAG_PARAM], cpu.tag_peak[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_peak[FSDP_TAG_OPTIM], cpu.tag_peak[FSDP_TAG_OPTIM]);
         ASSERT_INT(meta.tag_peak[FSDP_TAG_GRAD], cpu.tag_peak[FSDP_TAG_GRAD]);
@@ -570,10 +574,12 @@ TEST(what_is_offloaded_has_data_between_begin_and_end)
     ASSERT(!fsdp_tensor_data(local));
     ASSERT(strstr(fsdp_last_error(), "fsdp_tensor_begin_read() first"));
     ASSERT_OK(fsdp_tensor_begin_read(local));
-    const float first = *(const float *)fsdp_tensor_data(local);
+    const float first = *(const float *)elements_of(local);
     fsdp_tensor_end_read(local);
     ASSERT_OK(fsdp_tensor_begin_write(local));
-    *(float *)fsdp_tensor_data(local) = first + 1.0f;
+    float *values = elements_of(local);
+    *values = first + 1.0f;
+    elements_changed(local, values);
     fsdp_tensor_end_write(local);
     for (int i = 1; i < BLOCKS; i++) {
         fsdp_tensor *other = fsdp_parameter_local(tree_of(fsdp_module_child(r.m.model, i))->up);
@@ -582,7 +588,7 @@ TEST(what_is_offloaded_has_data_between_begin_and_end)
     }
     ASSERT(!fsdp_tensor_has_data(local));
     ASSERT_OK(fsdp_tensor_begin_read(local));
-    ASSERT_F32(*(const float *)fsdp_tensor_data(local), first + 1.0f);
+    ASSERT_F32(*(const float *)elements_of(local), first + 1.0f);
     fsdp_tensor_end_read(local);
     ASSERT_OK(run_close(&r));
 }

@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
 #include "src/comm/group_testing.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -55,9 +56,12 @@ static fsdp_status average_gradients(fsdp_group *group, const fsdp_parameter_lis
 {
     for (size_t i = 0; i < list->n; i++) {
         fsdp_tensor *grad = fsdp_parameter_grad(list->items[i].parameter);
-        if (grad)
-            FSDP_TRY(fsdp_all_reduce(group, fsdp_tensor_data(grad), (size_t)fsdp_tensor_numel(grad),
-                                     FSDP_DTYPE_F32, FSDP_REDUCE_AVG));
+        if (!grad)
+            continue;
+        float *values = elements_of(grad);
+        FSDP_TRY(fsdp_all_reduce(group, values, (size_t)fsdp_tensor_numel(grad), FSDP_DTYPE_F32,
+                                 FSDP_REDUCE_AVG));
+        elements_changed(grad, values);
     }
     return FSDP_OK;
 }

@@ -2,6 +2,7 @@
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -20,9 +21,11 @@ static void overwrite(const trainee *m, const fsdp_full_params *full, float valu
         return;
     for (size_t i = 0; i < list.n; i++) {
         fsdp_tensor *whole = fsdp_full_params_get(full, list.items[i].parameter);
-        float *data = whole ? fsdp_tensor_data(whole) : NULL;
+        float *data = whole ? elements_of(whole) : NULL;
         for (int64_t k = 0; data && k < fsdp_tensor_numel(whole); k++)
             data[k] = value + (float)k;
+        if (whole)
+            elements_changed(whole, data);
     }
     fsdp_parameter_list_free(&list);
 }
@@ -35,7 +38,7 @@ static void check_whole(fsdp_test *t, const fsdp_full_params *full, const fsdp_p
     ASSERT(whole);
     ASSERT_INT(fsdp_tensor_dtype(whole), FSDP_DTYPE_F32);
     ASSERT_INT(fsdp_tensor_numel(whole), fsdp_parameter_numel(p));
-    ASSERT(memcmp(fsdp_tensor_data(whole), expected, (size_t)fsdp_tensor_numel(whole) * 4) == 0);
+    ASSERT(memcmp(elements_of(whole), expected, (size_t)fsdp_tensor_numel(whole) * 4) == 0);
 }
 
 static void shows_and_writes_back(fsdp_test *t, const fsdp_fully_shard_options *o)
@@ -99,7 +102,7 @@ TEST_RANKS(each_rank_writes_its_own_rows_back, 2)
     ASSERT_OK(fsdp_summon_full_params_end(full));
     fsdp_tensor *whole;
     ASSERT_OK(fsdp_full_tensor(fsdp_parameter_local(up_of(&m, "first")), &whole));
-    const float *data = fsdp_tensor_data(whole);
+    const float *data = elements_of(whole);
     const int64_t numel = fsdp_tensor_numel(whole),
                   half = numel / 2; /* hidden is 4: two rows for each rank */
     ASSERT_F32(data[half - 1], (float)(half - 1));
@@ -203,11 +206,12 @@ TEST_RANKS(gradients_come_with_grads_and_are_written_back, 2)
     ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
     ASSERT_OK(tree_full_grad(up, &before));
     ASSERT_OK(fsdp_summon_full_params_begin(m.model, &(options){.with_grads = true}, &full));
-    float *grad = fsdp_tensor_data(fsdp_full_params_grad(full, up));
+    float *grad = elements_of(fsdp_full_params_grad(full, up));
     const int64_t n = fsdp_parameter_numel(up);
     ASSERT(memcmp(grad, before, (size_t)n * sizeof *grad) == 0);
     for (int64_t i = 0; i < n; i++)
         grad[i] *= 2.0f;
+    elements_changed(fsdp_full_params_grad(full, up), grad);
     ASSERT_OK(fsdp_summon_full_params_end(full));
     ASSERT_OK(tree_full_grad(up, &after));
     for (int64_t i = 0; i < n; i++)

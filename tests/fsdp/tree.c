@@ -10,6 +10,7 @@
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
 #include "src/fsdp/state.h"
+#include "tests/elements.h"
 
 const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
     {.reshard_after_forward = FSDP_RESHARD_DEFAULT},
@@ -323,18 +324,18 @@ fsdp_status tree_step(trainee *t, int step, int leaves)
 
 static fsdp_status sgd_rows(fsdp_tensor *local, const fsdp_tensor *grad, float lr)
 {
-    void *of_grad, *of_local;
-    FSDP_TRY(fsdp_tensor_host(grad, &of_grad));
-    FSDP_TRY(fsdp_tensor_host(local, &of_local));
-    const float *g = of_grad;
+    const bool is_meta = fsdp_device_is_meta(fsdp_tensor_device(local));
+    void *of_local = is_meta ? NULL : elements_of(local);
+    const float *g = is_meta ? NULL : elements_of(grad);
     float *p = of_local;
     uint16_t *bf16 = of_local;
-    for (int64_t i = 0; p && i < fsdp_tensor_numel(local); i++)
+    for (int64_t i = 0; p && g && i < fsdp_tensor_numel(local); i++)
         if (local->dtype == FSDP_DTYPE_F32)
             p[i] -= lr * g[i];
         else
             bf16[i] = fsdp_bf16_from_f32(fsdp_f32_from_bf16(bf16[i]) - lr * g[i]);
-    return FSDP_OK;
+    elements_changed(local, of_local);
+    return is_meta || !fsdp_tensor_numel(local) || (p && g) ? FSDP_OK : FSDP_ERR_STATE;
 }
 
 fsdp_status tree_sgd(fsdp_module *model, float lr)

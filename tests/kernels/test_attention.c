@@ -60,9 +60,9 @@ static tensors make_tensors(const problem *p)
                  .v = matrix_create(p->dtype, tk, kv_width, kv_width + 3 * p->pad),
                  .out = matrix_create(p->dtype, tq, q_width, q_width),
                  .d_out = matrix_create(p->dtype, tq, q_width, q_width),
-                 .d_q = matrix_create(p->dtype, tq, q_width, q_width),
-                 .d_k = matrix_create(p->dtype, tk, kv_width, kv_width),
-                 .d_v = matrix_create(p->dtype, tk, kv_width, kv_width),
+                 .d_q = matrix_create(p->dtype, tq, q_width, q_width + 2 * p->pad),
+                 .d_k = matrix_create(p->dtype, tk, kv_width, kv_width + p->pad),
+                 .d_v = matrix_create(p->dtype, tk, kv_width, kv_width + 3 * p->pad),
                  .bias = matrix_create(FSDP_DTYPE_F32, p->heads, biases, biases),
                  .d_bias = matrix_create(FSDP_DTYPE_F32, p->heads, biases, biases),
                  .lse = matrix_create(FSDP_DTYPE_F32, p->heads, tq, tq)};
@@ -110,6 +110,9 @@ static fsdp_attention_args make_args(const problem *p, const tensors *x)
                                  .d_q = x->d_q.data,
                                  .d_k = x->d_k.data,
                                  .d_v = x->d_v.data,
+                                 .d_q_ld = p->pad ? x->d_q.ld : 0,
+                                 .d_k_ld = p->pad ? x->d_k.ld : 0,
+                                 .d_v_ld = p->pad ? x->d_v.ld : 0,
                                  .d_position_bias = p->bias ? x->d_bias.data : NULL};
 }
 

@@ -1,4 +1,5 @@
-/* split_columns, join_columns, segment_mean: naive loops, and the bits of every variant. */
+/* split_columns, join_columns, gather_transposed, segment_mean: naive loops, and the bits of every
+ * variant. */
 #include "tests/kernels/operands.h"
 
 /* --- columns --- */
@@ -47,6 +48,52 @@ TEST(join_columns_undoes_split_columns)
                     check_split(t, &v.at[j], row_counts[r], n, part_sizes[s]);
                     CHECK_HERE();
                 }
+    variants_close(&v);
+}
+
+/* --- gather_transposed --- */
+
+enum {
+    TAKEN = 101,
+    X_ROWS = 9 /* row 4 is not taken */
+};
+
+static void check_transposed(fsdp_test *t, const variant *at, int64_t width, fsdp_dtype dtype)
+{
+    operands o = {.n = 0};
+    int32_t rows[TAKEN];
+    void *x = operand(&o, dtype, X_ROWS * width);
+    float *out = operand(&o, FSDP_DTYPE_F32, TAKEN * width);
+    float *dx = operand(&o, FSDP_DTYPE_F32, X_ROWS * width);
+    fill_uniform(x, dtype, X_ROWS * width, 1, -3.0, 3.0);
+    for (int i = 0; i < TAKEN; i++)
+        rows[i] = i % X_ROWS == 4 ? 8 : (i * 5 + i / 40) % X_ROWS == 4 ? 0 : i % X_ROWS;
+    at->k->gather_transposed(at->c, out, x, dtype, rows, TAKEN, width);
+    for (int64_t i = 0; i < TAKEN * width; i++)
+        ASSERT_F32(out[i], (float)value_of(x, dtype, rows[i % TAKEN] * width + i / TAKEN));
+    at->k->gather_transposed_backward(at->c, dx, out, rows, TAKEN, width, X_ROWS);
+    for (int64_t i = 0; i < X_ROWS * width; i++) {
+        float sum = 0.0f;
+        for (int r = 0; r < TAKEN; r++)
+            if (rows[r] == i / width)
+                sum += out[i % width * TAKEN + r];
+        ASSERT_F32(dx[i], sum);
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(gather_transposed_equals_the_naive_loop)
+{
+    static const int64_t widths[] = {0, 1, 12, 300};
+    static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int j = 0; j < v.n; j++)
+        for (int w = 0; w < 4; w++)
+            for (int d = 0; d < 3; d++) {
+                check_transposed(t, &v.at[j], widths[w], dtypes[d]);
+                CHECK_HERE();
+            }
     variants_close(&v);
 }
 

@@ -1,4 +1,5 @@
 /* See model_case.h. */
+#include "src/tensor/device.h"
 #include "tests/models/model_case.h"
 
 #include <stdio.h>
@@ -152,6 +153,11 @@ static void assert_close(fsdp_test *t, const char *name, const float *x, const f
     for (int64_t i = 0; i < n; i++)
         if (!(fabsf(x[i] - y[i]) <= relative * largest + absolute))
             FAIL("%s[%lld] is %g, not %g", name, (long long)i, (double)x[i], (double)y[i]);
+}
+
+float model_case_spread(const model_case *sharded)
+{
+    return sharded->device->traits->joins_products ? 1e-5f : 0.0f;
 }
 
 void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,

@@ -28,6 +28,10 @@ void model_case_close(model_case *c);
 void model_case_step(fsdp_test *t, model_case *c, double *loss);
 /* The whole gradient of parameter `name` as floats [numel]; freed with fsdp_free(). */
 void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, float **gradient);
+/* How far a sharded model may be from the same model without units, relative to the largest element
+ * of a tensor. 0, but on a device that joins the products of a unit (src/autograd/joined_linear.h):
+ * one product then adds what three products round first. */
+float model_case_spread(const model_case *sharded);
 /* Checks that the gradients of `a` and `b` differ by at most `relative` times the largest value of
  * a parameter plus `absolute`. */
 void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,

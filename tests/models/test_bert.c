@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "tests/elements.h"
 #include "tests/models/golden_checks.h"
 #include "tests/models/model_checks.h"
 
@@ -87,7 +88,7 @@ TEST(a_fresh_model_is_drawn_as_transformers_draws_it)
     model_case_create(t, &config, &c);
     CHECK_HERE();
     fsdp_module *embeddings = fsdp_module_find(c.model, "bert.embeddings");
-    const float *word = fsdp_tensor_data(fsdp_parameter_data(
+    const float *word = elements_of(fsdp_parameter_data(
         fsdp_module_parameter(fsdp_module_find(embeddings, "word_embeddings"), "weight")));
     double sum = 0, squares = 0;
     for (int i = 0; i < 17 * 60; i++) {
@@ -98,8 +99,8 @@ TEST(a_fresh_model_is_drawn_as_transformers_draws_it)
     ASSERT_NEAR(sum / (16 * 60), 0.0, 0.08);
     ASSERT_NEAR(sqrt(squares / (16 * 60)), 0.5, 0.05);
     const fsdp_module *norm = fsdp_module_find(embeddings, "LayerNorm");
-    const float *w = fsdp_tensor_data(fsdp_parameter_data(fsdp_module_parameter(norm, "weight")));
-    const float *b = fsdp_tensor_data(fsdp_parameter_data(fsdp_module_parameter(norm, "bias")));
+    const float *w = elements_of(fsdp_parameter_data(fsdp_module_parameter(norm, "weight")));
+    const float *b = elements_of(fsdp_parameter_data(fsdp_module_parameter(norm, "bias")));
     for (int i = 0; i < 60; i++)
         ASSERT(w[i] == 1 && b[i] == 0);
     model_case_close(&c);

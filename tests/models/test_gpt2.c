@@ -3,6 +3,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/models/model_type.h"
+#include "tests/elements.h"
 #include "tests/models/golden_checks.h"
 #include "tests/models/model_checks.h"
 
@@ -99,7 +100,7 @@ TEST(the_head_is_the_embedding_unless_it_is_untied)
 static double rms(const model_case *c, const char *path, const char *name)
 {
     const fsdp_parameter *p = fsdp_module_parameter(fsdp_module_find(c->model, path), name);
-    const float *x = fsdp_tensor_data(fsdp_parameter_data(p));
+    const float *x = elements_of(fsdp_parameter_data(p));
     const int64_t n = fsdp_parameter_numel(p);
     double squares = 0;
     for (int64_t i = 0; i < n; i++)
@@ -246,9 +247,11 @@ static void fill(fsdp_module *model)
     if (fsdp_module_parameters(model, false, &list) != FSDP_OK)
         return;
     for (size_t i = 0; i < list.n; i++) {
-        float *w = fsdp_tensor_data(fsdp_parameter_local(list.items[i].parameter));
+        fsdp_tensor *local = fsdp_parameter_local(list.items[i].parameter);
+        float *w = elements_of(local);
         for (int64_t k = 0; k < fsdp_parameter_numel(list.items[i].parameter); k++)
             w[k] = 0.5f * (float)sin((double)(k * 7 + (int64_t)i * 3 + 1));
+        elements_changed(local, w);
     }
     fsdp_parameter_list_free(&list);
 }

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "tests/elements.h"
 #include "tests/test.h"
 
 typedef struct bench {
@@ -31,11 +32,13 @@ static void bench_close(bench *b)
 static fsdp_tensor *rows_of(bench *b, const float *values, int64_t n)
 {
     fsdp_tensor *rows = fsdp_new(b->s, FSDP_DTYPE_F32, 2, (const int64_t[]){n, 2});
-    float *data = rows && !fsdp_device_is_meta(b->device) ? fsdp_tensor_data(rows) : NULL;
+    float *data = rows && !fsdp_device_is_meta(b->device) ? elements_of(rows) : NULL;
     for (int64_t i = 0; data && i < n; i++) {
         data[2 * i] = values[i];
         data[2 * i + 1] = -values[i];
     }
+    if (data)
+        elements_changed(rows, data);
     return rows;
 }
 
@@ -68,8 +71,8 @@ static void expect(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, co
         ASSERT_INT(fsdp_tensor_size(kv.k, 0), kv.offsets[n]);
         ASSERT_INT(fsdp_tensor_size(kv.v, 0), kv.offsets[n]);
         const bool meta = fsdp_device_is_meta(b->device);
-        const float *k = meta ? NULL : fsdp_tensor_data(kv.k);
-        const float *v = meta ? NULL : fsdp_tensor_data(kv.v);
+        const float *k = meta ? NULL : elements_of(kv.k);
+        const float *v = meta ? NULL : elements_of(kv.v);
         for (int32_t i = 0; i < n; i++) {
             ASSERT_INT(fsdp_kv_cache_length(b->cache, i), offsets[i + 1] - offsets[i]);
             ASSERT_INT(kv.ends[i] - kv.offsets[i], offsets[i + 1] - offsets[i]);

@@ -6,6 +6,7 @@
  * shape with random weights. */
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "tests/elements.h"
 #include "tests/models/golden_checks.h"
 #include "tests/models/llama_shape.h"
 #include "tests/models/model_checks.h"
@@ -131,7 +132,7 @@ TEST(the_row_of_the_padding_id_begins_at_0)
     model_case_create(t, &config, &c);
     CHECK_HERE();
     fsdp_module *m = fsdp_module_find(c.model, "model.embed_tokens");
-    const float *rows = fsdp_tensor_data(fsdp_parameter_data(fsdp_module_parameter(m, "weight")));
+    const float *rows = elements_of(fsdp_parameter_data(fsdp_module_parameter(m, "weight")));
     for (int i = 0; i < 15; i++) {
         ASSERT_F32(rows[3 * 15 + i], 0.0);
         ASSERT(rows[4 * 15 + i] != 0.0f);

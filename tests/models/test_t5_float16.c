@@ -2,6 +2,7 @@
  * gradients and decoding stay close to float32's. */
 #include "src/base/alloc.h"
 #include "src/models/t5_decode.h"
+#include "tests/elements.h"
 #include "tests/models/checkpointing.h"
 #include "tests/models/t5_shape.h"
 
@@ -34,9 +35,10 @@ static void enlarge(fsdp_test *t, fsdp_module *model)
         if (!strstr(list.items[i].name, "DenseReluDense.wo") || !fsdp_tensor_numel(local))
             continue;
         ASSERT_OK(fsdp_tensor_begin_write(local));
-        float *values = fsdp_tensor_data(local);
+        float *values = elements_of(local);
         for (int64_t k = 0; k < fsdp_tensor_numel(local); k++)
             values[k] *= 30000.0f;
+        elements_changed(local, values);
         fsdp_tensor_end_write(local);
     }
     fsdp_parameter_list_free(&list);

@@ -1,6 +1,7 @@
 /* Custom modules written with the public headers: forwards, layers, errors without memory. */
 #include <fsdp.h>
 
+#include "src/tensor/device.h"
 #include "tests/test.h"
 
 typedef struct head {
@@ -119,5 +120,49 @@ TEST(a_forward_without_memory_names_the_parameter)
     fsdp_scope_close(s);
     fsdp_tensor_release(x);
     fsdp_module_destroy(root);
+    fsdp_device_destroy(device);
+}
+
+static void call_child(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    *out = (fsdp_args){.t = {fsdp_module_call1(s, fsdp_module_child(self, 0), in->t[0])}, .n = 1};
+}
+
+/* The message names the innermost module, once. */
+TEST(missing_memory_names_the_module)
+{
+    const int64_t shape[] = {256, 2};
+    head impl = {0};
+    fsdp_module *outer, *m;
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    fsdp_tensor *x;
+    ASSERT_OK(build(&impl, true, &m));
+    ASSERT_OK(fsdp_module_create("Model", &outer));
+    fsdp_module_set_forward(outer, call_child, NULL, NULL);
+    ASSERT_OK(fsdp_module_add_child(outer, "head", m));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_module_to_empty(outer, device));
+    ASSERT_OK(fsdp_module_init(outer, 1));
+    float values[512] = {0};
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, values, FSDP_TAG_DATA, &x));
+    /* 1 KiB is not enough for the result of the norm, and 5 KiB not for that of linear. */
+    for (int kib = 1; kib <= 5; kib += 4) {
+        fsdp_memory_stats stats;
+        fsdp_device_memory(device, &stats);
+        fsdp_allocator_set_limit(device->allocator, stats.allocated + (kib << 10));
+        ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+        (void)fsdp_module_call1(s, outer, x);
+        ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_NOMEM, "forward of head: ");
+        ASSERT(strstr(fsdp_last_error(), "(activation) on top of"));
+        ASSERT(!strstr(fsdp_last_error() + 1, "forward of"));
+        fsdp_scope_close(s);
+        fsdp_allocator_set_limit(device->allocator, 0);
+    }
+    fsdp_tensor_release(x);
+    fsdp_tape_destroy(tape);
+    fsdp_module_destroy(outer);
     fsdp_device_destroy(device);
 }

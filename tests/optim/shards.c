@@ -7,6 +7,7 @@
 #include "src/base/philox.h"
 #include "src/nn/module.h"
 #include "src/tensor/tensor.h"
+#include "tests/elements.h"
 #include "tests/optim/shards.h"
 
 fsdp_status shards_create(const int64_t *rows, int n, int64_t width, fsdp_module **module)
@@ -51,8 +52,7 @@ fsdp_status shards_set_values(fsdp_parameter *p, const float *whole)
     FSDP_TRY(cut_rows(p, whole, fsdp_tensor_dtype(local), &rows));
     fsdp_status status = fsdp_tensor_begin_write(local);
     if (status == FSDP_OK && fsdp_tensor_numel(local))
-        memcpy(fsdp_tensor_data(local), fsdp_tensor_data(rows),
-               (size_t)fsdp_tensor_numel(local) * fsdp_dtype_size(fsdp_tensor_dtype(local)));
+        elements_changed(local, elements_of(rows));
     if (status == FSDP_OK)
         fsdp_tensor_end_write(local);
     fsdp_tensor_release(rows);

@@ -1,5 +1,6 @@
 /* fsdp_grad_scaler: the rules of torch.amp.GradScaler, and one decision for all ranks. */
 #include "src/nn/module.h"
+#include "tests/elements.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 
@@ -53,7 +54,7 @@ static fsdp_status set_gradients(const trainee *m, int odd_row, float odd)
 /* Checks that all elements of this rank's rows are `want`. */
 static void check_values(fsdp_test *t, const fsdp_tensor *tensor, float want)
 {
-    const float *values = fsdp_tensor_data(tensor);
+    const float *values = elements_of(tensor);
     for (int64_t i = 0; i < fsdp_tensor_numel(tensor); i++)
         ASSERT_F32(values[i], want);
 }

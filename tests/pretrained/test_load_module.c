@@ -8,6 +8,7 @@
 
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
+#include "tests/elements.h"
 #include "tests/test.h"
 
 /* Writes a file as Python does: header and data, byte by byte. */
@@ -77,11 +78,11 @@ static void assert_values(fsdp_test *t, const fixture *f)
     int64_t begin, end;
     const float *values;
     fsdp_parameter_rows(f->a, &begin, &end);
-    values = end > begin ? fsdp_tensor_data(fsdp_parameter_local(f->a)) : NULL;
+    values = end > begin ? elements_of(fsdp_parameter_local(f->a)) : NULL;
     for (int64_t i = 0; i < (end - begin) * 2; i++)
         ASSERT_F32(values[i], (float)(1 + begin * 2 + i));
     fsdp_parameter_rows(f->b, &begin, &end);
-    values = end > begin ? fsdp_tensor_data(fsdp_parameter_local(f->b)) : NULL;
+    values = end > begin ? elements_of(fsdp_parameter_local(f->b)) : NULL;
     for (int64_t i = 0; i < end - begin; i++)
         ASSERT_F32(values[i], (float)(7 + begin + i));
 }
@@ -219,7 +220,7 @@ static void assert_refused(fsdp_test *t, const char *header, fsdp_status status,
     open_fixture(t, &f);
     CHECK_HERE();
     ASSERT_ERROR(load(&f, NULL, path, NULL), status, text);
-    ASSERT_F32(*(const float *)fsdp_tensor_data(fsdp_parameter_local(f.b)), 1.0);
+    ASSERT_F32(*(const float *)elements_of(fsdp_parameter_local(f.b)), 1.0);
     close_fixture(&f);
 }
 
@@ -330,9 +331,9 @@ static void assert_same(fsdp_test *t, fsdp_module *a, fsdp_module *b, size_t beg
         const fsdp_tensor *p = fsdp_parameter_local(x.items[i].parameter);
         const fsdp_tensor *q = fsdp_parameter_local(y.items[i].parameter);
         ASSERT_INT(fsdp_tensor_numel(p), fsdp_tensor_numel(q));
+        const float *of_p = elements_of(p), *of_q = elements_of(q);
         for (int64_t k = 0; k < fsdp_tensor_numel(p); k++)
-            ASSERT_F32(((const float *)fsdp_tensor_data(p))[k],
-                       ((const float *)fsdp_tensor_data(q))[k]);
+            ASSERT_F32(of_p[k], of_q[k]);
     }
     fsdp_parameter_list_free(&x);
     fsdp_parameter_list_free(&y);
@@ -469,11 +470,11 @@ static void check_mismatched(fsdp_test *t)
     fsdp_checkpoint_close(reader);
     fsdp_parameter_rows(f.b, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        ASSERT_F32(((float *)fsdp_tensor_data(fsdp_parameter_local(f.b)))[i - begin], 7 + i);
+        ASSERT_F32(((float *)elements_of(fsdp_parameter_local(f.b)))[i - begin], 7 + i);
     fsdp_parameter_rows(f.a, &begin, &end);
     for (int64_t i = 0; i < (end - begin) * 2;
          i++) /* open_fixture() gives these rows a deviation of 0 */
-        ASSERT_F32(((float *)fsdp_tensor_data(fsdp_parameter_local(f.a)))[i], 0);
+        ASSERT_F32(((float *)elements_of(fsdp_parameter_local(f.a)))[i], 0);
     close_fixture(&f);
 }
 

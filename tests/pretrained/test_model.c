@@ -14,6 +14,7 @@
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 #include "src/pretrained/model.h"
+#include "tests/elements.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 
@@ -51,7 +52,7 @@ static void assert_equal_modules(fsdp_test *t, fsdp_module *a, fsdp_module *b)
         ASSERT_OK(fsdp_full_tensor(y.items[i].parameter->local, &q));
         size_t bytes = (size_t)fsdp_tensor_numel(p) * sizeof(float);
         ASSERT_INT(fsdp_tensor_numel(p), fsdp_tensor_numel(q));
-        if (memcmp(fsdp_tensor_data(p), fsdp_tensor_data(q), bytes) != 0)
+        if (memcmp(elements_of(p), elements_of(q), bytes) != 0)
             FAIL("%s differs", x.items[i].name);
         fsdp_tensor_release(p);
         fsdp_tensor_release(q);

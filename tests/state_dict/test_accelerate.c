@@ -8,6 +8,7 @@
 
 #include "src/base/io.h"
 #include "src/comm/agree.h"
+#include "tests/elements.h"
 #include "tests/fsdp/toy.h"
 #include "tests/test.h"
 
@@ -137,7 +138,7 @@ static void assert_same_entry(fsdp_test *t, const fsdp_state_entry *a, const fsd
     size_t bytes =
         (size_t)fsdp_tensor_numel(a->tensor) * fsdp_dtype_size(fsdp_tensor_dtype(a->tensor));
     ASSERT(fsdp_tensor_numel(a->tensor) == fsdp_tensor_numel(b->tensor));
-    if (memcmp(fsdp_tensor_data(a->tensor), fsdp_tensor_data(b->tensor), bytes) != 0)
+    if (memcmp(elements_of(a->tensor), elements_of(b->tensor), bytes) != 0)
         FAIL("%s differs", a->fqn);
 }
 

@@ -201,7 +201,8 @@ static void freeze(fsdp_test *t, state_case *f)
         ASSERT_OK(fsdp_param_group_apply_load(local));
         ASSERT(fsdp_tensor_dtype(local) == FSDP_DTYPE_BF16);
         ASSERT_OK(fsdp_tensor_begin_write(local));
-        memset(fsdp_tensor_data(local), 1 + (int)i, fsdp_tensor_numel(local) * 2);
+        fsdp_device_memset(fsdp_tensor_device(local), fsdp_tensor_ptr(local), 1 + (int)i,
+                           (size_t)fsdp_tensor_numel(local) * 2);
         fsdp_tensor_end_write(local);
     }
 }

@@ -10,6 +10,7 @@
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/tensor/tensor.h"
+#include "tests/elements.h"
 #include "tests/state_dict/state_case.h"
 #include "tests/test.h"
 
@@ -25,7 +26,7 @@ static void assert_same_tensor(fsdp_test *t, const char *what, fsdp_tensor *a, f
     ASSERT_OK(fsdp_full_tensor(b, &y));
     size_t bytes = (size_t)fsdp_tensor_numel(x) * fsdp_dtype_size(fsdp_tensor_dtype(x));
     bool same = fsdp_tensor_numel(x) == fsdp_tensor_numel(y) &&
-                (!bytes || memcmp(fsdp_tensor_data(x), fsdp_tensor_data(y), bytes) == 0);
+                (!bytes || memcmp(elements_of(x), elements_of(y), bytes) == 0);
     fsdp_tensor_release(x);
     fsdp_tensor_release(y);
     if (!same)
@@ -562,7 +563,8 @@ TEST_RANKS(boxes_of_any_mesh_are_saved_once_and_read_by_any_other, 4)
         for (int k = 0; k < CASES; k++) {
             fsdp_tensor *zero, *full, *wide;
             ASSERT_OK(fsdp_tensor_to(whole, FSDP_DTYPE_F64, FSDP_TAG_DATA, &wide));
-            memset(fsdp_tensor_data(wide), 0, sizeof(double) * 105);
+            fsdp_device_memset(fsdp_tensor_device(wide), fsdp_tensor_ptr(wide), 0,
+                               sizeof(double) * 105);
             fsdp_dtype dtype = k % 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16;
             ASSERT_OK(fsdp_tensor_to(wide, dtype, FSDP_TAG_DATA, &zero));
             ASSERT_OK(fsdp_distribute_tensor(zero, meshes[k], cases[k].placements, &part));

@@ -1,12 +1,16 @@
 /* Note [Streams] in device.h: the guarantees of a device that computes later, on the fake device
  * and on the CPU. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/tensor.h"
+#include "tests/elements.h"
 #include "tests/test.h"
 
 enum {
@@ -25,6 +29,13 @@ static fsdp_status zeros(fsdp_device *device, int64_t n, fsdp_tensor **tensor)
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, &n, FSDP_TAG_DATA, tensor));
     fsdp_device_memset(device, fsdp_tensor_ptr(*tensor), 0, (size_t)n * sizeof(float));
     return FSDP_OK;
+}
+
+/* Returns a value on the device without waiting for kernels; NaN if that fails. */
+static float peek(const fsdp_device *device, const float *at)
+{
+    float value;
+    return fsdp_device_peek(device, &value, at, sizeof value) == FSDP_OK ? value : (float)NAN;
 }
 
 /* Gathers rows of x, and changes the array of row indices as soon as each call returns. */
@@ -77,8 +88,9 @@ TEST(results_are_not_there_before_a_wait)
     ASSERT_OK(fsdp_device_synchronize(device));
     for (int i = 1; i <= 90; i++) /* fewer than the number at which a delayed stream continues */
         device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, i, 1);
-    ASSERT(*(const volatile float *)fsdp_tensor_ptr(x) < 90.0f);
-    ASSERT_F32(*(float *)fsdp_tensor_data(x), 90.0f);
+    ASSERT(peek(device, fsdp_tensor_ptr(x)) < 90.0f);
+    ASSERT_OK(fsdp_device_synchronize(device));
+    ASSERT_F32(peek(device, fsdp_tensor_ptr(x)), 90.0f);
     fsdp_tensor_release(x);
     fsdp_device_destroy(device);
 }
@@ -108,7 +120,7 @@ TEST(a_full_queue_waits_and_loses_nothing)
     }
     ASSERT_OK(fsdp_tensor_item(sum, &value));
     ASSERT(value == 20000.0);
-    const float *copies = fsdp_tensor_data(many);
+    const float *copies = elements_of(many);
     ASSERT_F32(copies[29999], 19001.0f);
     ASSERT_F32(copies[LONG - 1], 15001.0f);
     fsdp_free(rows);
@@ -121,6 +133,7 @@ TEST(a_full_queue_waits_and_loses_nothing)
 /* --- events --- */
 
 typedef struct reader {
+    const fsdp_device *device;
     fsdp_event *event;
     const float *data;
     float seen;
@@ -131,7 +144,7 @@ static void *read_after(void *arg)
 {
     reader *r = arg;
     r->status = fsdp_event_synchronize(r->event);
-    r->seen = *r->data;
+    r->seen = peek(r->device, r->data);
     fsdp_event_destroy(r->event);
     return NULL;
 }
@@ -147,7 +160,7 @@ static void check_event(fsdp_test *t, const char *name)
         ASSERT_OK(zeros(device, 2, &x));
         float *data = fsdp_tensor_ptr(x);
         device->kernels->fill(device->context, data, FSDP_DTYPE_F32, 7.0, 1);
-        reader r = {.event = fsdp_device_record(device), .data = data};
+        reader r = {.device = device, .event = fsdp_device_record(device), .data = data};
         ASSERT(pthread_create(&thread, NULL, read_after, &r) == 0);
         device->kernels->fill(device->context, data + 1, FSDP_DTYPE_F32, 8.0, 1);
         ASSERT(pthread_join(thread, NULL) == 0);
@@ -177,7 +190,7 @@ TEST(an_event_needs_no_memory)
     fsdp_event *event = fsdp_device_record(device);
     fsdp_alloc_fail_at(0);
     ASSERT(!event);
-    ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 3.0f);
+    ASSERT_F32(peek(device, fsdp_tensor_ptr(x)), 3.0f);
     ASSERT_OK(fsdp_event_synchronize(event));
     fsdp_tensor_release(x);
     fsdp_device_destroy(device);
@@ -211,11 +224,81 @@ TEST(every_wait_after_a_failed_kernel_returns_its_error)
     /* Later kernels do not run. */
     device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, 3.0, 1);
     ASSERT_ERROR(fsdp_device_synchronize(device), FSDP_ERR_NUMERIC, "kernel 5 failed");
-    ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 0.0f);
+    ASSERT_F32(peek(device, fsdp_tensor_ptr(x)), 0.0f);
     fsdp_event_destroy(before);
     fsdp_event_destroy(after);
     fsdp_tensor_release(x);
     fsdp_device_destroy(device);
+}
+
+/* --- memory of the device's own --- */
+
+TEST(the_host_gets_elements_of_a_device_with_memory_of_its_own_only_by_copies)
+{
+    static const float values[3] = {1.0f, 2.0f, 3.0f};
+    fsdp_device *device;
+    fsdp_tensor *x, *columns, *halves;
+    float got[6];
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){3}, FSDP_TAG_DATA, &x));
+    ASSERT(fsdp_device_has_own_memory(device));
+    ASSERT(!fsdp_tensor_data(x));
+    ASSERT_STR(fsdp_last_error(),
+               "the host cannot read memory of device fake: use fsdp_tensor_copy_to_host(), "
+               "fsdp_tensor_to_floats() or fsdp_tensor_copy_from_host()");
+    ASSERT_OK(fsdp_tensor_copy_from_host(x, values, sizeof values));
+    ASSERT_OK(fsdp_tensor_copy_to_host(x, got, sizeof values));
+    ASSERT(memcmp(got, values, sizeof values) == 0);
+    ASSERT_ERROR(fsdp_tensor_copy_to_host(x, got, 8), FSDP_ERR_INVALID,
+                 "8 bytes of a tensor of 12");
+    ASSERT_OK(fsdp_tensor_to(x, FSDP_DTYPE_BF16, FSDP_TAG_DATA, &halves));
+    ASSERT_OK(fsdp_tensor_to_floats(halves, got));
+    ASSERT_F32(got[2], 3.0f);
+    fsdp_tensor_release(halves);
+    fsdp_tensor_release(x);
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, (int64_t[]){2, 3},
+                                    (float[]){0, 1, 2, 3, 4, 5}, FSDP_TAG_DATA, &x));
+    ASSERT_OK(fsdp_tensor_transpose(x, 0, 1, &columns));
+    ASSERT_OK(fsdp_tensor_to_floats(columns, got));
+    for (int i = 0; i < 6; i++)
+        ASSERT_F32(got[i], (float)(i % 2 * 3 + i / 2));
+    ASSERT_ERROR(fsdp_tensor_copy_to_host(columns, got, sizeof got), FSDP_ERR_INVALID,
+                 "not contiguous");
+    fsdp_tensor_release(columns);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+/* Runs in a process of its own, whose exit status is 0 if nothing stops it. */
+static void dereference(void)
+{
+    fsdp_device *device;
+    fsdp_tensor *x;
+    if (fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device) != FSDP_OK ||
+        zeros(device, 1, &x) != FSDP_OK || fsdp_device_synchronize(device) != FSDP_OK)
+        _exit(1);
+    const float value = *(const volatile float *)fsdp_tensor_ptr(x);
+    _exit(value == 0.0f ? 0 : 2);
+}
+
+TEST(a_host_that_dereferences_device_memory_faults)
+{
+    char text[256] = "";
+    int ends[2], status;
+    if (UNDER_SANITIZER)
+        SKIP("blocks are allocations of their own, or the fault has another report");
+    ASSERT(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        dereference();
+    }
+    close(ends[1]);
+    ASSERT(waitpid(child, &status, 0) == child);
+    ASSERT(read(ends[0], text, sizeof text - 1) > 0);
+    close(ends[0]);
+    ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    ASSERT_STR(text, "the host dereferences device memory\n");
 }
 
 /* --- names --- */

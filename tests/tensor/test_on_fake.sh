@@ -8,5 +8,5 @@ on_fake \
     fsdp/test_extension fsdp/test_frozen fsdp/test_grad_rows fsdp/test_halved fsdp/test_hsdp \
     fsdp/test_kept_copies fsdp/test_lifecycle fsdp/test_offload fsdp/test_parity fsdp/test_summon \
     fsdp/test_sections fsdp/test_to_empty \
-    models/test_kv_cache models/test_t5_sharded optim/test_adafactor optim/test_clip_grad \
+    models/test_bert models/test_kv_cache models/test_t5_sharded optim/test_adafactor optim/test_clip_grad \
     optim/test_grad_scaler optim/test_optimizer train/test_classification

@@ -10,6 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "tests/elements.h"
 #include "tests/test.h"
 
 /* ---- arguments ---- */
@@ -165,7 +166,7 @@ static double squares(const fsdp_parameter *p)
     double sum = 0.0;
     if (!grad)
         return -1.0;
-    const float *x = fsdp_tensor_data(grad);
+    const float *x = elements_of(grad);
     for (int64_t i = 0; i < fsdp_tensor_numel(grad); i++)
         sum += (double)x[i] * (double)x[i];
     return sum;

@@ -194,7 +194,7 @@ TEST(what_is_not_there_is_refused_with_what_to_use)
                 {"--deepspeed None", "--deepspeed ds.json", "ZeRO-3"},
                 {"--lr_scheduler_kwargs {}", "--lr_scheduler_kwargs {\"power\":2}", "--lr-power"},
                 {"--model_revision main", "--model_revision v2", "snapshots/REVISION"},
-                {"--tpu false", "--tpu", "computes on the CPU"},
+                {"--tpu false", "--tpu", "there is no device for TPUs"},
                 {"--overwrite_cache", NULL, NULL},
                 {"--load_best_model_at_end True", NULL, NULL},
                 {"--debug underflow_overflow", NULL, NULL},

@@ -107,9 +107,22 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     } else {
         memset(panels->d_q, 0, (size_t)(block->rows * dim) * sizeof(float));
     }
-    a->rows->store((char *)args->d_q + first, args->dtype, ld, panels->d_q, dim, NULL, args->scale,
+    const int64_t to_ld = fsdp_attention_gradient_ld(args, args->d_q_ld, args->heads);
+    const int64_t to = (row * to_ld + h * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    a->rows->store((char *)args->d_q + to, args->dtype, to_ld, panels->d_q, dim, NULL, args->scale,
                    block->rows, args->head_dim);
     return FSDP_OK;
+}
+
+/* Stores the gradient of the keys or values of one head, whose sums are in `panel`. */
+static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, int64_t row,
+                           int64_t kv, int64_t keys, const float *panel, float factor)
+{
+    const fsdp_attention_args *args = a->args;
+    ld = fsdp_attention_gradient_ld(args, ld, args->kv_heads);
+    const int64_t at = (row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    a->rows->store((char *)to + at, args->dtype, ld, panel, a->padded_dim, NULL, factor, keys,
+                   args->head_dim);
 }
 
 /* Computes backward in sequence b for key/value head `kv` and all query heads that read it. */
@@ -120,7 +133,7 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     int64_t keys = fsdp_attention_keys(args, b), k_row = args->k_offsets[b];
     int64_t panel_keys = fsdp_attention_panel_keys(a, keys), dim = a->padded_dim;
     int64_t block_rows = fsdp_attention_block_rows(panel_keys, BACKWARD_SCORES);
-    int64_t group = args->heads / args->kv_heads, kv_ld = args->kv_heads * args->head_dim;
+    int64_t group = args->heads / args->kv_heads;
     size_t gradient_bytes = (size_t)(panel_keys * dim) * sizeof(float);
     backward_panels panels;
     if (!reserve_backward(a, worker, block_rows, panel_keys, &panels))
@@ -137,11 +150,8 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
             FSDP_TRY(backward_block(a, worker, b, h, &block, &panels));
         }
     }
-    int64_t offset = (k_row * kv_ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
-    a->rows->store((char *)args->d_k + offset, args->dtype, kv_ld, panels.d_k, dim, NULL,
-                   args->scale, keys, args->head_dim);
-    a->rows->store((char *)args->d_v + offset, args->dtype, kv_ld, panels.d_v, dim, NULL, 1.0f,
-                   keys, args->head_dim);
+    store_gradient(a, args->d_k, args->d_k_ld, k_row, kv, keys, panels.d_k, args->scale);
+    store_gradient(a, args->d_v, args->d_v_ld, k_row, kv, keys, panels.d_v, 1.0f);
     return FSDP_OK;
 }
 

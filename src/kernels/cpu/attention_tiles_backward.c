@@ -229,7 +229,9 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     int64_t tokens = args->q_offsets[args->n_sequences];
     const char *d_out = fsdp_attention_at(head, args->d_out, ld, row, head->h);
     const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
-    char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
+    const int64_t d_q_ld = fsdp_attention_gradient_ld(args, args->d_q_ld, args->heads);
+    char *d_q = (char *)args->d_q +
+                (row * d_q_ld + head->h * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
     const int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
     const int64_t end = p->block.first + block_keys(head, p);
     if (p->range.end == p->range.first) {
@@ -247,8 +249,8 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     } else {
         memset(s->d_q, 0, (size_t)(p->rows * head->padded_dim) * sizeof(float));
     }
-    head->strips->store(d_q, args->dtype, ld, s->d_q, head->padded_dim, NULL, args->scale, p->rows,
-                        args->head_dim);
+    head->strips->store(d_q, args->dtype, d_q_ld, s->d_q, head->padded_dim, NULL, args->scale,
+                        p->rows, args->head_dim);
 }
 
 /* Packs a block's rows of q or d_out for a product that sums over these rows. */
@@ -336,10 +338,14 @@ static void backward_queries(const fsdp_attention_head *head, backward_scratch *
         fsdp_attention_add_table(head, args->d_position_bias, s->d_bias);
 }
 
-static void store_sums(const fsdp_attention_head *head, const backward_scratch *s, void *to,
-                       int64_t ld, const float *sums, float factor)
+/* Stores the gradient of the keys or values of head `kv`. `to` and `ld` are those of all heads. */
+static void store_sums(const fsdp_attention_head *head, const backward_scratch *s, int64_t kv,
+                       void *to, int64_t ld, const float *sums, float factor)
 {
     const fsdp_attention_args *args = head->args;
+    ld = fsdp_attention_gradient_ld(args, ld, args->kv_heads);
+    to = (char *)to +
+         (head->k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
     if (head->tiles->amx)
         head->strips->store_turned(to, args->dtype, ld, sums, s->sums_ld, factor, head->keys,
                                    args->head_dim);
@@ -352,7 +358,7 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
                                           int64_t kv)
 {
     const fsdp_attention_args *args = a->args;
-    int64_t group = args->heads / args->kv_heads, ld = args->kv_heads * args->head_dim;
+    int64_t group = args->heads / args->kv_heads;
     fsdp_attention_head head = fsdp_attention_head_at(a, b, kv * group);
     const char *k = fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv);
     const char *v = fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv);
@@ -365,9 +371,7 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
     for (; head.h < (kv + 1) * group; head.h++)
         backward_queries(&head, &s);
     begin_sums(&head, &s, (fsdp_attention_range){0, 0});
-    const int64_t at =
-        (head.k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
-    store_sums(&head, &s, (char *)args->d_k + at, ld, s.d_k, args->scale);
-    store_sums(&head, &s, (char *)args->d_v + at, ld, s.d_v, fsdp_attention_keep_factor(&head));
+    store_sums(&head, &s, kv, args->d_k, args->d_k_ld, s.d_k, args->scale);
+    store_sums(&head, &s, kv, args->d_v, args->d_v_ld, s.d_v, fsdp_attention_keep_factor(&head));
     return FSDP_OK;
 }

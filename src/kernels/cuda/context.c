@@ -10,6 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/error.h"
+#include "src/kernels/cuda/gemm_plans.h"
 
 enum {
     ALIGNMENT = 256,
@@ -33,6 +34,7 @@ struct fsdp_cuda_context {
     void *scratch;
     size_t scratch_bytes;
     upload_ring ring;
+    fsdp_gemm_plans *gemm_plans;
     fsdp_saved_error failure;
 };
 
@@ -54,6 +56,16 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c)
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c)
 {
     return c->multiprocessors;
+}
+
+struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c)
+{
+    return c->gemm_plans;
+}
+
+void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow)
+{
+    fsdp_gemm_plans_allow_tf32(c->gemm_plans, allow);
 }
 
 /* --- failures --- */
@@ -231,8 +243,22 @@ static fsdp_status check_device(int device, int *capability, int *multiprocessor
     return FSDP_OK;
 }
 
-fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
-                                   const fsdp_kernels **kernels)
+/* cublasLt's kernels for Hopper need more workspace. These are NVIDIA's recommendations. */
+static size_t workspace_bytes(int capability)
+{
+    return (size_t)(capability >= 90 ? 64 : 32) << 20;
+}
+
+static fsdp_status open_gemm(fsdp_cuda_context *c)
+{
+    const fsdp_status status =
+        fsdp_gemm_plans_create(workspace_bytes(c->capability), &c->gemm_plans);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "device cuda:%d", c->device);
+    return status;
+}
+
+fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context)
 {
     int capability = 0, multiprocessors = 0;
     FSDP_TRY(check_device(device, &capability, &multiprocessors));
@@ -246,13 +272,14 @@ fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
         fsdp_cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
                         "cudaStreamCreate"))
         ring_create(c, 0);
-    const fsdp_status status = fsdp_cuda_status(c);
+    fsdp_status status = fsdp_cuda_status(c);
+    if (status == FSDP_OK)
+        status = open_gemm(c);
     if (status != FSDP_OK) {
         fsdp_kernels_cuda_close((fsdp_kernel_context *)(void *)c);
         return status;
     }
     *context = (fsdp_kernel_context *)(void *)c;
-    *kernels = &fsdp_kernels_cuda;
     return FSDP_OK;
 }
 
@@ -269,5 +296,6 @@ void fsdp_kernels_cuda_close(fsdp_kernel_context *context)
         cudaStreamSynchronize(c->stream);
         cudaStreamDestroy(c->stream);
     }
+    fsdp_gemm_plans_destroy(c->gemm_plans);
     fsdp_free(c);
 }

@@ -2,6 +2,9 @@
  * they run. The kernels themselves are in the .cu files of this folder, one operation a file, and
  * table.c lists them.
  *
+ * More than 25 source files: one for each operation, as in src/kernels/cpu/isa, and the code for
+ * tensor cores in several, so that they are compiled in parallel.
+ *
  * Note [CUDA slots]. A slot (a function of fsdp_kernels) starts kernels in the context's stream and
  * returns before they have run. It copies everything that it gets in host memory, as Note [Streams]
  * in src/tensor/device.h demands: scalars travel as arguments of the kernels, arrays through
@@ -22,9 +25,11 @@ extern "C" {
 typedef struct fsdp_cuda_context fsdp_cuda_context;
 
 /* Open device `device` (an ordinal of the CUDA runtime). Fails with FSDP_ERR_UNSUPPORTED if there
- * is no such device, no driver, or no code for the device in this program. */
+ * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
+/* The same, without the table. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
 extern const fsdp_kernels fsdp_kernels_cuda;
@@ -42,6 +47,10 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c);
 /* The number of multiprocessors. For grids that only decide who computes which element, never for
  * the order of a sum. */
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
+/* How cublasLt multiplies matrices in this context (gemm_plans.h). */
+struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
+/* Let products of float32 matrices use TF32, or, initially, forbid it. */
+void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 
 /* Keep `error` as the context's failure if it is one and the first; `what` names the call, for
  * example "rms_norm". Returns true if `error` is cudaSuccess. */

@@ -1,10 +1,14 @@
 /* Instructions that CUDA C++ has no name for: the only file with inline PTX. Each has an emulation
- * of the same name (emu/block.cpp does the work); tests/instructions.cu compares the two on a GPU.
+ * of the same name (tests/cuda/emulator does the work); tests/cuda/programs/instructions.cu tests
+ * each.
  */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 
 #define DEV __device__ __forceinline__
+
+template <typename T> inline constexpr bool is_bf16 = false;
+template <> inline constexpr bool is_bf16<__nv_bfloat16> = true;
 
 DEV uint32_t smem_addr(const void *p)
 {
@@ -61,6 +65,14 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* The same with float16. */
+DEV void mma16816_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 DEV float ex2(float x)
 {
     float y;
@@ -71,6 +83,12 @@ DEV uint32_t pack(float lo, float hi)
 {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+DEV uint32_t pack_f16(float lo, float hi)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
 DEV void wg_fence(void)
@@ -85,7 +103,7 @@ template <int N> DEV void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* c[N/8][4] (+)= a b. TB: b lies [k][n] ("MN-major"). */
+/* c[N/8][4] (+)= a b. TB: b is stored as [k][n] ("MN-major"). */
 template <int TB> DEV void wgmma_n32(float (&c)[4][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
@@ -158,6 +176,43 @@ DEV void wgmma_n128_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
           C4(12), C4(13), C4(14), C4(15)
         : "l"(a), "l"(b), "r"(add));
 }
+/* The same with float16. */
+template <int TB>
+DEV void wgmma_n64_f16(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "{%32,%33,%34,%35}, %36, p, 1, 1, %38;}\n"
+                 : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
+}
+DEV void wgmma_n64_ss_f16(float (&c)[8][4], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "%32, %33, p, 1, 1, 0, 0;}\n"
+                 : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
+                 : "l"(a), "l"(b), "r"(add));
+}
+template <int TB>
+DEV void wgmma_n128_f16(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%"
+        "38,%39,%40,%41,%42,%43,"
+        "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+        "{%64,%65,%66,%67}, %68, p, 1, 1, %70;}\n"
+        : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7), C4(8), C4(9), C4(10), C4(11),
+          C4(12), C4(13), C4(14), C4(15)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
+}
 #undef C4
 /* What cp.async and stores wrote is seen by wgmma; by every writing thread, before the barrier. */
 DEV void fence_proxy_async(void)
@@ -167,6 +222,11 @@ DEV void fence_proxy_async(void)
 DEV void st_shared(uint32_t a, uint32_t x)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
+}
+/* One store of 16 bytes. (The compiler may split an assignment.) */
+DEV void st_global16(void *p, uint4 x)
+{
+    __stwb((uint4 *)p, x);
 }
 DEV uint4 ld_shared16(uint32_t a)
 {
@@ -210,6 +270,43 @@ DEV void wgmma_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
 {
     wgmma_n128_ss(c, a, b, add);
 }
+/* Products of elements of type T, __nv_bfloat16 or __half. @{ */
+template <typename T>
+DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if constexpr (is_bf16<T>)
+        mma16816(c, a, b0, b1);
+    else
+        mma16816_f16(c, a, b0, b1);
+}
+template <typename T> DEV uint32_t pack_of(float lo, float hi)
+{
+    return is_bf16<T> ? pack(lo, hi) : pack_f16(lo, hi);
+}
+template <typename T, int TB>
+DEV void wgmma_of(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n64<TB>(c, a, b, add);
+    else
+        wgmma_n64_f16<TB>(c, a, b, add);
+}
+template <typename T, int TB>
+DEV void wgmma_of(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n128<TB>(c, a, b, add);
+    else
+        wgmma_n128_f16<TB>(c, a, b, add);
+}
+template <typename T> DEV void wgmma_ss_of(float (&c)[8][4], uint64_t a, uint64_t b, int add)
+{
+    if constexpr (is_bf16<T>)
+        wgmma_n64_ss(c, a, b, add);
+    else
+        wgmma_n64_ss_f16(c, a, b, add);
+}
+/* @} */
 
 #else /* --- emulation --- */
 
@@ -278,6 +375,29 @@ template <int N> DEV void wgmma_ss(float (&c)[N][4], uint64_t a, uint64_t b, int
 {
     emu_wgmma(&c[0][0], 8 * N, NULL, a, b, add, 0);
 }
+template <typename T>
+DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    emu_mma(c, a, b0, b1, !is_bf16<T>);
+}
+template <typename T> DEV uint32_t pack_of(float lo, float hi)
+{
+    if (is_bf16<T>)
+        return pack(lo, hi);
+    __half2 h = __floats2half2_rn(lo, hi);
+    uint32_t u;
+    memcpy(&u, &h, 4);
+    return u;
+}
+template <typename T, int TB, int N>
+DEV void wgmma_of(float (&c)[N][4], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    emu_wgmma(&c[0][0], 8 * N, a, 0, b, add, TB, !is_bf16<T>);
+}
+template <typename T, int N> DEV void wgmma_ss_of(float (&c)[N][4], uint64_t a, uint64_t b, int add)
+{
+    emu_wgmma(&c[0][0], 8 * N, NULL, a, b, add, 0, !is_bf16<T>);
+}
 DEV void fence_proxy_async(void)
 {
     emu_fence_proxy_async();
@@ -285,6 +405,10 @@ DEV void fence_proxy_async(void)
 DEV void st_shared(uint32_t a, uint32_t x)
 {
     *(uint32_t *)emu_smem_pointer(a) = x;
+}
+DEV void st_global16(void *p, uint4 x)
+{
+    *(uint4 *)p = x;
 }
 DEV uint4 ld_shared16(uint32_t a)
 {

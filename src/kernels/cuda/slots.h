@@ -33,6 +33,8 @@ FSDP_CUDA_SLOT(rope);
 FSDP_CUDA_SLOT(embedding);
 FSDP_CUDA_SLOT(embedding_backward);
 FSDP_CUDA_SLOT(gather_rows);
+FSDP_CUDA_SLOT(gather_transposed);
+FSDP_CUDA_SLOT(gather_transposed_backward);
 FSDP_CUDA_SLOT(scatter_rows);
 FSDP_CUDA_SLOT(split_columns);
 FSDP_CUDA_SLOT(join_columns);

@@ -30,6 +30,8 @@ typedef struct command {
 struct fsdp_fake_stream {
     fsdp_kernel_context *context; /* the CPU's, whose kernels run the commands */
     const fsdp_kernels *kernels;
+    fsdp_fake_access access;
+    bool is_open; /* used by the worker only: it has opened the memory */
     uint64_t seed;
     int delay_us;
     pthread_t worker;
@@ -92,6 +94,24 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
+/* Opens or closes the device's memory, for the worker. */
+static void set_open(fsdp_fake_stream *s, bool is_open)
+{
+    if (s->is_open == is_open || !s->access.open)
+        return;
+    (is_open ? s->access.open : s->access.close)(s->access.self);
+    s->is_open = is_open;
+}
+
+/* Returns true if the memory may stay open after the oldest command has run: nothing waits for this
+ * command, and the next one follows at once. To open and to close the memory takes long. */
+static bool stays_open(const fsdp_fake_stream *s)
+{
+    const uint64_t next = s->completed + 1;
+    const delay d = delay_of(s, next);
+    return s->launched > next && s->wanted != next && !d.us && (!d.is_held || has_to_run(s));
+}
+
 /* Runs the oldest command. Called under the lock. This function releases the lock while it sleeps
  * and while the command runs. */
 static void run_oldest(fsdp_fake_stream *s)
@@ -104,8 +124,11 @@ static void run_oldest(fsdp_fake_stream *s)
     pthread_mutex_unlock(&s->lock);
     if (d.us)
         sleep_us(d.us);
+    set_open(s, true);
     const fsdp_status status = runs ? c->run(s->kernels, s->context, c + 1) : FSDP_OK;
     pthread_mutex_lock(&s->lock);
+    if (!stays_open(s))
+        set_open(s, false);
     if (status != FSDP_OK)
         fsdp_error_save(status, &s->error);
     s->tail += c->bytes;
@@ -246,7 +269,11 @@ static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void 
     wait_for(s, s->launched);
     const bool runs = s->error.status == FSDP_OK;
     pthread_mutex_unlock(&s->lock);
+    if (s->access.open)
+        s->access.open(s->access.self);
     const fsdp_status status = runs ? run(s->kernels, s->context, args) : FSDP_OK;
+    if (s->access.close)
+        s->access.close(s->access.self);
     pthread_mutex_lock(&s->lock);
     if (status != FSDP_OK)
         fsdp_error_save(status, &s->error);
@@ -303,11 +330,13 @@ static fsdp_status open_all(fsdp_fake_stream *s, const char *isa, int threads)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_fake_stream_create(const char *isa, int threads, fsdp_fake_stream **stream)
+fsdp_status fsdp_fake_stream_create(const char *isa, int threads, fsdp_fake_access access,
+                                    fsdp_fake_stream **stream)
 {
     fsdp_fake_stream *s = fsdp_calloc(1, sizeof *s);
     if (!s)
         return FSDP_ERR_NOMEM;
+    s->access = access;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->queued, NULL);
     pthread_cond_init(&s->done, NULL);

@@ -18,6 +18,14 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
+/* The device's memory, which the stream opens while it runs commands. `open` and `close` get
+ * `self`. A zeroed struct is memory that is always open. */
+typedef struct fsdp_fake_access {
+    void (*open)(void *self);
+    void (*close)(void *self);
+    void *self;
+} fsdp_fake_access;
+
 /* Run one command. `args` is the stream's copy of its arguments. If the command fails, the stream
  * keeps the status and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
@@ -31,6 +39,7 @@ typedef struct fsdp_fake_array {
 /* Create a stream. `isa` and `threads` choose the CPU's kernels that run the commands, as in
  * fsdp_kernels_cpu_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_stream_create(const char *isa, int threads,
+                                                    fsdp_fake_access access,
                                                     fsdp_fake_stream **stream);
 /* Run the commands that are still queued and destroy the stream. Accepts NULL. */
 void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);

@@ -139,6 +139,8 @@ KERNEL_WITH(rope, 9, a5, IDS(a4), void *, const void *, fsdp_dtype, const float 
 KERNEL_WITH(embedding, 7, a3, IDS(a2), void *, fsdp_dtype, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL_WITH(embedding_backward, 10, a5, IDS(a4), void *, fsdp_dtype, float, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, int32_t)
 KERNEL_WITH(gather_rows, 5, a3, IDS(a2), void *, const void *, const int32_t *, int64_t, size_t)
+KERNEL_WITH(gather_transposed, 6, a3, IDS(a2), float *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
+KERNEL_WITH(gather_transposed_backward, 6, a4, IDS(a3), float *, const float *, const int32_t *, int64_t, int64_t, int64_t)
 KERNEL_WITH(scatter_rows, 6, a3, IDS(a2), void *, int64_t, const void *, const int32_t *, int64_t, size_t)
 KERNEL_WITH(split_columns, 5, a5, (size_t)a3 * sizeof *a5, void *const *, const void *, int, int64_t, size_t)
 KERNEL_WITH(join_columns, 5, a4, (size_t)a3 * sizeof *a4, void *, const void *const *, int, int64_t, size_t)
@@ -258,6 +260,8 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(embedding),
                                         SLOT(embedding_backward),
                                         SLOT(gather_rows),
+                                        SLOT(gather_transposed),
+                                        SLOT(gather_transposed_backward),
                                         SLOT(scatter_rows),
                                         SLOT(split_columns),
                                         SLOT(join_columns),

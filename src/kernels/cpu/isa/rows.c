@@ -1,5 +1,5 @@
-/* Splits the rows of a matrix into parts, joins such parts, and computes means over ranges of
- * rows. */
+/* Splits the rows of a matrix into parts, joins such parts, gathers rows as columns, and computes
+ * means over ranges of rows. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- split_columns, join_columns --- */
@@ -67,6 +67,62 @@ static void join_columns(fsdp_kernel_context *c, void *out, const void *const *p
     run_columns(
         c, join_task,
         (columns_job){.out = out, .from = parts, .n = n, .rows = rows, .part_bytes = part_bytes});
+}
+
+/* --- gather_transposed ---
+ * A task does one block of the columns of x. */
+
+typedef struct transposed_job {
+    void *out;
+    const void *x;
+    fsdp_dtype dtype;
+    const int32_t *rows;
+    int64_t n, width, x_rows;
+} transposed_job;
+
+static void transposed_task(void *arg, int64_t task, int worker)
+{
+    const transposed_job *job = arg;
+    const int64_t column = task * FSDP_BLOCK;
+    const int columns = (int)fsdp_min_i64(job->width - column, FSDP_BLOCK);
+    float *out = (float *)job->out + column * job->n, buffer[FSDP_BLOCK];
+    (void)worker;
+    for (int64_t t = 0; t < job->n; t++) {
+        const float *x = fsdp_load_block(buffer, job->x, job->dtype,
+                                         job->rows[t] * job->width + column, columns);
+        for (int j = 0; j < columns; j++)
+            out[j * job->n + t] = x[j];
+    }
+}
+
+static void transposed_backward_task(void *arg, int64_t task, int worker)
+{
+    const transposed_job *job = arg;
+    const int64_t column = task * FSDP_BLOCK;
+    const int columns = (int)fsdp_min_i64(job->width - column, FSDP_BLOCK);
+    const float *dy = (const float *)job->x + column * job->n;
+    float *dx = (float *)job->out + column;
+    (void)worker;
+    for (int64_t r = 0; r < job->x_rows; r++)
+        memset(dx + r * job->width, 0, (size_t)columns * sizeof *dx);
+    for (int64_t t = 0; t < job->n; t++)
+        for (int j = 0; j < columns; j++)
+            dx[job->rows[t] * job->width + j] += dy[j * job->n + t];
+}
+
+static void gather_transposed(fsdp_kernel_context *c, float *out, const void *x, fsdp_dtype dtype,
+                              const int32_t *rows, int64_t n, int64_t width)
+{
+    transposed_job job = {out, x, dtype, rows, n, width, 0};
+    fsdp_run_tasks(c, fsdp_ceil_div(width, FSDP_BLOCK), transposed_task, &job);
+}
+
+static void gather_transposed_backward(fsdp_kernel_context *c, float *dx, const float *dy,
+                                       const int32_t *rows, int64_t n, int64_t width,
+                                       int64_t x_rows)
+{
+    transposed_job job = {dx, dy, FSDP_DTYPE_F32, rows, n, width, x_rows};
+    fsdp_run_tasks(c, fsdp_ceil_div(width, FSDP_BLOCK), transposed_backward_task, &job);
 }
 
 /* --- segment_mean ---
@@ -147,6 +203,8 @@ void FSDP_ISA_NAME_OF(fsdp_cpu_fill_rows)(fsdp_kernels *k)
 {
     k->split_columns = split_columns;
     k->join_columns = join_columns;
+    k->gather_transposed = gather_transposed;
+    k->gather_transposed_backward = gather_transposed_backward;
     k->segment_mean = segment_mean;
     k->segment_mean_backward = segment_mean_backward;
 }

@@ -1,0 +1,270 @@
+/* Activations, and products of an activation with another array, with their derivatives. The
+ * formulas are those of src/kernels/cpu/isa/elementwise.c, with the functions of CUDA's library for
+ * exp, tanh and erf. Each kernel contains all activations: its activation is an argument, and the
+ * branch is the same for all threads. With an instantiation for each activation there would be six
+ * times as many kernels. */
+#include "src/kernels/cuda/elementwise.cuh"
+
+#define SQRT_2_OVER_PI 0x1.988454p-1f
+#define SQRT_1_2 0x1.6a09e6p-1f
+#define INV_SQRT_2_PI 0x1.988454p-2f
+
+/* --- one element --- */
+
+/* An activation a(x) and its derivative a'(x). If a kernel uses only one of them, the compiler
+ * removes the computation of the other. */
+struct activated {
+    float value, slope;
+};
+
+/* Limits x to [-bound, bound]; NaN stays NaN. The functions below multiply by the limited x where
+ * they compute a slope. With x itself, the slope could have a term infinity * 0, which is NaN. The
+ * limit does not change the slope, which is constant in float32 beyond it. */
+FSDP_DEVICE float within(float x, float bound)
+{
+    return x > bound ? bound : x < -bound ? -bound : x;
+}
+
+/* The logistic function 1 / (1 + e^-x), computed as e^x / (1 + e^x) if x is negative, and its
+ * derivative, computed without cancellation. */
+FSDP_DEVICE activated sigmoid(float x)
+{
+    const float e = expf(-fabsf(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
+    return {x < 0.0f ? smaller : larger, smaller * larger};
+}
+
+FSDP_DEVICE activated none(float x)
+{
+    return {x, 1.0f};
+}
+
+/* NaN stays NaN, as in torch.relu. */
+FSDP_DEVICE activated relu(float x)
+{
+    return {0.0f > x ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
+}
+
+/* 0.5 (1 + tanh u) is computed as the logistic function of 2u. */
+FSDP_DEVICE activated gelu_tanh(float x)
+{
+    const float z = within(x, 64.0f);
+    const float u = x * (SQRT_2_OVER_PI + SQRT_2_OVER_PI * 0.044715f * (x * x));
+    const float du = SQRT_2_OVER_PI + 3.0f * SQRT_2_OVER_PI * 0.044715f * (z * z);
+    const activated s = sigmoid(u + u);
+    return {x * s.value, s.value + 2.0f * z * du * s.slope};
+}
+
+FSDP_DEVICE activated gelu_erf(float x)
+{
+    const float phi = 0.5f * (1.0f + erff(x * SQRT_1_2)), z = within(x, 64.0f);
+    return {x * phi, phi + z * (INV_SQRT_2_PI * expf(-0.5f * (z * z)))};
+}
+
+FSDP_DEVICE activated silu(float x)
+{
+    const activated s = sigmoid(x);
+    return {x * s.value, s.value + within(x, 128.0f) * s.slope};
+}
+
+FSDP_DEVICE activated hyperbolic_tangent(float x)
+{
+    const float y = tanhf(x);
+    return {y, 1.0f - y * y};
+}
+
+/* --- N elements --- */
+
+template <activated (*FUNCTION)(float), int N>
+FSDP_DEVICE void activate_each(float (&value)[N], float (&slope)[N], const float (&x)[N])
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const activated y = FUNCTION(x[j]);
+        value[j] = y.value;
+        slope[j] = y.slope;
+    }
+}
+
+template <int N>
+FSDP_DEVICE void activate(fsdp_activation a, float (&value)[N], float (&slope)[N],
+                          const float (&x)[N])
+{
+    switch (a) {
+    case FSDP_ACTIVATION_NONE:
+        activate_each<none>(value, slope, x);
+        break;
+    case FSDP_ACTIVATION_RELU:
+        activate_each<relu>(value, slope, x);
+        break;
+    case FSDP_ACTIVATION_GELU_TANH:
+        activate_each<gelu_tanh>(value, slope, x);
+        break;
+    case FSDP_ACTIVATION_GELU_ERF:
+        activate_each<gelu_erf>(value, slope, x);
+        break;
+    case FSDP_ACTIVATION_SILU:
+        activate_each<silu>(value, slope, x);
+        break;
+    case FSDP_ACTIVATION_TANH:
+        activate_each<hyperbolic_tangent>(value, slope, x);
+        break;
+    }
+}
+
+/* --- element-wise kernels --- */
+
+struct activation_of {
+    fsdp_activation a;
+    template <int N>
+    __device__ void operator()(float (&out)[1][N], const float (&in)[1][N], int64_t) const
+    {
+        float slope[N];
+        activate(a, out[0], slope, in[0]);
+    }
+};
+
+/* Reads dy and x. */
+struct activation_gradient {
+    fsdp_activation a;
+    template <int N>
+    __device__ void operator()(float (&out)[1][N], const float (&in)[2][N], int64_t) const
+    {
+        float value[N];
+        activate(a, value, out[0], in[1]);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            out[0][j] *= in[0][j];
+    }
+};
+
+/* Reads gate and up. */
+struct gated_product {
+    fsdp_activation a;
+    template <int N>
+    __device__ void operator()(float (&out)[1][N], const float (&in)[2][N], int64_t) const
+    {
+        float slope[N];
+        activate(a, out[0], slope, in[0]);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            out[0][j] *= in[1][j];
+    }
+};
+
+/* Reads dy, gate and up; writes the gradients of gate and up. */
+struct gated_gradients {
+    fsdp_activation a;
+    template <int N>
+    __device__ void operator()(float (&out)[2][N], const float (&in)[3][N], int64_t) const
+    {
+        activate(a, out[1], out[0], in[1]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            out[1][j] *= in[0][j];
+            out[0][j] *= in[0][j] * in[2][j];
+        }
+    }
+};
+
+extern "C" void fsdp_cuda_activation(fsdp_kernel_context *context, fsdp_activation a, void *out,
+                                     const void *x, fsdp_dtype dtype, int64_t n)
+{
+    const elementwise_arrays<1, 1> arrays = {{x}, {out}};
+    start_elementwise<0>(context, "activation", dtype, n, arrays, activation_of{a});
+}
+
+extern "C" void fsdp_cuda_activation_backward(fsdp_kernel_context *context, fsdp_activation a,
+                                              void *dx, const void *dy, const void *x,
+                                              fsdp_dtype dtype, int64_t n)
+{
+    const elementwise_arrays<2, 1> arrays = {{dy, x}, {dx}};
+    start_elementwise<0>(context, "activation_backward", dtype, n, arrays, activation_gradient{a});
+}
+
+extern "C" void fsdp_cuda_gated(fsdp_kernel_context *context, fsdp_activation a, void *out,
+                                const void *gate, const void *up, fsdp_dtype dtype, int64_t n)
+{
+    const elementwise_arrays<2, 1> arrays = {{gate, up}, {out}};
+    start_elementwise<0>(context, "gated", dtype, n, arrays, gated_product{a});
+}
+
+extern "C" void fsdp_cuda_gated_backward(fsdp_kernel_context *context, fsdp_activation a,
+                                         void *d_gate, void *d_up, const void *dy, const void *gate,
+                                         const void *up, fsdp_dtype dtype, int64_t n)
+{
+    const elementwise_arrays<3, 2> arrays = {{dy, gate, up}, {d_gate, d_up}};
+    start_elementwise<0>(context, "gated_backward", dtype, n, arrays, gated_gradients{a});
+}
+
+/* --- activated_backward --- */
+
+/* Computes elements [i, i + N) of the arrays' row that begins at element `at`, or of hidden's row,
+ * which begins at element `at_hidden`. All inputs are loaded before the first output is stored. */
+template <typename T, int N>
+FSDP_DEVICE void activated_group(const fsdp_activated_backward_args &args, int64_t at,
+                                 int64_t at_hidden, int64_t i, bool vectors)
+{
+    const int64_t n = args.columns;
+    T *hidden = (T *)args.hidden + at_hidden;
+    float x[N], up[N], d[N] = {}, value[N], slope[N], of_up[N];
+    load_group(x, (const T *)args.x + at, i, n, vectors);
+    if (args.up)
+        load_group(up, (const T *)args.up + at, i, n, vectors);
+    if (args.dx || args.d_up)
+        load_group(d, hidden, i, n, vectors);
+    activate(args.activation, value, slope, x);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        slope[j] *= d[j] * (args.up ? up[j] : args.factor);
+        of_up[j] = value[j] * d[j];
+        if (args.up)
+            value[j] *= up[j];
+    }
+    if (args.dx)
+        store_group((T *)args.dx + at, slope, i, n, vectors);
+    if (args.d_up)
+        store_group((T *)args.d_up + at, of_up, i, n, vectors);
+    store_group(hidden, value, i, n, vectors);
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
+    activated_backward(fsdp_activated_backward_args args, bool vectors)
+{
+    const int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x * N;
+    int64_t row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+    for (; row < args.rows; row += (int64_t)gridDim.y * blockDim.y)
+        for (int64_t i = first; i < args.columns; i += step)
+            activated_group<T, N>(args, row * args.ld, row * args.columns, i, vectors);
+}
+
+/* A block has eight rows of 32 groups, or 256 groups of the only row. */
+extern "C" void fsdp_cuda_activated_backward(fsdp_kernel_context *context,
+                                             const fsdp_activated_backward_args *given)
+{
+    enum {
+        MOST_ROWS = 65535 /* the largest gridDim.y */
+    };
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    fsdp_activated_backward_args args = *given;
+    if (args.rows <= 0 || args.columns <= 0)
+        return;
+    if (args.ld == args.columns || args.rows == 1) {
+        args.ld = args.columns *= args.rows;
+        args.rows = 1;
+    }
+    with_type(args.dtype, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int N = vector_of<T>::N;
+        const bool one_row = args.rows == 1;
+        const bool vectors = is_vectorizable<T>(one_row ? 0 : args.ld, args.x, args.up, args.dx,
+                                                args.d_up, args.hidden) &&
+                             (one_row || args.columns % N == 0);
+        const dim3 block = one_row ? dim3(ELEMENTWISE_THREADS) : dim3(32, ELEMENTWISE_THREADS / 32);
+        const dim3 grid(blocks_for((args.columns + N - 1) / N, (int)block.x),
+                        blocks_for(args.rows, (int)block.y, MOST_ROWS));
+        CUDA_LAUNCH((activated_backward<T, N>), grid, block, 0, fsdp_cuda_stream(c), args, vectors);
+    });
+    fsdp_cuda_launched(c, "activated_backward");
+}

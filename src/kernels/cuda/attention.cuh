@@ -1,0 +1,181 @@
+/* What the attention kernels have in common. attention.cu has the slots: it divides the work into
+ * tiles and chooses the kernels. attention_plain.cuh has kernels for every dtype and head width.
+ *
+ * Note [Attention in tiles]. There are three kernels: forward; d_q, which also computes delta
+ * (the row sums of out * d_out) and the gradient of the position bias; d_k and d_v. A block of
+ * threads owns a tile of rows: queries of one head in the first two, keys of one key/value head in
+ * the third. It goes through the rows of the other operand in tiles, too, and skips the tiles that
+ * the causal mask or the window hides. Both backward kernels compute the scores, so that each sum
+ * is computed by one block in a fixed order, and nothing is added atomically.
+ *
+ * The host lists the tiles of all sequences, those with the most work first. A tile of the list has
+ * all that a block needs to know about its sequence. So the kernels read no offsets.
+ *
+ * The gradient of the bias is a sum over all queries of a head. Each block of d_q writes the sums
+ * over the diagonals of its scores to a row of its own of bias_parts, and another kernel adds these
+ * rows in the order of the list. */
+#pragma once
+#include "src/kernels/cuda/elements.cuh"
+#include "src/kernels/cuda/philox.cuh"
+
+/* Rows [first, first + the kernel's tile size) of a sequence's queries or keys. */
+typedef struct alignas(16) attention_tile {
+    int32_t query_row, n_queries; /* the sequence's first row of q, and its number of rows */
+    int32_t key_row, n_keys;
+    int32_t first;
+    int32_t shift; /* see fsdp_attention_args */
+    int32_t work;  /* the number of rows of the other operand that the tile sees */
+    int32_t unused;
+} attention_tile;
+
+/* The arguments of all kernels. Strides are in elements. */
+typedef struct attention_params {
+    const void *q, *k, *v;
+    int64_t q_ld, k_ld, v_ld;
+    int64_t out_ld; /* of `out` and d_out */
+    const attention_tile *q_tiles, *k_tiles;
+    int n_q_tiles, n_k_tiles;
+    int heads, kv_heads, head_dim;
+    int n_query_rows; /* in all sequences; the row stride of lse and delta */
+    float scale;
+    bool causal;
+    int window; /* 0: none */
+    const float *bias;
+    int bias_span;
+    bool drops;
+    uint32_t drop_threshold;
+    float keep_factor;
+    uint64_t dropout_key;
+    void *out;
+    float *lse;
+    /* backward only */
+    const void *d_out;
+    void *d_q, *d_k, *d_v;
+    int64_t d_q_ld, d_k_ld, d_v_ld;
+    float *delta;      /* [heads, n_query_rows] */
+    float *lse2;       /* [heads, n_query_rows]: lse to base 2, infinity instead of -infinity */
+    float *d_bias;     /* NULL: not computed */
+    float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
+    int part_ld;
+    bool vectors; /* all rows of all operands allow accesses of 16 bytes */
+} attention_params;
+
+/* A range of rows; empty if end <= begin. */
+typedef struct attention_range {
+    int begin, end;
+} attention_range;
+
+/* Return the keys that at least one of the queries [tile.first, tile.first + rows) sees. `begin` is
+ * rounded down to a multiple of `step`. */
+static __host__ __device__ inline attention_range
+visible_keys(const attention_params &p, const attention_tile &tile, int rows, int step)
+{
+    const int last = tile.first + rows < tile.n_queries ? tile.first + rows : tile.n_queries;
+    const int begin = p.window > 0 ? tile.first + tile.shift - p.window + 1 : 0;
+    const int end = p.causal ? last + tile.shift : tile.n_keys;
+    return {begin > 0 ? begin / step * step : 0, end < tile.n_keys ? end : tile.n_keys};
+}
+
+/* Return the queries that see at least one of the keys [tile.first, tile.first + rows). */
+static __host__ __device__ inline attention_range
+visible_queries(const attention_params &p, const attention_tile &tile, int rows, int step)
+{
+    const int last = tile.first + rows < tile.n_keys ? tile.first + rows : tile.n_keys;
+    const int begin = p.causal ? tile.first - tile.shift : 0;
+    const int end = p.window > 0 ? last - 1 - tile.shift + p.window : tile.n_queries;
+    return {begin > 0 ? begin / step * step : 0, end < tile.n_queries ? end : tile.n_queries};
+}
+
+/* Return the keys that one query sees, and the queries that see one key. @{ */
+FSDP_DEVICE attention_range seen_keys(const attention_params &p, const attention_tile &tile,
+                                      int query)
+{
+    const int end = p.causal ? query + tile.shift + 1 : tile.n_keys;
+    return {p.window > 0 ? query + tile.shift - p.window + 1 : 0,
+            end < tile.n_keys ? end : tile.n_keys};
+}
+FSDP_DEVICE attention_range seen_queries(const attention_params &p, const attention_tile &tile,
+                                         int key)
+{
+    return {p.causal ? key - tile.shift : 0,
+            p.window > 0 ? key - tile.shift + p.window : tile.n_queries};
+}
+/* @} */
+
+/* True if the mask and the window let query i see key j. */
+FSDP_DEVICE bool is_seen(const attention_params &p, const attention_tile &tile, int i, int j)
+{
+    const int distance = i + tile.shift - j;
+    return (!p.causal || distance >= 0) && (p.window == 0 || distance < p.window);
+}
+
+/* The element of `dropout` for query i of the tile's sequence and key j: see fsdp_attention_args.
+ */
+FSDP_DEVICE uint64_t dropout_element(const attention_tile &tile, int head, int i, int j)
+{
+    return ((uint64_t)head << 40) + ((uint64_t)(tile.query_row + i) << 20) + (uint64_t)j;
+}
+
+/* Make the bits of a tile of QUERIES by KEYS scores: bit j % 8 of keep[i * KEYS / 8 + j / 8] is set
+ * if dropout keeps the score of query `query` + i and key `key` + j. `key` is a multiple of 8. All
+ * THREADS threads of the block call it. */
+template <int QUERIES, int KEYS, int THREADS>
+FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
+                                const attention_tile &tile, int head, int query, int key)
+{
+    constexpr int BYTES = KEYS / 8;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < QUERIES * BYTES; i += THREADS) {
+        const uint64_t e = dropout_element(tile, head, query + i / BYTES, key + i % BYTES * 8);
+        const philox_words words = philox(p.dropout_key, e / PHILOX_HALVES);
+        uint32_t bits = 0;
+#pragma unroll
+        for (int j = 0; j < PHILOX_HALVES; j++)
+            bits |= (uint32_t)(philox_half(words, j) >= p.drop_threshold) << j;
+        keep[i] = (uint8_t)bits;
+    }
+}
+
+/* Note [Parts of the bias gradient]. A tile of d_q has n_parts parts, each of q_tile / n_parts rows
+ * of queries, and each part writes its own row of bias_parts. Entry e of the row is the sum over
+ * the diagonal j - r = begin + e - rows, where j is a key of the sequence, r a row of the part,
+ * `rows` the number of the part's rows, and `begin` the first key of the tile's visible_keys(). The
+ * kernel writes entries [0, rows + step * number of the steps that it makes). */
+
+/* A way to compute attention. */
+typedef struct attention_kernels {
+    int q_tile, k_tile; /* rows of a tile of the lists */
+    int step;    /* keys that d_q and forward visit at a time; q_tile is a multiple or a part */
+    int n_parts; /* see Note [Parts of the bias gradient] */
+    /* Shared memory that a block needs at most; the card must have it. */
+    int forward_bytes, backward_bytes;
+    void (*forward)(fsdp_cuda_context *c, const attention_params &p);
+    /* Computes everything but d_bias. */
+    void (*backward)(fsdp_cuda_context *c, const attention_params &p);
+} attention_kernels;
+
+/* Kernels for all head widths (attention_plain.cu). */
+const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype);
+/* Kernels for head widths up to 64 and up to 128 that are a multiple of 8, if p.vectors is true and
+ * p.scale is positive (attention_tensor.cuh). */
+extern const attention_kernels fsdp_cuda_attention_bf16, fsdp_cuda_attention_bf16_wide,
+    fsdp_cuda_attention_f16, fsdp_cuda_attention_f16_wide;
+
+/* Start a kernel with `bytes` bytes of dynamic shared memory. */
+static inline void attention_start(fsdp_cuda_context *c, void (*kernel)(attention_params),
+                                   dim3 grid, unsigned threads, size_t bytes,
+                                   const attention_params &p)
+{
+    enum {
+        USUAL_BYTES = 48 << 10 /* a kernel may have more only after it asked for it */
+    };
+    if (!grid.x)
+        return;
+    if (bytes <= USUAL_BYTES ||
+        fsdp_cuda_check(c,
+                        cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)bytes),
+                        "attention"))
+        CUDA_LAUNCH(kernel, grid, threads, bytes, fsdp_cuda_stream(c), p);
+}

@@ -1,0 +1,5 @@
+/* Attention by tensor cores for bfloat16 and head widths up to 64, where models have biases,
+ * dropout, both or neither. */
+#include "src/kernels/cuda/attention_tensor.cuh"
+
+const attention_kernels fsdp_cuda_attention_bf16 = tensor_attention<__nv_bfloat16, 64, true>();

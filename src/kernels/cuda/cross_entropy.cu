@@ -1,0 +1,200 @@
+/* Softmax cross-entropy. A block has a row. It reads the row once for the maximum and the sum of
+ * e^(x - maximum) (Milakov & Gimelshein 2018) and keeps it in shared memory for the gradient. If
+ * two such rows do not fit into the shared memory of a multiprocessor, it reads the row again. */
+#include <float.h>
+
+#include "src/kernels/cuda/row_access.cuh"
+
+enum {
+    MOST_WARPS = 16,
+    NARROW = 2048 /* rows of at most this many elements have few threads */
+};
+
+#define LOG2E 1.4426950408889634f
+
+typedef struct loss_job {
+    float *losses;
+    void *logits;
+    const int32_t *labels;
+    int64_t vocab;
+    float factor;
+    bool gradient;
+    bool is_kept;    /* the rows are kept in shared memory */
+    bool is_aligned; /* all rows are */
+} loss_job;
+
+/* A maximum, and the sum of e^(x - maximum). The maximum starts at a finite number: terms of
+ * -infinity are then 0, not NaN. */
+typedef struct exp_sum {
+    float maximum, sum;
+} exp_sum;
+
+FSDP_DEVICE float exp_of(float x)
+{
+    return ex2(x * LOG2E);
+}
+
+FSDP_DEVICE exp_sum merge(exp_sum a, exp_sum b)
+{
+    const float maximum = fmaxf(a.maximum, b.maximum);
+    return {maximum, a.sum * exp_of(a.maximum - maximum) + b.sum * exp_of(b.maximum - maximum)};
+}
+
+/* A NaN does not become the maximum, but makes the sum NaN. */
+template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
+{
+    float most = x[0];
+#pragma unroll
+    for (int e = 1; e < N; e++)
+        most = fmaxf(most, x[e]);
+    if (most > s->maximum) {
+        s->sum *= exp_of(s->maximum - most);
+        s->maximum = most;
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++)
+        s->sum += exp_of(x[e] - s->maximum);
+}
+
+/* Merge the sums of all threads. All threads get the same bits. */
+FSDP_DEVICE exp_sum merge_block(exp_sum s)
+{
+    SHARED(exp_sum, sums, [MOST_WARPS]);
+#pragma unroll
+    for (int i = WARP / 2; i; i /= 2)
+        s = merge(s, {__shfl_xor_sync(~0u, s.maximum, i), __shfl_xor_sync(~0u, s.sum, i)});
+    if (threadIdx.x % WARP == 0)
+        sums[threadIdx.x / WARP] = s;
+    __syncthreads();
+    s = sums[0];
+    for (int i = 1; i < (int)(blockDim.x / WARP); i++)
+        s = merge(s, sums[i]);
+    return s;
+}
+
+template <typename T> FSDP_DEVICE void zero_row(T *x, const loss_job &job)
+{
+    constexpr int N = vector_of<T>::N;
+    const float zeros[N] = {0};
+    for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N)
+        store_chunk(x, i, job.vocab, narrow<T>(zeros), job.is_aligned);
+}
+
+/* Return the gradient of logit i. */
+FSDP_DEVICE float gradient_of(float x, int64_t i, int32_t label, exp_sum s, float scale,
+                              float factor)
+{
+    const float e = exp_of(x - s.maximum);
+    return i == label ? (e / s.sum - 1.0f) * factor : e * scale;
+}
+
+/* Rows that are not aligned are written one element at a time, so that the threads of a warp write
+ * to consecutive addresses. */
+template <typename T>
+FSDP_DEVICE void store_gradient(T *x, const vector_of<T> *kept, const loss_job &job, int32_t label,
+                                exp_sum s)
+{
+    constexpr int N = vector_of<T>::N;
+    const float scale = job.factor / s.sum;
+    if (!job.is_aligned) {
+        for (int64_t i = threadIdx.x; i < job.vocab; i += blockDim.x)
+            x[i] = from_float<T>(gradient_of(to_float(job.is_kept ? ((const T *)kept)[i] : x[i]), i,
+                                             label, s, scale, job.factor));
+        return;
+    }
+#pragma unroll 4
+    for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N) {
+        float f[N];
+        widen(f, job.is_kept ? kept[i / N] : load_16(x + i));
+#pragma unroll
+        for (int e = 0; e < N; e++)
+            f[e] = gradient_of(f[e], i + e, label, s, scale, job.factor);
+        store_16(x + i, narrow<T>(f));
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_job job)
+{
+    constexpr int N = vector_of<T>::N;
+    SHARED_DYNAMIC(uint4, dynamic);
+    vector_of<T> *kept = (vector_of<T> *)dynamic;
+    T *x = (T *)job.logits + blockIdx.x * job.vocab;
+    const int32_t label = job.labels[blockIdx.x];
+    if (label < 0) {
+        if (threadIdx.x == 0)
+            job.losses[blockIdx.x] = 0;
+        if (job.gradient)
+            zero_row(x, job);
+        return;
+    }
+    exp_sum s = {-FLT_MAX, 0};
+#pragma unroll 4
+    for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N) {
+        const vector_of<T> v = load_chunk(x, i, job.vocab, job.is_aligned, -INFINITY);
+        if (job.is_kept)
+            kept[i / N] = v;
+        float f[N];
+        widen(f, v);
+        add_terms<N>(&s, f);
+    }
+    s = merge_block(s);
+    if (threadIdx.x == 0)
+        job.losses[blockIdx.x] =
+            (float)(log((double)s.sum) + ((double)s.maximum - (double)to_float(x[label])));
+    if (!job.gradient)
+        return;
+    __syncthreads(); /* thread 0 has read the label's logit, and `kept` is complete */
+    store_gradient(x, kept, job, label, s);
+}
+
+/* Return how many bytes of dynamic shared memory a block may have if two blocks are to run on a
+ * multiprocessor. */
+static size_t shared_bytes(const fsdp_cuda_context *c)
+{
+    enum {
+        RESERVED = 2048 /* for static shared memory and the system's */
+    };
+    int most = 0;
+    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                               fsdp_cuda_device(c)) != cudaSuccess)
+        return 0;
+    return most / 2 > RESERVED ? (size_t)(most / 2 - RESERVED) : 0;
+}
+
+template <typename T>
+static void start_cross_entropy(fsdp_cuda_context *c, loss_job job, int64_t rows)
+{
+    const size_t limit = shared_bytes(c);
+    size_t bytes = (size_t)ceil_div(job.vocab, vector_of<T>::N) * sizeof(vector_of<T>);
+    job.is_aligned = is_vectorizable<T>(job.vocab, job.logits);
+    job.is_kept = job.gradient && bytes <= limit;
+    if (!job.is_kept)
+        bytes = 0;
+    else if (!fsdp_cuda_check(c,
+                              cudaFuncSetAttribute((const void *)cross_entropy<T>,
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   (int)limit),
+                              "cross_entropy"))
+        return;
+    const unsigned threads = job.vocab <= NARROW ? 4 * WARP : MOST_WARPS * WARP;
+    CUDA_LAUNCH(cross_entropy<T>, (unsigned)rows, threads, bytes, fsdp_cuda_stream(c), job);
+}
+
+extern "C" void fsdp_cuda_cross_entropy(fsdp_kernel_context *context, float *losses, void *logits,
+                                        fsdp_dtype dtype, const int32_t *labels, int64_t rows,
+                                        int64_t vocab, bool gradient, float factor)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    loss_job job = {};
+    job.losses = losses;
+    job.logits = logits;
+    job.vocab = vocab;
+    job.factor = factor;
+    job.gradient = gradient;
+    job.labels = (const int32_t *)fsdp_cuda_upload(c, labels, (size_t)rows * sizeof *labels);
+    if (!job.labels)
+        return;
+    with_type(dtype, [&](auto zero) { start_cross_entropy<decltype(zero)>(c, job, rows); });
+    fsdp_cuda_launched(c, "cross_entropy");
+}

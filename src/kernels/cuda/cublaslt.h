@@ -1,0 +1,35 @@
+/* The functions of cublasLt that gemm uses. The library is loaded when a device is opened, so that
+ * programs start on machines that do not have it. */
+#pragma once
+#include <cublasLt.h>
+
+#include <fsdp/base.h>
+
+#define FSDP_CUBLASLT_FUNCTIONS(F)                                                                 \
+    F(Create)                                                                                      \
+    F(Destroy)                                                                                     \
+    F(GetStatusString)                                                                             \
+    F(MatmulDescCreate)                                                                            \
+    F(MatmulDescDestroy)                                                                           \
+    F(MatmulDescSetAttribute)                                                                      \
+    F(MatrixLayoutCreate)                                                                          \
+    F(MatrixLayoutDestroy)                                                                         \
+    F(MatmulPreferenceCreate)                                                                      \
+    F(MatmulPreferenceDestroy)                                                                     \
+    F(MatmulPreferenceSetAttribute)                                                                \
+    F(MatmulAlgoGetHeuristic)                                                                      \
+    F(Matmul)
+
+/* A pointer to each function: field Matmul points to cublasLtMatmul(). */
+typedef struct fsdp_cublaslt {
+#define FSDP_CUBLASLT_FIELD(name) __typeof__(cublasLt##name) *name;
+    FSDP_CUBLASLT_FUNCTIONS(FSDP_CUBLASLT_FIELD)
+#undef FSDP_CUBLASLT_FIELD
+    void *library; /* from dlopen(); NULL if the functions are linked */
+} fsdp_cublaslt;
+
+/* Load the library. Fails with FSDP_ERR_UNSUPPORTED if it is not found; the message says which
+ * package has it. */
+FSDP_MUST_CHECK fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt);
+/* No effect if nothing is loaded. */
+void fsdp_cublaslt_unload(fsdp_cublaslt *lt);

@@ -1,0 +1,241 @@
+/* Sums over the buffers of all ranks (tree_sum), and sums of powers over rows, from which norms are
+ * computed (row_power_sums). */
+#include "src/kernels/cuda/row_sums.cuh"
+#include "src/kernels/cuda/tree.cuh"
+
+/* --- tree_sum --- */
+
+enum {
+    THREADS = 256,
+    /* The sources of a group are read together and added as a tree. If there are more groups,
+     * their sums are added as a tree, too. */
+    GROUP = 8,
+    LEVELS = 10, /* levels of the tree over groups */
+    MOST_SOURCES = GROUP << LEVELS
+};
+
+/* The sources: at most GROUP of them in `few`, which needs no copy to the device, or any number in
+ * an array in device memory. */
+struct sources {
+    const void *few[GROUP];
+    const void *const *many;
+    int n;
+};
+
+/* Load N elements from i on as floats. */
+template <typename T, int N> FSDP_DEVICE void load_floats(float (&x)[N], const void *src, int64_t i)
+{
+    struct alignas(N * sizeof(T)) elements {
+        T at[N];
+    };
+    const elements v = *(const elements *)((const T *)src + i);
+    for (int e = 0; e < N; e++)
+        x[e] = to_float(v.at[e]);
+}
+
+/* Set sum[e] to the sum of elements i + e over sources [first, first + GROUP) as far as there are
+ * sources. */
+template <typename T, int N, int SOURCES>
+FSDP_DEVICE void sum_group(float (&sum)[N], const void *const *src, int count, int64_t i)
+{
+    float x[SOURCES][N];
+#pragma unroll
+    for (int s = 0; s < SOURCES; s++) {
+        for (int e = 0; e < N; e++)
+            x[s][e] = -0.0f;
+        if (s < count)
+            load_floats<T, N>(x[s], src[s], i);
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++)
+        sum[e] = tree_of<SOURCES, float>([&](int s) { return x[s][e]; });
+}
+
+/* dst[i] may be an element of a source. Each thread reads its elements of all sources before it
+ * writes them. */
+template <int N> FSDP_DEVICE void store_scaled(float *dst, const float (&sum)[N], float scale)
+{
+    struct alignas(N % 4 ? 4 : 16) elements {
+        float at[N];
+    } v;
+    for (int e = 0; e < N; e++)
+        v.at[e] = sum[e] * scale;
+    *(elements *)dst = v;
+}
+
+template <typename T, int N, int SOURCES>
+FSDP_DEVICE void sum_few_at(float *dst, const sources &src, int64_t i, float scale)
+{
+    float sum[N];
+    sum_group<T, N, SOURCES>(sum, src.few, src.n, i);
+    store_scaled(dst + i, sum, scale);
+}
+
+/* A thread has N adjacent elements. */
+template <typename T, int N, int SOURCES>
+static __global__ void __launch_bounds__(THREADS)
+    sum_few(float *dst, sources src, int64_t n, float scale)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+    if (i + N <= n)
+        sum_few_at<T, N, SOURCES>(dst, src, i, scale);
+    else
+        for (int64_t j = i; j < n; j++)
+            sum_few_at<T, 1, SOURCES>(dst, src, j, scale);
+}
+
+/* The sums of complete subtrees wait in `levels`: levels[l] is the sum of 2^l groups if bit l of
+ * the number of groups so far is set. A new group is added to all levels that are complete. */
+template <typename T, int N>
+FSDP_DEVICE void sum_many_at(float *dst, const sources &src, int64_t i, float scale)
+{
+    float levels[LEVELS][N], sum[N];
+    const int groups = (src.n + GROUP - 1) / GROUP;
+    for (int g = 0; g < groups; g++) {
+        sum_group<T, N, GROUP>(sum, src.many + g * GROUP, src.n - g * GROUP, i);
+        bool carries = true;
+#pragma unroll
+        for (int l = 0; l < LEVELS; l++) {
+            const bool complete = (g >> l & 1) != 0;
+            for (int e = 0; e < N; e++) {
+                if (carries && complete)
+                    sum[e] = levels[l][e] + sum[e];
+                else if (carries)
+                    levels[l][e] = sum[e];
+            }
+            carries = carries && complete;
+        }
+    }
+    for (int e = 0; e < N; e++)
+        sum[e] = -0.0f;
+#pragma unroll
+    for (int l = 0; l < LEVELS; l++)
+        if (groups >> l & 1)
+            for (int e = 0; e < N; e++)
+                sum[e] = levels[l][e] + sum[e];
+    store_scaled(dst + i, sum, scale);
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(THREADS)
+    sum_many(float *dst, sources src, int64_t n, float scale)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+    if (i + N <= n)
+        sum_many_at<T, N>(dst, src, i, scale);
+    else
+        for (int64_t j = i; j < n; j++)
+            sum_many_at<T, 1>(dst, src, j, scale);
+}
+
+/* N is 1 if the addresses do not allow accesses of 16 bytes. */
+template <typename T, int N>
+static void start_tree_sum(fsdp_cuda_context *c, float *dst, const sources &src, int64_t n,
+                           float scale)
+{
+    const unsigned blocks = blocks_for((n + N - 1) / N, THREADS, INT32_MAX);
+    const cudaStream_t stream = fsdp_cuda_stream(c);
+    if (src.n == 1)
+        CUDA_LAUNCH((sum_few<T, N, 1>), blocks, THREADS, 0, stream, dst, src, n, scale);
+    else if (src.n == 2)
+        CUDA_LAUNCH((sum_few<T, N, 2>), blocks, THREADS, 0, stream, dst, src, n, scale);
+    else if (src.n <= 4)
+        CUDA_LAUNCH((sum_few<T, N, 4>), blocks, THREADS, 0, stream, dst, src, n, scale);
+    else if (src.n <= GROUP)
+        CUDA_LAUNCH((sum_few<T, N, GROUP>), blocks, THREADS, 0, stream, dst, src, n, scale);
+    else
+        CUDA_LAUNCH((sum_many<T, N>), blocks, THREADS, 0, stream, dst, src, n, scale);
+}
+
+extern "C" void fsdp_cuda_tree_sum(fsdp_kernel_context *context, float *dst, const void *const *src,
+                                   int n_sources, fsdp_dtype dtype, int64_t n, float scale)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    sources all = {{}, NULL, n_sources};
+    if (!n)
+        return;
+    if (n_sources > MOST_SOURCES) {
+        fsdp_cuda_fail(c, fsdp_error(FSDP_ERR_UNSUPPORTED, "tree_sum of %d sources, at most %d",
+                                     n_sources, MOST_SOURCES));
+        return;
+    }
+    bool aligned = is_vectorizable<float>(0, dst);
+    for (int s = 0; s < n_sources; s++) {
+        aligned = aligned && is_vectorizable<float>(0, src[s]);
+        if (n_sources <= GROUP)
+            all.few[s] = src[s];
+    }
+    if (n_sources > GROUP) {
+        const size_t bytes = (size_t)n_sources * sizeof *src;
+        all.many = (const void *const *)fsdp_cuda_upload(c, src, bytes);
+        if (!all.many)
+            return;
+    }
+    with_type(dtype, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int N = vector_of<T>::N;
+        if (aligned)
+            start_tree_sum<T, N>(c, dst, all, n, scale);
+        else
+            start_tree_sum<T, 1>(c, dst, all, n, scale);
+    });
+    fsdp_cuda_launched(c, "tree_sum");
+}
+
+/* --- row_power_sums --- */
+
+/* SQUARES: the power is 2. Otherwise it is any power. */
+template <typename T, bool SQUARES> struct powers {
+    enum {
+        N = vector_of<T>::N
+    };
+    const T *x;
+    int64_t width;
+    double power;
+    bool vectorizable;
+
+    __device__ __forceinline__ double term(float x) const
+    {
+        const double magnitude = fabs((double)x);
+        if (SQUARES)
+            return magnitude * magnitude;
+        return power == 1.0 || isinf(power) ? magnitude : pow(magnitude, power);
+    }
+    __device__ __forceinline__ void load(double (&terms)[N], int64_t row, int64_t column,
+                                         int count) const
+    {
+        const T *from = x + row * width + column;
+        vector_of<T> v;
+        if (vectorizable && count == N)
+            v = *(const vector_of<T> *)from;
+        else
+            for (int e = 0; e < N; e++)
+                v.at[e] = e < count ? from[e] : from_float<T>(0.0f);
+        for (int e = 0; e < N; e++)
+            terms[e] = term(to_float(v.at[e]));
+    }
+    __device__ __forceinline__ double join(double a, double b) const
+    {
+        if (SQUARES || !isinf(power))
+            return a + b;
+        return b > a || b != b ? b : a; /* NaN if one of them is NaN */
+    }
+};
+
+extern "C" void fsdp_cuda_row_power_sums(fsdp_kernel_context *context, double *sums, const void *x,
+                                         fsdp_dtype dtype, int64_t rows, int64_t width,
+                                         double power)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    with_type(dtype, [&](auto zero) {
+        typedef decltype(zero) T;
+        const bool vectorizable = is_vectorizable<T>(width, x);
+        if (power == 2.0)
+            start_row_sums(c, sums, powers<T, true>{(const T *)x, width, power, vectorizable}, rows,
+                           width);
+        else
+            start_row_sums(c, sums, powers<T, false>{(const T *)x, width, power, vectorizable},
+                           rows, width);
+    });
+    fsdp_cuda_launched(c, "row_power_sums");
+}

@@ -1,0 +1,159 @@
+/* Sums over rows, in double. The order of the terms depends only on the width of the rows and on
+ * the dtype, not on the number of rows or on addresses: ranks that have different rows of a
+ * parameter get the same sum for a row.
+ *
+ * A class TERMS defines what is added:
+ *     enum { N };                               elements that are loaded together
+ *     void load(double (&x)[N], row, column, count)
+ *                                               the terms of `count` elements; the others are 0
+ *     double join(double, double)               the sum, or for example the larger one
+ * Rows of a few elements are added by a thread each, longer rows by a warp each, and long rows by
+ * blocks, each of which has a part of PART elements. A second kernel adds the parts. */
+#pragma once
+#include "src/kernels/cuda/elements.cuh"
+
+enum {
+    ROW_SUMS_THREADS = 256,
+    ROW_SUMS_WARPS = ROW_SUMS_THREADS / 32,
+    ROW_SUMS_NARROW = 16,   /* the longest row of one thread */
+    ROW_SUMS_MEDIUM = 2048, /* the longest row of one warp */
+    ROW_SUMS_PART = 1 << 14
+};
+
+/* Return the sum of elements [begin, end) of a row. Each of `threads` threads has every
+ * (threads * N)-th group of N elements, and calls this with its index. */
+template <typename TERMS>
+FSDP_DEVICE double sum_of_thread(const TERMS &terms, int64_t row, int64_t begin, int64_t end,
+                                 int thread, int threads)
+{
+    constexpr int N = TERMS::N;
+    double sums[N] = {};
+#pragma unroll 4
+    for (int64_t j = begin + (int64_t)thread * N; j < end; j += (int64_t)threads * N) {
+        double x[N];
+        terms.load(x, row, j, (int)(end - j < N ? end - j : N));
+        for (int e = 0; e < N; e++)
+            sums[e] = terms.join(sums[e], x[e]);
+    }
+#pragma unroll
+    for (int width = N / 2; width; width /= 2)
+        for (int e = 0; e < width; e++)
+            sums[e] = terms.join(sums[e], sums[e + width]);
+    return sums[0];
+}
+
+/* Return the sum of x over the threads of the warp. */
+template <typename TERMS> FSDP_DEVICE double sum_of_warp(const TERMS &terms, double x)
+{
+    for (int lane = 16; lane; lane /= 2)
+        x = terms.join(x, __shfl_xor_sync(~0u, x, lane));
+    return x;
+}
+
+/* Return the sum of x over the threads of the block, in thread 0. */
+template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, double x)
+{
+    SHARED(double, sums, [ROW_SUMS_WARPS]);
+    x = sum_of_warp(terms, x);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < ROW_SUMS_WARPS; i++)
+            x = terms.join(x, sums[i]);
+    return x;
+}
+
+template <typename TERMS>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_narrow_rows(double *sums, TERMS terms, int64_t rows, int64_t width)
+{
+    const int64_t row = (int64_t)blockIdx.x * ROW_SUMS_THREADS + threadIdx.x;
+    if (row < rows)
+        sums[row] = sum_of_thread(terms, row, 0, width, 0, 1);
+}
+
+template <typename TERMS>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_medium_rows(double *sums, TERMS terms, int64_t rows, int64_t width)
+{
+    const int64_t row = (int64_t)blockIdx.x * ROW_SUMS_WARPS + threadIdx.x / 32;
+    if (row >= rows)
+        return;
+    const double x =
+        sum_of_warp(terms, sum_of_thread(terms, row, 0, width, (int)threadIdx.x % 32, 32));
+    if (threadIdx.x % 32 == 0)
+        sums[row] = x;
+}
+
+/* sums[row * parts + part] = the sum of a part of a row */
+template <typename TERMS>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_parts(double *sums, TERMS terms, int64_t parts, int64_t width)
+{
+    const int64_t row = blockIdx.x / parts, begin = blockIdx.x % parts * ROW_SUMS_PART;
+    const int64_t end = begin + ROW_SUMS_PART < width ? begin + ROW_SUMS_PART : width;
+    const double x = sum_of_block(
+        terms, sum_of_thread(terms, row, begin, end, (int)threadIdx.x, ROW_SUMS_THREADS));
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = x;
+}
+
+/* The terms of the second kernel: sums of parts. */
+template <typename TERMS> struct parts_of {
+    enum {
+        N = 1
+    };
+    const double *sums;
+    int64_t parts;
+    TERMS terms;
+    __device__ __forceinline__ void load(double (&x)[1], int64_t row, int64_t column, int) const
+    {
+        x[0] = sums[row * parts + column];
+    }
+    __device__ __forceinline__ double join(double a, double b) const
+    {
+        return terms.join(a, b);
+    }
+};
+
+template <typename TERMS>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_of_parts(double *sums, parts_of<TERMS> terms, int64_t parts)
+{
+    const double x = sum_of_block(
+        terms, sum_of_thread(terms, blockIdx.x, 0, parts, (int)threadIdx.x, ROW_SUMS_THREADS));
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = x;
+}
+
+/* sums[r] = the sum over row r; 0 if the width is 0. Uses the context's scratch. */
+template <typename TERMS>
+static void start_row_sums(fsdp_cuda_context *c, double *sums, const TERMS &terms, int64_t rows,
+                           int64_t width)
+{
+    const cudaStream_t stream = fsdp_cuda_stream(c);
+    const int64_t parts = (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
+    double *scratch = sums;
+    if (!rows)
+        return;
+    if (width <= ROW_SUMS_NARROW) {
+        CUDA_LAUNCH((sum_narrow_rows<TERMS>), blocks_for(rows, ROW_SUMS_THREADS, INT32_MAX),
+                    ROW_SUMS_THREADS, 0, stream, sums, terms, rows, width);
+        return;
+    }
+    if (width <= ROW_SUMS_MEDIUM) {
+        CUDA_LAUNCH((sum_medium_rows<TERMS>), blocks_for(rows, ROW_SUMS_WARPS, INT32_MAX),
+                    ROW_SUMS_THREADS, 0, stream, sums, terms, rows, width);
+        return;
+    }
+    if (parts > 1)
+        scratch = (double *)fsdp_cuda_scratch(c, (size_t)(rows * parts) * sizeof *sums);
+    if (!scratch)
+        return;
+    CUDA_LAUNCH((sum_parts<TERMS>), (unsigned)(rows * parts), ROW_SUMS_THREADS, 0, stream, scratch,
+                terms, parts, width);
+    if (parts > 1)
+        CUDA_LAUNCH((sum_of_parts<TERMS>), (unsigned)rows, ROW_SUMS_THREADS, 0, stream, sums,
+                    (parts_of<TERMS>{scratch, parts, terms}), parts);
+}

@@ -1,0 +1,47 @@
+/* The order in which embedding_backward() adds gradients: tokens sorted by their id, those of one
+ * id in the order of the tokens. The tokens of an id are cut into pieces of at most
+ * FSDP_TOKEN_PIECE tokens, which different blocks add. The pieces of an id that has several
+ * ("long") are added to its row in order, in a second step. */
+#pragma once
+#include <fsdp/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FSDP_TOKEN_PIECE = 128
+};
+
+typedef struct fsdp_token_piece {
+    int32_t begin; /* its tokens are order[begin] up to the next piece's `begin` */
+    int32_t id;
+    int32_t slot; /* -1: added to the row of the id; otherwise the number of its partial sums */
+} fsdp_token_piece;
+
+/* An id with several pieces. */
+typedef struct fsdp_token_long {
+    int32_t id, slot, n; /* its partial sums are slots [slot, slot + n) */
+} fsdp_token_long;
+
+/* `order`, `pieces` and `longs` are consecutive, so that one upload moves them: `bytes` bytes from
+ * `order` on. */
+typedef struct fsdp_token_runs {
+    int32_t *order;           /* [n_tokens] */
+    fsdp_token_piece *pieces; /* [n_pieces + 1]; the last has only `begin` */
+    fsdp_token_long *longs;   /* [n_longs] */
+    int64_t n_tokens, n_pieces, n_longs, n_slots;
+    size_t bytes;
+    void *memory;
+} fsdp_token_runs;
+
+/* Sort the tokens [0, tokens) by ids[token], which are in [0, vocab). Tokens with the id
+ * padding_idx are left out. The caller calls fsdp_token_runs_fini(). */
+FSDP_MUST_CHECK fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids,
+                                                 int64_t tokens, int64_t vocab,
+                                                 int32_t padding_idx);
+void fsdp_token_runs_fini(fsdp_token_runs *runs);
+
+#ifdef __cplusplus
+}
+#endif

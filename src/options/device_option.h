@@ -1,0 +1,23 @@
+/* The option --device, which all commands that compute share. Note [Choosing a device] in
+ * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE, as for all
+ * other users of the library. */
+#pragma once
+#include <fsdp/options.h>
+
+#define FSDP_DEVICE_HELP                                                                           \
+    "where to compute: cpu; cuda, the card of this rank (ranks may share a card); cuda:N, that "   \
+    "card for all ranks; auto, a card if there is one that can be used, else the CPU"
+
+/* A row of an option table. `place` is the offset of a const char *. */
+#define FSDP_DEVICE_OPTION(place)                                                                  \
+    {                                                                                              \
+        .name = "device", .type = FSDP_OPTION_STRING, .offset = (place), .value = "auto",          \
+        .metavar = "KIND", .help = FSDP_DEVICE_HELP                                                \
+    }
+
+/* Check the value `name` of --device, for the spec's check(). The message says where the value was
+ * given. If `plans` is false, the device must compute and must be in this build: FSDP_ERR_INVALID
+ * for meta and FSDP_ERR_UNSUPPORTED for cuda in a build without CUDA. Whether the machine has the
+ * card is seen when the device is created. */
+FSDP_MUST_CHECK fsdp_status fsdp_check_device_option(const fsdp_options *options, const char *name,
+                                                     bool plans);

@@ -1,0 +1,249 @@
+# Part of tools/gpu_check.sh: the build, and what must be right.
+
+# Only code for this card is compiled, because nvcc takes most of the time.
+architecture() {
+    capability=$(nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=compute_cap \
+        --format=csv,noheader 2>/dev/null | grep '^[0-9]*\.[0-9]$' | head -n 1 | tr -d .)
+    [ "${capability:-90}" != 90 ] || capability=90a
+    echo "-gencode=arch=compute_$capability,code=sm_$capability"
+}
+# make_arguments BUILD: prints them, one a line
+make_arguments() {
+    printf '%s\n' BUILD="$1" CUDA_TESTS=card OPT=-O2 ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"} \
+        "$1/fsdp" "$1/tests/cuda/tests"
+}
+# The program that compares instructions with their meaning. make builds it for the emulator only.
+instructions=tests/cuda/programs/instructions
+build_instructions() {
+    [ -e $instructions.cu ] || return
+    mkdir -p "$build/tests/cuda/programs"
+    limited 120 build-instructions.log "$nvcc" -std=c++17 -O3 "$(architecture)" -I. -Iinclude \
+        -o "$build/$instructions" $instructions.cu
+}
+part_build() {
+    begin build 150
+    # shellcheck disable=SC2046
+    if [ "$rehearse" = 1 ]; then
+        limited 60 build.log make -n CUDA_ARCHS="$(architecture)" $(make_arguments build-gpu)
+        summary="what would be run"
+    else
+        summary="for $(architecture | sed 's/.*code=//')"
+        # Its message says what is missing and how to get it.
+        limited 20 deps.log make check-deps ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"}
+        nvcc=$(ls "$cuda/bin/nvcc" 2>/dev/null || command -v nvcc)
+        if [ -z "$nvcc" ]; then
+            fail "there is no nvcc (CUDA_HOME)"
+        elif judge "make check-deps"; then
+            build_instructions &
+            limited 150 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
+                $(make_arguments "$build")
+            wait $!
+        fi
+    fi
+    if [ "$status" = passed ] && ! judge make; then
+        add_why "$(grep -iE 'error[ :]|undefined reference' "$log" | head -n 3)"
+    fi
+    finish
+}
+
+# test_files: prints the names of the files of conformance tests
+test_files() {
+    # shellcheck disable=SC2086
+    if [ -n "${GPU_CHECK_FILES:-}" ]; then printf '%s\n' $GPU_CHECK_FILES
+    else "$tests" --list | cut -f 1 | sort -u | sed 's|.*/||; s|\.c$||'; fi
+}
+# count_tests: adds the counts in $log, which a program of tests has written
+count_tests() {
+    # shellcheck disable=SC2046
+    set -- $(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1 | tr -cd '0-9 ')
+    passed=$((passed + ${1:-0})) failed=$((failed + ${2:-0})) skipped=$((skipped + ${3:-0}))
+}
+part_conformance() {
+    begin conformance 75
+    passed=0 failed=0 skipped=0
+    if has "$tests"; then
+        for file in $(test_files); do
+            limited 40 "conformance-$file.log" "$tests" --file "$file"
+            count_tests
+            if [ "$rc" -eq 1 ]; then fail "$file: $(grep '^FAIL' "$log" | head -n 3)"
+            else judge "$file"; fi
+        done
+        if [ -e $instructions.cu ]; then
+            limited 40 instructions.log "$build/$instructions"
+            passed=$((passed + $(grep -c '^ok ' "$log")))
+            failed=$((failed + $(grep -c '^FAIL ' "$log")))
+            judge instructions
+        fi
+        [ "$passed" -gt 0 ] || [ "$status" != passed ] ||
+            fail "no test ran: $(grep -h '^skip' "$log" | head -n 1)"
+    fi
+    figure passed $passed
+    figure failed $failed
+    figure skipped $skipped
+    summary="$passed passed, $failed failed, $skipped skipped"
+    finish
+}
+
+# count_quantities LOG...: adds the counts of lines of `fsdp verify --json`: of bf16, and all others
+count_quantities() {
+    for kind in ok failed 'not compared'; do
+        key=$(echo "$kind" | tr ' ' _)
+        all=$(grep -h "^{.*\"outcome\": \"$kind\"" "$@" | grep -c .)
+        bf16=$(grep -h "^{.*\"outcome\": \"$kind\"" "$@" | grep -c '"quantity": "bf16')
+        figure "f32_$key" $((all - bf16))
+        figure "bf16_$key" "$bf16"
+    done
+}
+verify_case() { # FOLDER RANKS
+    name=$(basename "$1")
+    limited 25 "verify-$name-$2.log" "$fsdp" launch -n "$2" verify --json "$1"
+    first=$(grep '"outcome": "failed"' "$log" | head -n 1 | sed 's/.*"quantity": //')
+    if [ "$rc" = 1 ] && [ -n "$first" ]; then
+        fail "$name, $2 ranks: $(grep -c '"outcome": "failed"' "$log") differ, first $first"
+    else
+        judge "$name, $2 ranks"
+    fi
+}
+part_verify() {
+    begin verify 75
+    if has "$fsdp"; then
+        for case in ${GPU_CHECK_CASES:-"$golden"/*/}; do
+            verify_case "$case" 1
+            # Two ranks compare what PyTorch's two ranks wrote.
+            [ "$rehearse" = 1 ] || ! ls "$case"/trajectory_*_w2.json >/dev/null 2>&1 ||
+                verify_case "$case" 2
+        done
+        count_quantities "$logs"/verify-*.log
+        summary=$(echo "$figures" | tr -d '"')
+    fi
+    finish
+}
+
+# rows: prints the path of a file of token ids. The rehearsal's models have few.
+rows() {
+    [ "$rehearse" = 1 ] || { echo data/debian/tokens.jsonl; return; }
+    awk 'BEGIN { for (i = 0; i < 48; i++) {
+        printf "{\"input_ids\": [%d", 2 + i % 65
+        for (k = 1; k < 3 + i * 7 % 19; k++) printf ", %d", 2 + (i * 31 + k * k * 7) % 65
+        printf "], \"labels\": ["
+        for (k = 0; k < 1 + i * 5 % 7; k++) printf "%d, ", 2 + (i + k * 3) % 65
+        print "1]}" } }' >"$out/rows.jsonl"
+    echo "$out/rows.jsonl"
+}
+# trained NAME DEVICE RANKS DTYPE STEPS: trains with sixteen rows a step in four micro-batches, and
+# writes steps, losses and the norms of the gradients to NAME.losses
+STEP='"step", "step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),'
+trained() {
+    # shellcheck disable=SC2086
+    FSDP_DEVICE=$2 limited 60 "$1.log" "$fsdp" launch -n "$3" train --model $model --data "$rows" \
+        --batch-size 4 --gradient-accumulation-steps $((4 / $3)) --max-steps "$5" \
+        --param-dtype "$4" --dropout 0.1 --lr 0.001 --max-grad-norm 1 --no-save-model \
+        --metrics "$logs/$1.jsonl"
+    sed -n "s/.*$STEP.*/\\1 \\2 \\3/p" "$logs/$1.jsonl" >"$logs/$1.losses" 2>/dev/null
+    judge "$1"
+}
+# same_losses A B: fails, with the first difference, if they differ
+same_losses() {
+    cmp -s "$logs/$1.losses" "$logs/$2.losses" && return
+    fail "$1 and $2 differ: $(diff "$logs/$1.losses" "$logs/$2.losses" |
+        awk '/^</ && !l { l = $0 } /^>/ && !r { r = $0 } END { print "step, loss, norm", l, r }')"
+}
+part_ranks() {
+    begin ranks 60
+    if has "$fsdp"; then
+        rows=$(rows)
+        for dtype in float32 bfloat16; do
+            trained "$dtype-1" "$device" 1 $dtype 6 || continue
+            figure_text "last_loss_$dtype" "$(tail -n 1 "$logs/$dtype-1.losses" | cut -d ' ' -f 2)"
+            for ranks in 2 4; do
+                trained "$dtype-$ranks" "$device" $ranks $dtype 6 &&
+                    same_losses "$dtype-1" "$dtype-$ranks"
+            done
+        done
+        summary="1, 2 and 4 ranks, six steps"
+    fi
+    finish
+}
+
+# distance A B: prints the root of the mean square of the differences of two runs' losses
+distance() {
+    awk 'NR == FNR { loss[$1] = $2; next }
+        $1 in loss { sum += ($2 - loss[$1]) ^ 2; n++ }
+        END { printf "%.6g", n ? sqrt(sum / n) : 1e9 }' "$logs/$1.losses" "$logs/$2.losses"
+}
+# has_steps RUN...: notes the runs that have not made all steps
+has_steps() {
+    for run; do
+        n=$(grep -c . "$logs/$run.losses" 2>/dev/null)
+        [ "${n:-0}" -eq $curve_steps ] || late "$run: ${n:-0} of $curve_steps steps"
+    done
+}
+part_curve() {
+    begin curve 75
+    if has "$fsdp"; then
+        rows=$(rows)
+        {
+            trained cpu-f32 cpu 1 float32 $curve_steps
+            trained cpu-bf16 cpu 1 bfloat16 $curve_steps
+        } &
+        trained card-f32 "$device" 1 float32 $curve_steps
+        trained card-bf16 "$device" 1 bfloat16 $curve_steps
+        wait $!
+        has_steps cpu-f32 cpu-bf16 card-f32 card-bf16
+        spread=$(distance cpu-f32 cpu-bf16)
+        f32=$(distance cpu-f32 card-f32)
+        bf16=$(distance cpu-f32 card-bf16)
+        figure steps $curve_steps
+        figure cpu_bf16_distance "$spread"
+        figure f32_distance "$f32"
+        figure bf16_distance "$bf16"
+        # Rounding in bf16 is as good as random, so another run of it is as far away, more or less.
+        holds "$bf16 <= 2 * $spread" || fail "bf16: more than twice the distance of the CPU's bf16"
+        holds "$f32 <= 0.2 * $spread + 1e-5" || fail "f32: more than a fifth of it"
+        summary="from the CPU's f32 losses: f32 $f32, bf16 $bf16 (the CPU's bf16: $spread)"
+    fi
+    finish
+}
+
+# sanitized TOOL FILE: leaves the exit code in a file
+sanitized() {
+    limited 40 "$1-$2.log" "$sanitizer" --tool "$1" --error-exitcode 99 "$tests" --file "$2"
+    echo $rc >"$log.rc"
+}
+# sanitize_all TOOL: runs six files of tests at a time
+sanitize_all() {
+    clean=0 n=0
+    for file in $(test_files); do
+        sanitized "$1" "$file" &
+        n=$((n + 1))
+        [ $((n % 6)) -ne 0 ] || wait
+    done
+    wait
+    for file in $(test_files); do
+        log=$logs/$1-$file.log
+        rc=$(cat "$log.rc") most=40
+        if [ "$rc" = 99 ]; then
+            fail "$1, $file: $(grep -E '^=+ [A-Z]' "$log" | sed 's/^=* //' | sed -n '2p;$p')"
+        elif judge "$1, $file"; then
+            clean=$((clean + 1))
+        fi
+    done
+    figure "$1_files" $n
+    figure "$1_clean" $clean
+    summary="$summary${summary:+, }$1 $clean of $n"
+}
+part_sanitizer() {
+    begin sanitizer 60
+    sanitizer=$(command -v compute-sanitizer || ls "$cuda"/bin/compute-sanitizer 2>/dev/null)
+    if [ "$rehearse" = 1 ]; then
+        sanitizer=$out/compute-sanitizer
+        printf '#!/bin/sh\nshift 4\nexec "$@"\n' >"$sanitizer"
+        chmod +x "$sanitizer"
+    fi
+    if [ -z "$sanitizer" ]; then
+        skip "there is no compute-sanitizer"
+    elif has "$tests"; then
+        for tool in memcheck racecheck initcheck synccheck; do sanitize_all $tool; done
+    fi
+    finish
+}
