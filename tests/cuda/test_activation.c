@@ -100,8 +100,19 @@ TEST(activations_are_those_of_the_cpu)
 /* Large numbers, infinity and NaN: the slopes are 0 and 1 far from 0, and NaN stays NaN. */
 TEST(activations_of_extreme_values_are_those_of_the_cpu)
 {
-    static const double values[] = {(double)NAN, INFINITY, -INFINITY, 3e38, -3e38, 90.0,  -90.0,
-                                    20.0,        -20.0,    0.0,       -0.0, 1e-39, -1e-39};
+    static const double values[] = {(double)NAN,
+                                    (double)INFINITY,
+                                    -(double)INFINITY,
+                                    3e38,
+                                    -3e38,
+                                    90.0,
+                                    -90.0,
+                                    20.0,
+                                    -20.0,
+                                    0.0,
+                                    -0.0,
+                                    1e-39,
+                                    -1e-39};
     enum {
         N = sizeof values / sizeof *values
     };

@@ -61,8 +61,18 @@ TEST(arithmetic_has_the_bits_of_the_cpu)
 /* NaN, infinity, numbers that overflow, and subnormal numbers. */
 TEST(arithmetic_of_extreme_values_is_that_of_the_cpu)
 {
-    static const double values[] = {(double)NAN, INFINITY, -INFINITY, 3e38,   -3e38, 65504.0,
-                                    -0.0,        0.0,      1e-39,     -1e-39, 6e-8,  1.5};
+    static const double values[] = {(double)NAN,
+                                    (double)INFINITY,
+                                    -(double)INFINITY,
+                                    3e38,
+                                    -3e38,
+                                    65504.0,
+                                    -0.0,
+                                    0.0,
+                                    1e-39,
+                                    -1e-39,
+                                    6e-8,
+                                    1.5};
     enum {
         N = sizeof values / sizeof *values
     };

@@ -43,7 +43,7 @@ TEST(fill_rounds_once_and_writes_nothing_else)
                                     300.0,
                                     -1.0,
                                     1e300,
-                                    INFINITY,
+                                    (double)INFINITY,
                                     -0.0,
                                     (double)NAN};
     CONFORM_OPEN(x);
