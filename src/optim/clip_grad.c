@@ -84,40 +84,78 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
         add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* For each gradient, computes one number for each row that this rank has. fsdp_row_sums_put() then
- * combines these numbers and stores the results in `sums`. `scratch` is a copy of memory for the
- * numbers of one gradient at a time. It has room for the numbers of the gradient with the most
- * rows. */
-static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
-                                const fsdp_host_copy *scratch)
+/* Starts the kernel that computes one number for each row that this rank has of gradient i, and
+ * stores the numbers at element `at` of the tensor `rows`. */
+static void start_rows(const grad_norm *norm, size_t i, const fsdp_tensor *rows, int64_t at)
+{
+    const fsdp_tensor *grad = grad_of(norm, i);
+    norm->device->kernels->row_power_sums(
+        norm->device->context, (double *)fsdp_tensor_ptr(rows) + at, fsdp_tensor_ptr(grad),
+        grad->dtype, grad->shape[0], fsdp_tensor_row_numel(grad), norm->type);
+}
+
+/* Combines the numbers of the rows of gradient i, and stores the results in `sums`. */
+static void put_rows(const grad_norm *norm, size_t i, const fsdp_row_sums *sums, double *rows)
+{
+    if (!is_cut_by_rows(norm->named[i].parameter))
+        join_rows(norm, rows, grad_of(norm, i)->shape[0]);
+    fsdp_row_sums_put(sums, i, 0, rows);
+}
+
+/* Computes the numbers of all gradients, in scratch memory for one gradient at a time: room for the
+ * gradient with the most rows. */
+static fsdp_status sum_one_by_one(const grad_norm *norm, const fsdp_row_sums *sums,
+                                  const fsdp_host_copy *scratch)
 {
     for (size_t i = 0; i < norm->n; i++) {
-        const fsdp_tensor *grad = grad_of(norm, i);
-        if (!fsdp_tensor_numel(grad))
+        if (!fsdp_tensor_numel(grad_of(norm, i)))
             continue;
-        norm->device->kernels->row_power_sums(
-            norm->device->context, fsdp_tensor_ptr(scratch->tensor), fsdp_tensor_ptr(grad),
-            grad->dtype, grad->shape[0], fsdp_tensor_row_numel(grad), norm->type);
-        FSDP_TRY(fsdp_host_copy_read_part(scratch, 0, (size_t)grad->shape[0] * sizeof(double)));
-        if (!is_cut_by_rows(norm->named[i].parameter))
-            join_rows(norm, scratch->data, grad->shape[0]);
-        fsdp_row_sums_put(sums, i, 0, scratch->data);
+        start_rows(norm, i, scratch->tensor, 0);
+        FSDP_TRY(fsdp_host_copy_read_part(scratch, 0,
+                                          (size_t)grad_of(norm, i)->shape[0] * sizeof(double)));
+        put_rows(norm, i, sums, scratch->data);
     }
     return FSDP_OK;
 }
 
+/* Does the same with room for the rows of all gradients, so that the host waits once. */
+static fsdp_status sum_together(const grad_norm *norm, const fsdp_row_sums *sums,
+                                const fsdp_host_copy *scratch)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < norm->n; at += grad_of(norm, i++)->shape[0])
+        if (fsdp_tensor_numel(grad_of(norm, i)))
+            start_rows(norm, i, scratch->tensor, at);
+    FSDP_TRY(fsdp_host_copy_read(scratch));
+    at = 0;
+    for (size_t i = 0; i < norm->n; at += grad_of(norm, i++)->shape[0])
+        if (fsdp_tensor_numel(grad_of(norm, i)))
+            put_rows(norm, i, sums, (double *)scratch->data + at);
+    return FSDP_OK;
+}
+
+/* Returns the number of rows that the scratch memory has room for. */
+static int64_t scratch_rows(const grad_norm *norm, bool together)
+{
+    int64_t most = 0, all = 0;
+    for (size_t i = 0; i < norm->n; i++) {
+        const int64_t rows = grad_of(norm, i)->shape[0];
+        most = rows > most ? rows : most;
+        all += rows;
+    }
+    return together ? all : most;
+}
+
 static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
 {
-    int64_t most = 0;
+    const bool together = norm->device->traits->joins_reads;
     fsdp_tensor *rows;
-    for (size_t i = 0; i < norm->n; i++)
-        most = grad_of(norm, i)->shape[0] > most ? grad_of(norm, i)->shape[0] : most;
-    FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1, (int64_t[]){most}, FSDP_TAG_COMM,
-                                &rows));
+    FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1,
+                                (int64_t[]){scratch_rows(norm, together)}, FSDP_TAG_COMM, &rows));
     fsdp_host_copy scratch = {0};
     fsdp_status status = fsdp_host_copy_create(&scratch, rows);
     if (status == FSDP_OK && norm->device->kernels)
-        status = sum_own_rows(norm, sums, &scratch);
+        status = (together ? sum_together : sum_one_by_one)(norm, sums, &scratch);
     fsdp_host_copy_destroy(&scratch);
     fsdp_tensor_release(rows);
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;

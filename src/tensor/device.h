@@ -85,6 +85,9 @@ typedef struct fsdp_device_traits {
     bool joins_products;
     /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
     size_t shared_bytes;
+    /* A read by the host waits for all kernels, so a step reads once, even if that takes more
+     * memory. */
+    bool joins_reads;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;

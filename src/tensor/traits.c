@@ -24,5 +24,6 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .small_activated_bytes = 128 << 20,
                                              .activated_rows_bytes = 128 << 20,
                                              .joins_products = true,
+                                             .joins_reads = true,
                                              .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};

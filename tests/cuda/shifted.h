@@ -5,7 +5,7 @@
 #include "tests/cuda/conform.h"
 
 typedef struct shifted {
-    conform_array *array; /* of `shift` + n elements */
+    conform_array *array; /* has `shift` + n elements */
     void *host, *device;  /* element `shift` of the array */
 } shifted;
 

@@ -32,7 +32,7 @@ typedef struct alignas(16) attention_tile {
 typedef struct attention_params {
     const void *q, *k, *v;
     int64_t q_ld, k_ld, v_ld;
-    int64_t out_ld; /* of `out` and d_out */
+    int64_t out_ld; /* row stride of `out` and d_out, in elements */
     const attention_tile *q_tiles, *k_tiles;
     int n_q_tiles, n_k_tiles;
     int heads, kv_heads, head_dim;
