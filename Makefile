@@ -99,8 +99,10 @@ comma := ,
 CUDA_CODE = $(patsubst code=%,%,$(filter code=%,$(subst $(comma), ,$(CUDA_ARCHS)))) $(patsubst -arch=%,%,$(filter -arch=%,$(CUDA_ARCHS)))
 NVCC_FLAGS = -std=c++17 -O3 $(CUDA_ARCHS) -I. -Iinclude -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(WERROR),-Werror all-warnings)
-CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a)) -ldl -lrt)
+CUDA_LIBS := $(if $(CUDA_NVCC),$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a)) -ldl -lrt -lstdc++)
 LDLIBS_ALL := $(LIBS) $(CUDA_LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
+# The emulator is C++.
+TEST_LDLIBS_ALL = $(LDLIBS_ALL) $(if $(filter %.emulated.o,$(CUDA_TESTING_O)),-lstdc++)
 
 # --- sources ------------------------------------------------------------------------------------
 CUDA_C := $(wildcard src/kernels/cuda/*.c) src/tensor/cuda_cards.c src/tensor/cuda_memory.c src/tensor/cuda_shared.c src/tensor/device_cuda.c
@@ -277,7 +279,7 @@ $(CHECK)/%.o: %.c $(BUILD)/found
 	$(Q)$(CHECKED) $@
 $(CHECK)/tests/cuda/tests: $(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O) $(TEST_LIB)
 	@$(if $(V),,echo "  LD $@")
-	$(Q)$(CC) -o $@ $^ -rdynamic $(LDLIBS_ALL) -lstdc++
+	$(Q)$(CC) -o $@ $^ -rdynamic $(TEST_LDLIBS_ALL)
 $(CHECK_PROGRAMS): $(CHECK)/%: $(CHECK)/%.o $(CHECK_EMULATOR_O)
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CXX) -o $@ $^ -pthread -ldl
@@ -306,20 +308,20 @@ $(BUILD)/libfsdp.so: $(BUILD)/libfsdp.so.0
 	$(Q)ln -sf libfsdp.so.0 $@
 $(BUILD)/libfsdp-tests.so: $(LIB_O)
 	@echo "  LD $@"
-	$(Q)$(CC) -shared -Wl,-soname,$(abspath $@) -Wl,-Bsymbolic -o $@ $^ $(LDLIBS_ALL)
+	$(Q)$(CC) -shared -Wl,-soname,$(abspath $@) -Wl,-Bsymbolic -o $@ $^ $(TEST_LDLIBS_ALL)
 $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 # The command with hooks, such as the fake device.
 $(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
 	@echo "  LD $@"
-	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(TEST_LDLIBS_ALL)
 # Each contains the library. The symbols for a debugger are only included with DEBUG=1.
 RELEASE_LIB := $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
 define tests_rule
 $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/release/,$(1)),$(BUILD)/tests/test_main.o $(RELEASE_LIB),$(TEST_SUPPORT_O) $(TEST_LIB))
 	@$(if $(V),,echo "  LD $$@")
-	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $$(TEST_LDLIBS_ALL)
 endef
 $(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
@@ -382,7 +384,7 @@ cuda-flags:
 	@echo "plain_objects='$(filter $(BUILD)/tests/cuda/%,$(TEST_O)) $(TEST_SUPPORT_O)'"
 	@echo "check_objects='$(CHECK_TESTS_O) $(CHECK_EMULATOR_O) $(TEST_SUPPORT_O)'"
 	@echo "link='$(CC) -rdynamic'"
-	@echo "libraries='$(TEST_LIB) $(LDLIBS_ALL) -lstdc++'"
+	@echo "libraries='$(TEST_LIB) $(TEST_LDLIBS_ALL)'"
 # Readers of untrusted bytes under libFuzzer (clang), FUZZ_S seconds each. New inputs go to
 # $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus from them.
 FUZZ_S ?= 60
@@ -394,7 +396,7 @@ fuzz:
 	    name=$$(basename $$f .c); found=$(BUILD)-fuzz/corpus/$$name; \
 	    mkdir -p $$found && \
 	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -MF /dev/null \
-	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(LDLIBS_ALL) && \
+	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(TEST_LDLIBS_ALL) && \
 	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done
 # Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
