@@ -9,11 +9,12 @@ Q := $(if $(V),,@)
 
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
-            libyaml-dev libhwloc-dev libcairo2-dev
+            libyaml-dev libhwloc-dev libcairo2-dev libpcre2-dev libutf8proc-dev libflatbuffers-dev \
+            zlib1g-dev libzstd-dev liblz4-dev
 # Optional libraries are used if they are found, except those in WITHOUT="oneDNN sentencepiece
 # ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
-has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) $(DEPS_CFLAGS) -include $(2) -E -x c /dev/null >/dev/null 2>&1 && echo 1))
+has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) $(DEPS_CFLAGS) -include $(2) -E -x $(or $(3),c) /dev/null >/dev/null 2>&1 && echo 1))
 # For machines where packages cannot be installed: the folder that `make deps-folder` unpacked,
 # here or elsewhere.
 DEPS_DIR ?= $(wildcard build/deps)
@@ -57,6 +58,39 @@ endif
 ifeq ($(call has,cairo),1)
 PKGS += cairo
 DEFS += -DFSDP_HAVE_CAIRO
+endif
+ifeq ($(call has,libpcre2-8,PCRE2),1)
+PKGS += libpcre2-8
+DEFS += -DFSDP_HAVE_PCRE2
+LEFT_OUT += src/text/regex_none.c
+else
+LEFT_OUT += src/text/regex.c
+endif
+ifeq ($(call has,libutf8proc,utf8proc),1)
+PKGS += libutf8proc
+DEFS += -DFSDP_HAVE_UTF8PROC
+LEFT_OUT += src/text/unicode_none.c
+else
+LEFT_OUT += src/text/unicode.c
+endif
+ifeq ($(call has_header,flatbuffers,flatbuffers/flatbuffers.h,c++),1)
+LIBS += -lstdc++
+DEFS += -DFSDP_HAVE_FLATBUFFERS
+LEFT_OUT += src/data/arrow_metadata_none.c
+else
+LEFT_OUT += src/data/arrow_metadata.cc
+endif
+ifeq ($(call has,zlib),1)
+PKGS += zlib
+DEFS += -DFSDP_HAVE_ZLIB
+endif
+ifeq ($(call has,libzstd,zstd),1)
+PKGS += libzstd
+DEFS += -DFSDP_HAVE_ZSTD
+endif
+ifeq ($(call has,liblz4,lz4),1)
+PKGS += liblz4
+DEFS += -DFSDP_HAVE_LZ4
 endif
 # CUDA: the headers compile the device for the emulator of the tests, and nvcc compiles it for cards.
 CUDA_HOME ?= /usr/local/cuda
@@ -191,7 +225,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 

@@ -16,6 +16,22 @@
 #ifdef FSDP_HAVE_CAIRO
 #include <cairo.h>
 #endif
+#ifdef FSDP_HAVE_PCRE2
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#endif
+#ifdef FSDP_HAVE_UTF8PROC
+#include <utf8proc.h>
+#endif
+#ifdef FSDP_HAVE_ZLIB
+#include <zlib.h>
+#endif
+#ifdef FSDP_HAVE_ZSTD
+#include <zstd.h>
+#endif
+#ifdef FSDP_HAVE_LZ4
+#include <lz4.h>
+#endif
 
 #include <fsdp/base.h>
 
@@ -88,6 +104,61 @@ static const char *plot_version(void)
 {
 #ifdef FSDP_HAVE_CAIRO
     return cairo_version_string();
+#else
+    return NULL;
+#endif
+}
+
+static const char *pcre2_version(void)
+{
+#ifdef FSDP_HAVE_PCRE2
+    static char text[64];
+    return pcre2_config(PCRE2_CONFIG_VERSION, text) > 0 ? text : "found";
+#else
+    return NULL;
+#endif
+}
+
+static const char *utf8proc_found_version(void)
+{
+#ifdef FSDP_HAVE_UTF8PROC
+    return utf8proc_version();
+#else
+    return NULL;
+#endif
+}
+
+static const char *flatbuffers_version(void)
+{
+#ifdef FSDP_HAVE_FLATBUFFERS
+    return "found";
+#else
+    return NULL;
+#endif
+}
+
+static const char *zlib_found_version(void)
+{
+#ifdef FSDP_HAVE_ZLIB
+    return zlibVersion();
+#else
+    return NULL;
+#endif
+}
+
+static const char *zstd_version(void)
+{
+#ifdef FSDP_HAVE_ZSTD
+    return ZSTD_versionString();
+#else
+    return NULL;
+#endif
+}
+
+static const char *lz4_version(void)
+{
+#ifdef FSDP_HAVE_LZ4
+    return LZ4_versionString();
 #else
     return NULL;
 #endif
@@ -179,4 +250,10 @@ void fsdp_print_version(FILE *to)
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");
+    print_optional(to, "pcre2", pcre2_version(), "tokenizers that split by a regular expression");
+    print_optional(to, "utf8proc", utf8proc_found_version(), "tokenizers that normalize Unicode");
+    print_optional(to, "flatbuffers", flatbuffers_version(), "Arrow folders (save_to_disk)");
+    print_optional(to, "zlib", zlib_found_version(), ".gz files");
+    print_optional(to, "zstd", zstd_version(), ".zst files");
+    print_optional(to, "lz4", lz4_version(), "Arrow files compressed with LZ4");
 }
