@@ -76,6 +76,8 @@ typedef struct fsdp_device_traits {
     /* The logits of the loss are computed in chunks of at most this many rows, and at most this
      * many bytes unless that is fewer than least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* The row stride of these logits is a multiple of this. */
+    int64_t loss_columns;
     /* An activation in front of a product is computed in parts of about this many bytes: in
      * backward, in backward if memory matters more than time, and in forward in that case
      * (src/autograd/activated_linear.h). */
