@@ -82,6 +82,9 @@ typedef struct fsdp_device_traits {
      * backward, in backward if memory matters more than time, and in forward in that case
      * (src/autograd/activated_linear.h). */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
+    /* A sum over the gradients of many micro-batches is computed in parts of at most this many
+     * elements, for which there is temporary memory. */
+    int64_t sum_numel;
     /* Products of the same input are joined: Note [Joined products] in
      * src/autograd/joined_linear.h. */
     bool joins_products;

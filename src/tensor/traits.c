@@ -13,6 +13,7 @@ const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .activated_bytes = 4 << 20,
                                             .small_activated_bytes = 2 << 20,
                                             .activated_rows_bytes = 1 << 20,
+                                            .sum_numel = 1 << 18,
                                             .shared_bytes = 1};
 
 /* A product with 2048 rows or more reaches the card's rate. The driver maps memory in units of
@@ -25,6 +26,7 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .activated_bytes = 512 << 20,
                                              .small_activated_bytes = 128 << 20,
                                              .activated_rows_bytes = 128 << 20,
+                                             .sum_numel = 1 << 24,
                                              .joins_products = true,
                                              .joins_reads = true,
                                              .shared_bytes = (size_t)1 << 21,
