@@ -385,7 +385,7 @@ static fsdp_status find_units(bpe *model)
     return FSDP_OK;
 }
 
-/* Return true if the text of a token does not tell which byte of the piece is its last one, because
+/* Return true if the text of a token does not end with the last byte of its piece, because
  * it ends with an unknown token or a byte piece. */
 static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
 {

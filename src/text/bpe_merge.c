@@ -114,7 +114,7 @@ uint64_t fsdp_merge_table_fingerprint(const fsdp_merge_table *table)
 
 static size_t merge_short_word(const fsdp_merge_table *table, fsdp_bpe_symbol *symbols, size_t n)
 {
-    /* of the pairs (i, i + 1) */
+    /* the merges of the pairs (i, i + 1) */
     uint32_t ranks[SHORT_WORD];
     int32_t results[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++)

@@ -101,7 +101,7 @@ typedef struct place {
 } place;
 
 typedef struct candidate {
-    int64_t count; /* of the pair when the candidate was added */
+    int64_t count; /* the count of the pair when the candidate was added */
     uint32_t pair;
 } candidate;
 
@@ -122,7 +122,7 @@ typedef struct learning {
     size_t heap_len, heap_cap;
     uint32_t *grown; /* the pairs whose list the present merge has extended */
     size_t n_grown, grown_cap;
-    uint32_t *positions; /* of the pair that is being merged, ascending */
+    uint32_t *positions; /* where the pair is that is being merged, ascending */
     size_t n_positions, positions_cap;
 } learning;
 

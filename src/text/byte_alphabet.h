@@ -1,6 +1,6 @@
 /* GPT-2's alphabet of 256 characters, one for each byte. Vocabularies of byte-level BPE spell their
- * tokens in it: a space is U+0120 ('Ġ'), a line feed U+010A ('Ċ'), and printable Latin-1 characters
- * stand for themselves. */
+ * tokens in it: a space is U+0120 ('Ġ'), a line feed U+010A ('Ċ'), and a printable Latin-1
+ * character is its own spelling. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +20,6 @@ size_t fsdp_byte_alphabet_from_bytes(const char *bytes, size_t length, char *out
 
 /* Write the bytes that `text` [length] spells to `out`, which has room for `length` bytes, and set
  * *count to their number. `out` may be equal to `text`. Return false if `text` contains a character
- * that is not in the alphabet; the contents of `out` are then unspecified. (The ByteLevel decoder
- * of the tokenizers library decodes such a token as its own UTF-8.) */
+ * that is not in the alphabet; the contents of `out` are then unspecified. (The tokenizers library
+ * decodes such a token as its own UTF-8.) */
 bool fsdp_byte_alphabet_to_bytes(const char *text, size_t length, char *out, size_t *count);

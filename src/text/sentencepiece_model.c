@@ -26,8 +26,8 @@ typedef struct reader {
 typedef struct field {
     uint64_t number;
     unsigned wire;  /* 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
-    uint64_t value; /* of a varint */
-    reader content; /* of the other wire types */
+    uint64_t value; /* the value of a varint */
+    reader content; /* the bytes of a field with another wire type */
 } field;
 
 /* Read a varint (least significant bits first). Return false if the bytes end before it does. */

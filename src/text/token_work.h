@@ -26,7 +26,7 @@ typedef struct fsdp_word {
 } fsdp_word;
 
 struct fsdp_token_work {
-    uint64_t fingerprint;  /* of the model that split the words of the cache */
+    uint64_t fingerprint;  /* the fingerprint of the model that split the words of the cache */
     fsdp_word *words;      /* aligned to a cache line */
     void *words_memory;    /* what `words` is a part of */
     fsdp_token_spans word; /* tokens of a word that is being split */
@@ -36,8 +36,8 @@ struct fsdp_token_work {
     } scratch[FSDP_SCRATCH_SLOTS];
 };
 
-/* Return memory of at least `bytes` bytes, NULL when out of memory. The contents of earlier memory
- * of the same slot are kept. */
+/* Return memory of at least `bytes` bytes, NULL when out of memory. The contents of the slot are
+ * kept. */
 void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes);
 
 /* Append a span. */

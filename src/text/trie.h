@@ -14,7 +14,7 @@ typedef struct fsdp_trie_key {
 typedef struct fsdp_trie_unit {
     uint32_t base;
     uint32_t parent; /* UINT32_MAX: the unit is not used, or it is the root */
-    int32_t id;      /* of the string that ends at this node, or -1 */
+    int32_t id;      /* the id of the string that ends at this node, or -1 */
 } fsdp_trie_unit;
 
 typedef struct fsdp_trie {

@@ -245,7 +245,7 @@ static fsdp_status init(unigram *model, const double *scores, const fsdp_unigram
     if (count)
         memcpy(model->scores, scores, count * sizeof *scores);
     FSDP_TRY(check_vocabulary(model, options->unk_id));
-    double lowest = INFINITY;
+    double lowest = HUGE_VAL;
     for (size_t i = 0; i < count; i++)
         lowest = scores[i] < lowest ? scores[i] : lowest;
     model->unknown_score = lowest - unknown_penalty;

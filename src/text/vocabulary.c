@@ -10,7 +10,7 @@
 #include "src/text/hash.h"
 
 typedef struct entry {
-    uint32_t offset; /* of the text in the block; NO_TEXT: no token has this id */
+    uint32_t offset; /* where the text begins in the block; NO_TEXT: no token has this id */
     uint32_t length;
 } entry;
 
@@ -24,7 +24,7 @@ enum {
 };
 
 struct fsdp_vocabulary {
-    /* Differs from run to run, so that nobody can make a file whose texts collide. */
+    /* Differs from run to run, so that no file can have texts that always collide. */
     uint64_t seed;
     char *block;
     size_t block_len, block_cap;

@@ -40,7 +40,7 @@ static void fuzz_model(fsdp_token_model *model)
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
         "\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80",
     };
-    static fsdp_token_work *work; /* one for all models, as its cache must tell them apart */
+    static fsdp_token_work *work; /* one for all models, as its cache must not mix them up */
     if (!work && fsdp_token_work_create(&work) != FSDP_OK)
         abort();
     for (int32_t i = 0; i < 24; i++) {

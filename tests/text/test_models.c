@@ -183,7 +183,7 @@ TEST(the_cache_compares_lengths)
 }
 
 /* Two models with the same vocabulary and other merges or options must not share words. */
-TEST(the_cache_tells_models_apart)
+TEST(the_cache_does_not_mix_models)
 {
     static const char *const models[] = {
         "{\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}",
