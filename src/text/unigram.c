@@ -1,130 +1,28 @@
-/* Finds the best path through a word with a trie of all pieces and the Viterbi recurrence over byte
- * positions. The trie's nodes are in breadth-first order, so the children of a node are contiguous.
- * Children are sorted by byte. */
+/* Finds the best path through a piece with a trie of all tokens and the Viterbi recurrence over
+ * byte positions. */
 #include "src/text/unigram.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/token_work.h"
+#include "src/text/trie.h"
 
-typedef struct node {
-    uint32_t first_child;
-    int32_t id; /* id of the piece that ends at this node, or -1 */
-    uint16_t children;
-    uint8_t byte; /* the byte on the edge to this node */
-} node;
-
-struct fsdp_unigram {
-    node *nodes; /* [0] is the root */
-    size_t nodes_len, nodes_cap;
-    const fsdp_sentencepiece *sp;
+typedef struct unigram {
+    fsdp_token_model base;
+    fsdp_vocabulary *vocabulary;
+    fsdp_trie trie;
+    double *scores; /* [size of the vocabulary] */
     double unknown_score;
-    int32_t unknown_id;
-};
+    int32_t unk_id; /* -1: none */
+    bool byte_fallback;
+    int32_t byte_pieces[256];
+} unigram;
 
-/* ---- building ---- */
-
-typedef struct entry {
-    const char *piece;
-    int32_t id;
-} entry;
-
-/* The pieces below one node. They are entries [first, end), and their first `depth` bytes are
- * equal. */
-typedef struct range {
-    uint32_t first, end, depth;
-} range;
-
-static int compare_entries(const void *a, const void *b)
+static const unigram *unigram_of(const fsdp_token_model *model)
 {
-    return strcmp(((const entry *)a)->piece, ((const entry *)b)->piece);
-}
-
-static uint8_t byte_at(const entry *e, uint32_t depth)
-{
-    return (uint8_t)e->piece[depth];
-}
-
-/* Build the array of nodes, which grows during this function. Visit its nodes in order, including
- * those that were appended by earlier visits. At each node, append the children of the node to the
- * array of nodes, and append the range of each child to `ranges`. */
-static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
-{
-    range *ranges = NULL;
-    size_t ranges_cap = 0;
-    if (!FSDP_GROW(unigram->nodes, unigram->nodes_cap, 1) || !FSDP_GROW(ranges, ranges_cap, 1)) {
-        fsdp_free(ranges);
-        return FSDP_ERR_NOMEM;
-    }
-    unigram->nodes[0] = (node){.id = -1};
-    unigram->nodes_len = 1;
-    ranges[0] = (range){0, count, 0};
-    for (size_t at = 0; at < unigram->nodes_len; at++) {
-        range r = ranges[at];
-        if (r.first < r.end && byte_at(&entries[r.first], r.depth) == 0)
-            unigram->nodes[at].id = entries[r.first++].id;
-        unigram->nodes[at].first_child = (uint32_t)unigram->nodes_len;
-        while (r.first < r.end) {
-            uint8_t byte = byte_at(&entries[r.first], r.depth);
-            uint32_t end = r.first;
-            while (end < r.end && byte_at(&entries[end], r.depth) == byte)
-                end++;
-            size_t len = unigram->nodes_len;
-            if (!FSDP_GROW(unigram->nodes, unigram->nodes_cap, len + 1) ||
-                !FSDP_GROW(ranges, ranges_cap, len + 1)) {
-                fsdp_free(ranges);
-                return FSDP_ERR_NOMEM;
-            }
-            unigram->nodes[len] = (node){.id = -1, .byte = byte};
-            ranges[len] = (range){r.first, end, r.depth + 1};
-            unigram->nodes[at].children++;
-            unigram->nodes_len++;
-            r.first = end;
-        }
-    }
-    fsdp_free(ranges);
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out)
-{
-    int32_t size = fsdp_sentencepiece_size(sp);
-    fsdp_unigram *unigram = fsdp_calloc(1, sizeof *unigram);
-    entry *entries = fsdp_calloc((size_t)size, sizeof *entries);
-    fsdp_status status = unigram && entries ? FSDP_OK : FSDP_ERR_NOMEM;
-    uint32_t count = 0;
-    float lowest = 0;
-    for (int32_t id = 0; status == FSDP_OK && id < size; id++) {
-        if (!fsdp_sentencepiece_is_normal(sp, id))
-            continue;
-        float score = fsdp_sentencepiece_score(sp, id);
-        lowest = score < lowest ? score : lowest;
-        entries[count++] = (entry){fsdp_sentencepiece_piece(sp, id), id};
-    }
-    if (status == FSDP_OK) {
-        const double unknown_penalty = 10; /* SentencePiece's kUnkPenalty */
-        qsort(entries, count, sizeof *entries, compare_entries);
-        unigram->sp = sp;
-        unigram->unknown_id = fsdp_sentencepiece_unk_id(sp);
-        unigram->unknown_score = (double)lowest - unknown_penalty;
-        status = build_trie(unigram, entries, count);
-    }
-    fsdp_free(entries);
-    if (status != FSDP_OK) {
-        fsdp_unigram_destroy(unigram);
-        return status;
-    }
-    *out = unigram;
-    return FSDP_OK;
-}
-
-void fsdp_unigram_destroy(fsdp_unigram *unigram)
-{
-    if (!unigram)
-        return;
-    fsdp_free(unigram->nodes);
-    fsdp_free(unigram);
+    return (const unigram *)model;
 }
 
 /* ---- best path ---- */
@@ -132,98 +30,249 @@ void fsdp_unigram_destroy(fsdp_unigram *unigram)
 /* The best path that ends at a byte position. */
 typedef struct best {
     double score;
-    uint32_t start; /* byte at which the last piece of the path starts */
-    int32_t id;     /* id of the last piece of the path; -1: no path ends here */
+    uint32_t start; /* byte at which the last token of the path starts */
+    int32_t id;     /* id of the last token of the path; -1: no path ends here */
 } best;
-
-static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
-{
-    const node *low = unigram->nodes + n->first_child, *high = low + n->children;
-    while (low < high) {
-        const node *middle = low + (high - low) / 2;
-        if (middle->byte == byte)
-            return middle;
-        if (middle->byte < byte)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
 
 /* *at is the best path found so far that ends at a certain byte. Replace it with the path (score,
  * start, id) if this path has a higher score. If both scores are equal, keep *at: it was found
- * first, so its last piece starts earlier and is longer. */
-static void update_best(best *at, double score, size_t start, int32_t id)
+ * first, so its last token starts earlier and is longer. */
+static inline void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
         *at = (best){score, (uint32_t)start, id};
 }
 
-static size_t character_length(char first)
-{
-    unsigned char byte = (unsigned char)first;
-    return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
-/* Set ends[i] to the best path that ends at byte i, for every i. If the model is corrupted, its
- * normaliser may produce a word that ends in the middle of a character. The bytes of this
- * incomplete character are then treated as a complete character. So there is always a path that
- * reaches the end of the word. */
-static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
+/* Set ends[i] to the best path that ends at byte i, for every i. */
+static fsdp_status find_paths(const unigram *model, const char *piece, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
         double so_far = start ? ends[start].score : 0;
         bool whole_character = false;
-        const node *n = unigram->nodes;
-        step = character_length(word[start]);
-        if (step > length - start)
-            step = length - start;
+        uint32_t node = 0;
+        step = fsdp_character_length(piece + start, length - start);
         for (size_t i = start; i < length; i++) {
-            n = find_child(unigram, n, (uint8_t)word[i]);
-            if (!n)
+            node = fsdp_trie_child(&model->trie, node, (uint8_t)piece[i]);
+            if (!node)
                 break;
-            if (n->id < 0)
+            int32_t id = model->trie.units[node].id;
+            if (id < 0)
                 continue;
-            update_best(&ends[i + 1], so_far + (double)fsdp_sentencepiece_score(unigram->sp, n->id),
-                        start, n->id);
+            update_best(&ends[i + 1], so_far + model->scores[id], start, id);
             whole_character |= i + 1 == start + step;
         }
-        if (!whole_character)
-            update_best(&ends[start + step], so_far + unigram->unknown_score, start,
-                        unigram->unknown_id);
+        const best *end = &ends[start + step];
+        bool is_better = end->id < 0 || so_far + model->unknown_score > end->score;
+        if (whole_character || !is_better)
+            continue;
+        if (model->unk_id < 0)
+            return fsdp_error(FSDP_ERR_FORMAT,
+                              "the text contains \"%.*s\", which the vocabulary does not contain, "
+                              "and the model has no unknown token (unk_id)",
+                              (int)step, piece + start);
+        ends[start + step] = (best){so_far + model->unknown_score, (uint32_t)start, model->unk_id};
     }
+    return FSDP_OK;
 }
 
-fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word, size_t length,
-                                fsdp_token_list *list)
+/* ---- spans ---- */
+
+/* Append the tokens of an unknown text, bytes [begin, end) of the piece. */
+static fsdp_status add_unknown(const unigram *model, const char *piece, size_t begin, size_t end,
+                               fsdp_token_spans *spans)
 {
-    best small[128], *ends = small;
-    if (length + 1 > sizeof small / sizeof *small &&
-        !(ends = fsdp_calloc(length + 1, sizeof *ends)))
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i <= length; i++)
-        ends[i] = (best){.id = -1};
-    find_paths(unigram, word, length, ends);
+    const unsigned char *text = (const unsigned char *)piece;
+    int32_t id = fsdp_vocabulary_find(model->vocabulary, piece + begin, end - begin);
+    bool has_pieces = model->byte_fallback && id < 0;
+    for (size_t i = begin; i < end && has_pieces; i++)
+        has_pieces = model->byte_pieces[text[i]] >= 0;
+    if (!has_pieces)
+        return fsdp_token_spans_add(spans, id < 0 ? model->unk_id : id, begin, end);
+    for (size_t i = begin; i < end; i++)
+        FSDP_TRY(fsdp_token_spans_add(spans, model->byte_pieces[text[i]], begin, end));
+    return FSDP_OK;
+}
+
+/* Append the tokens of the path that ends at `length`. Adjacent unknown tokens are fused. */
+static fsdp_status add_path(const unigram *model, fsdp_token_work *work, const char *piece,
+                            size_t length, const best *ends, fsdp_token_spans *spans)
+{
     size_t count = 0;
     for (size_t end = length; end > 0; end = ends[end].start)
         count++;
-    fsdp_status status = FSDP_OK;
-    if (!FSDP_GROW(list->ids, list->cap, list->len + count)) {
-        status = FSDP_ERR_NOMEM;
-    } else {
-        /* Fill in the ids from the last to the first, then merge runs of unknown ids. */
-        int32_t *ids = list->ids + list->len;
-        size_t at = count;
-        for (size_t end = length; end > 0; end = ends[end].start)
-            ids[--at] = ends[end].id;
-        size_t kept = 0;
-        for (size_t i = 0; i < count; i++)
-            if (!(ids[i] == unigram->unknown_id && kept && ids[kept - 1] == unigram->unknown_id))
-                ids[kept++] = ids[i];
-        list->len += kept;
+    /* The positions where tokens end. */
+    uint32_t *stops = fsdp_token_work_scratch(work, 1, count * sizeof *stops);
+    if (!stops)
+        return FSDP_ERR_NOMEM;
+    size_t at = count;
+    for (size_t end = length; end > 0; end = ends[end].start)
+        stops[--at] = (uint32_t)end;
+    for (size_t i = 0, begin = 0; i < count; begin = stops[i], i++) {
+        int32_t id = ends[stops[i]].id;
+        if (id != model->unk_id) {
+            FSDP_TRY(fsdp_token_spans_add(spans, id, begin, stops[i]));
+            continue;
+        }
+        while (i + 1 < count && ends[stops[i + 1]].id == model->unk_id)
+            i++;
+        FSDP_TRY(add_unknown(model, piece, begin, stops[i], spans));
     }
-    if (ends != small)
-        fsdp_free(ends);
+    return FSDP_OK;
+}
+
+/* A fsdp_split_fn. */
+static fsdp_status split(const fsdp_token_model *base, fsdp_token_work *work, const char *piece,
+                         size_t length, fsdp_token_spans *spans)
+{
+    const unigram *model = unigram_of(base);
+    best *ends = fsdp_token_work_scratch(work, 0, (length + 1) * sizeof *ends);
+    if (!ends)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i <= length; i++)
+        ends[i] = (best){.id = -1};
+    FSDP_TRY(find_paths(model, piece, length, ends));
+    return add_path(model, work, piece, length, ends, spans);
+}
+
+static fsdp_status encode(const fsdp_token_model *base, fsdp_token_work *work, const char *piece,
+                          size_t length, fsdp_token_spans *spans)
+{
+    return fsdp_token_work_encode(base, work, split, piece, length, 0, spans);
+}
+
+static fsdp_status encode_ids(const fsdp_token_model *base, fsdp_token_work *work,
+                              const char *piece, size_t length, fsdp_token_list *list)
+{
+    return fsdp_token_work_encode_ids(base, work, split, piece, length, list);
+}
+
+/* ---- properties ---- */
+
+static int32_t id_of(const fsdp_token_model *model, const char *text, size_t length)
+{
+    return fsdp_vocabulary_find(unigram_of(model)->vocabulary, text, length);
+}
+
+static const char *text_of(const fsdp_token_model *model, int32_t id, size_t *length)
+{
+    return fsdp_vocabulary_text(unigram_of(model)->vocabulary, id, length);
+}
+
+static int32_t size(const fsdp_token_model *model)
+{
+    return fsdp_vocabulary_size(unigram_of(model)->vocabulary);
+}
+
+static int32_t unk_id(const fsdp_token_model *model)
+{
+    return unigram_of(model)->unk_id;
+}
+
+static void destroy(fsdp_token_model *base)
+{
+    unigram *model = (unigram *)base;
+    fsdp_vocabulary_destroy(model->vocabulary);
+    fsdp_trie_fini(&model->trie);
+    fsdp_free(model->scores);
+    fsdp_free(model);
+}
+
+static const fsdp_token_model_ops unigram_ops = {
+    .type = "Unigram",
+    .encode = encode,
+    .encode_ids = encode_ids,
+    .id_of = id_of,
+    .text_of = text_of,
+    .size = size,
+    .unk_id = unk_id,
+    .destroy = destroy,
+};
+
+/* ---- creating ---- */
+
+static fsdp_status check_vocabulary(const unigram *model, int64_t unk)
+{
+    int32_t count = fsdp_vocabulary_size(model->vocabulary);
+    size_t length;
+    if (unk >= count)
+        return fsdp_error(FSDP_ERR_FORMAT, "unk_id %lld: the vocabulary has %d tokens",
+                          (long long)unk, (int)count);
+    for (int32_t id = 0; id < count; id++) {
+        const char *text = fsdp_vocabulary_text(model->vocabulary, id, &length);
+        if (!text)
+            return fsdp_error(FSDP_ERR_FORMAT, "there is no token with the id %d", (int)id);
+        if (!isfinite(model->scores[id]))
+            return fsdp_error(FSDP_ERR_FORMAT, "the token \"%.80s\" (id %d) has the score %g", text,
+                              (int)id, model->scores[id]);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status build_trie(unigram *model)
+{
+    int32_t count = fsdp_vocabulary_size(model->vocabulary);
+    fsdp_trie_key *keys = fsdp_calloc((size_t)count, sizeof *keys);
+    if (!keys)
+        return FSDP_ERR_NOMEM;
+    size_t n = 0;
+    for (int32_t id = 0; id < count; id++) {
+        fsdp_trie_key key = {.id = id};
+        key.text = fsdp_vocabulary_text(model->vocabulary, id, &key.length);
+        if (key.length)
+            keys[n++] = key;
+    }
+    fsdp_status status = fsdp_trie_create(keys, n, &model->trie);
+    fsdp_free(keys);
     return status;
+}
+
+static void set_fingerprint(unigram *model)
+{
+    int32_t count = fsdp_vocabulary_size(model->vocabulary);
+    uint64_t h =
+        fsdp_hash_bytes(fsdp_vocabulary_fingerprint(model->vocabulary), (const char *)model->scores,
+                        (size_t)count * sizeof *model->scores);
+    h = fsdp_hash_step(h, (uint64_t)(uint32_t)model->unk_id);
+    model->base.fingerprint = fsdp_hash_step(h, model->byte_fallback ? 11 : 10);
+}
+
+static fsdp_status init(unigram *model, const double *scores, const fsdp_unigram_options *options)
+{
+    const double unknown_penalty = 10; /* kUnkPenalty in SentencePiece */
+    size_t count = (size_t)fsdp_vocabulary_size(model->vocabulary);
+    if (!(model->scores = fsdp_calloc(count, sizeof *model->scores)))
+        return FSDP_ERR_NOMEM;
+    if (count)
+        memcpy(model->scores, scores, count * sizeof *scores);
+    FSDP_TRY(check_vocabulary(model, options->unk_id));
+    double lowest = HUGE_VAL;
+    for (size_t i = 0; i < count; i++)
+        lowest = scores[i] < lowest ? scores[i] : lowest;
+    model->unknown_score = lowest - unknown_penalty;
+    model->unk_id = options->unk_id < 0 ? -1 : (int32_t)options->unk_id;
+    model->byte_fallback = options->byte_fallback;
+    for (int i = 0; i < 256; i++)
+        model->byte_pieces[i] = fsdp_vocabulary_byte_piece(model->vocabulary, (uint8_t)i);
+    FSDP_TRY(build_trie(model));
+    set_fingerprint(model);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_unigram_create(fsdp_vocabulary *vocabulary, const double *scores,
+                                const fsdp_unigram_options *options, fsdp_token_model **out)
+{
+    unigram *model = fsdp_calloc(1, sizeof *model);
+    if (!model) {
+        fsdp_vocabulary_destroy(vocabulary);
+        return FSDP_ERR_NOMEM;
+    }
+    model->base.ops = &unigram_ops;
+    model->vocabulary = vocabulary;
+    fsdp_status status = init(model, scores, options);
+    if (status != FSDP_OK) {
+        destroy(&model->base);
+        return status;
+    }
+    *out = &model->base;
+    return FSDP_OK;
 }
