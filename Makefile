@@ -76,9 +76,9 @@ endif
 ifeq ($(call has_header,flatbuffers,flatbuffers/flatbuffers.h,c++),1)
 LIBS += -lstdc++
 DEFS += -DFSDP_HAVE_FLATBUFFERS
-LEFT_OUT += src/data/arrow_metadata_none.c
+LEFT_OUT += src/data/arrow/metadata_none.c
 else
-LEFT_OUT += src/data/arrow_metadata.cc
+LEFT_OUT += src/data/arrow/metadata.cc
 endif
 ifeq ($(call has,zlib),1)
 PKGS += zlib

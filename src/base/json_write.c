@@ -90,6 +90,16 @@ void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value
     set_value(object, key, make_string(object.doc, value));
 }
 
+void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length)
+{
+    set_value(object, key, json_stringn_nocheck(value, length));
+}
+
+void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node)
+{
+    set_value(object, key, json_incref(node.value));
+}
+
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key)
 {
     set_value(object, key, json_object());
@@ -112,14 +122,35 @@ void fsdp_json_append_i64(fsdp_json_node array, int64_t value)
     append_value(array, json_integer(value));
 }
 
+void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        append_value(array, json_integer(values[i]));
+}
+
 void fsdp_json_append_f64(fsdp_json_node array, double value)
 {
     append_value(array, make_number(value));
 }
 
+void fsdp_json_append_bool(fsdp_json_node array, bool value)
+{
+    append_value(array, json_boolean(value));
+}
+
 void fsdp_json_append_str(fsdp_json_node array, const char *value)
 {
     append_value(array, make_string(array.doc, value));
+}
+
+void fsdp_json_append_strn(fsdp_json_node array, const char *value, size_t length)
+{
+    append_value(array, json_stringn_nocheck(value, length));
+}
+
+void fsdp_json_append_shared(fsdp_json_node array, fsdp_json_node node)
+{
+    append_value(array, json_incref(node.value));
 }
 
 static fsdp_json_node last_item(fsdp_json_node array)
@@ -307,12 +338,16 @@ static void put_value(printer *p, json_t *value, int depth)
     }
 }
 
-fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **text, size_t *bytes)
+fsdp_status fsdp_json_check_built(const fsdp_json *doc)
 {
     if (doc->status == FSDP_ERR_INVALID)
         return fsdp_error(FSDP_ERR_INVALID, "%s: a string is not UTF-8", doc->name);
-    if (doc->status != FSDP_OK)
-        return fsdp_error_nomem();
+    return doc->status == FSDP_OK ? FSDP_OK : fsdp_error_nomem();
+}
+
+fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **text, size_t *bytes)
+{
+    FSDP_TRY(fsdp_json_check_built(doc));
     printer p = {.style = style};
     put_value(&p, doc->root, 0);
     if (style == FSDP_JSON_PRETTY)
