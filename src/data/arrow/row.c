@@ -10,6 +10,15 @@
 #include "src/base/str.h"
 #include "src/text/utf8.h"
 
+/* What values count towards FSDP_ARROW_ROW_BYTES_MAX, so that memory is bounded even if a file
+ * refers to the same bytes again and again. */
+enum {
+    NUMBER_BYTES = 4,
+    TEXT_BYTES = 8, /* and the bytes of the text */
+    LIST_BYTES = 24,
+    STRUCT_BYTES = 64
+};
+
 /* The row that is being read. */
 typedef struct reading {
     fsdp_arrow_cache *cache;
@@ -92,7 +101,7 @@ static fsdp_status find_value(const fsdp_arrow_buffer *buffer, int64_t i, size_t
 
 static fsdp_status read_bit(const fsdp_arrow_buffer *buffer, int64_t i, bool *bit)
 {
-    const unsigned char *byte;
+    const unsigned char *byte = NULL;
     FSDP_TRY(find_value(buffer, i / 8, 1, &byte));
     *bit = *byte >> i % 8 & 1;
     return FSDP_OK;
@@ -138,7 +147,7 @@ static double load_float(const unsigned char *at, int bits)
 static fsdp_status read_offset(const fsdp_arrow_buffer *buffer, int64_t i, bool is_large,
                                int64_t *offset)
 {
-    const unsigned char *at;
+    const unsigned char *at = NULL;
     FSDP_TRY(find_value(buffer, i, is_large ? 8 : 4, &at));
     *offset = load_int(at, is_large ? 64 : 32, true);
     return FSDP_OK;
@@ -199,7 +208,7 @@ static fsdp_status put_json(target to, const char *text, size_t bytes)
 static fsdp_status put_text(const reading *r, const fsdp_arrow_field *f, const char *text,
                             size_t bytes, target to)
 {
-    FSDP_TRY(spend(r, 8 + (uint64_t)bytes));
+    FSDP_TRY(spend(r, TEXT_BYTES + (uint64_t)bytes));
     if (bytes == 0)
         text = "";
     const size_t valid = fsdp_utf8_valid_length(text, bytes);
@@ -224,7 +233,7 @@ static fsdp_status put_string(const reading *r, const fsdp_arrow_field *f,
 {
     const bool is_large = f->type == FSDP_ARROW_LARGE_STRING;
     const fsdp_arrow_buffer *offsets = &array->buffers[1], *bytes = &array->buffers[2];
-    int64_t begin, end;
+    int64_t begin = 0, end = 0;
     FSDP_TRY(read_offset(offsets, i, is_large, &begin));
     FSDP_TRY(read_offset(offsets, i + 1, is_large, &end));
     if (begin < 0 || end < begin || (uint64_t)end > bytes->bytes)
@@ -245,7 +254,7 @@ static fsdp_status put_view(const reading *r, const fsdp_arrow_field *f,
         VIEW_BYTES = 16,
         INLINE_BYTES = 12
     };
-    const unsigned char *at;
+    const unsigned char *at = NULL;
     FSDP_TRY(find_value(&array->buffers[1], i, VIEW_BYTES, &at));
     const int64_t length = load_int(at, 32, true);
     if (length >= 0 && length <= INLINE_BYTES)
@@ -287,7 +296,7 @@ static fsdp_status read_null(const fsdp_arrow_array *array, int64_t i, bool *is_
 static fsdp_status put_int(const fsdp_arrow_field *f, const fsdp_arrow_array *array, int64_t i,
                            target to)
 {
-    const unsigned char *at;
+    const unsigned char *at = NULL;
     FSDP_TRY(find_value(&array->buffers[1], i, (size_t)f->bits / 8, &at));
     const int64_t value = load_int(at, f->bits, f->is_signed);
     if (value < 0 && !f->is_signed)
@@ -306,7 +315,7 @@ static fsdp_status put_ints(const fsdp_arrow_field *f, const fsdp_arrow_array *a
     };
     int64_t values[AT_ONCE];
     const size_t width = (size_t)f->bits / 8;
-    const unsigned char *at;
+    const unsigned char *at = NULL;
     FSDP_TRY(check_index(array, end - 1));
     FSDP_TRY(find_value(&array->buffers[1], end - 1, width, &at));
     at = array->buffers[1].data + (size_t)begin * width;
@@ -325,7 +334,7 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
 {
     const fsdp_arrow_field *f = &r->schema->fields[child];
     const fsdp_arrow_array *array = &r->batch->layout.arrays[child];
-    FSDP_TRY(spend(r, 8 + 4 * (uint64_t)(end - begin)));
+    FSDP_TRY(spend(r, LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));
     const fsdp_json_node list =
         to.key ? fsdp_json_set_array(to.node, to.key) : fsdp_json_append_array(to.node);
     const bool fits = f->is_signed || f->bits < 64; /* in int64 */
@@ -363,7 +372,7 @@ static fsdp_status put_list(const reading *r, size_t field, const fsdp_arrow_arr
                             int64_t i, target to)
 {
     const fsdp_arrow_array *entries = &r->batch->layout.arrays[field + 1];
-    int64_t begin, end;
+    int64_t begin = 0, end = 0;
     FSDP_TRY(find_entries(&r->schema->fields[field], array, i, &begin, &end));
     if (begin < 0 || end < begin || end > entries->length)
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -375,7 +384,7 @@ static fsdp_status put_list(const reading *r, size_t field, const fsdp_arrow_arr
 static fsdp_status put_struct(const reading *r, size_t field, int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
-    FSDP_TRY(spend(r, 8 * (1 + (uint64_t)f->n_children)));
+    FSDP_TRY(spend(r, STRUCT_BYTES + NUMBER_BYTES * (uint64_t)f->n_children));
     const fsdp_json_node object =
         to.key ? fsdp_json_set_object(to.node, to.key) : fsdp_json_append_object(to.node);
     for (size_t child = field + 1; child < f->end; child = r->schema->fields[child].end)
@@ -389,8 +398,8 @@ static fsdp_status put_plain(const reading *r, size_t field, const fsdp_arrow_ar
                              int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
-    const unsigned char *at;
-    bool bit;
+    const unsigned char *at = NULL;
+    bool bit = false;
     if (is_list(f->type))
         return put_list(r, field, array, i, to);
     switch (f->type) {
@@ -422,7 +431,7 @@ static fsdp_status put_indexed(const reading *r, size_t field, const fsdp_arrow_
                                int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
-    const unsigned char *at;
+    const unsigned char *at = NULL;
     fsdp_arrow_located found = {0};
     fsdp_arrow_batch *values = NULL;
     int64_t place = 0;

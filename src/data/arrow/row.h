@@ -4,7 +4,7 @@
 #include "src/data/arrow/batch.h"
 
 enum {
-    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* limit of a row: its texts, and 4 bytes a number */
+    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* limit of a row: bytes of its texts, and 4 a number */
 };
 
 /* Return true if values of this field can be read. Numbers, bools, texts, and lists and structs of
