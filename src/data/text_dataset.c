@@ -7,7 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/data/arrow/folder.h"
+#include "src/data/arrow/table.h"
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 
@@ -72,6 +72,19 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     *jsonl = byte == '{' && next_visible(file) == '"';
     fclose(file);
     return FSDP_OK;
+}
+
+bool fsdp_dataset_rows_may_be_ids(const char *path)
+{
+    fsdp_arrow_table *table;
+    bool may = false;
+    if (!fsdp_is_arrow_path(path))
+        return fsdp_is_jsonl_path(path, &may) == FSDP_OK && may;
+    if (fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_TRAIN, &table) != FSDP_OK)
+        return false;
+    may = fsdp_arrow_table_has(table, "input_ids");
+    fsdp_arrow_table_close(table);
+    return may;
 }
 
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
