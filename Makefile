@@ -358,7 +358,7 @@ $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/relea
 	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $$(TEST_LDLIBS_ALL)
 endef
 $(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
-$(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
+$(EXAMPLES) $(BENCHES) $(BUILD)/tools/arrow_rows: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 

@@ -122,6 +122,7 @@ fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char 
  * returns it. The node given to a setter must be an object, and the node given to an append
  * function must be an array. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
+void fsdp_json_set_u64(fsdp_json_node object, const char *key, uint64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
@@ -136,6 +137,7 @@ fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* 
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */
 void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
+void fsdp_json_append_u64(fsdp_json_node array, uint64_t value);
 void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count);
 void fsdp_json_append_f64(fsdp_json_node array, double value);
 void fsdp_json_append_bool(fsdp_json_node array, bool value);

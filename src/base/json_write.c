@@ -70,9 +70,23 @@ static json_t *make_number(double value)
     return json_stringn_nocheck(raw, 1 + strlen(raw + 1));
 }
 
+static json_t *make_unsigned(uint64_t value)
+{
+    char raw[32] = {0};
+    if (value <= INT64_MAX)
+        return json_integer((json_int_t)value);
+    const int digits = snprintf(raw + 1, sizeof raw - 1, "%llu", (unsigned long long)value);
+    return json_stringn_nocheck(raw, 1 + (size_t)digits);
+}
+
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value)
 {
     set_value(object, key, json_integer(value));
+}
+
+void fsdp_json_set_u64(fsdp_json_node object, const char *key, uint64_t value)
+{
+    set_value(object, key, make_unsigned(value));
 }
 
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value)
@@ -120,6 +134,11 @@ void fsdp_json_remove(fsdp_json_node object, const char *key)
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value)
 {
     append_value(array, json_integer(value));
+}
+
+void fsdp_json_append_u64(fsdp_json_node array, uint64_t value)
+{
+    append_value(array, make_unsigned(value));
 }
 
 void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count)

@@ -56,6 +56,14 @@ static void put_i64(target to, int64_t value)
         fsdp_json_append_i64(to.node, value);
 }
 
+static void put_u64(target to, uint64_t value)
+{
+    if (to.key)
+        fsdp_json_set_u64(to.node, to.key, value);
+    else
+        fsdp_json_append_u64(to.node, value);
+}
+
 static void put_f64(target to, double value)
 {
     if (to.key)
@@ -107,8 +115,8 @@ static fsdp_status read_bit(const fsdp_arrow_buffer *buffer, int64_t i, bool *bi
     return FSDP_OK;
 }
 
-/* Load an integer of `bits` bits. A number of 64 bits without sign is returned as it is, and is
- * negative if it does not fit. */
+/* Load an integer of `bits` bits. A number of 64 bits without sign that does not fit becomes the
+ * negative number of the same bits. */
 static int64_t load_int(const unsigned char *at, int bits, bool is_signed)
 {
     uint64_t value = 0;
@@ -299,10 +307,10 @@ static fsdp_status put_int(const fsdp_arrow_field *f, const fsdp_arrow_array *ar
     const unsigned char *at = NULL;
     FSDP_TRY(find_value(&array->buffers[1], i, (size_t)f->bits / 8, &at));
     const int64_t value = load_int(at, f->bits, f->is_signed);
-    if (value < 0 && !f->is_signed)
-        put_f64(to, (double)(uint64_t)value); /* no integer of JSON lines is so large */
-    else
+    if (f->is_signed)
         put_i64(to, value);
+    else
+        put_u64(to, (uint64_t)value);
     return FSDP_OK;
 }
 
