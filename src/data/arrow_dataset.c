@@ -91,9 +91,12 @@ static void free_options(arrow_dataset *d)
 
 /* ---- rows ---- */
 
-/* Append to the last error what may explain that a row lacks a key. */
-static fsdp_status explain_missing(const arrow_dataset *d)
+/* Append to the last error what may explain that a row lacks a key, if it can be that one does. */
+static fsdp_status explain_missing(const arrow_dataset *d, fsdp_status status)
 {
+    if (status != FSDP_ERR_NOT_FOUND &&
+        (status != FSDP_ERR_FORMAT || fsdp_arrow_table_has(d->table, "input_ids")))
+        return status;
     const char *left_out = fsdp_arrow_table_left_out(d->table);
     if (left_out)
         return fsdp_error(FSDP_ERR_FORMAT, "%s (columns whose types are not read: %s)",
@@ -114,8 +117,7 @@ static fsdp_status read_row(const arrow_dataset *d, int64_t index, fsdp_example 
     FSDP_TRY(fsdp_arrow_table_row(d->table, index, &doc));
     fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), &d->options, index, example, rows);
     fsdp_json_destroy(doc);
-    if (status == FSDP_ERR_NOT_FOUND)
-        status = explain_missing(d);
+    status = explain_missing(d, status);
     fsdp_arrow_table_add_context(d->table, index, status);
     return status;
 }
