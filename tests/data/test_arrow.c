@@ -251,7 +251,8 @@ TEST(an_offset_outside_its_buffer_is_an_error_with_row_and_column)
         /* Those of the texts "" and "ä €😀", which has 10 bytes. */
         {"types.arrow", BYTES(0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0),
          BYTES(0, 0, 0, 0, 0, 0, 0, 0, 99),
-         "row 1: batch 0, row 1 of it: column 'text': a text from byte 0 to byte 99 of a buffer of 47"
+         "row 1: batch 0, row 1 of it: column 'text': a text from byte 0 to byte 99 of a buffer of "
+         "47"
          " bytes"},
         {"types.arrow", BYTES(0xc3, 0xa4, ' '), BYTES(0xc3, 0xc3),
          "column 'text': not UTF-8: byte 0xc3 at byte 0 of the text"},

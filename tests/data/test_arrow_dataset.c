@@ -343,7 +343,9 @@ TEST(a_folder_that_is_not_whole_is_an_error)
         {"state.json",
          "{\"_data_files\": [{\"filename\": \"data-00000-of-00001.arrow\"}, "
          "{\"filename\": \"indices.arrow\"}]}",
-         FSDP_ERR_FORMAT, "indices.arrow: column 'indices', which the first file does not have"},
+         FSDP_ERR_FORMAT,
+         "indices.arrow: the columns are not those of the first file: 'indices' where that has "
+         "'idx'"},
         {"state.json",
          "{\"_data_files\": [{\"filename\": \"indices.arrow\"}], "
          "\"_indices_files\": [{\"filename\": \"data-00000-of-00001.arrow\"}]}",

@@ -71,11 +71,12 @@ static fsdp_status decompress_buffer(fsdp_arrow_batch *batch, fsdp_arrow_codec c
 static fsdp_status decompress_batch(fsdp_arrow_batch *batch, const fsdp_arrow_schema *schema,
                                     fsdp_arrow_codec codec)
 {
-    for (size_t i = 0; i < schema->n_fields; i++) {
+    const size_t first = batch->layout.first_field;
+    for (size_t i = 0; i < batch->layout.n_arrays; i++) {
         fsdp_arrow_array *array = &batch->layout.arrays[i];
         for (size_t k = 0; k < array->n_buffers; k++) {
             const fsdp_status status = decompress_buffer(batch, codec, &array->buffers[k]);
-            fsdp_error_context(status, "column '%.60s'", schema->fields[i].name);
+            fsdp_error_context(status, "column '%.60s'", schema->fields[first + i].name);
             FSDP_TRY(status);
         }
     }

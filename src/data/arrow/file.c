@@ -40,6 +40,10 @@ typedef struct dictionary_entry {
     int64_t first;  /* index of the batch's first value in its version */
 } dictionary_entry;
 
+typedef struct dictionary_field {
+    int64_t id, field;
+} dictionary_field;
+
 struct fsdp_arrow_file {
     char *path;
     fsdp_mapping map;
@@ -48,6 +52,8 @@ struct fsdp_arrow_file {
     size_t n_batches, batches_cap;
     dictionary_entry *dictionaries; /* sorted by id, then by order, when the file is open */
     size_t n_dictionaries, dictionaries_cap;
+    dictionary_field *dictionary_fields; /* [n_dictionary_fields], sorted by id */
+    size_t n_dictionary_fields;
     int64_t rows;
 };
 
@@ -145,23 +151,50 @@ static fsdp_status add_batch(fsdp_arrow_file *f, const fsdp_arrow_located *found
     return FSDP_OK;
 }
 
-/* Find the field whose dictionary has this id. */
-static fsdp_status find_field(const fsdp_arrow_schema *schema, int64_t id, int64_t *field)
+static int compare_ids(const void *a, const void *b)
 {
-    for (size_t i = 0; i < schema->n_fields; i++) {
-        if (!schema->fields[i].has_dictionary || schema->fields[i].dictionary_id != id)
-            continue;
-        *field = (int64_t)i;
-        return FSDP_OK;
+    const dictionary_field *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->field < y->field ? -1 : x->field > y->field;
+}
+
+/* List the fields that have dictionaries, sorted by the ids of these. */
+static fsdp_status list_dictionary_fields(fsdp_arrow_file *f)
+{
+    const fsdp_arrow_schema *schema = &f->schema;
+    if (!(f->dictionary_fields = fsdp_calloc(schema->n_fields, sizeof *f->dictionary_fields)))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < schema->n_fields; i++)
+        if (schema->fields[i].has_dictionary)
+            f->dictionary_fields[f->n_dictionary_fields++] =
+                (dictionary_field){schema->fields[i].dictionary_id, (int64_t)i};
+    qsort(f->dictionary_fields, f->n_dictionary_fields, sizeof *f->dictionary_fields, compare_ids);
+    return FSDP_OK;
+}
+
+/* Find the first field whose dictionary has this id. */
+static fsdp_status find_field(const fsdp_arrow_file *f, int64_t id, int64_t *field)
+{
+    size_t low = 0, high = f->n_dictionary_fields;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (f->dictionary_fields[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return fsdp_error(FSDP_ERR_FORMAT, "dictionary %" PRId64 ", which no column has", id);
+    if (low == f->n_dictionary_fields || f->dictionary_fields[low].id != id)
+        return fsdp_error(FSDP_ERR_FORMAT, "dictionary %" PRId64 ", which no column has", id);
+    *field = f->dictionary_fields[low].field;
+    return FSDP_OK;
 }
 
 static fsdp_status add_dictionary(fsdp_arrow_file *f, const fsdp_arrow_located *found)
 {
     const fsdp_arrow_message *m = &found->message;
     int64_t field = 0;
-    FSDP_TRY(find_field(&f->schema, m->dictionary_id, &field));
+    FSDP_TRY(find_field(f, m->dictionary_id, &field));
     FSDP_TRY(check_layout(f, field, found));
     if (m->rows > max_rows)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a dictionary of more than 2^40 values");
@@ -266,6 +299,7 @@ static fsdp_status open_stream(fsdp_arrow_file *f)
     fsdp_arrow_message_fini(&found.message);
     if (!next || header != FSDP_ARROW_SCHEMA)
         return fsdp_error(FSDP_ERR_FORMAT, "the stream does not begin with a schema");
+    FSDP_TRY(list_dictionary_fields(f));
     return add_stream(f, next);
 }
 
@@ -313,8 +347,10 @@ static fsdp_status open_footer(fsdp_arrow_file *f)
         return fsdp_error(FSDP_ERR_FORMAT, "a footer of %zu bytes in a file of %zu bytes", bytes,
                           map->bytes);
     FSDP_TRY(fsdp_arrow_footer_parse(tail - bytes, bytes, &footer, &f->schema));
-    fsdp_status status =
-        add_blocks(f, footer.dictionaries, footer.n_dictionaries, FSDP_ARROW_DICTIONARY_BATCH);
+    fsdp_status status = list_dictionary_fields(f);
+    if (status == FSDP_OK)
+        status =
+            add_blocks(f, footer.dictionaries, footer.n_dictionaries, FSDP_ARROW_DICTIONARY_BATCH);
     if (status == FSDP_OK)
         status = add_blocks(f, footer.batches, footer.n_batches, FSDP_ARROW_RECORD_BATCH);
     fsdp_arrow_footer_fini(&footer);
@@ -400,6 +436,7 @@ void fsdp_arrow_file_close(fsdp_arrow_file *f)
     fsdp_file_unmap(&f->map);
     fsdp_free(f->batches);
     fsdp_free(f->dictionaries);
+    fsdp_free(f->dictionary_fields);
     fsdp_free(f->path);
     fsdp_free(f);
 }
@@ -475,7 +512,7 @@ static const dictionary_entry *last_seen(const fsdp_arrow_file *f, int64_t id, s
 }
 
 fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *f, size_t index, int64_t id,
-                                       uint64_t value, fsdp_arrow_located *out, int64_t *at)
+                                       uint64_t value, uint64_t *offset, int64_t *at)
 {
     const dictionary_entry *last = last_seen(f, id, f->batches[index].seen);
     if (!last)
@@ -492,5 +529,12 @@ fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *f, size_t index, i
             high = middle;
     }
     *at = (int64_t)value - low->first;
-    return read_known(f, low->offset, FSDP_ARROW_DICTIONARY_BATCH, out);
+    *offset = low->offset;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_arrow_file_dictionary_batch(const fsdp_arrow_file *f, uint64_t offset,
+                                             fsdp_arrow_located *out)
+{
+    return read_known(f, offset, FSDP_ARROW_DICTIONARY_BATCH, out);
 }

@@ -34,9 +34,14 @@ typedef struct fsdp_arrow_located {
 /* Read the metadata of batch `index`. Error messages do not name the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, size_t index,
                                                   fsdp_arrow_located *out);
-/* Read the metadata of the dictionary batch that has value `value` of dictionary `id`, as batch
- * `index` sees that dictionary. *at is set to the index of the value in the dictionary batch.
- * Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
+/* Find the dictionary batch that has value `value` of dictionary `id`, as batch `index` sees that
+ * dictionary. *offset is set to the offset of the dictionary batch, and *at to the index of the
+ * value in it. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
-                                                       int64_t id, uint64_t value,
-                                                       fsdp_arrow_located *out, int64_t *at);
+                                                       int64_t id, uint64_t value, uint64_t *offset,
+                                                       int64_t *at);
+/* Read the metadata of the dictionary batch at `offset`, which fsdp_arrow_file_dictionary() found.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary_batch(const fsdp_arrow_file *file,
+                                                             uint64_t offset,
+                                                             fsdp_arrow_located *out);

@@ -15,6 +15,7 @@
 #include "src/data/arrow/layout.h"
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 
 enum {
     VERSION_5 = 4 /* the number of V5 in Schema.fbs */
@@ -147,16 +148,14 @@ static fsdp_status check_rows(const fsdp_arrow_message *m, const fsdp_arrow_fiel
 static fsdp_status assign_buffers(const fsdp_arrow_schema *schema, int64_t root, cursor *c,
                                   fsdp_arrow_layout *layout)
 {
-    const bool all = root == FSDP_ARROW_ALL_FIELDS;
-    const size_t begin = all ? 0 : (size_t)root;
-    const size_t end = all ? schema->n_fields : schema->fields[root].end;
+    const size_t begin = layout->first_field, end = begin + layout->n_arrays;
     size_t next_column = begin;
     for (size_t i = begin; i < end;) {
         const fsdp_arrow_field *f = &schema->fields[i];
         const bool is_index = f->has_dictionary && (int64_t)i != root;
-        FSDP_TRY(take_array(c, f, is_index, layout, &layout->arrays[i]));
+        FSDP_TRY(take_array(c, f, is_index, layout, &layout->arrays[i - begin]));
         if (i == next_column) {
-            FSDP_TRY(check_rows(c->message, f, &layout->arrays[i]));
+            FSDP_TRY(check_rows(c->message, f, &layout->arrays[i - begin]));
             next_column = f->end;
         }
         i = is_index ? f->end : i + 1;
@@ -172,13 +171,17 @@ fsdp_status fsdp_arrow_layout_find(const fsdp_arrow_schema *schema, int64_t root
                                    const fsdp_arrow_message *message, const unsigned char *body,
                                    size_t bytes, fsdp_arrow_layout *out)
 {
-    fsdp_arrow_layout layout = {.arrays = fsdp_calloc(schema->n_fields, sizeof *layout.arrays)};
+    fsdp_arrow_layout layout = {.n_arrays = schema->n_fields};
     cursor c = {.message = message, .body = body, .bytes = bytes};
-    fsdp_status status = layout.arrays ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (root != FSDP_ARROW_ALL_FIELDS) {
+        layout.first_field = (size_t)root;
+        layout.n_arrays = schema->fields[root].end - (size_t)root;
+    }
     /* Only views have data buffers. There are never more of them than buffers. */
     const size_t n_data = message->n_variadic ? message->n_buffers : 0;
-    if (status == FSDP_OK && !(layout.data = fsdp_calloc(n_data, sizeof *layout.data)))
-        status = FSDP_ERR_NOMEM;
+    layout.arrays = fsdp_calloc(layout.n_arrays, sizeof *layout.arrays);
+    layout.data = fsdp_calloc(n_data, sizeof *layout.data);
+    fsdp_status status = layout.arrays && layout.data ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = assign_buffers(schema, root, &c, &layout);
     if (status == FSDP_OK)
@@ -186,6 +189,12 @@ fsdp_status fsdp_arrow_layout_find(const fsdp_arrow_schema *schema, int64_t root
     else
         fsdp_arrow_layout_fini(&layout);
     return status;
+}
+
+const fsdp_arrow_array *fsdp_arrow_layout_at(const fsdp_arrow_layout *layout, size_t field)
+{
+    FSDP_DEBUG_ASSERT(field - layout->first_field < layout->n_arrays);
+    return &layout->arrays[field - layout->first_field];
 }
 
 void fsdp_arrow_layout_fini(fsdp_arrow_layout *layout)

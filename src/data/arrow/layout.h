@@ -22,8 +22,10 @@ typedef struct fsdp_arrow_array {
 } fsdp_arrow_array;
 
 typedef struct fsdp_arrow_layout {
-    fsdp_arrow_array *arrays; /* [schema->n_fields], one for each field; owned */
-    fsdp_arrow_buffer *data;  /* [n_data], the data buffers of views; owned */
+    fsdp_arrow_array
+        *arrays; /* [n_arrays], for fields [first_field, first_field + n_arrays); owned */
+    size_t first_field, n_arrays;
+    fsdp_arrow_buffer *data; /* [n_data], the data buffers of views; owned */
     size_t n_data;
 } fsdp_arrow_layout;
 
@@ -40,4 +42,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_layout_find(const fsdp_arrow_schema *sche
                                                    const fsdp_arrow_message *message,
                                                    const unsigned char *body, size_t bytes,
                                                    fsdp_arrow_layout *out);
+/* Return the array of a field, which is one of those that the layout is for. */
+const fsdp_arrow_array *fsdp_arrow_layout_at(const fsdp_arrow_layout *layout, size_t field);
 void fsdp_arrow_layout_fini(fsdp_arrow_layout *layout);

@@ -406,6 +406,9 @@ fsdp_status read_one(const Table *t, fsdp_arrow_field *f)
     const auto *encoding = pointer<Table>(t, at::DICTIONARY);
     const int number = t->GetField<uint8_t>(at::TYPE_TYPE, 0);
     f->name = name ? name : "";
+    if (std::strlen(f->name) > FSDP_ARROW_MAX_NAME)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a column whose name has more than %d bytes",
+                          static_cast<int>(FSDP_ARROW_MAX_NAME));
     if (fsdp_utf8_valid_length(f->name, std::strlen(f->name)) != std::strlen(f->name))
         return fsdp_error(FSDP_ERR_FORMAT, "the name of a column is not UTF-8");
     if (number < FSDP_ARROW_NULL || number > FSDP_ARROW_LARGE_LIST_VIEW)

@@ -16,6 +16,7 @@ extern "C" {
 enum {
     FSDP_ARROW_MAX_DEPTH = 32,        /* maximum depth of nested types */
     FSDP_ARROW_MAX_FIELDS = 65536,    /* maximum number of fields of a schema, with nested ones */
+    FSDP_ARROW_MAX_NAME = 65535,      /* maximum length of a field's name, in bytes */
     FSDP_ARROW_MAX_METADATA = 1 << 28 /* maximum size of the metadata of a message, in bytes */
 };
 

@@ -16,7 +16,8 @@ enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* and the bytes of the text */
     LIST_BYTES = 24,
-    STRUCT_BYTES = 64
+    STRUCT_BYTES = 64, /* and the bytes of its names */
+    LOAD_BYTES = 64    /* each time that a dictionary is loaded, for it and each of its fields */
 };
 
 /* The row that is being read. */
@@ -29,6 +30,8 @@ typedef struct reading {
     const fsdp_arrow_batch *batch; /* the batch of the row, or a dictionary batch */
     int64_t root;                  /* of `batch`, as in fsdp_arrow_layout_find() */
     size_t *left;                  /* bytes that the row may still have */
+    fsdp_arrow_batch **loaded;     /* [n_fields], the dictionary batch that was last read for each
+                                      field; NULL: none */
 } reading;
 
 /* Where a value goes: it becomes the value of `key` in the object `node`, or, if `key` is NULL, the
@@ -341,7 +344,7 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
                                target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[child];
-    const fsdp_arrow_array *array = &r->batch->layout.arrays[child];
+    const fsdp_arrow_array *array = fsdp_arrow_layout_at(&r->batch->layout, child);
     FSDP_TRY(spend(r, LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));
     const fsdp_json_node list =
         to.key ? fsdp_json_set_array(to.node, to.key) : fsdp_json_append_array(to.node);
@@ -379,7 +382,7 @@ static fsdp_status find_entries(const fsdp_arrow_field *f, const fsdp_arrow_arra
 static fsdp_status put_list(const reading *r, size_t field, const fsdp_arrow_array *array,
                             int64_t i, target to)
 {
-    const fsdp_arrow_array *entries = &r->batch->layout.arrays[field + 1];
+    const fsdp_arrow_array *entries = fsdp_arrow_layout_at(&r->batch->layout, field + 1);
     int64_t begin = 0, end = 0;
     FSDP_TRY(find_entries(&r->schema->fields[field], array, i, &begin, &end));
     if (begin < 0 || end < begin || end > entries->length)
@@ -389,15 +392,23 @@ static fsdp_status put_list(const reading *r, size_t field, const fsdp_arrow_arr
     return put_entries(r, field + 1, begin, end, to);
 }
 
+/* Put a value under the name of its field. */
+static fsdp_status put_member(const reading *r, size_t field, int64_t i, fsdp_json_node object)
+{
+    const char *name = r->schema->fields[field].name;
+    FSDP_TRY(spend(r, NUMBER_BYTES + (uint64_t)strlen(name)));
+    return put_value(r, field, i, (target){object, name});
+}
+
 static fsdp_status put_struct(const reading *r, size_t field, int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
-    FSDP_TRY(spend(r, STRUCT_BYTES + NUMBER_BYTES * (uint64_t)f->n_children));
+    FSDP_TRY(spend(r, STRUCT_BYTES));
     const fsdp_json_node object =
         to.key ? fsdp_json_set_object(to.node, to.key) : fsdp_json_append_object(to.node);
     for (size_t child = field + 1; child < f->end; child = r->schema->fields[child].end)
         if (fsdp_arrow_is_readable(r->schema, child))
-            FSDP_TRY(put_value(r, child, i, (target){object, r->schema->fields[child].name}));
+            FSDP_TRY(put_member(r, child, i, object));
     return FSDP_OK;
 }
 
@@ -434,34 +445,49 @@ static fsdp_status put_plain(const reading *r, size_t field, const fsdp_arrow_ar
     }
 }
 
+/* Make r->loaded[field] the dictionary batch that has value `index` of the field's dictionary.
+ * *place is set to the index of the value in that batch. The entries of a list often have the same
+ * dictionary, so the last batch of each field stays loaded until the row is complete. */
+static fsdp_status load_dictionary(const reading *r, size_t field, uint64_t index, int64_t *place)
+{
+    const fsdp_arrow_field *f = &r->schema->fields[field];
+    fsdp_arrow_batch *last = r->loaded[field];
+    fsdp_arrow_located found = {0};
+    uint64_t offset = 0;
+    FSDP_TRY(
+        fsdp_arrow_file_dictionary(r->file, r->index, f->dictionary_id, index, &offset, place));
+    if (last && last->offset == offset)
+        return FSDP_OK;
+    FSDP_TRY(spend(r, LOAD_BYTES * (1 + (uint64_t)(f->end - field))));
+    FSDP_TRY(fsdp_arrow_file_dictionary_batch(r->file, offset, &found));
+    r->loaded[field] = NULL;
+    fsdp_arrow_batch_put(r->cache, last);
+    const fsdp_status status =
+        fsdp_arrow_batch_get(r->cache, r->file, (int64_t)field, &found, &r->loaded[field]);
+    fsdp_arrow_message_fini(&found.message);
+    return status;
+}
+
 /* Put the value that index `i` of `array` refers to in the dictionary of the field. */
 static fsdp_status put_indexed(const reading *r, size_t field, const fsdp_arrow_array *array,
                                int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
     const unsigned char *at = NULL;
-    fsdp_arrow_located found = {0};
-    fsdp_arrow_batch *values = NULL;
     int64_t place = 0;
     FSDP_TRY(find_value(&array->buffers[1], i, (size_t)f->index_bits / 8, &at));
     const int64_t index = load_int(at, f->index_bits, f->index_is_signed);
-    FSDP_TRY(fsdp_arrow_file_dictionary(r->file, r->index, f->dictionary_id, (uint64_t)index,
-                                        &found, &place));
-    fsdp_status status = fsdp_arrow_batch_get(r->cache, r->file, (int64_t)field, &found, &values);
-    fsdp_arrow_message_fini(&found.message);
-    FSDP_TRY(status);
+    FSDP_TRY(load_dictionary(r, field, (uint64_t)index, &place));
     reading in = *r;
-    in.batch = values;
+    in.batch = r->loaded[field];
     in.root = (int64_t)field;
-    status = put_value(&in, field, place, to);
-    fsdp_arrow_batch_put(r->cache, values);
-    return status;
+    return put_value(&in, field, place, to);
 }
 
 static fsdp_status put_value(const reading *r, size_t field, int64_t i, target to)
 {
     const fsdp_arrow_field *f = &r->schema->fields[field];
-    const fsdp_arrow_array *array = &r->batch->layout.arrays[field];
+    const fsdp_arrow_array *array = fsdp_arrow_layout_at(&r->batch->layout, field);
     const bool is_index = f->has_dictionary && r->root != (int64_t)field;
     bool is_null = f->type == FSDP_ARROW_NULL && !is_index;
     FSDP_TRY(check_index(array, i));
@@ -482,7 +508,7 @@ static fsdp_status put_columns(const reading *r, int64_t row, const bool *wanted
         if (!wanted[i])
             continue;
         const char *name = r->schema->fields[i].name;
-        const fsdp_status status = put_value(r, i, row, (target){object, name});
+        const fsdp_status status = put_member(r, i, row, object);
         fsdp_error_context(status, "column '%.60s'", name);
         FSDP_TRY(status);
     }
@@ -501,6 +527,19 @@ static fsdp_status make_document(const reading *r, int64_t row, const bool *want
     return status;
 }
 
+/* Like make_document(), but allocate r->loaded, and put back the batches in it. */
+static fsdp_status make_row(reading *r, int64_t row, const bool *wanted, fsdp_json **doc)
+{
+    const size_t n = r->schema->n_fields;
+    if (!(r->loaded = fsdp_calloc(n, sizeof *r->loaded)))
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status = make_document(r, row, wanted, doc);
+    for (size_t i = 0; i < n; i++)
+        fsdp_arrow_batch_put(r->cache, r->loaded[i]);
+    fsdp_free(r->loaded);
+    return status;
+}
+
 fsdp_status fsdp_arrow_row_read(fsdp_arrow_cache *cache, const fsdp_arrow_file *file, int64_t row,
                                 const bool *wanted, fsdp_json **doc)
 {
@@ -514,14 +553,14 @@ fsdp_status fsdp_arrow_row_read(fsdp_arrow_cache *cache, const fsdp_arrow_file *
         status = fsdp_arrow_batch_get(cache, file, FSDP_ARROW_ALL_FIELDS, &found, &batch);
     fsdp_arrow_message_fini(&found.message);
     if (status == FSDP_OK) {
-        const reading r = {.cache = cache,
-                           .file = file,
-                           .schema = fsdp_arrow_file_schema(file),
-                           .index = index,
-                           .batch = batch,
-                           .root = FSDP_ARROW_ALL_FIELDS,
-                           .left = &left};
-        status = make_document(&r, row - first, wanted, doc);
+        reading r = {.cache = cache,
+                     .file = file,
+                     .schema = fsdp_arrow_file_schema(file),
+                     .index = index,
+                     .batch = batch,
+                     .root = FSDP_ARROW_ALL_FIELDS,
+                     .left = &left};
+        status = make_row(&r, row - first, wanted, doc);
     }
     fsdp_arrow_batch_put(cache, batch);
     fsdp_error_context(status, "batch %zu, row %" PRId64 " of it", index, row - first);

@@ -2,6 +2,7 @@
 #include "src/data/arrow/table.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -51,30 +52,55 @@ static const fsdp_arrow_field *find_column(const fsdp_arrow_schema *schema, cons
     return NULL;
 }
 
-static size_t count_columns(const fsdp_arrow_schema *schema)
+static int compare_names(const void *a, const void *b)
 {
-    size_t n = 0;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* List the names of the columns in the order of strcmp(). The caller frees *names, not the texts.
+ */
+static fsdp_status sort_names(const fsdp_arrow_schema *schema, const char ***names, size_t *n)
+{
+    *n = 0;
+    if (!(*names = fsdp_calloc(schema->n_fields, sizeof **names)))
+        return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < schema->n_fields; i = schema->fields[i].end)
-        n++;
-    return n;
+        (*names)[(*n)++] = schema->fields[i].name;
+    qsort(*names, *n, sizeof **names, compare_names);
+    return FSDP_OK;
+}
+
+static fsdp_status compare_columns(const char *const *names, size_t n, const char *const *first,
+                                   size_t n_first)
+{
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return fsdp_error(FSDP_ERR_FORMAT, "two columns are named '%.60s'", names[i]);
+    for (size_t i = 0; i < n && i < n_first; i++)
+        if (strcmp(names[i], first[i]) != 0)
+            return fsdp_error(FSDP_ERR_FORMAT,
+                              "the columns are not those of the first file: '%.60s' where that has "
+                              "'%.60s', in the order of their names",
+                              names[i], first[i]);
+    if (n != n_first)
+        return fsdp_error(FSDP_ERR_FORMAT, "%zu columns, but the first file has %zu", n, n_first);
+    return FSDP_OK;
 }
 
 /* Check that no two columns have the same name, and that the columns are those of the first file.
  */
 static fsdp_status check_columns(const fsdp_arrow_schema *schema, const fsdp_arrow_schema *first)
 {
-    for (size_t i = 0; i < schema->n_fields; i = schema->fields[i].end) {
-        const char *name = schema->fields[i].name;
-        if (find_column(schema, name) != &schema->fields[i])
-            return fsdp_error(FSDP_ERR_FORMAT, "two columns are named '%.60s'", name);
-        if (!find_column(first, name))
-            return fsdp_error(FSDP_ERR_FORMAT, "column '%.60s', which the first file does not have",
-                              name);
-    }
-    if (count_columns(schema) == count_columns(first))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_FORMAT, "%zu columns, but the first file has %zu",
-                      count_columns(schema), count_columns(first));
+    const char **names = NULL, **first_names = NULL;
+    size_t n, n_first;
+    fsdp_status status = sort_names(schema, &names, &n);
+    if (status == FSDP_OK)
+        status = sort_names(first, &first_names, &n_first);
+    if (status == FSDP_OK)
+        status = compare_columns(names, n, first_names, n_first);
+    fsdp_free(names);
+    fsdp_free(first_names);
+    return status;
 }
 
 static fsdp_status choose_columns(const fsdp_arrow_folder *folder, shard *s)
