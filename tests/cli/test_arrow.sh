@@ -22,7 +22,7 @@ train() { # METRICS OPTIONS...
     shift
     run train --model "$model" --epochs 2 --batch-size 2 --lr 0.01 --no-save-model --metrics "$dir/$metrics" "$@"
 }
-losses() { grep -E '"(step|validation)"' "$dir/$1" | sed 's/.*"step": \([0-9]*\).*"loss": \([^,]*\),.*/\1 \2/'; }
+losses() { sed -nE 's/.*"kind": "(step|validation)", "step": ([0-9]+).*"loss": ([^,]*),.*/\1 \2 \3/p' "$dir/$1"; }
 train jsonl --data "$dir/train.jsonl" --validation-data "$dir/validation.jsonl"
 check json_lines_are_trained_on test $rc -eq 0
 losses jsonl >"$dir/expected"
@@ -36,9 +36,17 @@ losses shards >"$dir/found"
 check a_split_and_a_dict_give_the_same_losses cmp -s "$dir/expected" "$dir/found"
 train none --data "$arrow/splits" --no-run-validation
 check validation_can_be_turned_off test "$rc $(grep -c '"kind": "validation"' "$dir/none")" = "0 0"
-capture "$fsdp" launch -n 2 train --model "$model" --epochs 2 --batch-size 1 --lr 0.01 --no-save-model \
-    --metrics "$dir/two" --data "$arrow/splits"
-losses two >"$dir/found"
+on_two_ranks() {
+    metrics=$1
+    shift
+    run launch -n 2 train --model "$model" --epochs 1 --batch-size 1 --lr 0.01 --no-save-model \
+        --metrics "$dir/$metrics" "$@"
+}
+on_two_ranks two_jsonl --data "$dir/train.jsonl" --validation-data "$dir/validation.jsonl"
+losses two_jsonl >"$dir/expected"
+on_two_ranks two_splits --data "$arrow/splits"
+losses two_splits >"$dir/found"
+check two_ranks_train_on_a_dict test "$rc" -eq 0
 check two_ranks_have_the_same_losses cmp -s "$dir/expected" "$dir/found"
 
 run evaluate --model "$model" --data "$dir/validation.jsonl" --no-generate --json
