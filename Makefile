@@ -429,7 +429,7 @@ fuzz:
 	@for f in tests/fuzz/fuzz_*.c; do \
 	    name=$$(basename $$f .c); found=$(BUILD)-fuzz/corpus/$$name; \
 	    mkdir -p $$found && \
-	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -MF /dev/null \
+	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -fsanitize-link-c++-runtime -MF /dev/null \
 	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(TEST_LDLIBS_ALL) && \
 	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done
