@@ -4,7 +4,8 @@
  *
  * The files are mapped, and a row is converted each time its example is requested. So no rank keeps
  * the rows in memory, and the page cache has the files only once for all ranks of a host. Rows of
- * small files are checked when the dataset is opened. Of larger files, only the first rows are. */
+ * small files are checked when the dataset is opened. If the files are larger, only their first
+ * rows are. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -197,7 +197,7 @@ TEST(set_format_leaves_columns_out)
         "row: labels: missing, expected a list (rows have only the columns of '_format_columns'");
 }
 
-TEST(classes_are_those_of_a_jsonl_and_their_names_are_told)
+TEST(classes_are_those_of_a_jsonl_and_their_names_are_reported)
 {
     NEEDS_FLATBUFFERS();
     static const char *const names[] = {"not_equivalent", "equivalent"};

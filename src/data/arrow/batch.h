@@ -21,7 +21,7 @@ typedef struct fsdp_arrow_batch {
     void **owned; /* [n_owned], the memory of decompressed buffers */
     size_t n_owned, owned_cap, owned_bytes;
     const fsdp_arrow_file *file;
-    uint64_t offset; /* of the message in the file */
+    uint64_t offset; /* offset of the message in the file */
     int64_t root;
     int users;         /* number of callers that have the batch */
     uint64_t last_use; /* time of the last get, in gets */

@@ -23,7 +23,7 @@ enum {
 static const int64_t max_rows = (int64_t)1 << 40;
 
 typedef struct batch_entry {
-    uint64_t offset; /* of the message in the file */
+    uint64_t offset; /* offset of the message in the file */
     int64_t first;   /* first row */
     size_t seen;     /* number of dictionary batches that come before this batch */
 } batch_entry;

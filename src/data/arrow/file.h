@@ -28,7 +28,7 @@ size_t fsdp_arrow_file_find(const fsdp_arrow_file *file, int64_t row, int64_t *f
 typedef struct fsdp_arrow_located {
     fsdp_arrow_message message;
     const unsigned char *body; /* [message.body_bytes] */
-    uint64_t offset;           /* of the message in the file */
+    uint64_t offset;           /* offset of the message in the file */
 } fsdp_arrow_located;
 
 /* Read the metadata of batch `index`. Error messages do not name the path. */

@@ -3,7 +3,7 @@
 #include "src/data/arrow/metadata.h"
 
 enum {
-    FSDP_ARROW_MAX_BUFFERS = 3 /* of one field, without the data buffers of a view */
+    FSDP_ARROW_MAX_BUFFERS = 3 /* buffers of one field, without the data buffers of a view */
 };
 
 typedef struct fsdp_arrow_buffer {

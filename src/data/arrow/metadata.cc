@@ -94,7 +94,8 @@ enum Footer : voffset_t {
 } // namespace at
 
 enum : uint32_t {
-    MAX_DEPTH = FSDP_ARROW_MAX_DEPTH + 16, /* of tables: fields are inside a schema and a message */
+    MAX_DEPTH =
+        FSDP_ARROW_MAX_DEPTH + 16, /* depth of tables: fields are inside a schema and a message */
     MAX_TABLES = 4 * FSDP_ARROW_MAX_FIELDS
 };
 enum : int16_t {

@@ -64,7 +64,7 @@ typedef struct fsdp_arrow_field {
     int32_t size;   /* FIXED_SIZE_LIST: entries of a list, at least 0 */
     bool has_dictionary; /* values are indices into a dictionary of type `type` */
     int64_t dictionary_id;
-    int index_bits; /* of dictionary indices: 8, 16, 32 or 64 */
+    int index_bits; /* width of dictionary indices: 8, 16, 32 or 64 */
     bool index_is_signed;
     uint32_t n_children;
     uint32_t end; /* index behind the last descendant of this field. The field's first child, if it
@@ -103,7 +103,7 @@ typedef enum fsdp_arrow_header {
 /* What fsdp_arrow_message_parse() reads from the metadata of a message. Initialise it with {0}. */
 typedef struct fsdp_arrow_message {
     fsdp_arrow_header header;
-    int version;               /* of the format: 3 (V4) or 4 (V5) */
+    int version;               /* version of the format: 3 (V4) or 4 (V5) */
     int64_t body_bytes;        /* size of the body that follows the metadata, at least 0 */
     int64_t rows;              /* rows of the batch, at least 0 */
     fsdp_arrow_node *nodes;    /* [n_nodes], owned; their values are not checked */

@@ -25,7 +25,7 @@ typedef struct reading {
     fsdp_arrow_cache *cache;
     const fsdp_arrow_file *file;
     const fsdp_arrow_schema *schema;
-    size_t index;                  /* of the batch that has the row, which decides what
+    size_t index;                  /* index of the batch that has the row, which decides what
                                       dictionaries contain */
     const fsdp_arrow_batch *batch; /* the batch of the row, or a dictionary batch */
     int64_t root;                  /* of `batch`, as in fsdp_arrow_layout_find() */
@@ -154,7 +154,7 @@ static double load_float(const unsigned char *at, int bits)
     return value;
 }
 
-/* Read entry `i` of a buffer of int32 or int64, e.g. of offsets. */
+/* Read entry `i` of a buffer of int32 or int64, for example an offset. */
 static fsdp_status read_offset(const fsdp_arrow_buffer *buffer, int64_t i, bool is_large,
                                int64_t *offset)
 {

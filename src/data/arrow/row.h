@@ -8,7 +8,7 @@ enum {
 };
 
 /* Return true if values of this field can be read. Numbers, bools, texts, and lists and structs of
- * these can. Of a struct, only the children that can be read are read. */
+ * these can. If a struct has children that cannot be read, only its other children are read. */
 bool fsdp_arrow_is_readable(const fsdp_arrow_schema *schema, size_t field);
 
 /* Read row `row`, 0 <= row < rows of the file. The object has the columns for which

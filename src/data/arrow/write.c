@@ -31,13 +31,13 @@ struct fsdp_arrow_writer {
     bool is_single;
     fsdp_arrow_pending *columns; /* [n_columns] */
     size_t n_columns;
-    fsdp_arrow_field *fields; /* of the schema; their names are in `info` */
+    fsdp_arrow_field *fields; /* fields of the schema; their names are in `info` */
     size_t n_fields;
     fsdp_json *info;           /* dataset_info.json */
     char *huggingface;         /* metadata of the schema */
     fsdp_arrow_stream *stream; /* the file that is being written; NULL: none */
     size_t n_files;            /* files of the split that are complete */
-    uint64_t hash;             /* of all batches of the split */
+    uint64_t hash;             /* hash of all batches of the split */
 };
 
 /* ---- what rows have ---- */

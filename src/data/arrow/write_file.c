@@ -7,7 +7,7 @@
 #include "src/base/philox.h"
 
 enum {
-    ALIGNMENT = 8 /* of metadata and of buffers */
+    ALIGNMENT = 8 /* alignment of metadata and buffers */
 };
 
 struct fsdp_arrow_stream {
