@@ -76,9 +76,9 @@ endif
 ifeq ($(call has_header,flatbuffers,flatbuffers/flatbuffers.h,c++),1)
 LIBS += -lstdc++
 DEFS += -DFSDP_HAVE_FLATBUFFERS
-LEFT_OUT += src/data/arrow_metadata_none.c
+LEFT_OUT += src/data/arrow/metadata_none.c
 else
-LEFT_OUT += src/data/arrow_metadata.cc
+LEFT_OUT += src/data/arrow/metadata.cc
 endif
 ifeq ($(call has,zlib),1)
 PKGS += zlib
@@ -367,7 +367,7 @@ $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/relea
 	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $$(TEST_LDLIBS_ALL)
 endef
 $(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
-$(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
+$(EXAMPLES) $(BENCHES) $(BUILD)/tools/arrow_rows: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 
@@ -438,7 +438,7 @@ fuzz:
 	@for f in tests/fuzz/fuzz_*.c; do \
 	    name=$$(basename $$f .c); found=$(BUILD)-fuzz/corpus/$$name; \
 	    mkdir -p $$found && \
-	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -MF /dev/null \
+	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -fsanitize-link-c++-runtime -MF /dev/null \
 	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(TEST_LDLIBS_ALL) && \
 	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done

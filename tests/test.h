@@ -96,6 +96,12 @@ static inline const char *fsdp_test_meta(void)
 #else
 #define NEEDS_SENTENCEPIECE() SKIP("built without SentencePiece")
 #endif
+/* Use at the start of a test that reads or writes Arrow files. */
+#ifdef FSDP_HAVE_FLATBUFFERS
+#define NEEDS_FLATBUFFERS() ((void)0)
+#else
+#define NEEDS_FLATBUFFERS() SKIP("built without FlatBuffers")
+#endif
 /* Use after a helper that asserts: returns if it failed. */
 #define CHECK_HERE()                                                                               \
     do {                                                                                           \

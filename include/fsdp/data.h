@@ -92,7 +92,8 @@ typedef enum fsdp_cleaning {
  * all_train.txt, the row is for training. If the result is a line of all_val.txt, the row is for
  * validation. (WikiHow's authors published these lists, and Hugging Face's dataset script downloads
  * them.) If there are no lists, or if the file is not CSV, the last sixth of the rows, rounded up,
- * is for validation, and all other rows are for training.
+ * is for validation, and all other rows are for training. The folder of a DatasetDict has splits of
+ * its own, which are used.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -198,8 +199,9 @@ typedef struct fsdp_dataset_options {
     /** If a label is not a class, this text is appended to the error. It should say how to get more
      * classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< true: of a folder of token files, use only the files for validation;
-                          false: use only the other files */
+    bool validation; /**< true: of a folder of token files, use only the files for validation, and
+                        of a DatasetDict, the split for validation; false: use only the other files,
+                          and the split "train" */
     /** Token files: a document begins at each document_token, and documents do not attend to each
      * other. If the file is not a token file and `validation` is false, setting this is an error.
      * If the file is not a token file and `validation` is true, this has no effect: a program may
@@ -245,6 +247,14 @@ typedef struct fsdp_dataset_options {
  * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
  * the prompt in the result, the prompt is also tokenised alone. The ids with which both results
  * begin count as the prompt and get no loss.
+ *
+ * Arrow (.arrow, .feather, or a folder of datasets.save_to_disk()): a row is read like a line of
+ * JSON lines with a key for each column. Columns may be numbers, bools, texts, and lists and
+ * structs of these; other columns are left out, and fsdp_dataset_note() lists them. The folder of a
+ * DatasetDict has several splits. If `validation` is true, or `split` is FSDP_SPLIT_VALIDATION, the
+ * split "validation" is used (or "valid", "val", "dev", "eval", or else "test"), otherwise "train".
+ * Files are mapped. If they have more than 16 MiB, only the first 64 rows are checked when they are
+ * opened, and the others when they are read.
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
@@ -292,9 +302,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable text that lists the unused keys of JSON lines. For each key, it gives the
- * number of the first line that has the key. NULL if all keys are used. The dataset owns the
- * text. */
+/** Get a human-readable text that lists the unused keys of JSON lines, or the unused columns of
+ * Arrow tables. For each key of JSON lines, it gives the number of the first line that has the key.
+ * For Arrow tables, further lines may say what classes are called, and which split is used. NULL if
+ * there is nothing to say. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
 /** Return the number of examples. */

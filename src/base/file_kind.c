@@ -58,10 +58,12 @@ static const struct {
     {MAGIC("\x89HDF\r\n\x1a\n"),
      "an HDF5 file, as Keras writes weights: in transformers, "
      "from_pretrained(DIR, from_tf=True).save_pretrained(NEW_DIR) makes safetensors of them"},
-    {MAGIC("PAR1"), "a Parquet file: in Python, pandas.read_parquet(FILE).to_json(NEW_FILE, "
-                    "orient='records', lines=True) makes JSON lines of it"},
-    {MAGIC("ARROW1"), "an Arrow file: in Python, pandas.read_feather(FILE).to_json(NEW_FILE, "
-                      "orient='records', lines=True) makes JSON lines of it"},
+    {MAGIC("PAR1"), "a Parquet file: in Python, datasets.Dataset.from_parquet(FILE).save_to_disk("
+                    "DIR) makes an Arrow folder of it, and pandas.read_parquet(FILE).to_json("
+                    "NEW_FILE, orient='records', lines=True) JSON lines"},
+    {MAGIC("FEA1"), "a Feather file of version 1: in Python, pandas.read_feather(FILE).to_feather("
+                    "NEW_FILE) makes an Arrow file of it"},
+    {MAGIC("ARROW1"), "an Arrow file, which has rows of data"},
     {MAGIC("%PDF"), "a PDF document"},
     {MAGIC("\x89PNG"), "a PNG image"},
     {MAGIC("\x7f"

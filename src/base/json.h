@@ -122,20 +122,35 @@ fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char 
  * returns it. The node given to a setter must be an object, and the node given to an append
  * function must be an array. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
+void fsdp_json_set_u64(fsdp_json_node object, const char *key, uint64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
+/* Set the value to `value` [length], which need not end in NUL. The caller has checked that it is
+ * UTF-8 and contains no NUL. */
+void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length);
+/* Set the value to that of `node`, a value of another document. Both documents then share it, and
+ * neither may change it. */
+void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* an empty object */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */
 void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
+void fsdp_json_append_u64(fsdp_json_node array, uint64_t value);
+void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count);
 void fsdp_json_append_f64(fsdp_json_node array, double value);
+void fsdp_json_append_bool(fsdp_json_node array, bool value);
 void fsdp_json_append_str(fsdp_json_node array, const char *value);
+void fsdp_json_append_strn(fsdp_json_node array, const char *value, size_t length);
+void fsdp_json_append_shared(fsdp_json_node array, fsdp_json_node node);
 fsdp_json_node fsdp_json_append_object(fsdp_json_node array);
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array);
 
 /* ---- writing ---- */
+/* Return FSDP_OK, or the first failure of a setter with its message. Call it after the last setter
+ * of a document that is not printed. */
+FSDP_MUST_CHECK fsdp_status fsdp_json_check_built(const fsdp_json *doc);
 /* Print a document to *text, which the caller owns and frees with fsdp_free(). It ends in a NUL,
  * which *bytes does not count. `bytes` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style,

@@ -70,9 +70,23 @@ static json_t *make_number(double value)
     return json_stringn_nocheck(raw, 1 + strlen(raw + 1));
 }
 
+static json_t *make_unsigned(uint64_t value)
+{
+    char raw[32] = {0};
+    if (value <= INT64_MAX)
+        return json_integer((json_int_t)value);
+    const int digits = snprintf(raw + 1, sizeof raw - 1, "%llu", (unsigned long long)value);
+    return json_stringn_nocheck(raw, 1 + (size_t)digits);
+}
+
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value)
 {
     set_value(object, key, json_integer(value));
+}
+
+void fsdp_json_set_u64(fsdp_json_node object, const char *key, uint64_t value)
+{
+    set_value(object, key, make_unsigned(value));
 }
 
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value)
@@ -88,6 +102,16 @@ void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value)
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value)
 {
     set_value(object, key, make_string(object.doc, value));
+}
+
+void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length)
+{
+    set_value(object, key, json_stringn_nocheck(value, length));
+}
+
+void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node)
+{
+    set_value(object, key, json_incref(node.value));
 }
 
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key)
@@ -112,14 +136,40 @@ void fsdp_json_append_i64(fsdp_json_node array, int64_t value)
     append_value(array, json_integer(value));
 }
 
+void fsdp_json_append_u64(fsdp_json_node array, uint64_t value)
+{
+    append_value(array, make_unsigned(value));
+}
+
+void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        append_value(array, json_integer(values[i]));
+}
+
 void fsdp_json_append_f64(fsdp_json_node array, double value)
 {
     append_value(array, make_number(value));
 }
 
+void fsdp_json_append_bool(fsdp_json_node array, bool value)
+{
+    append_value(array, json_boolean(value));
+}
+
 void fsdp_json_append_str(fsdp_json_node array, const char *value)
 {
     append_value(array, make_string(array.doc, value));
+}
+
+void fsdp_json_append_strn(fsdp_json_node array, const char *value, size_t length)
+{
+    append_value(array, json_stringn_nocheck(value, length));
+}
+
+void fsdp_json_append_shared(fsdp_json_node array, fsdp_json_node node)
+{
+    append_value(array, json_incref(node.value));
 }
 
 static fsdp_json_node last_item(fsdp_json_node array)
@@ -307,12 +357,16 @@ static void put_value(printer *p, json_t *value, int depth)
     }
 }
 
-fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **text, size_t *bytes)
+fsdp_status fsdp_json_check_built(const fsdp_json *doc)
 {
     if (doc->status == FSDP_ERR_INVALID)
         return fsdp_error(FSDP_ERR_INVALID, "%s: a string is not UTF-8", doc->name);
-    if (doc->status != FSDP_OK)
-        return fsdp_error_nomem();
+    return doc->status == FSDP_OK ? FSDP_OK : fsdp_error_nomem();
+}
+
+fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **text, size_t *bytes)
+{
+    FSDP_TRY(fsdp_json_check_built(doc));
     printer p = {.style = style};
     put_value(&p, doc->root, 0);
     if (style == FSDP_JSON_PRETTY)

@@ -28,10 +28,10 @@ static const fsdp_option table[] = {
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "each model's",
      .help = "spiece.model, or a folder that holds one"},
 
-    {.name = "data", .aliases = "validation-data,validation-file,test-file,eval-data",
+    {.name = "data", .aliases = "dataset,validation-data,validation-file,test-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
      .group = "rows", .help = "what 'fsdp train --validation-data' takes for the model's task: a "
-     "CSV or JSONL file, a folder, token files"},
+     "CSV or JSONL file, a folder of datasets.save_to_disk(), token files"},
     {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,
      PLACE(baseline_data), .metavar = "PATH",
      .help = "the training rows: for comparison, show the score of the one summary that is best "

@@ -32,7 +32,7 @@ static const fsdp_option table[] = {
      .metavar = "FILE", .help = "texts, one a line; an empty line is an empty text"},
     {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
-             "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too"},
+             "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too; or an Arrow folder"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(run.task_prefix), .metavar = "TEXT", .value = "",
      .help = "put before every text, e.g. 'summarize: '"},

@@ -1,5 +1,7 @@
 /* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
- * from fsdp_dataset_complete_options(), so defaults are filled in. */
+ * from fsdp_dataset_complete_options(), so defaults are filled in.
+ *
+ * More than 25 source files: each kind of file has two or three of its own. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -18,7 +20,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_opti
  * get these defaults: their ids are truncated only if the caller gave a length. */
 void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 
-/* Open a file of CSV or JSON lines, or a folder with WikiHow's files. (text_dataset.c) */
+/* Open a file of CSV or JSON lines, an Arrow file or folder, or a folder with WikiHow's files.
+ * (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
@@ -31,6 +34,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
+/* Open an Arrow file, or a folder of datasets.save_to_disk(). *is_split is set to true if the
+ * folder has several splits, of which the options have chosen one. (arrow_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    bool *is_split, fsdp_dataset **out);
+/* Return true if the rows of `path`, Arrow or JSON lines, have ids. They are then not cut unless
+ * the user gave a length. Return false if the path cannot be opened. (text_dataset.c) */
+bool fsdp_dataset_rows_may_be_ids(const char *path);
 /* Open token files. (token_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,

@@ -7,6 +7,7 @@
 #include "src/base/file_kind.h"
 #include "src/base/json.h"
 #include "src/data/dataset.h"
+#include "src/data/ids.h"
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
@@ -116,21 +117,6 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, the truncated list
- * also ends with </s>, as when the tokenizer truncates text. Labels may have FSDP_IGNORE_INDEX
- * after their last </s>. Such labels are treated as if they ended with that </s>. */
-static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
-{
-    size_t n = list->len;
-    if (!length || n <= length)
-        return;
-    while (n && list->ids[n - 1] == FSDP_IGNORE_INDEX)
-        n--;
-    if (n > length && list->ids[n - 1] == d->eos)
-        list->ids[length - 1] = d->eos;
-    list->len = length;
-}
-
 static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
 {
     const jsonl_dataset *d = self;
@@ -139,8 +125,8 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
     FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
     at += r->labels;
-    truncate_list(d, &example->source, d->max_source);
-    truncate_list(d, &example->labels, d->max_target);
+    fsdp_ids_cut(&example->source, d->max_source, d->eos);
+    fsdp_ids_cut(&example->labels, d->max_target, d->eos);
     if (r->positions) {
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
@@ -148,42 +134,13 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     return r->types ? fsdp_token_list_set(&example->token_type_ids, at, r->source) : FSDP_OK;
 }
 
-static fsdp_status decode_ids(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
-{
-    return fsdp_tokenizer_decode(d->tokenizer, ids, count,
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
-}
-
-/* Return the number of tokens before the first token that has a loss. For rows of CAUSAL_LM. */
-static size_t prompt_length(const jsonl_dataset *d, const row *r)
-{
-    size_t n = 0;
-    while (n < r->labels && d->ids[r->at + r->source + n] == FSDP_IGNORE_INDEX)
-        n++;
-    return n;
-}
-
 static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **target)
 {
     const jsonl_dataset *d = self;
     const row *r = &d->rows[index];
     const int32_t *ids = d->ids + r->at;
-    char *decoded = NULL;
-    if (d->task == FSDP_TASK_CLASSIFICATION)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "classes have no texts");
-    if (!d->tokenizer)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "ids without a tokenizer have no texts");
-    const bool causal = d->task == FSDP_TASK_CAUSAL_LM;
-    const size_t first = causal ? prompt_length(d, r) : r->source;
-    const size_t second = causal ? r->source - first : r->labels;
-    FSDP_TRY(decode_ids(d, ids, first, &decoded));
-    fsdp_status status = decode_ids(d, ids + first, second, target);
-    if (status != FSDP_OK) {
-        fsdp_text_free(decoded);
-        return status;
-    }
-    *source = decoded;
-    return FSDP_OK;
+    return fsdp_ids_texts(d->tokenizer, d->task, (fsdp_id_list){ids, r->source},
+                          (fsdp_id_list){ids + r->source, r->labels}, source, target);
 }
 
 static void jsonl_close(void *self)
@@ -214,9 +171,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         d->max_source = (size_t)options->max_source_length;
         d->max_target = (size_t)options->max_target_length;
     }
-    d->eos = options->eos_id      ? options->eos_id
-             : options->tokenizer ? fsdp_tokenizer_eos_id(options->tokenizer)
-                                  : -1;
+    d->eos = fsdp_ids_eos(options);
     fsdp_status status = read_rows(d, path, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&jsonl_ops, d, out);

@@ -209,6 +209,23 @@ fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *pa
     return *note ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+fsdp_status fsdp_unused_columns_note(const fsdp_unused_keys *unused, const char *left_out,
+                                     const char *path, char **note)
+{
+    fsdp_str text = {0};
+    *note = NULL;
+    if (unused->len == 0 && !left_out)
+        return FSDP_OK;
+    fsdp_str_printf(&text, "%s: not used: ", path);
+    for (size_t i = 0; i < unused->len; i++)
+        fsdp_str_printf(&text, "%s'%.40s'", i ? ", " : "", unused->items[i].name);
+    if (left_out)
+        fsdp_str_printf(&text, "%s%s", unused->len ? ", " : "", left_out);
+    fsdp_str_printf(&text, "%s", unused->more ? " and others" : "");
+    *note = fsdp_str_take(&text);
+    return *note ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
 void fsdp_unused_keys_fini(fsdp_unused_keys *unused)
 {
     for (size_t i = 0; i < unused->len; i++)

@@ -39,4 +39,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
  * which is NULL if all keys are used. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *path,
                                                   char **note);
+/* Make a note about columns, such as "rows: not used: 'url', 'when' (timestamp)". `left_out` lists
+ * columns that are not in `unused`, in the form of the note; NULL: none. */
+FSDP_MUST_CHECK fsdp_status fsdp_unused_columns_note(const fsdp_unused_keys *unused,
+                                                     const char *left_out, const char *path,
+                                                     char **note);
 void fsdp_unused_keys_fini(fsdp_unused_keys *unused);

@@ -1,5 +1,5 @@
-/* Opens a file of CSV or JSON lines, or a folder with WikiHow's files, and selects the rows of a
- * split. */
+/* Opens a file of CSV or JSON lines, an Arrow file or folder, or a folder with WikiHow's files, and
+ * selects the rows of a split. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/data/arrow/table.h"
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 
@@ -73,6 +74,19 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
+bool fsdp_dataset_rows_may_be_ids(const char *path)
+{
+    fsdp_arrow_table *table;
+    bool may = false;
+    if (!fsdp_is_arrow_path(path))
+        return fsdp_is_jsonl_path(path, &may) == FSDP_OK && may;
+    if (fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_TRAIN, &table) != FSDP_OK)
+        return false;
+    may = fsdp_arrow_table_has(table, "input_ids");
+    fsdp_arrow_table_close(table);
+    return may;
+}
+
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
  * and the rest is for training. Called only if there are no lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
@@ -112,10 +126,36 @@ static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
     return status;
 }
 
+static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
+{
+    fsdp_dataset_options all = *options;
+    fsdp_dataset *dataset;
+    bool is_split;
+    fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
+    fsdp_error_context(status, "%s", path);
+    FSDP_TRY(status);
+    if (options->split != FSDP_SPLIT_ALL)
+        all.validation = options->split == FSDP_SPLIT_VALIDATION;
+    FSDP_TRY(fsdp_arrow_dataset_open(path, &all, &is_split, &dataset));
+    const int64_t len = fsdp_dataset_len(dataset);
+    if (options->split != FSDP_SPLIT_ALL && !is_split)
+        status = take_share(dataset, path, options);
+    else if (len > options->max_samples)
+        fsdp_dataset_narrow(dataset, 0, options->max_samples);
+    if (status == FSDP_OK)
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
+    return status;
+}
+
 fsdp_status fsdp_text_dataset_open(const char *path, const fsdp_dataset_options *options,
                                    fsdp_dataset **out)
 {
     char *file = NULL, *titles = NULL;
+    if (fsdp_is_arrow_path(path))
+        return open_arrow(path, options, out);
     FSDP_TRY(find_file(path, &file));
     bool jsonl = false;
     fsdp_status status = fsdp_is_jsonl_path(file, &jsonl);

@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/data/arrow/folder.h"
 #include "src/data/causal_text.h"
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
@@ -41,7 +42,8 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         .source_column = options->source_column ? options->source_column : "text",
         .max_length = INT64_MAX,
         .vocab_size = options->vocab_size,
-        .split = options->split};
+        .split = options->split,
+        .validation = options->validation};
     fsdp_dataset_options full;
     fsdp_example example = {0};
     fsdp_dataset *rows;
@@ -114,7 +116,7 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
 
 fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 {
-    *have = fsdp_path_is_directory(path) || fsdp_is_csv_path(path);
+    *have = fsdp_path_is_directory(path) || fsdp_is_csv_path(path) || fsdp_is_arrow_path(path);
     return *have ? FSDP_OK : fsdp_is_jsonl_path(path, have);
 }
 

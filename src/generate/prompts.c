@@ -9,6 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/batch/batch.h"
+#include "src/data/arrow/table.h"
 #include "src/data/jsonl_keys.h"
 #include "src/generate/prompts.h"
 
@@ -270,8 +271,39 @@ static fsdp_status first_line_is_open(const char *path, const char *text, size_t
     return *open ? FSDP_OK : status;
 }
 
+/* Add the rows of an Arrow file, or of the split for validation of an Arrow folder. */
+static fsdp_status add_arrow_rows(id_reader *r, const fsdp_arrow_table *table)
+{
+    for (int64_t i = 0; i < fsdp_arrow_table_len(table); i++) {
+        fsdp_json *doc;
+        FSDP_TRY(fsdp_arrow_table_row(table, i, &doc));
+        r->line = i;
+        const fsdp_status status = add_row(r, fsdp_json_root(doc));
+        fsdp_json_destroy(doc);
+        fsdp_arrow_table_add_context(table, i, status);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_arrow_ids(fsdp_prompts *p, const fsdp_prompt_ids *options, const char *path)
+{
+    id_reader r = {.prompts = p, .options = options};
+    fsdp_arrow_table *table;
+    FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_VALIDATION, &table));
+    fsdp_status status = add_arrow_rows(&r, table);
+    if (status == FSDP_OK)
+        status = fsdp_unused_columns_note(&r.unused, fsdp_arrow_table_left_out(table),
+                                          fsdp_arrow_table_folder(table)->path, &p->note);
+    fsdp_unused_keys_fini(&r.unused);
+    fsdp_arrow_table_close(table);
+    return status;
+}
+
 fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *options, const char *path)
 {
+    if (fsdp_is_arrow_path(path))
+        return read_arrow_ids(p, options, path);
     id_reader r = {.prompts = p, .options = options, .line = 1};
     char *text;
     size_t bytes;

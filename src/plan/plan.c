@@ -284,9 +284,8 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
  * contain token ids, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
-    bool ids = false;
     return !(c->cut_sources && c->cut_targets) && fsdp_train_sources_have_pairs(c) &&
-           fsdp_is_jsonl_path(c->data, &ids) == FSDP_OK && ids;
+           fsdp_dataset_rows_may_be_ids(c->data);
 }
 
 static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)

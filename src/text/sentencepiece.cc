@@ -1,5 +1,5 @@
-/* Implements sentencepiece.h with libsentencepiece. This is the only C++ file of the project. It
- * catches every exception, and converts each status of the library into an fsdp_status. */
+/* Implements sentencepiece.h with libsentencepiece. This file catches every exception, and converts
+ * each status of the library into an fsdp_status. */
 #include "src/text/sentencepiece.h"
 
 #include <cstdlib>

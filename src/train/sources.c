@@ -4,6 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/log.h"
+#include "src/data/arrow/folder.h"
 #include "src/data/dataset.h"
 #include "src/train_config/config_sources.h"
 
@@ -14,7 +15,8 @@ static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_
 {
     bool jsonl = false;
     *cleaning = FSDP_CLEANING_NONE;
-    if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION)
+    if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION ||
+        fsdp_is_arrow_path(source->path))
         return FSDP_OK;
     FSDP_TRY(fsdp_is_jsonl_path(source->path, &jsonl));
     if (!jsonl)

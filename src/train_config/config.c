@@ -6,6 +6,7 @@
 
 #include <fsdp/state_dict.h>
 
+#include "src/data/arrow/folder.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
@@ -254,6 +255,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_train_config *c = config;
     fsdp_task task;
     derive_given(c, options);
+    if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
+        c->validation_data = c->data; /* its split for validation */
     fsdp_train_derive_device(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))

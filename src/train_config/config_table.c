@@ -65,9 +65,9 @@ static const fsdp_option table[] = {
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "the model's",
      .help = "T5's spiece.model or Llama 2's tokenizer.model, or a folder that holds one"},
-    {.name = "data", .aliases = "train-data,train-file,train-data-dir,data-dir",
+    {.name = "data", .aliases = "dataset,train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
-     .help = "CSV or JSONL file; causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
+     .help = "CSV or JSONL file, or a folder of datasets.save_to_disk(); causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
              "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
              "text with a document a line"},
     {.name = "mix-data", .type = FSDP_OPTION_LIST, PLACE(mix_data),
@@ -86,6 +86,7 @@ static const fsdp_option table[] = {
      .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
+     .shown_default = "the split for validation, if --data is a DatasetDict with one",
      .help = "rows for validation, in the same formats"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: ', with which T5 was trained; the "

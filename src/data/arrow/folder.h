@@ -1,0 +1,35 @@
+/* What is in a folder that datasets.save_to_disk() wrote: which Arrow files have the rows, and what
+ * the rows mean. A folder has one split, or, if it has dataset_dict.json, a folder for each split.
+ */
+#pragma once
+#include "src/base/json.h"
+
+/* Which split of a DatasetDict is meant. */
+typedef enum fsdp_arrow_split {
+    FSDP_ARROW_SPLIT_TRAIN,      /* "train" */
+    FSDP_ARROW_SPLIT_VALIDATION, /* "validation" or a usual spelling of it, else "test" */
+} fsdp_arrow_split;
+
+typedef struct fsdp_arrow_folder {
+    char *path; /* folder of the split, or the path of the only Arrow file */
+    char *
+        split; /* name of the split that was chosen from a DatasetDict; NULL: there was no choice */
+    char **files, **indices; /* paths of Arrow files with rows, and with indices of rows */
+    size_t n_files, n_indices;
+    char **columns; /* [n_columns] of rows, as set_format(columns=...) chose them */
+    size_t n_columns;
+    bool has_columns; /* false: rows have all columns */
+    fsdp_json *info;  /* dataset_info.json; NULL: none */
+} fsdp_arrow_folder;
+
+/* Return true if `path` is an Arrow file or a folder with Arrow files, or a Parquet or Feather file
+ * or a folder with Parquet files, which fsdp_arrow_folder_open() refuses with an explanation. */
+bool fsdp_is_arrow_path(const char *path);
+
+/* Return true if `path` is the folder of a DatasetDict with a split for validation (not "test"). */
+bool fsdp_arrow_has_validation(const char *path);
+
+/* Open a folder, or a single Arrow file. Files are not opened. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_folder_open(const char *path, fsdp_arrow_split split,
+                                                   fsdp_arrow_folder *out);
+void fsdp_arrow_folder_fini(fsdp_arrow_folder *folder);

@@ -1,0 +1,47 @@
+/* The values of one column that wait to be written as a batch. */
+#pragma once
+#include "src/data/arrow/layout.h"
+
+typedef enum fsdp_arrow_column_type {
+    FSDP_ARROW_COLUMN_I32_LIST, /* list<int32>: ids */
+    FSDP_ARROW_COLUMN_I8_LIST,  /* list<int8>: masks, as tokenizers of transformers make them */
+    FSDP_ARROW_COLUMN_TEXT,     /* string */
+    FSDP_ARROW_COLUMN_I64,
+    FSDP_ARROW_COLUMN_F64,
+} fsdp_arrow_column_type;
+
+/* Initialise it with {.type = ...}. */
+typedef struct fsdp_arrow_pending {
+    fsdp_arrow_column_type type;
+    int64_t rows, null_count;
+    unsigned char *validity; /* a bit for each row */
+    int32_t *offsets;        /* [rows + 1] of a list or a text, in entries; offsets[0] is 0 */
+    unsigned char *values;   /* entries of lists, bytes of texts, or numbers */
+    size_t values_bytes, validity_cap, offsets_cap, values_cap;
+    bool is_set; /* the next row has its value */
+} fsdp_arrow_pending;
+
+void fsdp_arrow_pending_fini(fsdp_arrow_pending *column);
+
+/* Set the value of the next row: `count` entries of `type` at `values`, each of `width` bytes. A
+ * number has one entry. Fails if the row has a value already, or if the column has another type. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_pending_set(fsdp_arrow_pending *column,
+                                                   fsdp_arrow_column_type type, const void *values,
+                                                   size_t count, size_t width);
+/* End the row. If its value was not set, it is null. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_pending_end_row(fsdp_arrow_pending *column);
+/* Forget all rows, but keep the memory. */
+void fsdp_arrow_pending_clear(fsdp_arrow_pending *column);
+
+/* Return the number of bytes that a batch of the rows has for this column, roughly. */
+size_t fsdp_arrow_pending_bytes(const fsdp_arrow_pending *column);
+
+enum {
+    FSDP_ARROW_MAX_NODES_WRITTEN = 2,  /* nodes of a column: a list and its entries */
+    FSDP_ARROW_MAX_BUFFERS_WRITTEN = 4 /* buffers of these */
+};
+
+/* Get the nodes and the buffers of the rows, as they come in a batch. *n_nodes and *n_buffers are
+ * set to their numbers. */
+void fsdp_arrow_pending_layout(const fsdp_arrow_pending *column, fsdp_arrow_node *nodes,
+                               size_t *n_nodes, fsdp_arrow_buffer *buffers, size_t *n_buffers);

@@ -1,0 +1,298 @@
+/* Opens an Arrow file, or a folder of datasets.save_to_disk(), as a dataset. A row becomes a JSON
+ * object, which is read as a line of JSON lines is read (jsonl_row.h). So the rows of both kinds of
+ * files mean the same.
+ *
+ * The files are mapped, and a row is converted each time its example is requested. So no rank keeps
+ * the rows in memory, and the page cache has the files only once for all ranks of a host. Rows of
+ * small files are checked when the dataset is opened. If the files are larger, only their first
+ * rows are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+#include "src/data/arrow/table.h"
+#include "src/data/dataset.h"
+#include "src/data/ids.h"
+#include "src/data/jsonl_row.h"
+
+enum {
+    FIRST_ROWS = 64,        /* rows of large files that are checked when they are opened */
+    SMALL_BYTES = 16 << 20, /* files of at most this size are checked as a whole */
+};
+
+typedef struct arrow_dataset {
+    fsdp_arrow_table *table;
+    fsdp_dataset_options options; /* its texts are owned */
+    char **class_names;           /* [options.num_classes], as options.class_names; owned */
+    int32_t eos;                  /* the id of </s>; -1: unknown */
+    char *note;                   /* the text that fsdp_dataset_note() returns, or NULL */
+} arrow_dataset;
+
+/* ---- options ---- */
+
+/* Replace a text by a copy. NULL stays NULL. Return false when out of memory. */
+static bool own_text(const char **text)
+{
+    if (*text)
+        return (*text = fsdp_strdup(*text)) != NULL;
+    return true;
+}
+
+static fsdp_status own_class_names(arrow_dataset *d)
+{
+    const char *const *names = d->options.class_names;
+    const int64_t n = d->options.num_classes;
+    d->options.class_names = NULL;
+    if (!names)
+        return FSDP_OK;
+    if (!(d->class_names = fsdp_calloc((size_t)n, sizeof *d->class_names)))
+        return FSDP_ERR_NOMEM;
+    for (int64_t i = 0; i < n; i++)
+        if (names[i] && !(d->class_names[i] = fsdp_strdup(names[i])))
+            return FSDP_ERR_NOMEM;
+    d->options.class_names = (const char *const *)d->class_names;
+    return FSDP_OK;
+}
+
+/* Copy the options, whose texts are the caller's. */
+static fsdp_status own_options(arrow_dataset *d, const fsdp_dataset_options *options)
+{
+    d->options = *options;
+    const char **texts[] = {&d->options.source_prefix, &d->options.source_column,
+                            &d->options.target_column, &d->options.class_hint};
+    const size_t n = sizeof texts / sizeof *texts;
+    for (size_t i = 0; i < n; i++) {
+        if (own_text(texts[i]))
+            continue;
+        for (*texts[i] = NULL; i < n; i++) /* the texts after it are still the caller's */
+            *texts[i] = NULL;
+        d->options.class_names = NULL;
+        return FSDP_ERR_NOMEM;
+    }
+    return own_class_names(d);
+}
+
+static void free_text(const char *text)
+{
+    fsdp_free((void *)(uintptr_t)text);
+}
+
+static void free_options(arrow_dataset *d)
+{
+    free_text(d->options.source_prefix);
+    free_text(d->options.source_column);
+    free_text(d->options.target_column);
+    free_text(d->options.class_hint);
+    for (int64_t i = 0; d->class_names && i < d->options.num_classes; i++)
+        fsdp_free(d->class_names[i]);
+    fsdp_free(d->class_names);
+}
+
+/* ---- rows ---- */
+
+/* Append to the last error what may explain that a row lacks a key, if it can be that one does. */
+static fsdp_status explain_missing(const arrow_dataset *d, fsdp_status status)
+{
+    if (status != FSDP_ERR_NOT_FOUND &&
+        (status != FSDP_ERR_FORMAT || fsdp_arrow_table_has(d->table, "input_ids")))
+        return status;
+    const char *left_out = fsdp_arrow_table_left_out(d->table);
+    if (left_out)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s (columns whose types are not read: %s)",
+                          fsdp_last_error(), left_out);
+    if (fsdp_arrow_table_folder(d->table)->has_columns)
+        return fsdp_error(
+            FSDP_ERR_FORMAT,
+            "%s (rows have only the columns of '_format_columns' in state.json, which "
+            "set_format() chose)",
+            fsdp_last_error());
+    return FSDP_ERR_FORMAT;
+}
+
+static fsdp_status read_row(const arrow_dataset *d, int64_t index, fsdp_example *example,
+                            fsdp_jsonl_rows *rows)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_arrow_table_row(d->table, index, &doc));
+    fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), &d->options, index, example, rows);
+    fsdp_json_destroy(doc);
+    status = explain_missing(d, status);
+    fsdp_arrow_table_add_context(d->table, index, status);
+    return status;
+}
+
+static int64_t arrow_len(void *self)
+{
+    return fsdp_arrow_table_len(((const arrow_dataset *)self)->table);
+}
+
+/* Read a row, but do not cut it to the lengths of SEQ2SEQ. */
+static fsdp_status get_whole(const arrow_dataset *d, int64_t index, fsdp_example *example)
+{
+    fsdp_jsonl_rows rows = {0};
+    const fsdp_status status = read_row(d, index, example, &rows);
+    fsdp_unused_keys_fini(&rows.unused);
+    return status;
+}
+
+static fsdp_status arrow_get(void *self, int64_t index, fsdp_example *example)
+{
+    const arrow_dataset *d = self;
+    FSDP_TRY(get_whole(d, index, example));
+    if (d->options.task == FSDP_TASK_SEQ2SEQ) { /* other tasks are truncated in jsonl_row.c */
+        fsdp_ids_cut(&example->source, (size_t)d->options.max_source_length, d->eos);
+        fsdp_ids_cut(&example->labels, (size_t)d->options.max_target_length, d->eos);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status arrow_texts(void *self, int64_t index, char **source, char **target)
+{
+    const arrow_dataset *d = self;
+    fsdp_example example = {0};
+    fsdp_status status = get_whole(d, index, &example);
+    if (status == FSDP_OK)
+        status =
+            fsdp_ids_texts(d->options.tokenizer, d->options.task,
+                           (fsdp_id_list){example.source.ids, example.source.len},
+                           (fsdp_id_list){example.labels.ids, example.labels.len}, source, target);
+    fsdp_example_fini(&example);
+    return status;
+}
+
+static void arrow_close(void *self)
+{
+    arrow_dataset *d = self;
+    fsdp_arrow_table_close(d->table);
+    free_options(d);
+    fsdp_free(d->note);
+    fsdp_free(d);
+}
+
+static const fsdp_dataset_ops arrow_ops = {
+    .len = arrow_len,
+    .get = arrow_get,
+    .texts = arrow_texts,
+    .close = arrow_close,
+};
+
+/* ---- opening ---- */
+
+static fsdp_status check_rows(const arrow_dataset *d, fsdp_jsonl_rows *rows)
+{
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    int64_t n = fsdp_arrow_table_len(d->table);
+    if (n > d->options.max_samples)
+        n = d->options.max_samples;
+    if (n > FIRST_ROWS && fsdp_arrow_table_bytes(d->table) > SMALL_BYTES)
+        n = FIRST_ROWS;
+    for (int64_t i = 0; i < n && status == FSDP_OK; i++) {
+        fsdp_example_empty(&example);
+        status = read_row(d, i, &example, rows);
+    }
+    fsdp_example_fini(&example);
+    return status;
+}
+
+/* Return the model's name of a class, or NULL if it has none. transformers names classes LABEL_0,
+ * LABEL_1, ... if a model has no names. */
+static const char *name_of_class(const arrow_dataset *d, size_t class)
+{
+    const char *name =
+        d->class_names && (int64_t) class < d->options.num_classes ? d->class_names[class] : NULL;
+    return name && strncmp(name, "LABEL_", 6) != 0 ? name : NULL;
+}
+
+/* Say what the classes of a ClassLabel column mean, unless the model has the same names. */
+static void describe_classes(const arrow_dataset *d, const char *column, fsdp_str *text)
+{
+    const fsdp_json_node names = fsdp_arrow_table_class_names(d->table, column);
+    const size_t n = fsdp_json_len(names);
+    bool same = n > 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = NULL, *own = name_of_class(d, i);
+        if (fsdp_json_get_str(fsdp_json_at(names, i), NULL, &name) != FSDP_OK)
+            return;
+        same &= own && strcmp(own, name) == 0;
+    }
+    if (n == 0 || same)
+        return;
+    fsdp_str_printf(text, "%s: classes of '%s':", fsdp_arrow_table_folder(d->table)->path, column);
+    for (size_t i = 0; i < n && i < FSDP_MAX_UNUSED_KEYS; i++) {
+        const char *name = "", *own = name_of_class(d, i);
+        if (fsdp_json_get_str(fsdp_json_at(names, i), NULL, &name) == FSDP_OK)
+            fsdp_str_printf(text, "%s %zu '%.40s'", i ? "," : "", i, name);
+        if (own && strcmp(own, name) != 0)
+            fsdp_str_printf(text, ", which the model calls '%.40s'", own);
+    }
+    fsdp_str_printf(text, "%s", n > FSDP_MAX_UNUSED_KEYS ? ", ..." : "");
+}
+
+static void add_line(fsdp_str *text, const char *line)
+{
+    if (line && *line)
+        fsdp_str_printf(text, "%s%s", text->len ? "\n" : "", line);
+}
+
+/* Make the note: columns that are not used, what classes mean, and the choice of a split that was
+ * not obvious. */
+static fsdp_status make_note(arrow_dataset *d, const fsdp_jsonl_rows *rows)
+{
+    const fsdp_arrow_folder *folder = fsdp_arrow_table_folder(d->table);
+    fsdp_str note = {0}, classes = {0};
+    char *unused = NULL;
+    FSDP_TRY(fsdp_unused_columns_note(&rows->unused, fsdp_arrow_table_left_out(d->table),
+                                      folder->path, &unused));
+    add_line(&note, unused);
+    fsdp_free(unused);
+    if (d->options.task == FSDP_TASK_CLASSIFICATION)
+        describe_classes(d, fsdp_arrow_table_has(d->table, "labels") ? "labels" : "label",
+                         &classes);
+    add_line(&note, classes.data);
+    note.failed |= classes.failed;
+    fsdp_str_fini(&classes);
+    if (folder->split && strcmp(folder->split, "test") == 0)
+        fsdp_str_printf(&note, "%s%s: the split 'test' is used, as there is none for validation",
+                        note.len ? "\n" : "", folder->path);
+    if (!note.len && !note.failed)
+        return FSDP_OK;
+    return (d->note = fsdp_str_take(&note)) ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status open_rows(arrow_dataset *d, const char *path, fsdp_jsonl_rows *rows)
+{
+    FSDP_TRY(fsdp_arrow_table_open(
+        path, d->options.validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
+        &d->table));
+    if (fsdp_arrow_table_len(d->table) == 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", fsdp_arrow_table_folder(d->table)->path);
+    FSDP_TRY(check_rows(d, rows));
+    return make_note(d, rows);
+}
+
+fsdp_status fsdp_arrow_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                    bool *is_split, fsdp_dataset **out)
+{
+    fsdp_jsonl_rows rows = {0};
+    arrow_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->eos = fsdp_ids_eos(options);
+    fsdp_status status = own_options(d, options);
+    if (status == FSDP_OK)
+        status = open_rows(d, path, &rows);
+    if (status == FSDP_OK)
+        status = fsdp_dataset_create(&arrow_ops, d, out);
+    fsdp_unused_keys_fini(&rows.unused);
+    if (status != FSDP_OK) {
+        arrow_close(d);
+        return status;
+    }
+    *is_split = fsdp_arrow_table_folder(d->table)->split != NULL;
+    fsdp_dataset_set_uses(*out, rows.any_texts ? FSDP_USES_TEXTS : 0);
+    fsdp_dataset_set_note(*out, d->note);
+    return FSDP_OK;
+}
