@@ -66,6 +66,8 @@ typedef struct fsdp_grad_own_rows {
     int ranks;
     int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
                        the row */
+    int32_t *sums;  /* [n, 1 + parts] fsdp_tree_sum_rows_args.rows of the sum that is computed; up
+                       to FSDP_MAX_SUMMED_TABLES parts */
 } fsdp_grad_own_rows;
 
 /* Find the rows of p that this rank sums, in the tables in all parts. *own is to be dropped. */
@@ -74,7 +76,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
                                                     const fsdp_param *p, fsdp_grad_own_rows *own);
 void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own);
 /* Sum a range of these rows, and store the sum multiplied by `scale` in to [range->n]. The range
- * begins and ends with a row. For whole gradients, fsdp_grad_parts_sum() does this. Not on meta. */
+ * begins and ends with a row. It has at most FSDP_MAX_SUMMED_TABLES parts. For whole gradients,
+ * fsdp_grad_parts_sum() does this. Not on meta. */
 void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                         const fsdp_param *p, const fsdp_grad_own_rows *own,
                         const fsdp_grad_range *range, float *to, float scale);

@@ -1,9 +1,14 @@
 /* See grad_sums.h. */
 #include "src/fsdp/grad_sums.h"
 
+#include <assert.h>
+
 #include "src/base/assert.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
+
+/* A sum over parts is over at most two blocks. */
+static_assert(2 * FSDP_SUM_BLOCK <= FSDP_MAX_SUMMED_TABLES, "one sum of tables over parts");
 
 /* --- sums over parts --- */
 
