@@ -23,7 +23,8 @@
  * this, because all ranks run the same program.
  *
  * A table's place in the buffer contains two arrays. The first, [1 + most] int32, has the number of
- * touched rows and then their ids. The second, [1 + most, D] float32, is the table. */
+ * touched rows and then their ids. The second, [1 + most, D] float32, is the table. In a group of
+ * one rank, which has no buffer, the table is a tensor. */
 #pragma once
 #include "src/fsdp/grad_parts.h"
 
@@ -41,8 +42,8 @@ void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
 bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p takes in a gradient buffer. p must have a table. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);
-/* Create an empty table at p's place in the open buffer. No effect if fsdp_grad_rows_plan() has
- * chosen no table for p. */
+/* Create an empty table at p's place in the open buffer or, in a group of one rank, in new memory.
+ * No effect if fsdp_grad_rows_plan() has chosen no table for p. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Remove p's table and drop its contents. No effect if p has no table. */
 void fsdp_grad_rows_close(fsdp_param *p);
@@ -52,9 +53,11 @@ void fsdp_grad_rows_close(fsdp_param *p);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p,
                                                    const int32_t *ids, int64_t n,
                                                    int32_t padding_idx, fsdp_grad_rows *out);
-/* Copy the rows of p's table to `whole` [V, D] float32, and set all other rows of `whole` to zero.
- * `place` is the address of p's place in the buffer that contains the table. */
-void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *place,
+/* Return the address of p's table in a buffer, in which p's place has the address `place`. */
+const float *fsdp_grad_rows_in_place(const fsdp_param *p, const float *place);
+/* Copy the rows of p's table, which has the address `table`, to `whole` [V, D] float32, and set all
+ * other rows of `whole` to zero. */
+void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *table,
                            const fsdp_tensor *whole);
 /* Write the list of p's touched rows to this rank's part, where peers will read it. */
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
