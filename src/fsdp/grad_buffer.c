@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/fsdp/grad_own.h"
 #include "src/fsdp/grad_reduce.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
@@ -31,11 +32,14 @@ fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b, const fsdp_param_context 
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         numel += whole_numel(&params[i]);
+    for (size_t i = 0; i < n; i++)
+        params[i].grads = b;
+    if (!context->group)
+        return FSDP_OK;
     FSDP_TRY(fsdp_storage_from_memory(context->device, NULL, (size_t)numel * sizeof(float),
                                       &b->storage));
     for (size_t i = 0; i < n; i++) {
         const fsdp_parameter *parameter = params[i].parameter;
-        params[i].grads = b;
         FSDP_TRY(fsdp_tensor_over(b->storage, FSDP_DTYPE_F32, parameter->ndim, parameter->shape, 0,
                                   &params[i].grad.whole));
     }
@@ -57,11 +61,6 @@ static bool has_tables(const fsdp_grad_buffer *b)
     return false;
 }
 
-static bool is_vector(const fsdp_param *p)
-{
-    return p->parameter->ndim < 2;
-}
-
 /* Return the number of elements in a section's room for matrices. Return 0 if sections are not
  * used, because the group is small or a section would be almost as large as a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
@@ -71,7 +70,7 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
         const fsdp_param *p = &b->params[i];
         const int64_t numel = p->grad.in_buffer ? whole_numel(p) : 0;
         all += numel;
-        if (is_vector(p))
+        if (fsdp_param_is_vector(p))
             vectors += numel;
         else if (numel > largest)
             largest = numel;
@@ -113,7 +112,7 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     b->numel = b->section_numel = numel;
     for (size_t i = 0; i < b->n_params; i++) {
         fsdp_param *p = &b->params[i];
-        p->grad.placed = p->grad.in_buffer && is_vector(p);
+        p->grad.placed = p->grad.in_buffer && fsdp_param_is_vector(p);
         p->grad.order = 0;
         if (!p->grad.placed)
             continue;
@@ -122,20 +121,28 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     }
 }
 
+static void place_in_whole(fsdp_grad_buffer *b, fsdp_param *p, bool tables)
+{
+    p->grad.placed = p->grad.in_buffer;
+    p->grad.order = 0;
+    if (!p->grad.placed)
+        return;
+    p->grad.whole->offset = b->numel;
+    b->numel += tables && p->grad.table.most ? fsdp_grad_rows_numel(p) : whole_numel(p);
+}
+
 /* Assign places to all parameters that train. If `tables` is true, the place of a parameter that
- * has a table is only as large as the table. */
+ * has a table is only as large as the table. Where products are joined, the places are in the order
+ * of the parameters' memory (place_params() in param_storage.c), so that one product computes the
+ * gradients of joined layers. */
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
+    const bool sorted = b->context->device->traits->joins_products;
     b->numel = 0;
-    for (size_t i = 0; i < b->n_params; i++) {
-        fsdp_param *p = &b->params[i];
-        p->grad.placed = p->grad.in_buffer;
-        p->grad.order = 0;
-        if (!p->grad.placed)
-            continue;
-        p->grad.whole->offset = b->numel;
-        b->numel += tables && p->grad.table.most ? fsdp_grad_rows_numel(p) : whole_numel(p);
-    }
+    for (int pass = 0; pass < (sorted ? 2 : 1); pass++)
+        for (size_t i = 0; i < b->n_params; i++)
+            if (!sorted || fsdp_param_is_vector(&b->params[i]) == pass)
+                place_in_whole(b, &b->params[i], tables);
     b->used = b->section_numel = b->numel;
 }
 
@@ -157,6 +164,7 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
         fsdp_pool_release(&b->context->comm->grads, buffer);
         return status;
     }
+    b->is_open = true;
     b->open = parts.buffer = buffer;
     char *own = fsdp_grad_parts_of_rank(b, &parts, fsdp_group_rank(b->context->group));
 #ifdef FSDP_DEBUG
@@ -187,6 +195,9 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     for (size_t i = 0; i < b->n_params; i++)
         b->params[i].grad.touched = false;
     close_tables(b);
+    if (b->is_open && !b->context->group)
+        fsdp_grad_own_drop(b);
+    b->is_open = false;
     if (!b->open)
         return;
     fsdp_storage_set_data(b->storage, NULL);
@@ -200,6 +211,10 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
 static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
+    if (!b->context->group) {
+        fsdp_grad_own_lay_out(b);
+        return fsdp_grad_reduce(b);
+    }
     const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
                           sums_wait_for_replicas(b) || has_tables(b) ||
                           !fsdp_param_context_is_on_one_host(b->context);
@@ -234,9 +249,10 @@ static fsdp_status open_buffer(fsdp_grad_buffer *b)
 {
     FSDP_TRY(choose_params(b));
     FSDP_TRY(choose_layout(b));
-    fsdp_status status = take_buffer(b);
+    fsdp_status status = b->context->group ? take_buffer(b) : FSDP_OK;
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
         status = fsdp_grad_rows_open(b, &b->params[i]);
+    b->is_open = status == FSDP_OK;
     if (status != FSDP_OK)
         drop_open_buffer(b);
     return status;
@@ -251,7 +267,7 @@ static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *befo
     if (!p->grad.touched || !k)
         return;
     if (p->grad.table.most)
-        fsdp_grad_rows_spread(b, p, before + offset, p->grad.whole);
+        fsdp_grad_rows_spread(b, p, fsdp_grad_rows_in_place(p, before + offset), p->grad.whole);
     else
         k->copy(b->context->device->context, fsdp_tensor_ptr(p->grad.whole), before + offset,
                 (size_t)fsdp_tensor_numel(p->grad.whole) * sizeof(float));
@@ -368,14 +384,22 @@ static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
         return fsdp_error(FSDP_ERR_STATE, "unit '%s' has not run a forward", b->context->name);
     if (p->grad.posted || !b->posted.is_section)
         FSDP_TRY(fsdp_grad_reduce(b));
-    if (!b->open)
+    if (!b->is_open)
         FSDP_TRY(open_buffer(b));
     if (!p->grad.in_buffer)
         return refuse_gradient(b, p);
+    if (!b->context->group)
+        return fsdp_grad_own_make_place(b, p);
     if (!p->grad.placed)
         FSDP_TRY(give_place(b, p));
     FSDP_ASSERT(p->grad.placed);
     return FSDP_OK;
+}
+
+/* p's gradient will be whole from now on. */
+static fsdp_status leave_table(fsdp_grad_buffer *b, fsdp_param *p)
+{
+    return b->context->group ? widen_buffer(b) : fsdp_grad_own_widen(b, p);
 }
 
 fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
@@ -390,7 +414,7 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
-        FSDP_TRY(widen_buffer(p->grads));
+        FSDP_TRY(leave_table(p->grads, p));
     *beta = p->grad.touched ? 1.0f : 0.0f;
     p->grad.touched = true;
     *dst = p->grad.whole;
@@ -403,7 +427,7 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most && !fsdp_grad_rows_have_room(p))
-        FSDP_TRY(widen_buffer(p->grads));
+        FSDP_TRY(leave_table(p->grads, p));
     if (!p->grad.table.most)
         return FSDP_OK;
     p->grad.touched = true;
@@ -412,25 +436,11 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
 
 /* --- posting --- */
 
-/* Round each gradient to reduce_dtype if that is not float32. The sums over the ranks are still
- * computed in float32. */
-static fsdp_status round_gradients(fsdp_grad_buffer *b)
+static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 {
-    fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
-    if (dtype == FSDP_DTYPE_F32)
-        return FSDP_OK;
-    const fsdp_kernels *k = b->context->device->kernels;
-    for (size_t i = 0; i < b->n_params; i++) {
-        const fsdp_param *p = &b->params[i];
-        fsdp_tensor *g = p->grad.table.most ? p->grad.table.rows : p->grad.whole, *rounded;
-        if (!p->grad.touched)
-            continue;
-        FSDP_TRY(fsdp_tensor_to(g, dtype, FSDP_TAG_COMM, &rounded));
-        if (k)
-            k->cast(b->context->device->context, fsdp_tensor_ptr(g), FSDP_DTYPE_F32,
-                    fsdp_tensor_ptr(rounded), dtype, fsdp_tensor_numel(g));
-        fsdp_tensor_release(rounded);
-    }
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.touched)
+            FSDP_TRY(fsdp_grad_round(b, &b->params[i]));
     return FSDP_OK;
 }
 
@@ -440,7 +450,7 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
-    if (!b->context->group || !b->context->device->kernels)
+    if (!b->context->device->kernels)
         return;
     for (size_t i = 0; i < b->n_params; i++) {
         const fsdp_param *p = &b->params[i];
@@ -459,22 +469,30 @@ static void become_posted(fsdp_grad_buffer *b)
         p->grad.posted_rows = p->grad.table.most > 0;
         p->grad.touched = false;
     }
-    b->posted = (fsdp_posted_gradients){.buffer = b->open,
+    b->posted = (fsdp_posted_gradients){.exists = true,
+                                        .buffer = b->open,
                                         .numel = b->numel,
                                         .is_section = b->in_sections,
                                         .is_last = b->context->comm->last_micro_step};
     b->open = NULL;
+    b->is_open = false;
+}
+
+static fsdp_status post_buffer(fsdp_grad_buffer *b)
+{
+    const fsdp_status status = round_gradients(b);
+    write_flags(b);
+    fsdp_storage_set_data(b->storage, NULL);
+    fsdp_buffer_end(b->open);
+    return status;
 }
 
 fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
 {
-    if (!b->open)
+    if (!b->is_open)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "post gradients", b->context->name);
-    fsdp_status status = round_gradients(b);
-    write_flags(b);
-    fsdp_storage_set_data(b->storage, NULL);
-    fsdp_buffer_end(b->open);
+    fsdp_status status = b->context->group ? post_buffer(b) : fsdp_grad_own_post(b);
     fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
     fsdp_trace_end();
     if (status == FSDP_OK)
@@ -487,7 +505,7 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
 fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
 {
     fsdp_grad_buffer *before = b->context->comm->pending;
-    b->context->comm->pending = b->posted.buffer ? b : NULL;
+    b->context->comm->pending = b->posted.exists ? b : NULL;
     return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
 }
 
@@ -498,7 +516,7 @@ bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.n_sums || b->params[i].grad.partial)
             return true;
-    return b->open || b->posted.buffer;
+    return b->is_open || b->posted.exists;
 }
 
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b)

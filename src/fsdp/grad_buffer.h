@@ -2,7 +2,8 @@
  * them to the gradients of the shards.
  *
  * Note [Gradient buffers]. All ranks of a group share a gradient buffer, which comes from a pool
- * and has a part for each rank. In a WRITE phase, a rank's backward writes whole gradients, in
+ * and has a part for each rank. (A group of one rank has none: Note [Gradients of one rank] in
+ * grad_own.h.) In a WRITE phase, a rank's backward writes whole gradients, in
  * float32, to the rank's part. A part has places only for parameters that train. The place of an
  * embedding has room only for the rows that were looked up (Note [Gradients by row] in
  * grad_rows.h). When backward has left the group, the rank posts the buffer, which ends the WRITE
@@ -30,8 +31,9 @@
  * exchanged for a whole buffer. So each gradient is summed over the ranks once, and sections do not
  * change the bits of the result.
  *
- * The places in a whole buffer are in the order of the parameters. A whole buffer is used where
- * sections are impossible or gain nothing:
+ * The places in a whole buffer are in the order of the parameters or, where products are joined
+ * (Note [Joined products] in src/autograd/joined_linear.h), matrices come before vectors. A whole
+ * buffer is used where sections are impossible or gain nothing:
  *   - gradients accumulate without communication;
  *   - gradients are summed over the shard group only, and over the replicas by a later reduce;
  *   - some gradients are tables;
@@ -50,7 +52,8 @@
 
 /* The gradients that this rank has posted but not reduced yet. */
 typedef struct fsdp_posted_gradients {
-    fsdp_buffer *buffer; /* NULL: no gradients are posted. */
+    bool exists;         /* Gradients are posted. */
+    fsdp_buffer *buffer; /* NULL: there are none, or the group has only one rank. */
     int64_t numel;       /* Elements of each rank's part. */
     bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
@@ -64,7 +67,9 @@ typedef struct fsdp_grad_buffer {
                              the part of rank r. */
     unsigned char *flags; /* [n_params] Scratch memory: this rank's flags. */
 
-    /* The open buffer, to which backward writes. */
+    /* The open buffer, to which backward writes. A group of one rank has no buffer, and uses none
+     * of these fields except is_open: Note [Gradients of one rank] in grad_own.h. */
+    bool is_open;
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */

@@ -40,6 +40,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
         fsdp_pool_release(&b->context->comm->grads, b->posted.buffer);
     }
     b->posted.buffer = NULL;
+    b->posted.exists = false;
 }
 
 /* --- sums over the ranks --- */
@@ -80,13 +81,15 @@ static fsdp_status finish_complete(const fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-static fsdp_grad_source posted_source(const fsdp_grad_parts *parts, const fsdp_param *p)
+/* Add `rows`, which are summed over a mesh row, to `partial`. Takes ownership of `rows`. */
+static void add_partial(const fsdp_grad_buffer *b, fsdp_param *p, fsdp_tensor *rows)
 {
-    return (fsdp_grad_source){.parts = parts,
-                              .offset = p->grad.whole->offset,
-                              .slice = &p->slice,
-                              .leaves = 1,
-                              .is_table = p->grad.posted_rows};
+    if (!p->grad.partial) {
+        p->grad.partial = rows;
+        return;
+    }
+    fsdp_grad_fold(b, p->grad.partial, rows, 1.0f);
+    fsdp_tensor_release(rows);
 }
 
 /* Sum the posted gradient of p over the ranks of a mesh row, and add the sum to `partial`. */
@@ -96,24 +99,30 @@ static fsdp_status sum_row_of_mesh(const fsdp_grad_buffer *b, const fsdp_grad_so
     fsdp_tensor *rows;
     FSDP_TRY(fsdp_grad_sums_create(b, p, &rows));
     const fsdp_status status = fsdp_grad_sums_store(b, source, p, rows, 1.0f);
-    if (status == FSDP_OK && !p->grad.partial) {
-        p->grad.partial = rows;
-        return FSDP_OK;
-    }
     if (status == FSDP_OK)
-        fsdp_grad_fold(b, p->grad.partial, rows, 1.0f);
-    fsdp_tensor_release(rows);
+        add_partial(b, p, rows);
+    else
+        fsdp_tensor_release(rows);
     return status;
+}
+
+static fsdp_status sum_source(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                              fsdp_param *p, bool last)
+{
+    fsdp_tensor *rows = NULL;
+    return b->context->replicate_group ? sum_row_of_mesh(b, source, p)
+                                       : fsdp_grad_sums_add(b, source, p, last, scale_of(b), &rows);
 }
 
 static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                               fsdp_param *p, bool last)
 {
-    const fsdp_grad_source source = posted_source(parts, p);
-    fsdp_tensor *rows = NULL;
-    return b->context->replicate_group
-               ? sum_row_of_mesh(b, &source, p)
-               : fsdp_grad_sums_add(b, &source, p, last, scale_of(b), &rows);
+    const fsdp_grad_source source = {.parts = parts,
+                                     .offset = p->grad.whole->offset,
+                                     .slice = &p->slice,
+                                     .leaves = 1,
+                                     .is_table = p->grad.posted_rows};
+    return sum_source(b, &source, p, last);
 }
 
 /* Sum this rank's rows of the posted gradients over the ranks that share the buffer. With replicas,
@@ -131,6 +140,55 @@ static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
     fsdp_grad_drop_posted(b);
     fsdp_param_context_report(b->context, FSDP_UNIT_REDUCE, b->context->group, info.bytes);
     return status;
+}
+
+/* --- groups of one rank --- */
+
+fsdp_status fsdp_grad_round(const fsdp_grad_buffer *b, const fsdp_param *p)
+{
+    const fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
+    const fsdp_kernels *k = b->context->device->kernels;
+    fsdp_tensor *g = p->grad.table.most ? p->grad.table.rows : p->grad.whole, *rounded;
+    if (dtype == FSDP_DTYPE_F32)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_to(g, dtype, FSDP_TAG_COMM, &rounded));
+    if (k)
+        k->cast(b->context->device->context, fsdp_tensor_ptr(g), FSDP_DTYPE_F32,
+                fsdp_tensor_ptr(rounded), dtype, fsdp_tensor_numel(g));
+    fsdp_tensor_release(rounded);
+    return FSDP_OK;
+}
+
+static fsdp_status sum_table(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
+{
+    const fsdp_grad_parts one = {.group = NULL};
+    const fsdp_grad_source source = {
+        .parts = &one, .slice = &p->slice, .leaves = 1, .is_table = true};
+    FSDP_TRY(sum_source(b, &source, p, last));
+    fsdp_grad_rows_close(p);
+    return FSDP_OK;
+}
+
+static void sum_whole(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
+{
+    if (b->context->replicate_group) {
+        add_partial(b, p, p->grad.whole);
+        p->grad.whole = NULL;
+    } else {
+        fsdp_grad_sums_add_whole(b, p, last, scale_of(b));
+    }
+}
+
+fsdp_status fsdp_grad_hand_over(const fsdp_grad_buffer *b, fsdp_param *p)
+{
+    const bool last = b->context->comm->last_micro_step;
+    FSDP_TRY(fsdp_grad_round(b, p));
+    if (p->grad.table.most)
+        FSDP_TRY(sum_table(b, p, last));
+    else
+        sum_whole(b, p, last);
+    p->grad.touched = false;
+    return p->grad.is_complete ? finish_gradient(b, p) : FSDP_OK;
 }
 
 /* --- sums over the replicas --- */
@@ -234,10 +292,20 @@ fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
+/* A group of one rank has handed over its gradients already. */
+static void forget_posted(fsdp_grad_buffer *b)
+{
+    fsdp_grad_drop_posted(b);
+    fsdp_param_context_report(b->context, FSDP_UNIT_REDUCE, NULL, 0);
+}
+
 static fsdp_status reduce(fsdp_grad_buffer *b)
 {
     const bool is_last = b->posted.is_last;
-    FSDP_TRY(reduce_scatter(b, is_last));
+    if (b->context->group)
+        FSDP_TRY(reduce_scatter(b, is_last));
+    else
+        forget_posted(b);
     FSDP_TRY(all_reduce(b, is_last));
     return finish_complete(b);
 }
@@ -258,7 +326,7 @@ static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 
 fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
 {
-    if (!b->posted.buffer)
+    if (!b->posted.exists)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", b->context->name);
     fsdp_status status = reduce_with_location(b);

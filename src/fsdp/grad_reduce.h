@@ -16,7 +16,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
  * assigns them to their parameters. Earlier reduces may have postponed the sums over the replicas.
  * If fsdp_grad_buffer_syncs() is true, this function computes these sums first. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
+/* Round p's gradient to reduce_dtype if that is not float32. The sums over the ranks are still
+ * computed in float32. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_round(const fsdp_grad_buffer *b, const fsdp_param *p);
+/* In a group of one rank: add p's gradient to the sums of earlier micro-steps or, if there are
+ * replicas, to `partial`. Its memory becomes that of a sum, or is released. Without replicas, also
+ * assign the gradient to the parameter if this is the last micro-step. p must have a gradient, and
+ * has none afterwards. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_hand_over(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);
-/* Return the posted buffer to its pool, and forget its gradients. */
+/* Return the posted buffer, if there is one, to its pool, and forget its gradients. */
 void fsdp_grad_drop_posted(fsdp_grad_buffer *b);

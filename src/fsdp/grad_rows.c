@@ -113,8 +113,10 @@ fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p)
     if (!t->most)
         return FSDP_OK;
     const int64_t shape[] = {1 + t->most, width_of(p)};
-    FSDP_TRY(fsdp_tensor_over(b->storage, FSDP_DTYPE_F32, 2, shape,
-                              p->grad.whole->offset + list_numel(p), &t->rows));
+    FSDP_TRY(b->context->group ? fsdp_tensor_over(b->storage, FSDP_DTYPE_F32, 2, shape,
+                                                  p->grad.whole->offset + list_numel(p), &t->rows)
+                               : fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, 2, shape,
+                                                    FSDP_TAG_GRAD, &t->rows));
     t->ids = fsdp_calloc((size_t)t->most, sizeof *t->ids);
     if (t->ids && !t->place)
         t->place = fsdp_calloc((size_t)p->parameter->shape[0], sizeof *t->place);
@@ -172,14 +174,18 @@ fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p, con
     return FSDP_OK;
 }
 
-void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *place,
+const float *fsdp_grad_rows_in_place(const fsdp_param *p, const float *place)
+{
+    return place + list_numel(p);
+}
+
+void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *table,
                            const fsdp_tensor *whole)
 {
     const int64_t width = width_of(p);
-    b->context->device->kernels->scatter_rows(b->context->device->context, fsdp_tensor_ptr(whole),
-                                              p->parameter->shape[0], place + list_numel(p) + width,
-                                              p->grad.table.ids, p->grad.table.n,
-                                              (size_t)width * sizeof(float));
+    b->context->device->kernels->scatter_rows(
+        b->context->device->context, fsdp_tensor_ptr(whole), p->parameter->shape[0], table + width,
+        p->grad.table.ids, p->grad.table.n, (size_t)width * sizeof(float));
 }
 
 /* --- posting, and summing over the ranks --- */
@@ -188,6 +194,13 @@ static float *place_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *pa
                             const fsdp_param *p, int rank)
 {
     return (float *)(void *)fsdp_grad_parts_of_rank(b, parts, rank) + p->grad.whole->offset;
+}
+
+static const float *table_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                  const fsdp_param *p, int rank)
+{
+    return b->context->group ? fsdp_grad_rows_in_place(p, place_of_rank(b, parts, p, rank))
+                             : fsdp_tensor_ptr(p->grad.table.rows);
 }
 
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
@@ -221,11 +234,11 @@ static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *pa
 {
     const fsdp_row_table *t = &p->grad.table;
     for (int r = 0; r < own->ranks; r++) {
-        const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
         if (r == fsdp_group_rank(b->context->group)) {
             find_own_of(own, t, r, t->ids, t->n);
             continue;
         }
+        const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
         if (copy)
             FSDP_TRY(fsdp_device_peek(b->context->device, copy, list, list_bytes(p)));
         find_own_of(own, t, r, (copy ? copy : list) + 1, copy ? *copy : *list);
@@ -237,7 +250,7 @@ static fsdp_status find_own_rows(const fsdp_grad_buffer *b, const fsdp_grad_part
                                  const fsdp_param *p, const fsdp_grad_own_rows *own)
 {
     int32_t *copy = NULL;
-    if (fsdp_device_has_own_memory(b->context->device)) {
+    if (own->ranks > 1 && fsdp_device_has_own_memory(b->context->device)) {
         copy = fsdp_realloc(NULL, list_bytes(p), 1);
         if (!copy)
             return FSDP_ERR_NOMEM;
@@ -254,47 +267,57 @@ fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b, const fsdp_grad_p
     fsdp_grad_own_rows own = {.first = p->slice.first / width,
                               .n = fsdp_tensor_numel(p->local) / width,
                               .ranks = fsdp_group_world_size(parts->group)};
+    const int most = own.ranks < FSDP_MAX_SUMMED_TABLES ? own.ranks : FSDP_MAX_SUMMED_TABLES;
     own.place = fsdp_calloc((size_t)(own.ranks * own.n), sizeof *own.place);
-    if (!own.place)
-        return FSDP_ERR_NOMEM;
-    const fsdp_status status = find_own_rows(b, parts, p, &own);
+    own.sums = fsdp_calloc((size_t)((1 + most) * own.n), sizeof *own.sums);
+    fsdp_status status = own.place && own.sums ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = find_own_rows(b, parts, p, &own);
     if (status == FSDP_OK)
         *out = own;
     else
-        fsdp_free(own.place);
+        fsdp_grad_rows_drop_own(&own);
     return status;
 }
 
 void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own)
 {
     fsdp_free(own->place);
-    own->place = NULL;
+    fsdp_free(own->sums);
+    own->place = own->sums = NULL;
 }
 
-static void sum_row(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
-                    const fsdp_grad_own_rows *own, const fsdp_grad_range *range, int64_t row,
-                    float *to, float scale)
+/* Write to own->sums the rows of the range that a part has. Return their number. Other rows of the
+ * range are zero. */
+static int64_t list_sums(const fsdp_grad_own_rows *own, const fsdp_grad_range *range, int64_t begin,
+                         int64_t rows)
 {
-    const int64_t width = width_of(p);
-    int32_t any = 0;
-    for (int r = 0; r < range->parts; r++) {
-        const int rank = range->first + r;
-        const int32_t place = own->place[rank * own->n + row];
-        b->sources[r] = place_of_rank(b, parts, p, rank) + list_numel(p) + place * width;
-        any |= place;
+    int32_t *sum = own->sums;
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t any = 0;
+        for (int r = 0; r < range->parts; r++)
+            any |= sum[1 + r] = own->place[(range->first + r) * own->n + begin + row];
+        sum[0] = (int32_t)row;
+        sum += any ? 1 + range->parts : 0;
     }
-    if (any)
-        b->context->device->kernels->tree_sum(b->context->device->context, to, b->sources,
-                                              range->parts, FSDP_DTYPE_F32, width, scale);
+    return (sum - own->sums) / (1 + range->parts);
 }
 
 void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                         const fsdp_param *p, const fsdp_grad_own_rows *own,
                         const fsdp_grad_range *range, float *to, float scale)
 {
-    const int64_t width = width_of(p), begin = range->begin / width;
+    const int64_t width = width_of(p), rows = range->n / width;
     const fsdp_device *device = b->context->device;
+    fsdp_tree_sum_rows_args args = {.dst = to,
+                                    .n_tables = range->parts,
+                                    .rows = own->sums,
+                                    .n = list_sums(own, range, range->begin / width, rows),
+                                    .width = width,
+                                    .scale = scale};
+    FSDP_ASSERT(range->parts <= FSDP_MAX_SUMMED_TABLES);
+    for (int r = 0; r < range->parts; r++)
+        args.tables[r] = table_of_rank(b, parts, p, range->first + r);
     device->kernels->fill(device->context, to, FSDP_DTYPE_F32, 0.0, range->n);
-    for (int64_t row = 0; row < range->n / width; row++)
-        sum_row(b, parts, p, own, range, begin + row, to + row * width, scale);
+    device->kernels->tree_sum_rows(device->context, &args);
 }

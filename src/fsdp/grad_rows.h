@@ -23,7 +23,8 @@
  * this, because all ranks run the same program.
  *
  * A table's place in the buffer contains two arrays. The first, [1 + most] int32, has the number of
- * touched rows and then their ids. The second, [1 + most, D] float32, is the table. */
+ * touched rows and then their ids. The second, [1 + most, D] float32, is the table. In a group of
+ * one rank, which has no buffer, the table is a tensor. */
 #pragma once
 #include "src/fsdp/grad_parts.h"
 
@@ -41,8 +42,8 @@ void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
 bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p takes in a gradient buffer. p must have a table. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);
-/* Create an empty table at p's place in the open buffer. No effect if fsdp_grad_rows_plan() has
- * chosen no table for p. */
+/* Create an empty table at p's place in the open buffer or, in a group of one rank, in new memory.
+ * No effect if fsdp_grad_rows_plan() has chosen no table for p. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Remove p's table and drop its contents. No effect if p has no table. */
 void fsdp_grad_rows_close(fsdp_param *p);
@@ -52,9 +53,11 @@ void fsdp_grad_rows_close(fsdp_param *p);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p,
                                                    const int32_t *ids, int64_t n,
                                                    int32_t padding_idx, fsdp_grad_rows *out);
-/* Copy the rows of p's table to `whole` [V, D] float32, and set all other rows of `whole` to zero.
- * `place` is the address of p's place in the buffer that contains the table. */
-void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *place,
+/* Return the address of p's table in a buffer, in which p's place has the address `place`. */
+const float *fsdp_grad_rows_in_place(const fsdp_param *p, const float *place);
+/* Copy the rows of p's table, which has the address `table`, to `whole` [V, D] float32, and set all
+ * other rows of `whole` to zero. */
+void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *table,
                            const fsdp_tensor *whole);
 /* Write the list of p's touched rows to this rank's part, where peers will read it. */
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
@@ -66,6 +69,8 @@ typedef struct fsdp_grad_own_rows {
     int ranks;
     int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
                        the row */
+    int32_t *sums;  /* [n, 1 + parts] fsdp_tree_sum_rows_args.rows of the sum that is computed; up
+                       to FSDP_MAX_SUMMED_TABLES parts */
 } fsdp_grad_own_rows;
 
 /* Find the rows of p that this rank sums, in the tables in all parts. *own is to be dropped. */
@@ -74,7 +79,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
                                                     const fsdp_param *p, fsdp_grad_own_rows *own);
 void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own);
 /* Sum a range of these rows, and store the sum multiplied by `scale` in to [range->n]. The range
- * begins and ends with a row. For whole gradients, fsdp_grad_parts_sum() does this. Not on meta. */
+ * begins and ends with a row. It has at most FSDP_MAX_SUMMED_TABLES parts. For whole gradients,
+ * fsdp_grad_parts_sum() does this. Not on meta. */
 void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                         const fsdp_param *p, const fsdp_grad_own_rows *own,
                         const fsdp_grad_range *range, float *to, float scale);

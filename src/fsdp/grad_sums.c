@@ -1,9 +1,14 @@
 /* See grad_sums.h. */
 #include "src/fsdp/grad_sums.h"
 
+#include <assert.h>
+
 #include "src/base/assert.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
+
+/* A sum over parts is over at most two blocks. */
+static_assert(2 * FSDP_SUM_BLOCK <= FSDP_MAX_SUMMED_TABLES, "one sum of tables over parts");
 
 /* --- sums over parts --- */
 
@@ -133,6 +138,14 @@ fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b, const fsdp_grad_sour
 
 /* --- sums over micro-steps --- */
 
+static void scale_sum(const fsdp_grad_buffer *b, fsdp_tensor *sum, float scale)
+{
+    const fsdp_device *device = b->context->device;
+    if (scale != 1.0f && device->kernels)
+        device->kernels->scale(device->context, fsdp_tensor_ptr(sum), fsdp_tensor_ptr(sum), scale,
+                               FSDP_DTYPE_F32, fsdp_tensor_numel(sum));
+}
+
 void fsdp_grad_fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from,
                     float scale)
 {
@@ -181,10 +194,44 @@ fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p
     return status;
 }
 
-/* Push a sum of `leaves` micro-batches, computed into *rows or into new memory. */
-static fsdp_status push_sum(fsdp_param *p, sum_run *r, int leaves, fsdp_tensor **rows)
+static void push_sum(fsdp_param_grad *g, fsdp_tensor *sum, int leaves)
 {
-    fsdp_param_grad *g = &p->grad;
+    FSDP_ASSERT(g->n_sums < FSDP_MOST_SUMS);
+    g->sums[g->n_sums] = sum;
+    g->sum_leaves[g->n_sums++] = leaves;
+}
+
+/* How the sum of a micro-step is added to the sums of earlier ones. */
+typedef struct addition {
+    int leaves;      /* number of micro-batches of the new sum */
+    fsdp_tensor *to; /* the sum on top, to which it is added; NULL: it is pushed */
+    float scale;     /* the result is multiplied by this */
+} addition;
+
+/* `all` is the number of micro-batches of the micro-step. Sets g->is_scaled. */
+static addition addition_of(fsdp_param_grad *g, int all, float final_scale)
+{
+    const int top = g->n_sums - 1;
+    /* Micro-steps that do not divide a block are added to the running sum. */
+    addition a = {.leaves = FSDP_SUM_BLOCK % all ? FSDP_SUM_BLOCK : all};
+    if (top >= 0 && g->sum_leaves[top] == a.leaves)
+        a.to = g->sums[top];
+    g->is_scaled = g->is_complete && g->n_sums == (a.to ? 1 : 0);
+    a.scale = g->is_scaled ? final_scale : 1.0f;
+    return a;
+}
+
+/* Call this when a sum has been added to the one on top. */
+static void end_addition(const fsdp_grad_buffer *b, fsdp_param_grad *g)
+{
+    if (g->sum_leaves[g->n_sums - 1] < FSDP_SUM_BLOCK)
+        g->sum_leaves[g->n_sums - 1] *= 2;
+    fold_equals(b, g);
+}
+
+/* Compute the sum into *rows or into new memory, and push it. */
+static fsdp_status compute_and_push(fsdp_param *p, sum_run *r, int leaves, fsdp_tensor **rows)
+{
     fsdp_tensor *own = *rows;
     if (!own)
         FSDP_TRY(fsdp_grad_sums_create(r->b, p, &own));
@@ -196,31 +243,22 @@ static fsdp_status push_sum(fsdp_param *p, sum_run *r, int leaves, fsdp_tensor *
         return status;
     }
     *rows = NULL;
-    FSDP_ASSERT(g->n_sums < FSDP_MOST_SUMS);
-    g->sums[g->n_sums] = own;
-    g->sum_leaves[g->n_sums++] = leaves;
+    push_sum(&p->grad, own, leaves);
     return FSDP_OK;
 }
 
 static fsdp_status add_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *source, fsdp_param *p,
                            float final_scale, fsdp_tensor **rows)
 {
-    fsdp_param_grad *g = &p->grad;
     sum_run r = run_of(b, source, p);
-    const int all = r.parts * source->leaves;
-    /* Micro-steps that do not divide a block are added to the running sum. */
-    const int leaves = FSDP_SUM_BLOCK % all ? FSDP_SUM_BLOCK : all;
-    const int top = g->n_sums - 1;
-    r.adds = top >= 0 && g->sum_leaves[top] == leaves;
-    g->is_scaled = g->is_complete && g->n_sums == (r.adds ? 1 : 0);
-    r.scale = g->is_scaled ? final_scale : 1.0f;
-    if (!r.adds)
-        return push_sum(p, &r, leaves, rows);
-    r.to = g->sums[top];
+    const addition a = addition_of(&p->grad, r.parts * source->leaves, final_scale);
+    r.scale = a.scale;
+    if (!a.to)
+        return compute_and_push(p, &r, a.leaves, rows);
+    r.adds = true;
+    r.to = a.to;
     FSDP_TRY(sum(&r));
-    if (g->sum_leaves[top] < FSDP_SUM_BLOCK)
-        g->sum_leaves[top] *= 2;
-    fold_equals(b, g);
+    end_addition(b, &p->grad);
     return FSDP_OK;
 }
 
@@ -234,9 +272,25 @@ fsdp_status fsdp_grad_sums_add(const fsdp_grad_buffer *b, const fsdp_grad_source
     return status;
 }
 
+void fsdp_grad_sums_add_whole(const fsdp_grad_buffer *b, fsdp_param *p, bool last, float scale)
+{
+    fsdp_param_grad *g = &p->grad;
+    fsdp_tensor *whole = g->whole;
+    g->whole = NULL;
+    g->is_complete = last;
+    const addition a = addition_of(g, 1, scale);
+    if (!a.to) {
+        scale_sum(b, whole, a.scale);
+        push_sum(g, whole, a.leaves);
+        return;
+    }
+    fsdp_grad_fold(b, a.to, whole, a.scale);
+    fsdp_tensor_release(whole);
+    end_addition(b, g);
+}
+
 fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
-    const fsdp_device *device = b->context->device;
     fsdp_param_grad *g = &p->grad;
     FSDP_ASSERT(g->n_sums > 0);
     while (g->n_sums > 1) {
@@ -245,9 +299,8 @@ fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float
     }
     fsdp_tensor *total = g->sums[0];
     g->sums[--g->n_sums] = NULL;
-    if (!g->is_scaled && scale != 1.0f && device->kernels)
-        device->kernels->scale(device->context, fsdp_tensor_ptr(total), fsdp_tensor_ptr(total),
-                               scale, FSDP_DTYPE_F32, fsdp_tensor_numel(total));
+    if (!g->is_scaled)
+        scale_sum(b, total, scale);
     g->is_complete = g->is_scaled = false;
     return total;
 }

@@ -50,6 +50,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b,
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_add(const fsdp_grad_buffer *b,
                                                const fsdp_grad_source *source, fsdp_param *p,
                                                bool last, float scale, fsdp_tensor **rows);
+/* Do the same with p->grad.whole, which is already the sum over all parts. Its memory becomes that
+ * of a sum, or it is added to a sum and released. p->grad.whole is then NULL. */
+void fsdp_grad_sums_add_whole(const fsdp_grad_buffer *b, fsdp_param *p, bool last, float scale);
 /* Remove all sums of p, which must have one. Return their total, multiplied by `scale`. The caller
  * owns it. */
 fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float scale);

@@ -28,7 +28,8 @@ typedef struct fsdp_row_table {
     int64_t most; /* Number of rows, besides row 0, that the table has room for. 0: no table. */
     int64_t n;    /* Number of rows, besides row 0, that were touched so far. */
     int32_t *ids; /* [most] Item i is the id of row i + 1. */
-    fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. */
+    fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. In a group of one
+                          rank, it has its own memory. */
     int32_t *place;    /* [V] The row of each id; 0: none. Kept from step to step. */
     bool is_over;      /* The table was sized for one backward sweep, and this sweep has ended. */
 } fsdp_row_table;
@@ -38,11 +39,13 @@ typedef struct fsdp_row_table {
  * are complete and it is assigned to the parameter. */
 typedef struct fsdp_param_grad {
     /* The whole gradient, float32, in the memory of the open buffer. The tensor's offset is the
-     * parameter's place in this buffer. */
+     * parameter's place in this buffer. In a group of one rank, the tensor has its own memory, and
+     * is NULL if there is no gradient: Note [Gradients of one rank] in grad_own.h. */
     fsdp_tensor *whole;
     fsdp_row_table table;
     bool in_buffer; /* The gradient has, or will get, a place in the open buffer. */
-    bool placed;    /* The gradient has its place now. */
+    bool placed;    /* The gradient has its place now. In a group of one rank: it has had memory
+                       since the buffer was opened. */
     /* For a matrix in a section: number of matrices that were placed before it. Otherwise 0. */
     int order;
     bool touched;       /* The open buffer has a gradient of this parameter. */
@@ -97,6 +100,13 @@ static inline fsdp_param *fsdp_param_of(const fsdp_parameter *parameter)
 static inline int64_t fsdp_aligned_numel(int64_t numel)
 {
     return (numel + FSDP_ALIGN_ELEMENTS - 1) / FSDP_ALIGN_ELEMENTS * FSDP_ALIGN_ELEMENTS;
+}
+
+/* Vectors are placed apart from matrices in gradient buffers and, where products are joined
+ * (fsdp_device_traits), in the memory of parameters. */
+static inline bool fsdp_param_is_vector(const fsdp_param *p)
+{
+    return p->parameter->ndim < 2;
 }
 
 static inline int64_t fsdp_param_numel(const fsdp_param *p)

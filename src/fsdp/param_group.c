@@ -410,7 +410,8 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     FSDP_TRY(remake_on(g, device));
     /* No gradient buffer is open, so g->grads.storage has no memory that would have to move. Only
      * its device changes. */
-    g->grads.storage->device = device;
+    if (g->grads.storage)
+        g->grads.storage->device = device;
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);
     return FSDP_OK;

@@ -84,7 +84,7 @@ static fsdp_status place_params(const fsdp_param_guards *guards, fsdp_param *par
     const bool sorted = n && params[0].context->device->traits->joins_products;
     for (int pass = 0; pass < (sorted ? 2 : 1); pass++)
         for (size_t i = 0; i < n; i++)
-            if (!sorted || (params[i].parameter->ndim < 2) == pass)
+            if (!sorted || fsdp_param_is_vector(&params[i]) == pass)
                 FSDP_TRY(place_param(memories, guards, &params[i]));
     return FSDP_OK;
 }

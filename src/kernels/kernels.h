@@ -191,6 +191,23 @@ typedef struct fsdp_adafactor_args {
     double lr, beta1, weight_decay;
 } fsdp_adafactor_args;
 
+enum {
+    FSDP_MAX_SUMMED_TABLES = 8
+};
+
+/* Sums of rows of tables. For each i in [0, n), let r = rows + i * (1 + n_tables). Then row r[0] of
+ * dst becomes the sum over t of row r[1 + t] of tables[t], times `scale`. The tables are added in
+ * the order of tree_sum(). All r[0] are different. Other rows of dst are not written. dst overlaps
+ * no table. */
+typedef struct fsdp_tree_sum_rows_args {
+    float *dst;                                  /* [*, width] */
+    const float *tables[FSDP_MAX_SUMMED_TABLES]; /* [n_tables], each [*, width] */
+    int n_tables;                                /* at least 1 */
+    const int32_t *rows;                         /* [n, 1 + n_tables], host memory */
+    int64_t n, width;
+    float scale;
+} fsdp_tree_sum_rows_args;
+
 typedef struct fsdp_kernels {
     const char *name; /* for example "cpu x86-64-v4" */
 
@@ -352,6 +369,7 @@ typedef struct fsdp_kernels {
      * sources. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
+    void (*tree_sum_rows)(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args);
     /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
      * INFINITY, sums[r] is the largest |x| of row r. A NaN makes its row's sum NaN. */
     void (*row_power_sums)(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,

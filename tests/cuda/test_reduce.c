@@ -1,4 +1,4 @@
-/* tree_sum and row_power_sums on a CUDA device. */
+/* tree_sum, tree_sum_rows and row_power_sums on a CUDA device. */
 #include "tests/cuda/conform.h"
 
 enum {
@@ -57,6 +57,67 @@ TEST(tree_sum_may_overwrite_a_source)
             check_tree_sum(&x, FSDP_DTYPE_F32, sources, 1003, over % 3 == 2, over);
             CHECK_HERE();
         }
+    conform_close(&x);
+}
+
+/* --- tree_sum_rows --- */
+
+enum {
+    DST_ROWS = 37,
+    TABLE_ROWS = 20,
+    MOST_ROWS = DST_ROWS * (1 + FSDP_MAX_SUMMED_TABLES)
+};
+
+/* Sums to rows of dst in steps of `step`, the last of them first. Without `step`, there are none.
+ */
+static int64_t choose_rows(int32_t *rows, int tables, int step)
+{
+    int64_t n = 0;
+    for (int row = DST_ROWS - 1; row >= 0 && step; row -= step, n++) {
+        *rows++ = row;
+        for (int t = 0; t < tables; t++)
+            *rows++ = (row * 3 + t * 7) % TABLE_ROWS;
+    }
+    return n;
+}
+
+static void check_rows(conform *x, int tables, int64_t width, int64_t skip, int step)
+{
+    int32_t rows[MOST_ROWS];
+    conform_array *table[FSDP_MAX_SUMMED_TABLES];
+    conform_array *dst = conform_output(x, FSDP_DTYPE_F32, DST_ROWS * width + skip);
+    for (int t = 0; t < tables; t++)
+        table[t] =
+            conform_input(x, FSDP_DTYPE_F32, TABLE_ROWS * width + skip, (uint64_t)t + 1, -1.0, 1.0);
+    for (int device = 0; device < 2; device++) {
+        fsdp_tree_sum_rows_args args = {.dst = element(dst, device, skip),
+                                        .n_tables = tables,
+                                        .rows = rows,
+                                        .n = choose_rows(rows, tables, step),
+                                        .width = width,
+                                        .scale = 0.3f};
+        for (int t = 0; t < tables; t++)
+            args.tables[t] = element(table[t], device, skip);
+        if (device)
+            x->dk->tree_sum_rows(x->dc, &args);
+        else
+            x->k->tree_sum_rows(x->c, &args);
+        memset(rows, 0, sizeof rows); /* the call has copied them */
+    }
+    conform_equal(x, dst, "tree_sum_rows");
+    conform_free(x);
+}
+
+TEST(tree_sum_rows_gives_the_bits_of_the_cpu)
+{
+    static const int64_t widths[] = {1, 5, 64, 768, 1028, 1101};
+    CONFORM_OPEN(x);
+    for (int tables = 1; tables <= FSDP_MAX_SUMMED_TABLES; tables++)
+        for (int w = 0; w < 6; w++) {
+            check_rows(&x, tables, widths[w], (tables + w) % 3 == 0, 1 + (tables + w) % 4);
+            CHECK_HERE();
+        }
+    check_rows(&x, 1, 8, 0, 0);
     conform_close(&x);
 }
 

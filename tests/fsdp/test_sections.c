@@ -355,9 +355,14 @@ TEST_RANKS(two_sections_are_there_at_a_time, 2)
     check_peak(t, "abcH");
 }
 
-TEST_RANKS(of_one_rank_alone_too, 1)
+/* Its gradients do not move: Note [Gradients of one rank] in src/fsdp/grad_own.h. */
+TEST_RANKS(one_rank_alone_has_no_buffer, 1)
 {
-    check_peak(t, "abcd");
+    for (int in_sections = 0; in_sections < 2; in_sections++) {
+        double peak;
+        ASSERT_OK(measure_peak(t, "abcd", in_sections, &peak));
+        ASSERT(peak == READER_LARGE);
+    }
 }
 
 /* The buffer must not be a section first and whole later. */

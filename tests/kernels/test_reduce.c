@@ -1,4 +1,5 @@
-/* tree_sum and row_power_sums, whose order of addition must be the same at every world size. */
+/* tree_sum, tree_sum_rows and row_power_sums, whose order of addition must be the same at every
+ * world size. */
 #include "tests/kernels/operands.h"
 
 enum {
@@ -120,6 +121,76 @@ TEST(large_sums_are_the_same_at_any_alignment)
     }
     variants_close(&v);
 }
+
+/* --- tree_sum_rows --- */
+
+enum {
+    DST_ROWS = 41,
+    TABLE_ROWS = 30
+};
+
+/* Every second row of dst is a sum of rows of the tables; table t is the same as in tree_sum(). */
+static void fill_rows(int32_t rows[][1 + FSDP_MAX_SUMMED_TABLES], int tables, int32_t *flat)
+{
+    for (int i = 0; i < DST_ROWS / 2; i++) {
+        rows[i][0] = DST_ROWS - 1 - 2 * i;
+        for (int t = 0; t < tables; t++)
+            rows[i][1 + t] = (i * 7 + t * 5) % TABLE_ROWS;
+        memcpy(flat + i * (1 + tables), rows[i], (size_t)(1 + tables) * sizeof *flat);
+    }
+}
+
+static void check_sum_of_rows(fsdp_test *t, const variants *v, int tables, int64_t width)
+{
+    operands o = {.n = 0};
+    int32_t rows[DST_ROWS][1 + FSDP_MAX_SUMMED_TABLES], flat[DST_ROWS * 9];
+    float *want = operand(&o, FSDP_DTYPE_F32, DST_ROWS * width);
+    float *dst = operand(&o, FSDP_DTYPE_F32, DST_ROWS * width);
+    fsdp_tree_sum_rows_args args = {.dst = dst,
+                                    .n_tables = tables,
+                                    .rows = flat,
+                                    .n = DST_ROWS / 2,
+                                    .width = width,
+                                    .scale = 0.3f};
+    for (int k = 0; k < tables; k++) {
+        float *x = operand(&o, FSDP_DTYPE_F32, TABLE_ROWS * width);
+        fill_uniform(x, FSDP_DTYPE_F32, TABLE_ROWS * width, (uint64_t)k, -1.0, 1.0);
+        args.tables[k] = x;
+    }
+    fill_rows(rows, tables, flat);
+    for (int i = 0; i < DST_ROWS / 2; i++)
+        for (int64_t e = 0; e < width; e++) {
+            float level[FSDP_MAX_SUMMED_TABLES];
+            for (int k = 0; k < tables; k++)
+                level[k] = args.tables[k][rows[i][1 + k] * width + e];
+            want[rows[i][0] * width + e] = tree_of(level, tables) * 0.3f;
+        }
+    const size_t bytes = (size_t)(DST_ROWS * width) * sizeof *dst;
+    for (int j = 0; j < v->n; j++) {
+        memset(dst, 0xff, bytes);
+        v->at[j].k->tree_sum_rows(v->at[j].c, &args);
+        ASSERT(memcmp(dst, want, bytes) == 0);
+        args.n = 0;
+        v->at[j].k->tree_sum_rows(v->at[j].c, &args);
+        args.n = DST_ROWS / 2;
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(tree_sum_rows_adds_rows_and_writes_no_others)
+{
+    static const int64_t widths[] = {1, 7, 16, 33, 300, 4001};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int w = 0; w < 6; w++)
+        for (int tables = 1; tables <= FSDP_MAX_SUMMED_TABLES; tables++) {
+            check_sum_of_rows(t, &v, tables, widths[w]);
+            CHECK_HERE();
+        }
+    variants_close(&v);
+}
+
+/* --- row_power_sums --- */
 
 /* A row's sum does not depend on the rows next to it, since the norm of a whole tensor is computed
  * from the rows of all ranks. */

@@ -48,6 +48,7 @@ FSDP_CUDA_SLOT(gemm);
 FSDP_CUDA_SLOT(attention);
 FSDP_CUDA_SLOT(attention_backward);
 FSDP_CUDA_SLOT(tree_sum);
+FSDP_CUDA_SLOT(tree_sum_rows);
 FSDP_CUDA_SLOT(row_power_sums);
 FSDP_CUDA_SLOT(clamp);
 FSDP_CUDA_SLOT(adamw);

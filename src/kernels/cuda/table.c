@@ -45,6 +45,7 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(attention),
     SLOT(attention_backward),
     SLOT(tree_sum),
+    SLOT(tree_sum_rows),
     SLOT(row_power_sums),
     SLOT(clamp),
     SLOT(adamw),

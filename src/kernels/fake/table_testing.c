@@ -162,6 +162,20 @@ KERNEL(moving_average, 5, float *, const double *, double, double, int64_t)
 KERNEL(rsqrt, 4, float *, const float *, float, int64_t)
 /* clang-format on */
 
+static fsdp_status run_tree_sum_rows(const fsdp_kernels *k, fsdp_kernel_context *c,
+                                     const void *args)
+{
+    k->tree_sum_rows(c, args);
+    return FSDP_OK;
+}
+
+static void fake_tree_sum_rows(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args)
+{
+    const fsdp_fake_array rows = {offsetof(fsdp_tree_sum_rows_args, rows),
+                                  IDS(args->n * (1 + args->n_tables))};
+    fsdp_fake_launch(stream_of(c), run_tree_sum_rows, args, sizeof *args, &rows, 1);
+}
+
 static fsdp_status run_adafactor_square_sums(const fsdp_kernels *k, fsdp_kernel_context *c,
                                              const void *args)
 {
@@ -275,6 +289,7 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(attention),
                                         SLOT(attention_backward),
                                         SLOT(tree_sum),
+                                        SLOT(tree_sum_rows),
                                         SLOT(row_power_sums),
                                         SLOT(clamp),
                                         SLOT(adamw),

@@ -1,6 +1,6 @@
-/* Sums over the buffers of all ranks (tree_sum), and sums of powers over rows, from which norms are
- * computed (row_power_sums). Terms are added in a fixed order, because results must not depend on
- * the world size. */
+/* Sums over the buffers of all ranks (tree_sum, tree_sum_rows), and sums of powers over rows, from
+ * which norms are computed (row_power_sums). Terms are added in a fixed order, because results must
+ * not depend on the world size. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vec16.h"
 
@@ -106,12 +106,9 @@ static const float *tree_block(const tree_job *job, float *restrict buffer, int 
     return buffer;
 }
 
-static void tree_task(void *arg, int64_t task, int worker)
+static void sum_elements(const tree_job *job, int64_t begin, int64_t end)
 {
-    const tree_job *job = arg;
-    int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
-    (void)worker;
-    for (int64_t i = sum_float32(job, task * FSDP_CHUNK, end); i < end; i += FSDP_BLOCK) {
+    for (int64_t i = sum_float32(job, begin, end); i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
         float buffer[FSDP_BLOCK], scaled[FSDP_BLOCK];
         const float *sum = tree_block(job, buffer, 0, job->n_sources, i, n);
@@ -119,6 +116,13 @@ static void tree_task(void *arg, int64_t task, int worker)
             scaled[j] = sum[j] * job->scale;
         fsdp_store_block(job->dst, FSDP_DTYPE_F32, i, scaled, n);
     }
+}
+
+static void tree_task(void *arg, int64_t task, int worker)
+{
+    const tree_job *job = arg;
+    (void)worker;
+    sum_elements(job, task * FSDP_CHUNK, fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK));
     if (job->streams)
         fsdp_stream_end();
 }
@@ -139,6 +143,44 @@ static void tree_sum(fsdp_kernel_context *c, float *dst, const void *const *src,
 {
     tree_job job = {dst, src, n_sources, dtype, n, scale, may_stream(dst, src, n_sources, n)};
     fsdp_run_tasks(c, fsdp_ceil_div(n, FSDP_CHUNK), tree_task, &job);
+}
+
+/* --- tree_sum_rows --- */
+
+typedef struct tree_rows_job {
+    fsdp_tree_sum_rows_args args;
+    int64_t task_rows;
+} tree_rows_job;
+
+static void sum_row(const fsdp_tree_sum_rows_args *args, int64_t i)
+{
+    const int32_t *rows = args->rows + i * (1 + args->n_tables);
+    const void *src[FSDP_MAX_SUMMED_TABLES];
+    for (int t = 0; t < args->n_tables; t++)
+        src[t] = args->tables[t] + rows[1 + t] * args->width;
+    const tree_job job = {args->dst + rows[0] * args->width,
+                          src,
+                          args->n_tables,
+                          FSDP_DTYPE_F32,
+                          args->width,
+                          args->scale,
+                          false};
+    sum_elements(&job, 0, args->width);
+}
+
+static void rows_task(void *arg, int64_t task, int worker)
+{
+    const tree_rows_job *job = arg;
+    const int64_t end = fsdp_min_i64(job->args.n, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t i = task * job->task_rows; i < end; i++)
+        sum_row(&job->args, i);
+}
+
+static void tree_sum_rows(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args)
+{
+    tree_rows_job job = {*args, fsdp_task_rows(args->width)};
+    fsdp_run_tasks(c, fsdp_ceil_div(args->n, job.task_rows), rows_task, &job);
 }
 
 /* --- row_power_sums --- */
@@ -236,5 +278,6 @@ static void row_power_sums(fsdp_kernel_context *c, double *sums, const void *x, 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_reduce)(fsdp_kernels *k)
 {
     k->tree_sum = tree_sum;
+    k->tree_sum_rows = tree_sum_rows;
     k->row_power_sums = row_power_sums;
 }

@@ -1,0 +1,136 @@
+/* See grad_own.h. */
+#include "src/fsdp/grad_own.h"
+
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/fsdp/grad_reduce.h"
+#include "src/fsdp/grad_rows.h"
+#include "src/fsdp/grad_sums.h"
+
+void fsdp_grad_own_lay_out(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        b->params[i].grad.placed = false;
+}
+
+/* --- memory --- */
+
+/* Return true if q gets memory together with p. */
+static bool is_joined(const fsdp_param *p, const fsdp_param *q)
+{
+    const fsdp_parameter *a = p->parameter, *b = q->parameter;
+    return q->grad.in_buffer && !q->grad.placed && !q->grad.table.most && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+/* Parameters that get memory together: those of [first, last] that are vectors as `first` is, or
+ * all that are not. */
+typedef struct run {
+    fsdp_param *first, *last;
+    int64_t n;
+} run;
+
+static run find_run(const fsdp_grad_buffer *b, fsdp_param *p)
+{
+    run r = {p, p, 1};
+    if (!b->context->device->traits->joins_products || p->grad.placed)
+        return r;
+    for (fsdp_param *q = p; q-- > b->params;)
+        if (fsdp_param_is_vector(q) == fsdp_param_is_vector(p)) {
+            if (!is_joined(p, q))
+                break;
+            r.first = q;
+            r.n++;
+        }
+    for (fsdp_param *q = p + 1; q < b->params + b->n_params; q++)
+        if (fsdp_param_is_vector(q) == fsdp_param_is_vector(p)) {
+            if (!is_joined(p, q))
+                break;
+            r.last = q;
+            r.n++;
+        }
+    return r;
+}
+
+static fsdp_status create_in(const fsdp_tensor *memory, int64_t offset, fsdp_param *p)
+{
+    FSDP_ASSERT(!p->grad.whole);
+    FSDP_TRY(fsdp_tensor_over(memory->storage, FSDP_DTYPE_F32, p->parameter->ndim,
+                              p->parameter->shape, offset, &p->grad.whole));
+    p->grad.placed = true;
+    return FSDP_OK;
+}
+
+static fsdp_status create_run(const fsdp_grad_buffer *b, const run *r)
+{
+    const int64_t each = fsdp_aligned_numel(fsdp_param_numel(r->first)), all = r->n * each;
+    int64_t offset = 0;
+    fsdp_tensor *memory;
+    FSDP_TRY(
+        fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, 1, &all, FSDP_TAG_GRAD, &memory));
+    fsdp_status status = FSDP_OK;
+    for (fsdp_param *q = r->first; q <= r->last && status == FSDP_OK; q++) {
+        if (fsdp_param_is_vector(q) != fsdp_param_is_vector(r->first))
+            continue;
+        status = create_in(memory, offset, q);
+        offset += each;
+    }
+    fsdp_tensor_release(memory);
+    return status;
+}
+
+static fsdp_status create_whole(const fsdp_grad_buffer *b, fsdp_param *p)
+{
+    const run r = find_run(b, p);
+    if (r.n > 1)
+        return create_run(b, &r);
+    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
+    p->grad.placed = true;
+    return FSDP_OK;
+}
+
+/* --- gradients --- */
+
+static bool is_complete(const fsdp_param *p)
+{
+    return p->grad.touched && p->parameter->sink.n_readers == 0;
+}
+
+fsdp_status fsdp_grad_own_make_place(fsdp_grad_buffer *b, fsdp_param *p)
+{
+    for (size_t i = 0; i < b->n_params && fsdp_grad_buffer_syncs(b); i++)
+        if (&b->params[i] != p && is_complete(&b->params[i]))
+            FSDP_TRY(fsdp_grad_hand_over(b, &b->params[i]));
+    return p->grad.whole || p->grad.table.most ? FSDP_OK : create_whole(b, p);
+}
+
+fsdp_status fsdp_grad_own_widen(fsdp_grad_buffer *b, fsdp_param *p)
+{
+    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
+    p->grad.placed = true;
+    if (p->grad.touched && b->context->device->kernels)
+        fsdp_grad_rows_spread(b, p, fsdp_tensor_ptr(p->grad.table.rows), p->grad.whole);
+    fsdp_grad_rows_close(p);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_own_post(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.touched)
+            FSDP_TRY(fsdp_grad_hand_over(b, &b->params[i]));
+    fsdp_grad_own_drop(b);
+    return FSDP_OK;
+}
+
+void fsdp_grad_own_drop(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_param *p = &b->params[i];
+        fsdp_grad_rows_close(p);
+        fsdp_tensor_release(p->grad.whole);
+        p->grad.whole = NULL;
+        p->grad.touched = false;
+    }
+}
