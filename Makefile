@@ -433,7 +433,7 @@ cuda-flags:
 FUZZ_S ?= 60
 FUZZ_FLAGS := address,undefined -fno-sanitize-recover=all
 fuzz:
-	@$(MAKE) --no-print-directory $(JOBS) lib BUILD=$(BUILD)-fuzz CC=clang CXX=clang++ OPT="-O1 -g" \
+	@$(MAKE) --no-print-directory $(JOBS) lib BUILD=$(BUILD)-fuzz CC=clang CXX=clang++ WITHOUT="$(WITHOUT) CUDA" OPT="-O1 -g" ISA_OPT=-O1 \
 	    SANITIZE="-fsanitize=fuzzer-no-link,$(FUZZ_FLAGS)"
 	@for f in tests/fuzz/fuzz_*.c; do \
 	    name=$$(basename $$f .c); found=$(BUILD)-fuzz/corpus/$$name; \
