@@ -2,9 +2,9 @@
  * Encoding first finds the special tokens in the raw text. Each part between them is encoded as a
  * separate text. At the end, </s> is appended. For T5's unigram model, libsentencepiece normalises
  * the text, splits the text into words, and splits each word into pieces. If a word has several
- * pieces and none of them is a byte piece, unigram.c splits this word again, and the pieces of
- * libsentencepiece are not used; unigram.h explains why. For Llama's BPE model, the pieces of
- * libsentencepiece are used as they are. */
+ * pieces and none of them is a byte piece, sentencepiece_unigram.c splits this word again, and the
+ * pieces of libsentencepiece are not used; sentencepiece_unigram.h explains why. For Llama's BPE
+ * model, the pieces of libsentencepiece are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "src/base/str.h"
 #include "src/text/added_tokens.h"
 #include "src/text/sentencepiece.h"
-#include "src/text/unigram.h"
+#include "src/text/sentencepiece_unigram.h"
 #include "src/text/utf8.h"
 
 enum {
@@ -31,7 +31,7 @@ enum {
 struct fsdp_tokenizer {
     char *path; /* path of the model file */
     fsdp_sentencepiece *sp;
-    fsdp_unigram *unigram;      /* NULL: BPE */
+    fsdp_sentencepiece_unigram *unigram; /* NULL: BPE */
     int32_t pieces, vocab_size; /* pieces: number of pieces; the sentinels have the ids [pieces,
                                    vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
@@ -357,7 +357,9 @@ static fsdp_status load_tokenizer(fsdp_tokenizer *tokenizer)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
                           tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
     FSDP_TRY(read_folder_files(tokenizer, type == MODEL_UNIGRAM));
-    return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
+    return type == MODEL_BPE
+               ? FSDP_OK
+               : fsdp_sentencepiece_unigram_create(tokenizer->sp, &tokenizer->unigram);
 }
 
 fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
@@ -381,7 +383,7 @@ void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer)
     if (!tokenizer)
         return;
     fsdp_added_tokens_fini(&tokenizer->added);
-    fsdp_unigram_destroy(tokenizer->unigram);
+    fsdp_sentencepiece_unigram_destroy(tokenizer->unigram);
     fsdp_sentencepiece_destroy(tokenizer->sp);
     fsdp_free(tokenizer->path);
     fsdp_free(tokenizer);
@@ -419,7 +421,8 @@ static fsdp_status finish_word(word *w)
         for (size_t i = 0; i < w->pieces.len && status == FSDP_OK; i++)
             status = append_id(w->list, w->pieces.ids[i]);
     else if (w->pieces.len > 1)
-        status = fsdp_unigram_encode(w->tokenizer->unigram, w->text.data, w->text.len, w->list);
+        status = fsdp_sentencepiece_unigram_encode(w->tokenizer->unigram, w->text.data, w->text.len,
+                                                   w->list);
     w->text.len = w->pieces.len = 0;
     w->has_bytes = false;
     return status;

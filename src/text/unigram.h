@@ -1,24 +1,22 @@
-/* Splits a word into its most probable pieces under a unigram model (Kudo, "Subword
- * Regularization", ACL 2018). Logarithms of probabilities are added in double.
- *
- * libsentencepiece also finds the most probable pieces, but it adds in float. Its versions round
- * differently, and choose differently among equally probable results. For example, one version
- * splits "!!!!!!" into "!" and "!!!!!", and another version splits it into "!!!!!" and "!". Both
- * results are equally probable. The fast tokenizers of transformers add in double, and choose the
- * result that they find first. The code here does what those tokenizers do, so its ids do not
- * depend on the installed version of libsentencepiece. */
+/* Splits a piece into its most probable tokens under a unigram model (Kudo, "Subword
+ * Regularization", ACL 2018), id for id as the tokenizers library: logarithms of probabilities are
+ * added in double, and among equally probable results the one whose last token is longest wins.
+ * (libsentencepiece adds in float, and its versions round differently.) */
 #pragma once
-#include <fsdp/text.h>
+#include "src/text/token_model.h"
+#include "src/text/vocabulary.h"
 
-#include "src/text/sentencepiece.h"
+/* The fields of a Unigram model in tokenizer.json. */
+typedef struct fsdp_unigram_options {
+    /* The unknown token, for characters that are in no token; adjacent ones are fused. -1: none,
+     * and encoding such a character fails. */
+    int64_t unk_id;
+    bool byte_fallback; /* unknown text becomes byte pieces ("<0x0A>"), if the vocabulary has all */
+} fsdp_unigram_options;
 
-typedef struct fsdp_unigram fsdp_unigram;
-
-/* Build a trie of the normal pieces of `sp`. `sp` must exist until fsdp_unigram_destroy(). */
-FSDP_MUST_CHECK fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out);
-void fsdp_unigram_destroy(fsdp_unigram *unigram); /* accepts NULL */
-
-/* Append the ids of the most probable pieces of `word` [length] to *list. The word is normalised
- * UTF-8. A run of unknown characters becomes one unknown id. Thread-safe. */
-FSDP_MUST_CHECK fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word,
-                                                size_t length, fsdp_token_list *list);
+/* Create a model. It takes ownership of `vocabulary`, also on failure. scores [size of the
+ * vocabulary] has the logarithm of the probability of each token, and is only needed during the
+ * call. Ids must have no holes. */
+FSDP_MUST_CHECK fsdp_status fsdp_unigram_create(fsdp_vocabulary *vocabulary, const double *scores,
+                                                const fsdp_unigram_options *options,
+                                                fsdp_token_model **out);

@@ -1,7 +1,7 @@
 /* Finds the best path through a word with a trie of all pieces and the Viterbi recurrence over byte
  * positions. The trie's nodes are in breadth-first order, so the children of a node are contiguous.
  * Children are sorted by byte. */
-#include "src/text/unigram.h"
+#include "src/text/sentencepiece_unigram.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct node {
     uint8_t byte; /* the byte on the edge to this node */
 } node;
 
-struct fsdp_unigram {
+struct fsdp_sentencepiece_unigram {
     node *nodes; /* [0] is the root */
     size_t nodes_len, nodes_cap;
     const fsdp_sentencepiece *sp;
@@ -49,7 +49,8 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
 /* Build the array of nodes, which grows during this function. Visit its nodes in order, including
  * those that were appended by earlier visits. At each node, append the children of the node to the
  * array of nodes, and append the range of each child to `ranges`. */
-static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
+static fsdp_status build_trie(fsdp_sentencepiece_unigram *unigram, const entry *entries,
+                              uint32_t count)
 {
     range *ranges = NULL;
     size_t ranges_cap = 0;
@@ -87,10 +88,11 @@ static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint3
     return FSDP_OK;
 }
 
-fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out)
+fsdp_status fsdp_sentencepiece_unigram_create(const fsdp_sentencepiece *sp,
+                                              fsdp_sentencepiece_unigram **out)
 {
     int32_t size = fsdp_sentencepiece_size(sp);
-    fsdp_unigram *unigram = fsdp_calloc(1, sizeof *unigram);
+    fsdp_sentencepiece_unigram *unigram = fsdp_calloc(1, sizeof *unigram);
     entry *entries = fsdp_calloc((size_t)size, sizeof *entries);
     fsdp_status status = unigram && entries ? FSDP_OK : FSDP_ERR_NOMEM;
     uint32_t count = 0;
@@ -112,14 +114,14 @@ fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out
     }
     fsdp_free(entries);
     if (status != FSDP_OK) {
-        fsdp_unigram_destroy(unigram);
+        fsdp_sentencepiece_unigram_destroy(unigram);
         return status;
     }
     *out = unigram;
     return FSDP_OK;
 }
 
-void fsdp_unigram_destroy(fsdp_unigram *unigram)
+void fsdp_sentencepiece_unigram_destroy(fsdp_sentencepiece_unigram *unigram)
 {
     if (!unigram)
         return;
@@ -136,7 +138,8 @@ typedef struct best {
     int32_t id;     /* id of the last piece of the path; -1: no path ends here */
 } best;
 
-static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
+static const node *find_child(const fsdp_sentencepiece_unigram *unigram, const node *n,
+                              uint8_t byte)
 {
     const node *low = unigram->nodes + n->first_child, *high = low + n->children;
     while (low < high) {
@@ -170,7 +173,8 @@ static size_t character_length(char first)
  * normaliser may produce a word that ends in the middle of a character. The bytes of this
  * incomplete character are then treated as a complete character. So there is always a path that
  * reaches the end of the word. */
-static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
+static void find_paths(const fsdp_sentencepiece_unigram *unigram, const char *word, size_t length,
+                       best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
         double so_far = start ? ends[start].score : 0;
@@ -195,8 +199,9 @@ static void find_paths(const fsdp_unigram *unigram, const char *word, size_t len
     }
 }
 
-fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word, size_t length,
-                                fsdp_token_list *list)
+fsdp_status fsdp_sentencepiece_unigram_encode(const fsdp_sentencepiece_unigram *unigram,
+                                              const char *word, size_t length,
+                                              fsdp_token_list *list)
 {
     best small[128], *ends = small;
     if (length + 1 > sizeof small / sizeof *small &&
