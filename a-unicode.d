@@ -1,0 +1,3 @@
+unicode.o: src/text/unicode.c src/text/unicode.h include/fsdp/base.h
+src/text/unicode.h:
+include/fsdp/base.h:
