@@ -166,3 +166,17 @@ void fsdp_transform_put_aligned(fsdp_transform *t, uint32_t c, int64_t change)
     }
     fsdp_aligned_text_append(t->out, bytes, n, align);
 }
+
+void fsdp_transform_run(fsdp_transform *t, const char *bytes, size_t n)
+{
+    const fsdp_text_view *in = t->in;
+    if (!t->out->tracked) {
+        fsdp_aligned_text_append(t->out, bytes, n, (fsdp_align){0, 0});
+    } else if (t->at + n <= in->len && memcmp(in->data + t->at, bytes, n) == 0) {
+        fsdp_aligned_text_copy(t->out, in, t->at, t->at + n);
+        t->at += n;
+    } else {
+        for (size_t i = 0; i < n; i++)
+            fsdp_transform_put(t, (unsigned char)bytes[i], 0);
+    }
+}

@@ -2,6 +2,8 @@
  * original text that it comes from, like NormalizedString in the tokenizers library. The same code
  * works without alignments, which is faster, if only ids are wanted. */
 #pragma once
+#include <string.h>
+
 #include <fsdp/base.h>
 
 #include "src/text/utf8.h"
@@ -80,4 +82,22 @@ static inline void fsdp_transform_put(fsdp_transform *t, uint32_t c, int64_t cha
         return;
     }
     out->len += fsdp_utf8_encode(c, out->data + out->len);
+}
+
+/* Append n bytes of ASCII, each of which replaces an old character. */
+void fsdp_transform_run(fsdp_transform *t, const char *bytes, size_t n);
+
+/* Return the number of bytes before the first one that is not ASCII. */
+static inline size_t fsdp_ascii_length(const char *text, size_t length)
+{
+    size_t i = 0;
+    uint64_t eight;
+    for (; i + sizeof eight <= length; i += sizeof eight) {
+        memcpy(&eight, text + i, sizeof eight);
+        if (eight & UINT64_C(0x8080808080808080))
+            break;
+    }
+    while (i < length && (unsigned char)text[i] < 0x80)
+        i++;
+    return i;
 }

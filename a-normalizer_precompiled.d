@@ -1,0 +1,13 @@
+normalizer_precompiled.o: src/text/normalizer_precompiled.c \
+ src/text/normalizer_ops.h src/text/aligned_text.h include/fsdp/base.h \
+ src/text/utf8.h src/text/char_class.h src/text/charsmap.h \
+ src/text/regex.h src/base/alloc.h src/text/unicode.h
+src/text/normalizer_ops.h:
+src/text/aligned_text.h:
+include/fsdp/base.h:
+src/text/utf8.h:
+src/text/char_class.h:
+src/text/charsmap.h:
+src/text/regex.h:
+src/base/alloc.h:
+src/text/unicode.h:
