@@ -71,8 +71,8 @@ static fsdp_status add_merges(fsdp_json_node merges, const fsdp_vocabulary *voca
     static const char version[] = "#version";
     for (size_t i = 0; i < fsdp_json_len(merges); i++) {
         fsdp_json_node merge = fsdp_json_at(merges, i);
-        const char *left, *right;
-        size_t left_length;
+        const char *left, *right = NULL;
+        size_t left_length = 0;
         /* Old files have the first line of merges.txt as their first merge. */
         if (fsdp_json_kind_of(merge) == FSDP_JSON_STRING) {
             FSDP_TRY(fsdp_json_get_str(merge, NULL, &left));
