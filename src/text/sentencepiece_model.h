@@ -26,9 +26,9 @@ typedef struct fsdp_sentencepiece_spec {
     bool is_bpe; /* else unigram; other types are refused */
     bool byte_fallback;
     bool treat_whitespace_as_suffix;
-    int32_t unk_id, bos_id, eos_id, pad_id; /* -1: the model has none. They are those of
-                                               trainer_spec if a piece has this id and type, else
-                                               those of the pieces with trainer_spec's names */
+    int32_t unk_id;                 /* the piece of type unknown */
+    int32_t bos_id, eos_id, pad_id; /* the control pieces with the names in trainer_spec, usually
+                                       <s>, </s> and <pad>; -1: there is none */
     /* normalizer_spec */
     const char *normalizer_name; /* [normalizer_name_length], such as "nmt_nfkc" */
     size_t normalizer_name_length;

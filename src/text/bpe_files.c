@@ -1,0 +1,99 @@
+/* Loads a BPE model from vocab.json and merges.txt. */
+#include "src/text/bpe.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/file_kind.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/text/vocabulary_json.h"
+
+enum {
+    MERGES_BYTES_MAX = 256 * 1024 * 1024
+};
+
+/* A growing list of merges. */
+typedef struct merge_list {
+    fsdp_bpe_merge *items;
+    size_t len, cap;
+} merge_list;
+
+static fsdp_status add_merge(merge_list *list, const fsdp_vocabulary *vocabulary,
+                             const fsdp_bpe_options *options, const char *line, size_t length)
+{
+    const char *space = memchr(line, ' ', length);
+    size_t left = space ? (size_t)(space - line) : length;
+    if (!space || memchr(space + 1, ' ', length - left - 1))
+        return fsdp_error(FSDP_ERR_FORMAT, "expected two tokens and one space, found \"%.*s\"",
+                          length > 80 ? 80 : (int)length, line);
+    if (!FSDP_GROW(list->items, list->cap, list->len + 1))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_bpe_find_merge(vocabulary, options, line, left, space + 1, length - left - 1,
+                                 (uint32_t)list->len, &list->items[list->len]));
+    list->len++;
+    return FSDP_OK;
+}
+
+static fsdp_status parse_merges(merge_list *list, const fsdp_vocabulary *vocabulary,
+                                const fsdp_bpe_options *options, const char *text, size_t bytes)
+{
+    static const char version[] = "#version";
+    size_t number = 0;
+    for (size_t i = 0, next; i < bytes; i = next) {
+        const char *line = text + i, *newline = memchr(line, '\n', bytes - i);
+        size_t length = newline ? (size_t)(newline - line) : bytes - i;
+        next = i + length + 1;
+        number++;
+        if (length && newline && line[length - 1] == '\r')
+            length--;
+        if (length >= sizeof version - 1 && memcmp(line, version, sizeof version - 1) == 0)
+            continue;
+        fsdp_status status = add_merge(list, vocabulary, options, line, length);
+        fsdp_error_context(status, "line %zu", number);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_merges(const char *path, const fsdp_vocabulary *vocabulary,
+                               const fsdp_bpe_options *options, merge_list *list)
+{
+    char *text = NULL;
+    size_t bytes;
+    FSDP_TRY(fsdp_file_read(path, MERGES_BYTES_MAX, &text, &bytes));
+    fsdp_status status = parse_merges(list, vocabulary, options, text, bytes);
+    fsdp_error_context(status, "%s", path);
+    if (status == FSDP_ERR_FORMAT) {
+        const fsdp_status other =
+            fsdp_file_explain(path, "merges.txt", FSDP_WANTED_TEXT, text, bytes);
+        status = other == FSDP_OK ? status : other;
+    }
+    fsdp_free(text);
+    return status;
+}
+
+static fsdp_status read_vocabulary(const char *path, fsdp_vocabulary **out)
+{
+    fsdp_json *doc = NULL;
+    FSDP_TRY(fsdp_json_read(path, &doc));
+    fsdp_status status = fsdp_vocabulary_from_json(fsdp_json_root(doc), "", out);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+fsdp_status fsdp_bpe_load(const char *vocab_path, const char *merges_path,
+                          const fsdp_bpe_options *options, fsdp_token_model **out)
+{
+    fsdp_vocabulary *vocabulary = NULL;
+    merge_list list = {0};
+    FSDP_TRY(read_vocabulary(vocab_path, &vocabulary));
+    fsdp_status status = read_merges(merges_path, vocabulary, options, &list);
+    if (status == FSDP_OK)
+        status = fsdp_bpe_create(vocabulary, list.items, list.len, options, out);
+    else
+        fsdp_vocabulary_destroy(vocabulary);
+    fsdp_free(list.items);
+    return status;
+}
