@@ -397,11 +397,21 @@ static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
     return length >= 6 && memcmp(text + length - 6, "<0x", 3) == 0 && text[length - 1] == '>';
 }
 
+/* Return true if every character has a symbol. Otherwise merges may join symbols that are not
+ * adjacent in the piece. */
+static bool keeps_all_characters(const bpe *model)
+{
+    bool has_pieces = model->byte_fallback;
+    for (int i = 0; i < 256; i++)
+        has_pieces = has_pieces && model->byte_pieces[i] >= 0;
+    return model->unk_token || has_pieces;
+}
+
 /* Set splits_at_mark and joins_mark. */
 static void find_joined_marks(bpe *model, const fsdp_bpe_merge *merges, size_t count)
 {
     model->splits_at_mark = !model->raw_bytes && !model->ignore_merges && !model->prefix_length &&
-                            !model->suffix_length &&
+                            !model->suffix_length && keeps_all_characters(model) &&
                             fsdp_vocabulary_find(model->vocabulary, mark, MARK_BYTES) >= 0;
     for (size_t i = 0; i < count && model->splits_at_mark; i++) {
         size_t left_length, right_length;

@@ -268,6 +268,8 @@ static fsdp_status merge_long_word(const fsdp_merge_table *table, fsdp_token_wor
 fsdp_status fsdp_merge_table_apply(const fsdp_merge_table *table, fsdp_token_work *work, bool exact,
                                    fsdp_bpe_symbol *symbols, size_t *count)
 {
+    if (*count < 2)
+        return FSDP_OK;
     if (*count <= SHORT_WORD && !exact) {
         *count = merge_short_word(table, symbols, *count);
         return FSDP_OK;
