@@ -243,9 +243,7 @@ static fsdp_status split(const fsdp_token_model *base, fsdp_token_work *work, co
     }
     symbol_list s = {.model = model, .work = work};
     FSDP_TRY(add_units(&s, piece, length));
-    /* Without a prefix, the loop for short words is exact: see bpe_merge.c. */
-    FSDP_TRY(
-        fsdp_merge_table_apply(model->merges, work, model->prefix_length > 0, s.items, &s.len));
+    FSDP_TRY(fsdp_merge_table_apply(model->merges, work, s.items, &s.len));
     return add_spans(spans, s.items, s.len, length);
 }
 
@@ -397,11 +395,21 @@ static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
     return length >= 6 && memcmp(text + length - 6, "<0x", 3) == 0 && text[length - 1] == '>';
 }
 
+/* Return true if every character has a symbol. Otherwise merges may join symbols that are not
+ * adjacent in the piece. */
+static bool keeps_all_characters(const bpe *model)
+{
+    bool has_pieces = model->byte_fallback;
+    for (int i = 0; i < 256; i++)
+        has_pieces = has_pieces && model->byte_pieces[i] >= 0;
+    return model->unk_token || has_pieces;
+}
+
 /* Set splits_at_mark and joins_mark. */
 static void find_joined_marks(bpe *model, const fsdp_bpe_merge *merges, size_t count)
 {
     model->splits_at_mark = !model->raw_bytes && !model->ignore_merges && !model->prefix_length &&
-                            !model->suffix_length &&
+                            !model->suffix_length && keeps_all_characters(model) &&
                             fsdp_vocabulary_find(model->vocabulary, mark, MARK_BYTES) >= 0;
     for (size_t i = 0; i < count && model->splits_at_mark; i++) {
         size_t left_length, right_length;
@@ -471,42 +479,4 @@ fsdp_status fsdp_bpe_create(fsdp_vocabulary *vocabulary, const fsdp_bpe_merge *m
     }
     *out = &model->base;
     return FSDP_OK;
-}
-
-/* ---- merges of texts ---- */
-
-static fsdp_status find_token(const fsdp_vocabulary *vocabulary, const char *text, size_t length,
-                              int32_t *id)
-{
-    *id = fsdp_vocabulary_find(vocabulary, text, length);
-    return *id >= 0 ? FSDP_OK
-                    : fsdp_error(FSDP_ERR_FORMAT, "the vocabulary does not contain \"%.*s\"",
-                                 length > 80 ? 80 : (int)length, text);
-}
-
-fsdp_status fsdp_bpe_find_merge(const fsdp_vocabulary *vocabulary, const fsdp_bpe_options *options,
-                                const char *left, size_t left_length, const char *right,
-                                size_t right_length, uint32_t rank, fsdp_bpe_merge *merge)
-{
-    fsdp_bpe_merge m = {.rank = rank};
-    FSDP_TRY(find_token(vocabulary, left, left_length, &m.left));
-    FSDP_TRY(find_token(vocabulary, right, right_length, &m.right));
-    const char *prefix = options->continuing_subword_prefix;
-    size_t cut = prefix ? strlen(prefix) : 0;
-    if (right_length < cut)
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "\"%.*s\" is shorter than the continuing_subword_prefix \"%s\"",
-                          (int)right_length, right, prefix);
-    char small[256], *text = small;
-    size_t length = left_length + right_length - cut;
-    if (length > sizeof small && !(text = fsdp_calloc(length, 1)))
-        return FSDP_ERR_NOMEM;
-    memcpy(text, left, left_length);
-    memcpy(text + left_length, right + cut, right_length - cut);
-    fsdp_status status = find_token(vocabulary, text, length, &m.result);
-    if (text != small)
-        fsdp_free(text);
-    if (status == FSDP_OK)
-        *merge = m;
-    return status;
 }

@@ -1,4 +1,4 @@
-/* Loads a BPE model from vocab.json and merges.txt. */
+/* Merges as texts, and loading a BPE model from vocab.json and merges.txt. */
 #include "src/text/bpe.h"
 
 #include <string.h>
@@ -12,6 +12,46 @@
 enum {
     MERGES_BYTES_MAX = 256 * 1024 * 1024
 };
+
+/* ---- merges of texts ---- */
+
+static fsdp_status find_token(const fsdp_vocabulary *vocabulary, const char *text, size_t length,
+                              int32_t *id)
+{
+    *id = fsdp_vocabulary_find(vocabulary, text, length);
+    return *id >= 0 ? FSDP_OK
+                    : fsdp_error(FSDP_ERR_FORMAT, "the vocabulary does not contain \"%.*s\"",
+                                 length > 80 ? 80 : (int)length, text);
+}
+
+fsdp_status fsdp_bpe_find_merge(const fsdp_vocabulary *vocabulary, const fsdp_bpe_options *options,
+                                const char *left, size_t left_length, const char *right,
+                                size_t right_length, uint32_t rank, fsdp_bpe_merge *merge)
+{
+    fsdp_bpe_merge m = {.rank = rank};
+    FSDP_TRY(find_token(vocabulary, left, left_length, &m.left));
+    FSDP_TRY(find_token(vocabulary, right, right_length, &m.right));
+    const char *prefix = options->continuing_subword_prefix;
+    size_t cut = prefix ? strlen(prefix) : 0;
+    if (right_length < cut)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "\"%.*s\" is shorter than the continuing_subword_prefix \"%s\"",
+                          (int)right_length, right, prefix);
+    char small[256], *text = small;
+    size_t length = left_length + right_length - cut;
+    if (length > sizeof small && !(text = fsdp_calloc(length, 1)))
+        return FSDP_ERR_NOMEM;
+    memcpy(text, left, left_length);
+    memcpy(text + left_length, right + cut, right_length - cut);
+    fsdp_status status = find_token(vocabulary, text, length, &m.result);
+    if (text != small)
+        fsdp_free(text);
+    if (status == FSDP_OK)
+        *merge = m;
+    return status;
+}
+
+/* ---- files ---- */
 
 /* A growing list of merges. */
 typedef struct merge_list {

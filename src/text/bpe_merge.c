@@ -3,11 +3,8 @@
  *
  * A short word is merged in a loop that searches all of its pairs for the lowest rank. A long word
  * has a heap of candidates, so that its time is n log n. A candidate that a neighbouring merge has
- * changed stays in the heap and is skipped when it comes out. Like the tokenizers library, it is
- * skipped if the present pair has no merge or a merge with another result. With a
- * continuing_subword_prefix, a changed pair may have the same result as before, because the prefix
- * is cut from the right token; then the candidate counts with its old rank. The loop for short
- * words has no old candidates, so it is not used for such models (`exact`). */
+ * changed stays in the heap and is skipped when it comes out, because the pair at its position has
+ * another result or none. */
 #include "src/text/bpe_merge.h"
 
 #include <string.h>
@@ -265,10 +262,12 @@ static fsdp_status merge_long_word(const fsdp_merge_table *table, fsdp_token_wor
     return FSDP_OK;
 }
 
-fsdp_status fsdp_merge_table_apply(const fsdp_merge_table *table, fsdp_token_work *work, bool exact,
+fsdp_status fsdp_merge_table_apply(const fsdp_merge_table *table, fsdp_token_work *work,
                                    fsdp_bpe_symbol *symbols, size_t *count)
 {
-    if (*count <= SHORT_WORD && !exact) {
+    if (*count < 2)
+        return FSDP_OK;
+    if (*count <= SHORT_WORD) {
         *count = merge_short_word(table, symbols, *count);
         return FSDP_OK;
     }

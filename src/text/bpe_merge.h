@@ -18,8 +18,7 @@ void fsdp_merge_table_destroy(fsdp_merge_table *table); /* accepts NULL */
 uint64_t fsdp_merge_table_fingerprint(const fsdp_merge_table *table);
 
 /* Apply merges to symbols [*count] until no adjacent pair has one, and set *count to the number of
- * symbols that remain. Uses the scratch slots 1 and 2 of `work`. `exact`: also reproduce a special
- * case of the tokenizers library, see bpe_merge.c. */
+ * symbols that remain. Uses the scratch slots 1 and 2 of `work`. */
 FSDP_MUST_CHECK fsdp_status fsdp_merge_table_apply(const fsdp_merge_table *table,
-                                                   fsdp_token_work *work, bool exact,
-                                                   fsdp_bpe_symbol *symbols, size_t *count);
+                                                   fsdp_token_work *work, fsdp_bpe_symbol *symbols,
+                                                   size_t *count);

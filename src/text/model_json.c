@@ -1,10 +1,12 @@
 /* Makes models from JSON. Fields are those that the tokenizers library reads and writes. */
 #include "src/text/model_json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/repr.h"
 #include "src/text/bpe.h"
 #include "src/text/unigram.h"
 #include "src/text/vocabulary_json.h"
@@ -179,6 +181,39 @@ static fsdp_status make_wordlevel(fsdp_json_node model, bool raw_bytes, fsdp_tok
 
 /* ---- Unigram ---- */
 
+/* Return the double that the tokenizers library reads from the shortest decimal number that is
+ * `score`. Its JSON parser converts the digits to a double and then divides by a power of ten, so
+ * the last bit may be wrong. Scores must have the same bits here: between splits that are equally
+ * probable, the rounding of sums decides. */
+static double score_as_tokenizers_reads_it(double score)
+{
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    char text[FSDP_REPR_BYTES];
+    uint64_t digits = 0;
+    long exponent = 0;
+    bool fraction = false;
+    fsdp_f64_repr(score, text);
+    for (const char *p = text; *p; p++) {
+        if (*p == 'e') {
+            exponent += strtol(p + 1, NULL, 10);
+            break;
+        }
+        fraction |= *p == '.';
+        if (*p >= '0' && *p <= '9') {
+            digits = digits * 10 + (uint64_t)(*p - '0');
+            exponent -= fraction;
+        }
+    }
+    /* Other numbers are no logarithms of probabilities. */
+    if (exponent < -22 || exponent > 22)
+        return score;
+    double value = (double)digits;
+    value = exponent < 0 ? value / powers[-exponent] : value * powers[exponent];
+    return score < 0 ? -value : value;
+}
+
 static fsdp_status add_pieces(fsdp_json_node vocab, fsdp_vocabulary *vocabulary, double *scores)
 {
     for (size_t i = 0; i < fsdp_json_len(vocab); i++) {
@@ -188,6 +223,7 @@ static fsdp_status add_pieces(fsdp_json_node vocab, fsdp_vocabulary *vocabulary,
             return fsdp_json_mismatch(entry, NULL, "a list of a token and its score");
         FSDP_TRY(fsdp_json_get_str(fsdp_json_at(entry, 0), NULL, &text));
         FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(entry, 1), NULL, &scores[i]));
+        scores[i] = score_as_tokenizers_reads_it(scores[i]);
         fsdp_status status = fsdp_vocabulary_add(vocabulary, text, strlen(text), (int64_t)i);
         fsdp_error_context(status, "%s: model.vocab[%zu]", fsdp_json_name(vocab.doc), i);
         if (status != FSDP_OK)

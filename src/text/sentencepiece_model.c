@@ -348,19 +348,27 @@ typedef struct merge_list {
     size_t len, cap;
 } merge_list;
 
-/* Add a merge for each way to divide a piece into two pieces. */
-static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_entry *piece,
+static int32_t find_normal(const fsdp_sentencepiece_spec *spec, const fsdp_vocabulary *vocabulary,
+                           const char *text, size_t length)
+{
+    int32_t id = fsdp_vocabulary_find(vocabulary, text, length);
+    return id >= 0 && spec->pieces[id].type == FSDP_PIECE_NORMAL ? id : -1;
+}
+
+/* Add a merge for each way to divide the normal piece `id` into two normal pieces. */
+static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_spec *spec,
                                  const fsdp_vocabulary *vocabulary, int32_t id, uint32_t rank)
 {
+    const fsdp_sentencepiece_entry *piece = &spec->pieces[id];
     if (piece->length > BPE_PIECE_BYTES_MAX)
         return fsdp_error(FSDP_ERR_FORMAT, "piece %d has %zu bytes; the maximum is %d", (int)id,
                           piece->length, BPE_PIECE_BYTES_MAX);
     for (size_t i = 1; i < piece->length; i++) {
         if (((unsigned char)piece->text[i] & 0xC0) == 0x80)
             continue;
-        int32_t left = fsdp_vocabulary_find(vocabulary, piece->text, i), right = -1;
+        int32_t left = find_normal(spec, vocabulary, piece->text, i), right = -1;
         if (left >= 0)
-            right = fsdp_vocabulary_find(vocabulary, piece->text + i, piece->length - i);
+            right = find_normal(spec, vocabulary, piece->text + i, piece->length - i);
         if (right < 0)
             continue;
         if (!FSDP_GROW(list->items, list->cap, list->len + 1))
@@ -393,9 +401,8 @@ static fsdp_status find_merges(const fsdp_sentencepiece_spec *spec,
         const fsdp_sentencepiece_entry *piece = by_score[i];
         if (i && piece->score != by_score[i - 1]->score)
             rank = (uint32_t)i;
-        if (piece->type == FSDP_PIECE_NORMAL || piece->type == FSDP_PIECE_USER_DEFINED ||
-            piece->type == FSDP_PIECE_UNUSED)
-            FSDP_TRY(add_merges_of(list, piece, vocabulary, (int32_t)(piece - spec->pieces), rank));
+        if (piece->type == FSDP_PIECE_NORMAL)
+            FSDP_TRY(add_merges_of(list, spec, vocabulary, (int32_t)(piece - spec->pieces), rank));
     }
     return FSDP_OK;
 }

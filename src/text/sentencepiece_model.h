@@ -43,10 +43,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_parse(const char *name, const voi
                                                      size_t bytes, fsdp_sentencepiece_spec *out);
 void fsdp_sentencepiece_spec_fini(fsdp_sentencepiece_spec *spec); /* accepts {0} */
 
-/* Make the Unigram or BPE model, as transformers converts the file: all pieces are in the
- * vocabulary. Pieces have U+2581 for spaces. A pre-tokenizer (Metaspace) must provide it. Unigram
- * scores are the file's, as double. The ranks of BPE's merges follow from the scores: two adjacent
- * pieces may be merged if they form a normal, user-defined or unused piece, the highest score
- * first. */
+/* Make the Unigram or BPE model, as AutoTokenizer of transformers converts the file: all pieces are
+ * in the vocabulary. Pieces have U+2581 for spaces. A pre-tokenizer (Metaspace) must provide it,
+ * and user-defined pieces must be added tokens, which are found in the text before the model sees
+ * it. Unigram scores are the file's, as double. BPE merges two adjacent normal pieces if they form
+ * a normal piece, the highest score first, and the first pair among those of the same score, like
+ * libsentencepiece. */
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_model_create(const fsdp_sentencepiece_spec *spec,
                                                             fsdp_token_model **out);

@@ -61,14 +61,16 @@ static fsdp_status find_paths(const unigram *model, const char *piece, size_t le
             update_best(&ends[i + 1], so_far + model->scores[id], start, id);
             whole_character |= i + 1 == start + step;
         }
-        if (whole_character)
+        const best *end = &ends[start + step];
+        bool is_better = end->id < 0 || so_far + model->unknown_score > end->score;
+        if (whole_character || !is_better)
             continue;
         if (model->unk_id < 0)
             return fsdp_error(FSDP_ERR_FORMAT,
                               "the text contains \"%.*s\", which the vocabulary does not contain, "
                               "and the model has no unknown token (unk_id)",
                               (int)step, piece + start);
-        update_best(&ends[start + step], so_far + model->unknown_score, start, model->unk_id);
+        ends[start + step] = (best){so_far + model->unknown_score, (uint32_t)start, model->unk_id};
     }
     return FSDP_OK;
 }

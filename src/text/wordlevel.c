@@ -37,7 +37,7 @@ static fsdp_status encode(const fsdp_token_model *model, fsdp_token_work *work, 
                           size_t length, fsdp_token_spans *spans)
 {
     (void)work;
-    int32_t id;
+    int32_t id = -1;
     FSDP_TRY(find(model, piece, length, &id));
     return fsdp_token_spans_add(spans, id, 0, length);
 }
@@ -46,7 +46,7 @@ static fsdp_status encode_ids(const fsdp_token_model *model, fsdp_token_work *wo
                               const char *piece, size_t length, fsdp_token_list *list)
 {
     (void)work;
-    int32_t id;
+    int32_t id = -1;
     FSDP_TRY(find(model, piece, length, &id));
     if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
         return FSDP_ERR_NOMEM;
