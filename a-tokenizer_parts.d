@@ -1,0 +1,27 @@
+tokenizer_parts.o: src/text/tokenizer_parts.c src/base/alloc.h \
+ include/fsdp/base.h src/text/model_json.h src/base/json.h \
+ src/text/token_model.h include/fsdp/text.h src/text/token_json.h \
+ src/text/tokenizer_internal.h src/text/added_tokens.h \
+ src/text/char_class.h src/text/normalizer.h src/text/aligned_text.h \
+ src/text/utf8.h src/text/post_processor.h src/text/token_sequence.h \
+ src/text/pre_tokenizer.h src/text/token_decoder.h src/text/token_texts.h \
+ src/base/str.h
+src/base/alloc.h:
+include/fsdp/base.h:
+src/text/model_json.h:
+src/base/json.h:
+src/text/token_model.h:
+include/fsdp/text.h:
+src/text/token_json.h:
+src/text/tokenizer_internal.h:
+src/text/added_tokens.h:
+src/text/char_class.h:
+src/text/normalizer.h:
+src/text/aligned_text.h:
+src/text/utf8.h:
+src/text/post_processor.h:
+src/text/token_sequence.h:
+src/text/pre_tokenizer.h:
+src/text/token_decoder.h:
+src/text/token_texts.h:
+src/base/str.h:

@@ -1,0 +1,24 @@
+tokenizer_work.o: src/text/tokenizer_work.c src/base/alloc.h \
+ include/fsdp/base.h src/text/tokenizer_internal.h include/fsdp/text.h \
+ src/base/json.h src/text/added_tokens.h src/text/char_class.h \
+ src/text/normalizer.h src/text/aligned_text.h src/text/utf8.h \
+ src/text/token_model.h src/text/post_processor.h \
+ src/text/token_sequence.h src/text/pre_tokenizer.h \
+ src/text/token_decoder.h src/text/token_texts.h src/base/str.h
+src/base/alloc.h:
+include/fsdp/base.h:
+src/text/tokenizer_internal.h:
+include/fsdp/text.h:
+src/base/json.h:
+src/text/added_tokens.h:
+src/text/char_class.h:
+src/text/normalizer.h:
+src/text/aligned_text.h:
+src/text/utf8.h:
+src/text/token_model.h:
+src/text/post_processor.h:
+src/text/token_sequence.h:
+src/text/pre_tokenizer.h:
+src/text/token_decoder.h:
+src/text/token_texts.h:
+src/base/str.h:
