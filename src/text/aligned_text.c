@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/byte_alphabet.h"
 
 void fsdp_aligned_text_fini(fsdp_aligned_text *text)
 {
@@ -179,4 +180,17 @@ void fsdp_transform_run(fsdp_transform *t, const char *bytes, size_t n)
         for (size_t i = 0; i < n; i++)
             fsdp_transform_put(t, (unsigned char)bytes[i], 0);
     }
+}
+
+fsdp_status fsdp_transform_spell(const fsdp_text_view *in, bool tracked, fsdp_aligned_text *out)
+{
+    fsdp_transform t;
+    fsdp_transform_begin(&t, in, out, tracked, 0);
+    for (size_t i = 0; i < in->len; i++) {
+        const fsdp_byte_spelling s = fsdp_byte_alphabet_spell((uint8_t)in->data[i]);
+        const uint32_t first = (unsigned char)s.text[0], second = (unsigned char)s.text[1];
+        const uint32_t c = s.length == 1 ? first : (first & 0x1F) << 6 | (second & 0x3F);
+        fsdp_transform_put(&t, c, ((unsigned char)in->data[i] & 0xC0) == 0x80);
+    }
+    return out->failed ? fsdp_error_nomem() : FSDP_OK;
 }

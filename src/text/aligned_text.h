@@ -87,6 +87,10 @@ static inline void fsdp_transform_put(fsdp_transform *t, uint32_t c, int64_t cha
 /* Append n bytes of ASCII, each of which replaces an old character. */
 void fsdp_transform_run(fsdp_transform *t, const char *bytes, size_t n);
 
+/* Write the spelling of the bytes of `in` in GPT-2's alphabet (byte_alphabet.h) to `out`. */
+FSDP_MUST_CHECK fsdp_status fsdp_transform_spell(const fsdp_text_view *in, bool tracked,
+                                                 fsdp_aligned_text *out);
+
 /* Return the number of bytes before the first one that is not ASCII. */
 static inline size_t fsdp_ascii_length(const char *text, size_t length)
 {

@@ -5,16 +5,16 @@
 #include <fsdp/base.h>
 
 enum {
-    FSDP_CHAR_WHITE = 1 << 0,     /* Unicode's White_Space */
-    FSDP_CHAR_NUMERIC = 1 << 1,   /* numbers, for Digits */
-    FSDP_CHAR_PUNCT = 1 << 2,     /* ASCII punctuation and symbols, and Unicode's punctuation */
-    FSDP_CHAR_ACCENT = 1 << 3,    /* nonspacing marks that BertNormalizer removes */
-    FSDP_CHAR_CONTROL = 1 << 4,   /* controls, formats and U+FFFD, which BertNormalizer removes */
-    FSDP_CHAR_COMBINING = 1 << 5, /* marks that StripAccents removes */
-    FSDP_CHAR_LETTER = 1 << 6,    /* \p{L} in a regular expression */
-    FSDP_CHAR_NUMBER = 1 << 7,    /* \p{N} in a regular expression */
-    FSDP_CHAR_WORD = 1 << 8,      /* \w of Whitespace and of added tokens */
-    FSDP_CHAR_CANONICAL = 1 << 9, /* changes in NFD */
+    FSDP_CHAR_WHITE = 1 << 0,       /* Unicode's White_Space */
+    FSDP_CHAR_NUMERIC = 1 << 1,     /* numbers, for Digits */
+    FSDP_CHAR_PUNCT = 1 << 2,       /* ASCII punctuation and symbols, and Unicode's punctuation */
+    FSDP_CHAR_ACCENT = 1 << 3,      /* nonspacing marks that BertNormalizer removes */
+    FSDP_CHAR_CONTROL = 1 << 4,     /* controls, formats and U+FFFD, which BertNormalizer removes */
+    FSDP_CHAR_COMBINING = 1 << 5,   /* marks that StripAccents removes */
+    FSDP_CHAR_LETTER = 1 << 6,      /* \p{L} in a regular expression */
+    FSDP_CHAR_NUMBER = 1 << 7,      /* \p{N} in a regular expression */
+    FSDP_CHAR_WORD = 1 << 8,        /* \w of Whitespace and of added tokens */
+    FSDP_CHAR_CANONICAL = 1 << 9,   /* changes in NFD */
     FSDP_CHAR_COMPATIBLE = 1 << 10, /* changes in NFKD */
     FSDP_CHAR_REORDERED = 1 << 11,  /* has a canonical combining class other than 0 */
 };

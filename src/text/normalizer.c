@@ -78,7 +78,7 @@ static fsdp_status add_bert(fsdp_normalizer *normalizer, fsdp_json_node node)
 
 static fsdp_status add_strip(fsdp_normalizer *normalizer, fsdp_json_node node)
 {
-    fsdp_normalize_op *op;
+    fsdp_normalize_op *op = NULL;
     FSDP_TRY(fsdp_token_json_fields(node, "strip_left strip_right"));
     FSDP_TRY(add_op(normalizer, node, FSDP_NORMALIZE_STRIP, 0, &op));
     FSDP_TRY(fsdp_json_get_bool(node, "strip_left", &op->strip_left));
@@ -95,7 +95,7 @@ static fsdp_status add_content(fsdp_normalize_op *op, fsdp_json_node node, const
 
 static fsdp_status add_replace(fsdp_normalizer *normalizer, fsdp_json_node node)
 {
-    fsdp_normalize_op *op;
+    fsdp_normalize_op *op = NULL;
     const char *pattern;
     bool is_regex;
     FSDP_TRY(fsdp_token_json_fields(node, "pattern content"));
@@ -110,7 +110,7 @@ static fsdp_status add_replace(fsdp_normalizer *normalizer, fsdp_json_node node)
 
 static fsdp_status add_prepend(fsdp_normalizer *normalizer, fsdp_json_node node)
 {
-    fsdp_normalize_op *op;
+    fsdp_normalize_op *op = NULL;
     FSDP_TRY(fsdp_token_json_fields(node, "prepend"));
     FSDP_TRY(add_op(normalizer, node, FSDP_NORMALIZE_PREPEND, 0, &op));
     return add_content(op, node, "prepend");
@@ -118,7 +118,7 @@ static fsdp_status add_prepend(fsdp_normalizer *normalizer, fsdp_json_node node)
 
 static fsdp_status add_precompiled(fsdp_normalizer *normalizer, fsdp_json_node node)
 {
-    fsdp_normalize_op *op;
+    fsdp_normalize_op *op = NULL;
     const char *base64;
     FSDP_TRY(fsdp_token_json_fields(node, "precompiled_charsmap"));
     FSDP_TRY(fsdp_unicode_check("Precompiled"));

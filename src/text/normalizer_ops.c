@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/byte_alphabet.h"
 
 static fsdp_status finish(const fsdp_aligned_text *out)
 {
@@ -109,19 +108,6 @@ static fsdp_status map_characters(const fsdp_normalize_op *op, const fsdp_char_c
     fsdp_transform_begin(&t, in, out, tracked, 0);
     for (size_t i = 0, length; i < in->len; i += length)
         write_mapped(op, classes, fsdp_utf8_decode(in->data + i, &length), &t);
-    return finish(out);
-}
-
-static fsdp_status spell_bytes(const fsdp_text_view *in, bool tracked, fsdp_aligned_text *out)
-{
-    fsdp_transform t;
-    fsdp_transform_begin(&t, in, out, tracked, 0);
-    for (size_t i = 0; i < in->len; i++) {
-        const fsdp_byte_spelling s = fsdp_byte_alphabet_spell((uint8_t)in->data[i]);
-        size_t length;
-        const bool first = ((unsigned char)in->data[i] & 0xC0) != 0x80;
-        fsdp_transform_put(&t, fsdp_utf8_decode(s.text, &length), first ? 0 : 1);
-    }
     return finish(out);
 }
 
@@ -234,7 +220,7 @@ fsdp_status fsdp_normalize_step(const fsdp_normalize_op *op, const fsdp_char_cla
     case FSDP_NORMALIZE_PREPEND:
         return prepend(op, in, tracked, out, changed);
     case FSDP_NORMALIZE_BYTE_LEVEL:
-        return spell_bytes(in, tracked, out);
+        return fsdp_transform_spell(in, tracked, out);
     case FSDP_NORMALIZE_PRECOMPILED:
         return fsdp_normalize_precompiled(op, in, tracked, out, changed);
     case FSDP_NORMALIZE_LOWERCASE:

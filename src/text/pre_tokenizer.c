@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/byte_alphabet.h"
 #include "src/text/pre_tokenizer_ops.h"
 
 /* Memory of one step. */
@@ -160,16 +159,7 @@ static fsdp_status next_segment(finder *f, segment *s, bool *found)
 static fsdp_status spell(run *r, size_t step, fsdp_text_view *part)
 {
     fsdp_aligned_text *out = &r->work->texts[step].spelled;
-    fsdp_transform t;
-    fsdp_transform_begin(&t, part, out, r->tracked, 0);
-    for (size_t i = 0; i < part->len; i++) {
-        const fsdp_byte_spelling s = fsdp_byte_alphabet_spell((uint8_t)part->data[i]);
-        size_t length;
-        const bool first = ((unsigned char)part->data[i] & 0xC0) != 0x80;
-        fsdp_transform_put(&t, fsdp_utf8_decode(s.text, &length), first ? 0 : 1);
-    }
-    if (out->failed)
-        return fsdp_error_nomem();
+    FSDP_TRY(fsdp_transform_spell(part, r->tracked, out));
     *part = fsdp_aligned_text_view(out);
     return FSDP_OK;
 }

@@ -19,7 +19,7 @@ static fsdp_status add_op(fsdp_pre_tokenizer *pre, fsdp_json_node node, fsdp_spl
 static fsdp_status add_class(fsdp_pre_tokenizer *pre, fsdp_json_node node, uint16_t flags,
                              fsdp_split_behavior behavior)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     FSDP_TRY(add_op(pre, node, FSDP_SPLIT_CLASS, behavior, &op));
     op->flags = flags;
     return FSDP_OK;
@@ -55,7 +55,7 @@ static fsdp_status add_text(fsdp_pre_op *op, const char *text)
 
 static fsdp_status add_split(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     const char *pattern;
     bool is_regex;
     FSDP_TRY(fsdp_token_json_fields(node, "pattern behavior invert"));
@@ -74,7 +74,7 @@ static fsdp_status add_split(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 
 static fsdp_status add_byte_level(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     bool prefix, trim, regex;
     FSDP_TRY(fsdp_token_json_fields(node, "add_prefix_space trim_offsets use_regex"));
     FSDP_TRY(fsdp_json_get_bool(node, "add_prefix_space", &prefix));
@@ -109,7 +109,7 @@ static fsdp_status read_scheme(fsdp_json_node node, fsdp_prepend_scheme *scheme)
 
 static fsdp_status add_metaspace(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     uint32_t c;
     bool split;
     FSDP_TRY(
@@ -143,7 +143,7 @@ static fsdp_status add_punctuation(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 
 static fsdp_status add_delimiter(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     uint32_t c;
     char text[5];
     FSDP_TRY(fsdp_token_json_fields(node, "delimiter"));
@@ -155,7 +155,7 @@ static fsdp_status add_delimiter(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 
 static fsdp_status add_fixed_length(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     FSDP_TRY(fsdp_token_json_fields(node, "length"));
     FSDP_TRY(add_op(pre, node, FSDP_SPLIT_LENGTH, FSDP_SPLIT_ISOLATED, &op));
     return fsdp_json_opt_i64(node, "length", 1, INT32_MAX, 5, &op->length);
@@ -163,7 +163,7 @@ static fsdp_status add_fixed_length(fsdp_pre_tokenizer *pre, fsdp_json_node node
 
 static fsdp_status add_whitespace(fsdp_pre_tokenizer *pre, fsdp_json_node node)
 {
-    fsdp_pre_op *op;
+    fsdp_pre_op *op = NULL;
     FSDP_TRY(fsdp_token_json_fields(node, ""));
     return add_op(pre, node, FSDP_SPLIT_RUNS, FSDP_SPLIT_REMOVED, &op);
 }
