@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
                         processors, trainers)
@@ -78,8 +79,11 @@ class Program:
         a = text.encode()
         b = pair.encode() if pair is not None else b""
         head = f"{len(a)} {len(b) if pair is not None else -1} {max_length} {truncation} {flags}\n"
-        self.process.stdin.write(head.encode() + a + b)
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(head.encode() + a + b)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise SystemExit("the program ended: " + self.process.stderr.read().decode())
         line = self.process.stdout.readline().decode()
         if not line:
             raise SystemExit("the program ended: " + self.process.stderr.read().decode())
@@ -119,7 +123,14 @@ def expected(tokenizer, text, pair, max_length, truncation, flags):
     return tokens, decoded
 
 
+# Tokenizers with other expressions than GPT-2's, Llama 3's and Qwen2's use PCRE2's version of Unicode,
+# which may be older than that of the library.
+OLD_UNICODE = ("cl100k", "tekken", "deepseek", "split-regex", "split-empty", "word-boundary", "repeats")
+
+
 def compare(name, tokenizer, path, texts, rng, show):
+    if name.startswith(OLD_UNICODE):
+        texts = [t for t in texts if all(unicodedata.category(c) != "Cn" for c in t)]
     program = Program(path)
     different = refused = 0
     tokenizer.no_padding()
@@ -132,6 +143,9 @@ def compare(name, tokenizer, path, texts, rng, show):
         got = program.encode(text, pair, max_length, truncation, flags)
         if isinstance(want, str) and isinstance(got, str):
             refused += 1
+            continue
+        if isinstance(got, str) and got.startswith("error max_length"):
+            refused += 1  # shorter than the special tokens: the library returns more than max_length
             continue
         if isinstance(want, str) and max_length:
             refused += 1  # the library fails for some lengths that have a result
@@ -156,13 +170,17 @@ def corpus():
     global CORPUS
     if CORPUS is None:
         rng = random.Random(1)
-        lines = [random_text(rng) for _ in range(3000)]
+        lines = [random_text(rng).replace("\0", "") for _ in range(3000)]  # NUL is refused in a tokenizer.json
         CORPUS = lines + ["the house is wonderful and the hello of a naive cafe 1234 'tis don't " * 3] * 50
     return CORPUS
 
 
-def train(tokenizer, trainer):
-    tokenizer.train_from_iterator(corpus(), trainer)
+def train(tokenizer, trainer, few=False):
+    lines = corpus()
+    if few:  # all characters of the corpus become tokens
+        known = set("".join(WORDS)) | set(map(chr, range(32, 127)))
+        lines = ["".join(c for c in line if c in known) for line in lines]
+    tokenizer.train_from_iterator(lines, trainer)
     return tokenizer
 
 
@@ -181,7 +199,7 @@ def unigram(normalizer, pre, decoder, post=None, size=700, byte_fallback=False):
     t = Tokenizer(models.Unigram())
     t.normalizer, t.pre_tokenizer, t.decoder = normalizer, pre, decoder
     train(t, trainers.UnigramTrainer(vocab_size=size, unk_token="<unk>", show_progress=False,
-                                     special_tokens=["<s>", "</s>", "<unk>", "<pad>", "[MASK]"]))
+                                     special_tokens=["<s>", "</s>", "<unk>", "<pad>", "[MASK]"]), few=True)
     if post is not None:
         t.post_processor = post
     return t
@@ -291,14 +309,25 @@ def other_family():
 
 # ---- tokenizers of DATA ----
 
+def llama_of_sentencepiece(path):
+    """What LlamaTokenizer.from_pretrained() makes of the file, without the protobuf package."""
+    from sentencepiece import SentencePieceProcessor
+    from transformers import LlamaTokenizer
+    from transformers.tokenization_utils_base import generate_merges
+    sp = SentencePieceProcessor(model_file=path)
+    vocab = {sp.id_to_piece(i): i for i in range(sp.get_piece_size())}
+    scores = {sp.id_to_piece(i): sp.get_score(i) for i in range(sp.get_piece_size())}
+    return LlamaTokenizer(vocab=vocab, merges=generate_merges(vocab, scores), add_bos_token=True).backend_tokenizer
+
+
 def data_family(data, folder):
     """Yields name, tokenizer, path. Files without a tokenizer.json are opened by transformers."""
-    from transformers import BertTokenizer, GPT2Tokenizer, LlamaTokenizer, T5Tokenizer
+    from transformers import BertTokenizer, GPT2Tokenizer, T5Tokenizer
     base = f"{data}/tokenizers"
     for name in ("gpt2", "t5"):
         yield f"{name}/tokenizer.json", Tokenizer.from_file(f"{base}/{name}/tokenizer.json"), f"{base}/{name}/tokenizer.json"
     yield "t5/spiece.model", T5Tokenizer.from_pretrained(base + "/t5").backend_tokenizer, f"{base}/t5/spiece.model"
-    t = LlamaTokenizer.from_pretrained(base + "/llama2", add_bos_token=True).backend_tokenizer
+    t = llama_of_sentencepiece(f"{base}/llama2/tokenizer.model")
     yield "llama2/tokenizer.model", t, f"{base}/llama2"
     t = BertTokenizer(f"{base}/bert/vocab.txt").backend_tokenizer
     yield "bert/vocab.txt", t, f"{base}/bert"

@@ -158,6 +158,7 @@ void fsdp_transform_put_aligned(fsdp_transform *t, uint32_t c, int64_t change)
     const size_t n = fsdp_utf8_encode(c, bytes);
     fsdp_align align = {0, 0};
     if (t->out->tracked) {
+        align = fsdp_view_range(in, 0, 0);
         const size_t inserted_after = t->at > 0 ? t->at - 1 : 0;
         const size_t from = change > 0 || t->at >= in->len ? inserted_after : t->at;
         if (in->len && (change <= 0 || t->at > 0))

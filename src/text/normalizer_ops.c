@@ -185,9 +185,10 @@ static fsdp_status replace(const fsdp_normalize_op *op, fsdp_regex_work *work,
     while (found) {
         *changed = true;
         fsdp_aligned_text_copy(out, in, copied, begin);
-        fsdp_aligned_text_append(out, op->content, n,
-                                 tracked && end > 0 ? fsdp_view_align(in, end - 1)
-                                                    : (fsdp_align){0, 0});
+        fsdp_align align = {0, 0};
+        if (tracked)
+            align = end > 0 ? fsdp_view_align(in, end - 1) : fsdp_view_range(in, 0, 0);
+        fsdp_aligned_text_append(out, op->content, n, align);
         copied = end;
         FSDP_TRY(next_match(&m, &found, &begin, &end));
     }

@@ -8,7 +8,7 @@ typedef struct fsdp_token_place {
                                                 with want_spaces */
 } fsdp_token_place;
 
-/* Initialise with {0} and the two options. */
+/* Initialise with {0} and what is wanted. */
 typedef struct fsdp_token_sequence {
     fsdp_token_list ids;
     fsdp_token_place *places; /* [ids.len] if want_places; owned */

@@ -113,8 +113,8 @@ static fsdp_status check_kind(const char *path)
     if (!mapping.bytes)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: an empty file, not a tokenizer", path);
     else
-        status = fsdp_file_explain(path, "a tokenizer", FSDP_WANTED_TEXT, mapping.data,
-                                   mapping.bytes);
+        status =
+            fsdp_file_explain(path, "a tokenizer", FSDP_WANTED_TEXT, mapping.data, mapping.bytes);
     fsdp_file_unmap(&mapping);
     return status;
 }

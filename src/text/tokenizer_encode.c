@@ -11,8 +11,8 @@ typedef struct encoder {
     fsdp_tokenizer_work *work;
     fsdp_token_sequence *out; /* if tracked */
     fsdp_token_list *list;    /* where ids are appended: out->ids or the caller's list */
-    size_t limit;             /* largest useful length of `list` */
-    bool tracked;
+    size_t limit; /* the text is encoded no further after a piece with which `list` is so long */
+    bool tracked, done;
 } encoder;
 
 /* ---- appending tokens ---- */
@@ -89,7 +89,7 @@ static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *do
             model->ops->encode(model, e->work->model, piece->data, piece->len, &e->work->spans));
         FSDP_TRY(append_spans(e, piece));
     }
-    *done = e->list->len >= e->limit;
+    *done = e->done = e->list->len >= e->limit;
     return FSDP_OK;
 }
 
@@ -116,7 +116,7 @@ static fsdp_status encode_section(encoder *e, const fsdp_text_view *section)
                                 .normalized = true,
                                 .keep_special = t->split_special_tokens};
     fsdp_added_match match;
-    while (e->list->len < e->limit && fsdp_added_tokens_next(t->added, &search, &match)) {
+    while (!e->done && fsdp_added_tokens_next(t->added, &search, &match)) {
         if (match.token) {
             FSDP_TRY(append_added(e, &match, &view));
             continue;
@@ -137,7 +137,7 @@ static fsdp_status encode_text(encoder *e, const char *text, size_t length)
     fsdp_added_match match;
     if (e->tracked && length > UINT32_MAX)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a text of %zu bytes: at most 4 GiB", length);
-    while (e->list->len < e->limit && fsdp_added_tokens_next(t->added, &search, &match)) {
+    while (!e->done && fsdp_added_tokens_next(t->added, &search, &match)) {
         if (match.token) {
             FSDP_TRY(append_added(e, &match, &view));
             continue;
@@ -287,6 +287,18 @@ static void convert_place(character_counter *c, fsdp_token_place *place)
     place->begin = begin;
 }
 
+/* Keep `length` tokens of a sequence. */
+static void truncate_sequence(fsdp_token_sequence *s, size_t length, bool left)
+{
+    if (length >= s->ids.len)
+        return;
+    const size_t first = left ? s->ids.len - length : 0;
+    memmove(s->ids.ids, s->ids.ids + first, length * sizeof *s->ids.ids);
+    if (s->want_places)
+        memmove(s->places, s->places + first, length * sizeof *s->places);
+    s->ids.len = length;
+}
+
 static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_work *work,
                                    const char *text, size_t length,
                                    const fsdp_encode_options *options, size_t limit,
@@ -309,18 +321,6 @@ static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokeniz
             convert_place(&c, &out->places[i]);
     }
     return FSDP_OK;
-}
-
-/* Keep `length` tokens of a sequence. */
-static void truncate_sequence(fsdp_token_sequence *s, size_t length, bool left)
-{
-    if (length >= s->ids.len)
-        return;
-    const size_t first = left ? s->ids.len - length : 0;
-    memmove(s->ids.ids, s->ids.ids + first, length * sizeof *s->ids.ids);
-    if (s->want_places)
-        memmove(s->places, s->places + first, length * sizeof *s->places);
-    s->ids.len = length;
 }
 
 /* longest_first of the tokenizers library. */
@@ -416,10 +416,9 @@ static fsdp_status encode_pair(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_w
     if (options->max_length)
         most = (size_t)options->max_length - added;
     for (int i = 0; i <= (int)is_pair; i++)
-        /* One token more shows that there are too many. */
+        /* For a pair, all tokens are counted. */
         FSDP_TRY(encode_sequence(tokenizer, work, texts[i], lengths[i], options,
-                                 left || most == SIZE_MAX ? SIZE_MAX : most + 1,
-                                 &work->sequences[i]));
+                                 left || is_pair ? SIZE_MAX : most, &work->sequences[i]));
     FSDP_TRY(truncate_pair(work->sequences, is_pair, most, options->truncation, left));
     FSDP_TRY(fsdp_post_processor_plan(tokenizer->post, is_pair, special, parts, &count));
     for (int i = 0; i <= (int)is_pair && offsets; i++)

@@ -138,6 +138,33 @@ static fsdp_status add_sentinels(fsdp_tokenizer *tokenizer, const fsdp_tokenizer
     return FSDP_OK;
 }
 
+static fsdp_status find_named(const fsdp_tokenizer *tokenizer, fsdp_named_token name, int32_t *id)
+{
+    *id = tokenizer->named[name];
+    return *id >= 0 ? FSDP_OK
+                    : fsdp_error(FSDP_ERR_FORMAT, "%s: the vocabulary has no %s", tokenizer->path,
+                                 fsdp_named_token_keys[name]);
+}
+
+/* All types of T5 are 0. */
+static fsdp_status set_t5_post_processor(fsdp_tokenizer *tokenizer)
+{
+#define A "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
+#define B "{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}"
+#define EOS "{\"SpecialToken\":{\"id\":\"eos\",\"type_id\":0}}"
+    int32_t eos;
+    FSDP_TRY(find_named(tokenizer, FSDP_EOS_TOKEN, &eos));
+    return fsdp_tokenizer_parse_post_processor(
+        tokenizer,
+        fsdp_strdup_printf("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[" A
+                           "," EOS "],\"pair\":[" A "," EOS "," B "," EOS "],"
+                           "\"special_tokens\":{\"eos\":{\"ids\":[%d]}}}}",
+                           (int)eos));
+#undef A
+#undef B
+#undef EOS
+}
+
 static fsdp_status load_t5(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files,
                            const fsdp_sentencepiece_spec *spec, fsdp_token_model *model)
 {
@@ -148,14 +175,16 @@ static fsdp_status load_t5(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files
                     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
                     "{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\",\"replacement\":\"▁\","
                     "\"prepend_scheme\":\"always\",\"split\":true}]},\"decoder\":{\"type\":"
-                    "\"Metaspace\",\"replacement\":\"▁\",\"prepend_scheme\":\"always\"}}");
+                    "\"Sequence\",\"decoders\":[%s{\"type\":\"Metaspace\",\"replacement\":\"▁\","
+                    "\"prepend_scheme\":\"always\"}]}}",
+                    spec->byte_fallback ? "{\"type\":\"ByteFallback\"}," : "");
     FSDP_TRY(make_parts(tokenizer, fsdp_str_take(&json), model));
     FSDP_TRY(name_token(tokenizer, FSDP_PAD_TOKEN, "<pad>"));
     FSDP_TRY(name_token(tokenizer, FSDP_EOS_TOKEN, "</s>"));
     FSDP_TRY(name_token(tokenizer, FSDP_UNK_TOKEN, "<unk>"));
     FSDP_TRY(add_sentinels(tokenizer, files));
     FSDP_TRY(fsdp_tokenizer_configure(tokenizer, files, (fsdp_json_node){0}));
-    return fsdp_tokenizer_set_bos_and_eos(tokenizer, false, true);
+    return set_t5_post_processor(tokenizer);
 }
 
 /* Pieces that a user defined are tokens wherever they are in a text. */
@@ -295,14 +324,6 @@ fsdp_status fsdp_tokenizer_load_model(fsdp_tokenizer *tokenizer, const fsdp_toke
 }
 
 /* ---- BERT ---- */
-
-static fsdp_status find_named(const fsdp_tokenizer *tokenizer, fsdp_named_token name, int32_t *id)
-{
-    *id = tokenizer->named[name];
-    return *id >= 0 ? FSDP_OK
-                    : fsdp_error(FSDP_ERR_FORMAT, "%s: the vocabulary has no %s", tokenizer->path,
-                                 fsdp_named_token_keys[name]);
-}
 
 static fsdp_status set_bert_post_processor(fsdp_tokenizer *tokenizer)
 {
