@@ -328,6 +328,16 @@ def data_family(data, folder):
         yield f"{name}/tokenizer.json", Tokenizer.from_file(f"{base}/{name}/tokenizer.json"), f"{base}/{name}/tokenizer.json"
     yield "t5/spiece.model", T5Tokenizer.from_pretrained(base + "/t5").backend_tokenizer, f"{base}/t5/spiece.model"
     t = llama_of_sentencepiece(f"{base}/llama2/tokenizer.model")
+    os.makedirs(f"{folder}/llama2")
+    os.symlink(os.path.abspath(f"{base}/llama2/tokenizer.model"), f"{folder}/llama2/tokenizer.model")
+    with open(f"{folder}/llama2/tokenizer_config.json", "w") as file:
+        json.dump({"tokenizer_class": "LlamaTokenizerFast", "legacy": False, "add_bos_token": True, "add_eos_token": True,
+                   "bos_token": {"__type": "AddedToken", "content": "<s>"}}, file)
+    t.post_processor = template("<s> $A </s>", "<s> $A </s> <s>:1 $B:1 </s>:1", **{"<s>": 1, "</s>": 2})
+    yield "llama2/not legacy", t, f"{folder}/llama2"
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    t.pre_tokenizer = None
+    t.post_processor = template("<s> $A", "<s> $A <s>:1 $B:1", **{"<s>": 1})
     yield "llama2/tokenizer.model", t, f"{base}/llama2"
     t = BertTokenizer(f"{base}/bert/vocab.txt").backend_tokenizer
     yield "bert/vocab.txt", t, f"{base}/bert"

@@ -112,15 +112,21 @@ static void append_quoted(fsdp_str *out, const char *text)
 
 /* ---- SentencePiece ---- */
 
+static void append_precompiled(fsdp_str *json, const fsdp_sentencepiece_spec *spec)
+{
+    fsdp_str_printf(json, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"");
+    append_base64(json, spec->precompiled_charsmap, spec->charsmap_bytes);
+    fsdp_str_printf(json, "\"}");
+}
+
 static void append_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spec)
 {
-    if (!spec->precompiled_charsmap) {
-        fsdp_str_printf(json, "\"normalizer\":null,");
-        return;
-    }
-    fsdp_str_printf(json, "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"");
-    append_base64(json, spec->precompiled_charsmap, spec->charsmap_bytes);
-    fsdp_str_printf(json, "\"},");
+    fsdp_str_printf(json, "\"normalizer\":");
+    if (spec->precompiled_charsmap)
+        append_precompiled(json, spec);
+    else
+        fsdp_str_printf(json, "null");
+    fsdp_str_printf(json, ",");
 }
 
 /* Sentinels come after the pieces, in descending order: with 32,000 pieces, <extra_id_0> is 32099.
@@ -205,12 +211,36 @@ static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_senten
     return FSDP_OK;
 }
 
+/* As SentencePiece does, the legacy tokenizer puts a mark before each part of a text between added
+ * tokens, even if it begins with a space. The other one does so at the beginning of a text only. */
+static void append_llama_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spec,
+                                    bool prefix, bool legacy)
+{
+    if (!legacy) {
+        fsdp_str_printf(json, "{");
+        append_normalizer(json, spec);
+        fsdp_str_printf(json,
+                        "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\","
+                        "\"prepend_scheme\":\"%s\",\"split\":false},",
+                        prefix ? "first" : "never");
+        return;
+    }
+    fsdp_str_printf(json, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    if (spec->precompiled_charsmap) {
+        append_precompiled(json, spec);
+        fsdp_str_printf(json, ",");
+    }
+    fsdp_str_printf(json,
+                    "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"▁\"}]},",
+                    prefix ? "{\"type\":\"Prepend\",\"prepend\":\"▁\"}," : "");
+}
+
 static fsdp_status load_llama(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files,
                               const fsdp_sentencepiece_spec *spec, fsdp_token_model *model)
 {
     bool legacy, prefix;
     fsdp_str json = {0};
-    fsdp_status status = fsdp_json_opt_bool(config_of(files), "legacy", false, &legacy);
+    fsdp_status status = fsdp_json_opt_bool(config_of(files), "legacy", true, &legacy);
     if (status == FSDP_OK)
         status = fsdp_json_opt_bool(config_of(files), "add_prefix_space", spec->add_dummy_prefix,
                                     &prefix);
@@ -218,16 +248,11 @@ static fsdp_status load_llama(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_fi
         fsdp_token_model_destroy(model);
         return status;
     }
-    fsdp_str_printf(&json, "{");
-    append_normalizer(&json, spec);
+    append_llama_normalizer(&json, spec, prefix, legacy);
     fsdp_str_printf(&json,
-                    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\","
-                    "\"prepend_scheme\":\"%s\",\"split\":false},\"decoder\":{\"type\":\"Sequence\","
-                    "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"▁\"},"
-                    "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}%s]}}",
-                    !prefix  ? "never"
-                    : legacy ? "always"
-                             : "first",
+                    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
+                    "\"pattern\":{\"String\":\"▁\"},\"content\":\" \"},{\"type\":"
+                    "\"ByteFallback\"},{\"type\":\"Fuse\"}%s]}}",
                     prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
     FSDP_TRY(make_parts(tokenizer, fsdp_str_take(&json), model));
     FSDP_TRY(name_token(tokenizer, FSDP_UNK_TOKEN, "<unk>"));
