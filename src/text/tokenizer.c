@@ -103,26 +103,26 @@ static fsdp_status load_json_file(fsdp_tokenizer *tokenizer, const fsdp_tokenize
 
 /* ---- other files ---- */
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 /* Return an error if the file is of a kind that is certainly no tokenizer, such as a Git LFS
  * pointer. */
 static fsdp_status check_kind(const char *path)
 {
+    const char *what = ends_with(path, "spiece.model") ? "a SentencePiece model" : "a tokenizer";
     fsdp_mapping mapping;
     FSDP_TRY(fsdp_file_map(path, &mapping));
     fsdp_status status = FSDP_OK;
     if (!mapping.bytes)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: an empty file, not a tokenizer", path);
     else
-        status =
-            fsdp_file_explain(path, "a tokenizer", FSDP_WANTED_TEXT, mapping.data, mapping.bytes);
+        status = fsdp_file_explain(path, what, FSDP_WANTED_TEXT, mapping.data, mapping.bytes);
     fsdp_file_unmap(&mapping);
     return status;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
 }
 
 static fsdp_status load_file(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)

@@ -1,3 +1,0 @@
-unicode.o: src/text/unicode.c src/text/unicode.h include/fsdp/base.h
-src/text/unicode.h:
-include/fsdp/base.h:
