@@ -1,12 +1,13 @@
 /* Learns merges. The different words are in one array of symbols, linked within each word. For each
- * pair of adjacent symbols there is its count and a list of the positions where it became adjacent
- * since its last merge. A heap has the counts. A merge visits the positions of its pair, so the
- * time of all merges together is proportional to the bytes of the words, apart from sorting.
+ * pair of adjacent symbols there is its count and a list of the positions where it became adjacent.
+ * A heap has the counts. A merge visits the positions of its pair, so the time of all merges
+ * together is proportional to the bytes of the words, apart from the heap.
  *
- * Note [Counts of BpeTrainer]. Counts are those of the tokenizers library. Merging a pair does not
- * reduce its own count. If a later merge makes a token that another merge has made before, pairs
- * that were merged may appear again. They then have their old count too, and come first in the
- * heap. Such a pair is merged once more, and the later merge gives it its rank. */
+ * Note [Positions of a pair]. A text becomes a token by one pair of tokens only: within the text,
+ * the merges are the same wherever it occurs. So all symbols with the id of a token are made by one
+ * merge, and all positions of a pair are added by the merge that made the later one of its tokens,
+ * in ascending order. When the pair is merged from left to right, none of its positions is
+ * missing. */
 #include "src/text/bpe_train.h"
 
 #include <stdlib.h>
@@ -90,7 +91,6 @@ typedef struct pair {
     int32_t left, right;
     int64_t count;
     uint32_t first, last; /* its list of positions, in learning.places; NONE: the list is empty */
-    uint32_t merge;       /* index of its last merge, or NONE */
     bool grew;            /* the present merge has added a position */
 } pair;
 
@@ -163,8 +163,7 @@ static fsdp_status find_pair(learning *l, int32_t left, int32_t right, uint32_t 
         if (!FSDP_GROW(l->pairs, l->pairs_cap, l->n_pairs + 1))
             return FSDP_ERR_NOMEM;
         l->slots[slot] = (uint32_t)l->n_pairs;
-        l->pairs[l->n_pairs++] =
-            (pair){.left = left, .right = right, .first = NONE, .last = NONE, .merge = NONE};
+        l->pairs[l->n_pairs++] = (pair){.left = left, .right = right, .first = NONE, .last = NONE};
     }
     *index = l->slots[slot];
     return FSDP_OK;
@@ -269,30 +268,19 @@ static fsdp_status push_grown(learning *l)
 
 /* ---- merging ---- */
 
-static int compare_positions(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Move the list of a pair to l->positions, in ascending order. */
+/* Move the list of a pair to l->positions. */
 static fsdp_status take_positions(learning *l, pair *p)
 {
-    bool ascending = true;
     l->n_positions = 0;
     for (uint32_t at = p->first, next; at != NONE; at = next) {
         next = l->places[at].next;
         if (!FSDP_GROW(l->positions, l->positions_cap, l->n_positions + 1))
             return FSDP_ERR_NOMEM;
-        uint32_t position = l->places[at].position;
-        ascending &= !l->n_positions || l->positions[l->n_positions - 1] <= position;
-        l->positions[l->n_positions++] = position;
+        l->positions[l->n_positions++] = l->places[at].position;
         l->places[at].next = l->free_place;
         l->free_place = at;
     }
     p->first = p->last = NONE;
-    if (!ascending)
-        qsort(l->positions, l->n_positions, sizeof *l->positions, compare_positions);
     return FSDP_OK;
 }
 
@@ -336,16 +324,13 @@ static fsdp_status join_tokens(learning *l, const pair *p, int32_t *id)
     return status;
 }
 
-/* Add a merge to the result. An earlier merge of the same pair becomes void: its left is -1. */
-static fsdp_status record_merge(learning *l, pair *p, int32_t id)
+static fsdp_status record_merge(learning *l, const pair *p, int32_t id)
 {
     fsdp_bpe_learned *learned = &l->learned;
     if (!FSDP_GROW(learned->merges, l->merges_cap, learned->n_merges + 1))
         return FSDP_ERR_NOMEM;
-    if (p->merge != NONE)
-        learned->merges[p->merge].left = -1;
-    p->merge = (uint32_t)learned->n_merges;
-    learned->merges[learned->n_merges++] = (fsdp_bpe_merge){p->left, p->right, id, 0};
+    uint32_t rank = (uint32_t)learned->n_merges;
+    learned->merges[learned->n_merges++] = (fsdp_bpe_merge){p->left, p->right, id, rank};
     return FSDP_OK;
 }
 
@@ -354,9 +339,6 @@ static fsdp_status merge_pair(learning *l, uint32_t index)
     pair *p = &l->pairs[index];
     const int32_t pair_left = p->left, pair_right = p->right;
     int32_t id = -1;
-    /* An earlier candidate of the same pair has merged all positions. */
-    if (p->first == NONE)
-        return FSDP_OK;
     FSDP_TRY(take_positions(l, p));
     FSDP_TRY(join_tokens(l, p, &id));
     FSDP_TRY(record_merge(l, p, id));
@@ -466,20 +448,6 @@ static fsdp_status add_words(learning *l, const int32_t byte_ids[256])
     return push_grown(l);
 }
 
-/* Remove void merges, and set ranks. */
-static void finish_merges(fsdp_bpe_learned *learned)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < learned->n_merges; i++) {
-        if (learned->merges[i].left < 0)
-            continue;
-        learned->merges[n] = learned->merges[i];
-        learned->merges[n].rank = (uint32_t)n;
-        n++;
-    }
-    learned->n_merges = n;
-}
-
 static fsdp_status learn(learning *l, const fsdp_bpe_train_options *options)
 {
     int32_t byte_ids[256];
@@ -489,9 +457,7 @@ static fsdp_status learn(learning *l, const fsdp_bpe_train_options *options)
     FSDP_TRY(fsdp_vocabulary_create(&l->learned.vocabulary));
     FSDP_TRY(add_alphabet(l, options, byte_ids));
     FSDP_TRY(add_words(l, byte_ids));
-    FSDP_TRY(merge_until(l, options));
-    finish_merges(&l->learned);
-    return FSDP_OK;
+    return merge_until(l, options);
 }
 
 fsdp_status fsdp_bpe_trainer_learn(const fsdp_bpe_trainer *trainer,
