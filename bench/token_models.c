@@ -1,11 +1,15 @@
 /* usage: token_models MODEL --check PIECES
  *        token_models MODEL --text FILE [--split words|marks|none] [--threads N] [--seconds S]
+ *        token_models train PIECES VOCAB_SIZE MIN_FREQUENCY
  *
  * Measures or checks models of tokenizers without the rest of a tokenizer. MODEL is one of
  *     json FILE              a file with the object "model" of a tokenizer.json
  *     bytes FILE             the same, for a vocabulary in GPT-2's alphabet
  *     bpe VOCAB MERGES       vocab.json and merges.txt in GPT-2's alphabet
  *     tiktoken FILE, wordpiece FILE, sentencepiece FILE
+ *
+ * train learns a byte-level BPE vocabulary with the special token <s> from PIECES, prints each
+ * merge as two ids and the id of its result, and reports the seconds to stderr.
  *
  * --check prints the tokens of each piece as "id:begin:end id:begin:end ...", or "error: STATUS".
  * PIECES has for each piece its number of bytes, as 4 bytes in little-endian order, and its bytes.
@@ -27,6 +31,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/text/bpe.h"
+#include "src/text/bpe_train.h"
 #include "src/text/model_json.h"
 #include "src/text/sentencepiece_model.h"
 #include "src/text/tiktoken.h"
@@ -124,12 +129,13 @@ static void check_piece(const fsdp_token_model *model, fsdp_token_work *work, co
     fsdp_token_list_fini(&list);
 }
 
-static void check_pieces(const fsdp_token_model *model, const char *path)
+/* Calls `each` for every piece of the file. */
+typedef void piece_fn(void *arg, const char *piece, size_t length);
+
+static void for_each_piece(const char *path, piece_fn *each, void *arg)
 {
     char *data = NULL;
     size_t bytes = 0;
-    fsdp_token_work *work = NULL;
-    exit_on_failure(fsdp_token_work_create(&work));
     exit_on_failure(fsdp_file_read(path, SIZE_MAX / 2, &data, &bytes));
     for (size_t i = 0; bytes - i >= 4;) {
         const unsigned char *p = (const unsigned char *)data + i;
@@ -139,11 +145,57 @@ static void check_pieces(const fsdp_token_model *model, const char *path)
             fprintf(stderr, "%s: a piece of %zu bytes at offset %zu\n", path, length, i);
             exit(2);
         }
-        check_piece(model, work, data + i, length);
+        each(arg, data + i, length);
         i += length;
     }
-    fsdp_token_work_destroy(work);
     fsdp_free(data);
+}
+
+typedef struct checking {
+    const fsdp_token_model *model;
+    fsdp_token_work *work;
+} checking;
+
+static void check_each(void *arg, const char *piece, size_t length)
+{
+    const checking *c = arg;
+    check_piece(c->model, c->work, piece, length);
+}
+
+static void check_pieces(const fsdp_token_model *model, const char *path)
+{
+    checking c = {.model = model};
+    exit_on_failure(fsdp_token_work_create(&c.work));
+    for_each_piece(path, check_each, &c);
+    fsdp_token_work_destroy(c.work);
+}
+
+/* ---- training ---- */
+
+static void add_each(void *arg, const char *piece, size_t length)
+{
+    exit_on_failure(fsdp_bpe_trainer_add(arg, piece, length, 1));
+}
+
+static int train(const char *path, int64_t vocab_size, int64_t min_frequency)
+{
+    static const char *const special[] = {"<s>"};
+    const fsdp_bpe_train_options options = {vocab_size, min_frequency, special, 1};
+    fsdp_bpe_trainer *trainer = NULL;
+    fsdp_bpe_learned learned = {0};
+    double start = fsdp_clock_s();
+    exit_on_failure(fsdp_bpe_trainer_create(&trainer));
+    for_each_piece(path, add_each, trainer);
+    double counted = fsdp_clock_s();
+    exit_on_failure(fsdp_bpe_trainer_learn(trainer, &options, &learned));
+    double end = fsdp_clock_s();
+    for (size_t i = 0; i < learned.n_merges; i++)
+        printf("%d %d %d\n", (int)learned.merges[i].left, (int)learned.merges[i].right,
+               (int)learned.merges[i].result);
+    fprintf(stderr, "counting %.2f s, learning %.2f s\n", counted - start, end - counted);
+    fsdp_bpe_learned_fini(&learned);
+    fsdp_bpe_trainer_destroy(trainer);
+    return 0;
 }
 
 /* ---- pieces of a text ---- */
@@ -306,6 +358,8 @@ int main(int argc, char **argv)
     int threads = 1;
     double seconds = 2;
     fsdp_token_model *model = NULL;
+    if (argc == 5 && strcmp(argv[1], "train") == 0)
+        return train(argv[2], atoll(argv[3]), atoll(argv[4]));
     int used = load_model(argc, argv, &model);
     for (int i = used + 1; used && i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--check") == 0)

@@ -261,7 +261,7 @@ def check_random(c, args):
 
 # ---- real models ----
 
-def words_of(data):
+def words_of():
     folder = os.path.dirname(os.path.abspath(__file__))
     words = set()
     for name in ("check_token_models.py", "../README.md", "../docs/from-pytorch.md"):
@@ -312,7 +312,7 @@ def t5_model(path):
 
 def check_real(c, args):
     r, data = c.random, args.data
-    words = words_of(data)
+    words = words_of()
     letters = list("abcdefgh ETAO.,") + [MARK]
 
     def pieces(marked):
@@ -351,6 +351,52 @@ def check_real(c, args):
                                tiktoken_expected(ranks), pieces(False)), "differ")
 
 
+# ---- training ----
+
+def train_theirs(pieces, size, min_frequency):
+    """The merges of BpeTrainer as ids, and the words that it counts."""
+    from tokenizers import pre_tokenizers, trainers
+    tokenizer = Tokenizer(models.BPE())
+    # The pieces are spelled in GPT-2's alphabet, which has no space.
+    tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=min_frequency,
+                                  special_tokens=["<s>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator((spell(p) for p in pieces), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    vocab = model["vocab"]
+    return [(vocab[a], vocab[b], vocab[a + b]) for a, b in model["merges"]]
+
+
+def check_training(c, args):
+    r = c.random
+    bad = 0
+    for i in range(args.models):
+        if i % 5 == 4:
+            pieces = [w.encode() for w in words_of() if len(w) < 60]
+        else:
+            letters = r.choice(["ab", "abc", "ab \n", "a\u00e9"])
+            pieces = ["".join(r.choice(letters) for _ in range(r.randrange(1, 12))).encode()
+                      for _ in range(r.randrange(1, 2000))]
+        size, min_frequency = r.choice([257, 258, 270, 400, 3000]), r.choice([0, 1, 2, 5])
+        path = os.path.join(c.folder, "pieces")
+        with open(path, "wb") as f:
+            for piece in pieces:
+                f.write(struct.pack("<I", len(piece)) + piece)
+        done = subprocess.run([c.program, "train", path, str(size), str(min_frequency)],
+                              capture_output=True, check=True)
+        ours = [tuple(map(int, line.split())) for line in done.stdout.decode().splitlines()]
+        theirs = train_theirs(pieces, size, min_frequency)
+        c.compared += 1
+        if ours != theirs:
+            bad += 1
+            at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), None)
+            print(f"training {i}: {len(ours)} and {len(theirs)} merges, first difference {at}: "
+                  f"{ours[at] if at is not None else None} {theirs[at] if at is not None else None}")
+    c.failed += bad
+    print(f"training: {args.models} vocabularies, {bad} differ")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
@@ -361,6 +407,7 @@ def main():
     args = parser.parse_args()
     c = Checker(args)
     check_random(c, args)
+    check_training(c, args)
     if args.data:
         check_real(c, args)
     print(f"{c.compared} pieces compared, {c.failed} differ")

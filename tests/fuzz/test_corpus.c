@@ -21,11 +21,23 @@
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_model_json
+#include "tests/fuzz/fuzz_model_json.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_sentencepiece
+#include "tests/fuzz/fuzz_sentencepiece.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_tiktoken
+#include "tests/fuzz/fuzz_tiktoken.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_torch_file
 #include "tests/fuzz/fuzz_torch_file.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_vocab_txt
+#include "tests/fuzz/fuzz_vocab_txt.c"
 #undef LLVMFuzzerTestOneInput
 
 typedef int fuzz_fn(const uint8_t *data, size_t bytes);
@@ -85,5 +97,9 @@ CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_index)
+CORPUS(fuzz_model_json)
 CORPUS(fuzz_safetensors)
+CORPUS(fuzz_sentencepiece)
+CORPUS(fuzz_tiktoken)
 CORPUS(fuzz_torch_file)
+CORPUS(fuzz_vocab_txt)
