@@ -85,7 +85,7 @@ PKGS += liblz4
 DEFS += -DFSDP_HAVE_LZ4
 endif
 # CUDA: the headers compile the device for the emulator of the tests, and nvcc compiles it for cards.
-CUDA_HOME ?= /usr/local/cuda
+CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(realpath $(shell command -v nvcc 2>/dev/null)))),/usr/local/cuda)
 NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_INCLUDE := $(if $(filter CUDA,$(WITHOUT)),,$(patsubst %/cublasLt.h,%,$(firstword $(wildcard $(CUDA_HOME)/include/cublasLt.h))))
 CUDA_NVCC := $(if $(CUDA_INCLUDE),$(NVCC))
@@ -259,7 +259,8 @@ $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
-$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS) -DFSDP_CUDA_CODE='"$(strip $(CUDA_CODE))"'
+$(CUDA_C:%.c=$(BUILD)/%.o): private CFLAGS_ALL += $(CUDA_CFLAGS) -DFSDP_CUDA_CODE='"$(strip $(CUDA_CODE))"' \
+    -DFSDP_CUDA_HOME='"$(CUDA_HOME)"'
 $(BUILD)/%.emulated.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $< (emulated)")
@@ -344,6 +345,14 @@ $(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(TEST_LDLIBS_ALL)
 # Each contains the library. The symbols for a debugger are only included with DEBUG=1.
 RELEASE_LIB := $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
+# The tests of kernels, with an allocation of their own for each tensor, so that compute-sanitizer finds
+# accesses beyond it. On a card only.
+$(BUILD)/tests/cuda/tests-alone: $(filter $(BUILD)/tests/cuda/%,$(TEST_O)) $(BUILD)/src/tensor/cuda_memory.alone.o $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(TEST_LDLIBS_ALL)
+$(BUILD)/src/tensor/cuda_memory.alone.o: src/tensor/cuda_memory.c $(BUILD)/found
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -DFSDP_CUDA_BLOCKS_ARE_ALONE -c $< -o $@
 define tests_rule
 $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/release/,$(1)),$(BUILD)/tests/test_main.o $(RELEASE_LIB),$(TEST_SUPPORT_O) $(TEST_LIB))
 	@$(if $(V),,echo "  LD $$@")

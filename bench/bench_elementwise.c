@@ -182,13 +182,13 @@ static void embedding_backward(bench *b)
 static void cross_entropy_bf16(bench *b)
 {
     b->k->cross_entropy(b->c, (float *)(void *)b->x[1], b->x[0], FSDP_DTYPE_BF16, b->ids, LOSS_ROWS,
-                        VOCAB, true, 1.0f);
+                        VOCAB, VOCAB, true, 1.0f);
 }
 
 static void cross_entropy_f32(bench *b)
 {
     b->k->cross_entropy(b->c, (float *)(void *)b->x[1], b->x[0], FSDP_DTYPE_F32, b->ids, LOSS_ROWS,
-                        VOCAB, true, 1.0f);
+                        VOCAB, VOCAB, true, 1.0f);
 }
 
 static void argmax(bench *b)

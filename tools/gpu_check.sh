@@ -1,8 +1,8 @@
 #!/bin/sh
 # usage: tools/gpu_check.sh [--rehearse]: checks this library on an NVIDIA card and measures it
 # there, in at most six minutes, on a machine with CUDA, gcc and make and nothing else
-# (docs/cuda-check.md). Writes one JSON line for each result to OUT/gpu_check.jsonl, logs beside it,
-# and a table at the end of the output. The exit code is 0 only if nothing failed and no part ran
+# (docs/cuda-check.md). Writes one JSON line for each result to gpu_check.jsonl in the folder
+# GPU_CHECK_OUT (build-gpu/check), logs beside it, and a table at the end of the output. The exit code is 0 only if nothing failed and no part ran
 # out of time.
 #
 # The most important parts come first. Each has a time limit, and a part after a failed one runs if
@@ -11,14 +11,14 @@
 #   conformance  each kernel on the card against the CPU's, and instructions against their meaning
 #   verify       PyTorch's numbers in tests/golden, f32 and bf16
 #   ranks        1, 2 and 4 ranks on the card: losses and norms are the same in every bit
-#   curve        50 steps of models/t5-debian-mini on the card and on the CPU
-#   sanitizer    compute-sanitizer's four tools on the conformance tests
 #   bench        training steps of the shapes in tools/gpu_check/shapes, and of T5 on real rows
 #   torch        the same steps in PyTorch's FSDP2 (tools/bench_gpu.py)
+#   curve        50 steps of models/t5-debian-mini on the card and on the CPU
+#   sanitizer    compute-sanitizer's four tools on the conformance tests
 #
 # From the environment: GPU_CHECK_PARTS to run, GPU_CHECK_SECONDS for all of them, GPU_CHECK_SHAPES,
 # GPU_CHECK_FILES of tests, GPU_CHECK_CASES of tests/golden, GPU_CHECK_COMPILED=1 for compiled
-# PyTorch; OUT, BUILD, DEPS_DIR, PYTHON, CUDA_HOME.
+# PyTorch; GPU_CHECK_OUT, BUILD, DEPS_DIR, PYTHON, CUDA_HOME.
 #
 # --rehearse, or REHEARSE=1, runs the same script on the emulated card of the tests, with the
 # programs in BUILD (build), tiny shapes, and substitutes for compute-sanitizer and PyTorch.
@@ -26,8 +26,10 @@
 rehearse=${REHEARSE:-0}
 [ "${1:-}" != --rehearse ] || rehearse=1
 cd "$(dirname "$0")/.." || exit 1
-out=${OUT:-build-gpu/check}
+out=${GPU_CHECK_OUT:-build-gpu/check}
 cuda=${CUDA_HOME:-/usr/local/cuda}
+nvcc=$(ls "$cuda/bin/nvcc" 2>/dev/null || command -v nvcc)
+[ -z "$nvcc" ] || [ -x "$cuda/bin/nvcc" ] || cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 python=${PYTHON:-python3}
 cores=$(nproc)
 golden=tests/golden
@@ -40,6 +42,7 @@ if [ "$rehearse" = 1 ]; then
     model="$golden/t5_v1_0/model --from-config"
     rows_model=$golden/t5_v1_0/model
     curve_steps=4 bench_steps=4
+    export EMU_DEVICES=1 # the emulator has two cards, of which this script uses one
     shapes="t5-base $golden/t5_v1_0/model 2 16 5 0.1 0 0 0
 bert-base $golden/bert_tiny/model 2 8 0 0.1 0 0 0
 gpt2 $golden/gpt2_tiny/model 2 8 0 0.1 0 0 0
@@ -97,7 +100,7 @@ part_head() {
 
 part_head
 [ "$status" = passed ] || exit 1
-for name in ${GPU_CHECK_PARTS:-build conformance verify ranks curve sanitizer bench torch}; do
+for name in ${GPU_CHECK_PARTS:-build conformance verify ranks bench torch curve sanitizer}; do
     case $name in
     build | conformance | verify | ranks | curve | sanitizer | bench | torch) "part_$name" ;;
     *) begin "$name" 1; fail "no such part"; finish ;;

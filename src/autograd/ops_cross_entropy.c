@@ -23,7 +23,8 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(logits),
             (size_t)fsdp_tensor_numel(logits) * fsdp_dtype_size(logits->dtype));
     k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(dx), dx->dtype,
-                     n->host, rows, logits->shape[1], true, (float)((double)o->factor * grad));
+                     n->host, rows, logits->shape[1], logits->shape[1], true,
+                     (float)((double)o->factor * grad));
 }
 
 static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
@@ -36,7 +37,8 @@ static void sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *
 {
     const int64_t rows = logits->shape[0];
     k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
-                     logits->dtype, labels, rows, logits->shape[1], false, factor);
+                     logits->dtype, labels, rows, logits->shape[1], logits->shape[1], false,
+                     factor);
     k->sum(fsdp_scope_context(s), fsdp_tensor_ptr(loss), fsdp_tensor_ptr(losses), rows, factor);
 }
 

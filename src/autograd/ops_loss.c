@@ -53,7 +53,8 @@ typedef struct loss_run {
     float factor;                 /* the sum of the losses is multiplied by this */
     bool gradient;                /* d_logits are needed */
     bool in_place;                /* dx may overwrite x */
-    fsdp_tensor *logits, *losses; /* logits [chunk, V]; losses [n] float32 */
+    int64_t ld;                   /* row stride of the logits, at least V */
+    fsdp_tensor *logits, *losses; /* logits [chunk, ld]; losses [n] float32 */
     /* [chunk, D] the labelled rows of a chunk, copied from x. NULL if all rows are labelled; then x
      * itself is read. */
     fsdp_tensor *gathered;
@@ -126,7 +127,7 @@ static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_ch
 {
     const int64_t width = r->w->shape[1], vocab = r->w->shape[0];
     const fsdp_gemm_args d_logits = {.a = fsdp_tensor_ptr(r->logits),
-                                     .lda = vocab,
+                                     .lda = r->ld,
                                      .ldb = width,
                                      .ldc = width,
                                      .n = width,
@@ -171,13 +172,13 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
                                                                    .ldb = width,
                                                                    .trans_b = true,
                                                                    .c = fsdp_tensor_ptr(r->logits),
-                                                                   .ldc = vocab,
+                                                                   .ldc = r->ld,
                                                                    .ab_dtype = r->x->dtype,
                                                                    .c_dtype = r->logits->dtype})))
         return;
     k->cross_entropy(context, (float *)fsdp_tensor_ptr(r->losses) + begin,
                      fsdp_tensor_ptr(r->logits), r->logits->dtype, r->labels + begin, rows, vocab,
-                     r->gradient, r->factor);
+                     r->ld, r->gradient, r->factor);
     if (r->gradient)
         chunk_gradients(r, k, x_chunk, begin, rows);
 }
@@ -226,6 +227,12 @@ static int64_t most_rows(const fsdp_device_traits *traits, int64_t row_bytes)
     if (rows < traits->least_loss_rows)
         return traits->least_loss_rows;
     return rows < traits->loss_rows ? rows : traits->loss_rows;
+}
+
+/* Return the row stride of logits: the vocabulary, rounded up to what products are fast with. */
+static int64_t logits_ld(const fsdp_device_traits *traits, int64_t vocab)
+{
+    return (vocab + traits->loss_columns - 1) / traits->loss_columns * traits->loss_columns;
 }
 
 /* Return the number of rows of a chunk. All chunks have nearly the same size, so the last one is
@@ -299,8 +306,9 @@ static void open_buffers(loss_run *r)
 {
     fsdp_scope *s = r->s;
     const int64_t width = r->w->shape[1];
-    r->chunk = chunk_rows(s->run->device->traits, r->n,
-                          r->w->shape[0] * (int64_t)fsdp_dtype_size(r->x->dtype));
+    const fsdp_device_traits *traits = s->run->device->traits;
+    r->ld = logits_ld(traits, r->w->shape[0]);
+    r->chunk = chunk_rows(traits, r->n, r->ld * (int64_t)fsdp_dtype_size(r->x->dtype));
     if (fsdp_needs_grad(s, r->x))
         r->dx = open_input_gradient(r);
     if (fsdp_needs_grad(s, r->w))
@@ -309,7 +317,7 @@ static void open_buffers(loss_run *r)
     if (r->n < r->x->shape[0])
         r->gathered = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, width});
     r->losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &r->n);
-    r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->w->shape[0]});
+    r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->ld});
 }
 
 static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,

@@ -496,7 +496,7 @@ fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
-        if (b->params[i].grad.n_tree || b->params[i].grad.partial)
+        if (b->params[i].grad.n_sums || b->params[i].grad.partial)
             return true;
     return b->open || b->posted.buffer;
 }
@@ -504,7 +504,7 @@ bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
-        b->params[i].parameter->sink.n_dropped += b->params[i].grad.n_tree > 0;
+        b->params[i].parameter->sink.n_dropped += b->params[i].grad.n_sums > 0;
     fsdp_grad_free_sums(b);
 }
 
@@ -525,7 +525,7 @@ void fsdp_grad_buffer_drop(fsdp_grad_buffer *b)
     for (size_t i = 0; i < b->n_params; i++) {
         const fsdp_param_grad *g = &b->params[i].grad;
         b->params[i].parameter->sink.n_dropped +=
-            g->touched || g->posted || g->partial || g->n_tree;
+            g->touched || g->posted || g->partial || g->n_sums;
     }
     free_gradients(b);
 }

@@ -3,7 +3,6 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/group.h"
-#include "src/trace/trace.h"
 
 enum {
     FLAGS_ALIGN = 128
@@ -105,20 +104,19 @@ fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b, const fsdp_
 }
 
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int64_t offset,
-                         const fsdp_slice *slice, fsdp_tensor *rows, float scale)
+                         const fsdp_slice *slice, const fsdp_grad_range *range, float *to,
+                         float scale)
 {
-    const fsdp_kernels *k = b->context->device->kernels;
-    float *to = fsdp_tensor_ptr(rows);
-    if (!k || !fsdp_tensor_numel(rows))
-        return;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", b->context->name);
-    const int ranks = fsdp_group_world_size(all->group);
-    for (int64_t i = 0; i < slice->runs; i++) {
-        const int64_t first = offset + slice->first + i * slice->stride;
-        for (int r = 0; r < ranks; r++)
-            b->sources[r] = fsdp_grad_parts_of_rank(b, all, r) + (size_t)first * sizeof(float);
-        k->tree_sum(b->context->device->context, to + i * slice->length, b->sources, ranks,
-                    FSDP_DTYPE_F32, slice->length, scale);
+    const fsdp_device *device = b->context->device;
+    const int64_t end = range->begin + range->n;
+    for (int64_t i = range->begin, n; i < end; i += n, to += n) {
+        const int64_t run = i / slice->length, in_run = i % slice->length;
+        const int64_t first = offset + slice->first + run * slice->stride + in_run;
+        n = slice->length - in_run < end - i ? slice->length - in_run : end - i;
+        for (int r = 0; r < range->parts; r++)
+            b->sources[r] =
+                fsdp_grad_parts_of_rank(b, all, range->first + r) + (size_t)first * sizeof(float);
+        device->kernels->tree_sum(device->context, to, b->sources, range->parts, FSDP_DTYPE_F32, n,
+                                  scale);
     }
-    fsdp_trace_end();
 }

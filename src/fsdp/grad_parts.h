@@ -28,7 +28,15 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
  * parameter in which ranks differ. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* Sum a slice of one tensor over all parts, and store the sum multiplied by `scale` in `rows`. The
- * tensor begins at element `offset` of each part, and `slice` is relative to the tensor. */
+/* What to sum: elements [begin, begin + n) of this rank's rows, over some of the parts. */
+typedef struct fsdp_grad_range {
+    int first, parts; /* the parts [first, first + parts) */
+    int64_t begin, n;
+} fsdp_grad_range;
+
+/* Sum a range of a slice of one tensor, and store the sum multiplied by `scale` in to [range->n].
+ * The tensor begins at element `offset` of each part, and `slice` is relative to the tensor. The
+ * parts are added as tree_sum adds its sources. Not on meta. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
-                         const fsdp_slice *slice, fsdp_tensor *rows, float scale);
+                         const fsdp_slice *slice, const fsdp_grad_range *range, float *to,
+                         float scale);

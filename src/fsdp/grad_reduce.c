@@ -1,8 +1,8 @@
 /* See grad_reduce.h. */
 #include "src/fsdp/grad_reduce.h"
 
-#include "src/base/assert.h"
 #include "src/fsdp/grad_rows.h"
+#include "src/fsdp/grad_sums.h"
 #include "src/trace/trace.h"
 
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel)
@@ -44,68 +44,6 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
 
 /* --- sums over the ranks --- */
 
-/* Set `to` to `(to + from) * scale`. */
-static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from, float scale)
-{
-    const void *src[2] = {fsdp_tensor_ptr(to), fsdp_tensor_ptr(from)};
-    const fsdp_device *device = b->context->device;
-    if (device->kernels && fsdp_tensor_numel(to))
-        device->kernels->tree_sum(device->context, fsdp_tensor_ptr(to), src, 2, FSDP_DTYPE_F32,
-                                  fsdp_tensor_numel(to), scale);
-}
-
-static void pop_sum(fsdp_param_grad *g)
-{
-    fsdp_tensor_release(g->tree[--g->n_tree]);
-    g->tree[g->n_tree] = NULL;
-}
-
-/* Push the sum of one micro-step onto the stack. While the two sums on top have the same level,
- * fold them into one sum of the next level. */
-static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
-{
-    FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
-    g->tree[g->n_tree] = rows;
-    g->tree_level[g->n_tree++] = 0;
-    while (g->n_tree > 1 && g->tree_level[g->n_tree - 1] == g->tree_level[g->n_tree - 2]) {
-        fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
-        g->tree_level[g->n_tree - 2]++;
-        pop_sum(g);
-    }
-}
-
-/* Fold all sums on the stack, beginning at the top, and scale the result. If the parameter already
- * has a gradient, add the result to it. (As in PyTorch, gradients accumulate until the user zeroes
- * them.) Otherwise the result becomes the gradient. */
-static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
-{
-    const fsdp_device *device = b->context->device;
-    fsdp_param_grad *g = &p->grad;
-    while (g->n_tree > 2) {
-        fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
-        pop_sum(g);
-    }
-    if (g->n_tree == 2) {
-        fold(b, g->tree[0], g->tree[1], scale);
-        pop_sum(g);
-    } else if (scale != 1.0f && device->kernels) {
-        device->kernels->scale(device->context, fsdp_tensor_ptr(g->tree[0]),
-                               fsdp_tensor_ptr(g->tree[0]), scale, FSDP_DTYPE_F32,
-                               fsdp_tensor_numel(g->tree[0]));
-    }
-    if (b->all_reduce_hook)
-        FSDP_TRY(b->all_reduce_hook(p->parameter, g->tree[0], b->all_reduce_arg));
-    fsdp_grad_sink *sink = &p->parameter->sink;
-    if (sink->grad) {
-        fold(b, sink->grad, g->tree[0], 1.0f);
-        pop_sum(g);
-    } else {
-        sink->grad = g->tree[0];
-        g->tree[--g->n_tree] = NULL;
-    }
-    return FSDP_OK;
-}
-
 static float scale_of(const fsdp_grad_buffer *b)
 {
     return (float)(1.0 / (b->divide_factor > 0.0
@@ -113,54 +51,74 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor by which to multiply the sum of the current micro-step. If the step has only
- * this sum, return scale_of(). If the step has several sums, return 1: finish_gradient() later adds
- * these sums and multiplies the total by scale_of(). */
-static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
+/* Assign p's gradient, whose sums are complete. If the parameter already has a gradient, add the
+ * sum to it. (As in PyTorch, gradients accumulate until the user zeroes them.) Otherwise the sum
+ * becomes the gradient. */
+static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p)
 {
-    return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
-}
-
-static fsdp_status create_rows(const fsdp_grad_buffer *b, const fsdp_param *p, fsdp_tensor **out)
-{
-    const fsdp_tensor *local = p->local;
-    fsdp_tensor *rows;
-    FSDP_TRY(fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, local->ndim, local->shape,
-                                FSDP_TAG_GRAD, &rows));
-    fsdp_status status = fsdp_param_set_spec(p, rows);
+    fsdp_tensor *total = fsdp_grad_sums_take(b, p, scale_of(b));
+    fsdp_status status = FSDP_OK;
+    if (b->all_reduce_hook)
+        status = b->all_reduce_hook(p->parameter, total, b->all_reduce_arg);
+    fsdp_grad_sink *sink = &p->parameter->sink;
+    if (status == FSDP_OK && !sink->grad) {
+        sink->grad = total;
+        return FSDP_OK;
+    }
     if (status == FSDP_OK)
-        *out = rows;
-    else
-        fsdp_tensor_release(rows);
+        fsdp_grad_fold(b, sink->grad, total, 1.0f);
+    fsdp_tensor_release(total);
     return status;
 }
 
-static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, fsdp_param *p,
-                             bool last)
+/* Finish the gradients whose sums the last micro-step has completed. */
+static fsdp_status finish_complete(const fsdp_grad_buffer *b)
 {
-    fsdp_tensor *rows;
-    FSDP_TRY(create_rows(b, p, &rows));
-    const float scale = b->context->replicate_group ? 1.0f : scale_if_only(b, p, last);
-    if (p->grad.posted_rows) {
-        fsdp_status status = fsdp_grad_rows_sum(b, parts, p, rows, scale);
-        if (status != FSDP_OK) {
-            fsdp_tensor_release(rows);
-            return status;
-        }
-    } else {
-        fsdp_grad_parts_sum(b, parts, p->grad.whole->offset, &p->slice, rows, scale);
-    }
-    if (p->grad.partial) {
-        fold(b, p->grad.partial, rows, 1.0f);
-        fsdp_tensor_release(rows);
-    } else {
-        p->grad.partial = rows;
-    }
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.is_complete)
+            FSDP_TRY(finish_gradient(b, &b->params[i]));
     return FSDP_OK;
 }
 
-/* Sum this rank's rows of the posted gradients over the ranks that share the buffer, and add the
- * sums to `partial` of each parameter. */
+static fsdp_grad_source posted_source(const fsdp_grad_parts *parts, const fsdp_param *p)
+{
+    return (fsdp_grad_source){.parts = parts,
+                              .offset = p->grad.whole->offset,
+                              .slice = &p->slice,
+                              .leaves = 1,
+                              .is_table = p->grad.posted_rows};
+}
+
+/* Sum the posted gradient of p over the ranks of a mesh row, and add the sum to `partial`. */
+static fsdp_status sum_row_of_mesh(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                                   fsdp_param *p)
+{
+    fsdp_tensor *rows;
+    FSDP_TRY(fsdp_grad_sums_create(b, p, &rows));
+    const fsdp_status status = fsdp_grad_sums_store(b, source, p, rows, 1.0f);
+    if (status == FSDP_OK && !p->grad.partial) {
+        p->grad.partial = rows;
+        return FSDP_OK;
+    }
+    if (status == FSDP_OK)
+        fsdp_grad_fold(b, p->grad.partial, rows, 1.0f);
+    fsdp_tensor_release(rows);
+    return status;
+}
+
+static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                              fsdp_param *p, bool last)
+{
+    const fsdp_grad_source source = posted_source(parts, p);
+    fsdp_tensor *rows = NULL;
+    return b->context->replicate_group
+               ? sum_row_of_mesh(b, &source, p)
+               : fsdp_grad_sums_add(b, &source, p, last, scale_of(b), &rows);
+}
+
+/* Sum this rank's rows of the posted gradients over the ranks that share the buffer. With replicas,
+ * add the sums to `partial` of each parameter. Otherwise the sums of the micro-step are then
+ * complete. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -169,7 +127,7 @@ static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
     fsdp_status status = fsdp_grad_parts_compare_flags(b, &parts);
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
         if (b->params[i].grad.posted)
-            status = sum_parts(b, &parts, &b->params[i], last);
+            status = sum_posted(b, &parts, &b->params[i], last);
     fsdp_grad_drop_posted(b);
     fsdp_param_context_report(b->context, FSDP_UNIT_REDUCE, b->context->group, info.bytes);
     return status;
@@ -193,11 +151,21 @@ static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
     fsdp_grad_parts_write_flags(b, lanes);
 }
 
-static void sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, const fsdp_param *p,
-                      float scale)
+/* Sum `partial` of p, which all ranks have copied to their lanes, over the replicas. The sum may
+ * overwrite `partial`. */
+static fsdp_status sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, fsdp_param *p,
+                             bool last)
 {
     const fsdp_slice all = {.runs = 1, .length = fsdp_tensor_numel(p->grad.partial)};
-    fsdp_grad_parts_sum(b, lanes, (int64_t)p->grad.lane_offset, &all, p->grad.partial, scale);
+    const fsdp_grad_source source = {.parts = lanes,
+                                     .offset = (int64_t)p->grad.lane_offset,
+                                     .slice = &all,
+                                     .leaves = fsdp_group_world_size(b->context->group)};
+    fsdp_tensor *rows = p->grad.partial;
+    p->grad.partial = NULL;
+    const fsdp_status status = fsdp_grad_sums_add(b, &source, p, last, scale_of(b), &rows);
+    fsdp_tensor_release(rows);
+    return status;
 }
 
 static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, bool last)
@@ -214,9 +182,9 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_READ, &info));
     fsdp_status status = fsdp_grad_parts_compare_flags(b, lanes);
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++) {
-        const fsdp_param *p = &b->params[i];
+        fsdp_param *p = &b->params[i];
         if (p->grad.partial)
-            sum_lanes(b, lanes, p, scale_if_only(b, p, last));
+            status = sum_lanes(b, lanes, p, last);
     }
     fsdp_buffer_end(lanes->buffer);
     fsdp_param_context_report(b->context, FSDP_UNIT_ALL_REDUCE, lanes->group, info.bytes);
@@ -243,7 +211,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
 /* Sum `partial` of each parameter over the replicas. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
-    if (!b->context->replicate_group)
+    if (!b->context->replicate_group || b->no_all_reduce)
         return FSDP_OK;
     fsdp_grad_parts lanes = {NULL, b->context->replicate_group, lay_out_lane(b)};
     FSDP_TRY(fsdp_pool_acquire(&b->context->comm->lanes, fsdp_grad_parts_bytes(b, &lanes),
@@ -253,45 +221,25 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* Fold `partial` of p, which is now summed over all ranks, with the sums of earlier micro-steps. At
- * the last micro-step, finish the gradient. */
-static fsdp_status complete_sum(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
-{
-    const bool is_scaled = last && p->grad.n_tree == 0;
-    fsdp_tensor *rows = p->grad.partial;
-    p->grad.partial = NULL;
-    push_sum(b, &p->grad, rows);
-    return last ? finish_gradient(b, p, is_scaled ? 1.0f : scale_of(b)) : FSDP_OK;
-}
-
-static fsdp_status complete_sums(fsdp_grad_buffer *b, bool last)
-{
-    if (b->context->replicate_group && b->no_all_reduce)
-        return FSDP_OK;
-    FSDP_TRY(all_reduce(b, last));
-    for (size_t i = 0; i < b->n_params; i++)
-        if (b->params[i].grad.partial)
-            FSDP_TRY(complete_sum(b, &b->params[i], last));
-    return FSDP_OK;
-}
-
 fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
 {
     bool has_partial = false;
     for (size_t i = 0; i < b->n_params; i++)
         has_partial |= b->params[i].grad.partial != NULL;
     if (has_partial && fsdp_grad_buffer_syncs(b))
-        FSDP_TRY(complete_sums(b, true));
+        FSDP_TRY(all_reduce(b, true));
     for (size_t i = 0; i < b->n_params; i++)
-        if (b->params[i].grad.n_tree)
-            FSDP_TRY(finish_gradient(b, &b->params[i], scale_of(b)));
+        if (b->params[i].grad.n_sums)
+            FSDP_TRY(finish_gradient(b, &b->params[i]));
     return FSDP_OK;
 }
 
 static fsdp_status reduce(fsdp_grad_buffer *b)
 {
-    FSDP_TRY(reduce_scatter(b, b->posted.is_last));
-    return complete_sums(b, b->posted.is_last);
+    const bool is_last = b->posted.is_last;
+    FSDP_TRY(reduce_scatter(b, is_last));
+    FSDP_TRY(all_reduce(b, is_last));
+    return finish_complete(b);
 }
 
 /* Reduce the posted gradients. During the reduce, error messages name this param group as the
@@ -321,6 +269,5 @@ fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
 void fsdp_grad_free_sums(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
-        while (b->params[i].grad.n_tree)
-            pop_sum(&b->params[i].grad);
+        fsdp_grad_sums_free(&b->params[i]);
 }

@@ -1,17 +1,4 @@
-/* Reduces posted gradients over the ranks and assigns the result to the parameters.
- *
- * Note [Same bits at any world size]. With W ranks, rank r computes micro-batch `m = a * W + r` in
- * micro-step a. The gradients of micro-batches are added in float32, in a binary tree over their
- * numbers m. Gradient 0 is added to gradient 1, and gradient 2 to gradient 3. Then these two sums
- * are added, and so on. Within a micro-step, the reduce adds the gradients of all ranks. The sums
- * of the micro-steps are pushed onto a stack, where two sums of the same level become one sum of
- * the next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
- * micro-steps) agree in every bit.
- *
- * With replicas (Note [Replicas] in param_context.h), each mesh row has S ranks. Rank r is in mesh
- * row `r / S` and in mesh column `r mod S`. The gradients within each mesh row are added first,
- * then the sums of the mesh rows. If S is a power of two, this is the same tree as without
- * replicas. */
+/* Reduces posted gradients over the ranks and assigns the result to the parameters. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

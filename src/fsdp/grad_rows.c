@@ -4,7 +4,6 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/comm/group.h"
-#include "src/trace/trace.h"
 
 enum {
     LEAST_ROWS = 64 /* a table has room for at least this many rows */
@@ -202,18 +201,9 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
-/* The rows [first, first + n) of the parameter, which this rank sums, and the place of each of them
- * in the table of each rank. */
-typedef struct own_rows {
-    int64_t first, n;
-    int ranks;
-    int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
-                       the row */
-} own_rows;
-
 /* Find the rows of the table of rank r, which has the rows ids [n], that this rank sums. */
-static void find_own_of(const own_rows *own, const fsdp_row_table *t, int r, const int32_t *ids,
-                        int64_t n)
+static void find_own_of(const fsdp_grad_own_rows *own, const fsdp_row_table *t, int r,
+                        const int32_t *ids, int64_t n)
 {
     FSDP_ASSERT(n >= 0);
     FSDP_ASSERT(n <= t->most);
@@ -227,7 +217,7 @@ static void find_own_of(const own_rows *own, const fsdp_row_table *t, int r, con
 /* The lists of the peers are in the shared buffer. If the host cannot read it, `copy` is memory for
  * one list. */
 static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
-                            const fsdp_param *p, const own_rows *own, int32_t *copy)
+                            const fsdp_param *p, const fsdp_grad_own_rows *own, int32_t *copy)
 {
     const fsdp_row_table *t = &p->grad.table;
     for (int r = 0; r < own->ranks; r++) {
@@ -244,7 +234,7 @@ static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *pa
 }
 
 static fsdp_status find_own_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
-                                 const fsdp_param *p, const own_rows *own)
+                                 const fsdp_param *p, const fsdp_grad_own_rows *own)
 {
     int32_t *copy = NULL;
     if (fsdp_device_has_own_memory(b->context->device)) {
@@ -257,41 +247,54 @@ static fsdp_status find_own_rows(const fsdp_grad_buffer *b, const fsdp_grad_part
     return status;
 }
 
-static void sum_row(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
-                    const own_rows *own, int64_t row, float *to, float scale)
+fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                    const fsdp_param *p, fsdp_grad_own_rows *out)
 {
     const int64_t width = width_of(p);
-    int32_t any = 0;
-    for (int r = 0; r < own->ranks; r++) {
-        const int32_t place = own->place[r * own->n + row];
-        b->sources[r] = place_of_rank(b, parts, p, r) + list_numel(p) + place * width;
-        any |= place;
-    }
-    if (any)
-        b->context->device->kernels->tree_sum(b->context->device->context, to + row * width,
-                                              b->sources, own->ranks, FSDP_DTYPE_F32, width, scale);
-}
-
-fsdp_status fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
-                               const fsdp_param *p, const fsdp_tensor *rows, float scale)
-{
-    const int64_t width = width_of(p);
-    own_rows own = {.first = p->slice.first / width,
-                    .n = fsdp_tensor_numel(rows) / width,
-                    .ranks = fsdp_group_world_size(parts->group)};
-    const fsdp_kernels *k = b->context->device->kernels;
-    if (!k || !own.n)
-        return FSDP_OK;
+    fsdp_grad_own_rows own = {.first = p->slice.first / width,
+                              .n = fsdp_tensor_numel(p->local) / width,
+                              .ranks = fsdp_group_world_size(parts->group)};
     own.place = fsdp_calloc((size_t)(own.ranks * own.n), sizeof *own.place);
     if (!own.place)
         return FSDP_ERR_NOMEM;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", b->context->name);
-    float *to = fsdp_tensor_ptr(rows);
-    k->fill(b->context->device->context, to, FSDP_DTYPE_F32, 0.0, own.n * width);
     const fsdp_status status = find_own_rows(b, parts, p, &own);
-    for (int64_t row = 0; row < own.n && status == FSDP_OK; row++)
-        sum_row(b, parts, p, &own, row, to, scale);
-    fsdp_trace_end();
-    fsdp_free(own.place);
+    if (status == FSDP_OK)
+        *out = own;
+    else
+        fsdp_free(own.place);
     return status;
+}
+
+void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own)
+{
+    fsdp_free(own->place);
+    own->place = NULL;
+}
+
+static void sum_row(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
+                    const fsdp_grad_own_rows *own, const fsdp_grad_range *range, int64_t row,
+                    float *to, float scale)
+{
+    const int64_t width = width_of(p);
+    int32_t any = 0;
+    for (int r = 0; r < range->parts; r++) {
+        const int rank = range->first + r;
+        const int32_t place = own->place[rank * own->n + row];
+        b->sources[r] = place_of_rank(b, parts, p, rank) + list_numel(p) + place * width;
+        any |= place;
+    }
+    if (any)
+        b->context->device->kernels->tree_sum(b->context->device->context, to, b->sources,
+                                              range->parts, FSDP_DTYPE_F32, width, scale);
+}
+
+void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                        const fsdp_param *p, const fsdp_grad_own_rows *own,
+                        const fsdp_grad_range *range, float *to, float scale)
+{
+    const int64_t width = width_of(p), begin = range->begin / width;
+    const fsdp_device *device = b->context->device;
+    device->kernels->fill(device->context, to, FSDP_DTYPE_F32, 0.0, range->n);
+    for (int64_t row = 0; row < range->n / width; row++)
+        sum_row(b, parts, p, own, range, begin + row, to + row * width, scale);
 }

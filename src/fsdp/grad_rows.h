@@ -59,10 +59,24 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
 /* Write the list of p's touched rows to this rank's part, where peers will read it. */
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                          const fsdp_param *p);
-/* Sum this rank's rows of p over the tables in all parts, and store the sum multiplied by `scale`
- * in `rows`. For whole gradients, fsdp_grad_parts_sum() does this. */
-FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_sum(const fsdp_grad_buffer *b,
-                                               const fsdp_grad_parts *parts, const fsdp_param *p,
-                                               const fsdp_tensor *rows, float scale);
+/* The rows [first, first + n) of a parameter, which this rank sums, and the place of each of them
+ * in the table of each rank. */
+typedef struct fsdp_grad_own_rows {
+    int64_t first, n;
+    int ranks;
+    int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
+                       the row */
+} fsdp_grad_own_rows;
+
+/* Find the rows of p that this rank sums, in the tables in all parts. *own is to be dropped. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
+                                                    const fsdp_grad_parts *parts,
+                                                    const fsdp_param *p, fsdp_grad_own_rows *own);
+void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own);
+/* Sum a range of these rows, and store the sum multiplied by `scale` in to [range->n]. The range
+ * begins and ends with a row. For whole gradients, fsdp_grad_parts_sum() does this. Not on meta. */
+void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                        const fsdp_param *p, const fsdp_grad_own_rows *own,
+                        const fsdp_grad_range *range, float *to, float scale);
 /* Free p's table, and also the array `place`, which is kept from step to step. */
 void fsdp_grad_rows_fini(fsdp_param *p);

@@ -20,7 +20,7 @@ enum {
     /* Offsets in buffers are multiples of this number of elements, so they are multiples of 64
      * bytes in every floating dtype. */
     FSDP_ALIGN_ELEMENTS = 32,
-    FSDP_MAX_TREE = 32
+    FSDP_MOST_SUMS = 3 /* of a gradient: Note [Same bits at any world size] in grad_sums.h */
 };
 
 /* The gradient of a parameter as a table of rows: Note [Gradients by row] in grad_rows.h. */
@@ -52,11 +52,15 @@ typedef struct fsdp_param_grad {
     /* Gradient of this rank's rows, summed over the shard group but not yet over the replicas.
      * NULL: there is none. */
     fsdp_tensor *partial;
-    /* Partial sums of the gradients of this rank's rows from earlier micro-steps. They form the
-     * stack in Note [Same bits at any world size] in grad_reduce.h. */
-    fsdp_tensor *tree[FSDP_MAX_TREE];
-    int tree_level[FSDP_MAX_TREE];
-    int n_tree;
+    /* Partial sums of the gradients of this rank's rows from earlier micro-steps, a stack: Note
+     * [Same bits at any world size] in grad_sums.h. */
+    fsdp_tensor *sums[FSDP_MOST_SUMS];
+    /* Number of micro-batches of each sum. It is FSDP_SUM_BLOCK for the running sum of all complete
+     * blocks. */
+    int sum_leaves[FSDP_MOST_SUMS];
+    int n_sums;
+    bool is_complete; /* The last micro-step has been added to the sums. */
+    bool is_scaled;   /* There is one sum, and it has been divided already. */
 } fsdp_param_grad;
 
 typedef struct fsdp_param {

@@ -322,13 +322,13 @@ typedef struct fsdp_kernels {
     /* dbias [n] = beta dbias + sum over rows of dy [T, n]. dbias has dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
-    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels. A label < 0
-     * is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is ignored. If
-     * `gradient` is true, the logits are overwritten with (softmax - onehot) * factor, or with 0 if
-     * the label is ignored. */
+    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride ld >= V) against labels. A
+     * label < 0 is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is
+     * ignored. If `gradient` is true, the logits are overwritten with (softmax - onehot) * factor,
+     * or with 0 if the label is ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
-                          const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
-                          float factor);
+                          const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
+                          bool gradient, float factor);
     /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
      * order of i. */
     void (*sum)(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/kernels/cuda/library.h"
 #include "src/tensor/cards.h"
 
 #ifdef CUDA_EMULATED
@@ -95,13 +96,6 @@ static bool library_version(const char *library, char version[32])
     return true;
 }
 #else
-/* Load the first of two names of a library. The caller closes it. */
-static void *load(const char *first, const char *second)
-{
-    void *library = dlopen(first, RTLD_LAZY | RTLD_LOCAL);
-    return library || !second ? library : dlopen(second, RTLD_LAZY | RTLD_LOCAL);
-}
-
 static size_t cublaslt_version(void *library)
 {
     size_t (*get)(void) = NULL;
@@ -120,15 +114,16 @@ static size_t nccl_version(void *library)
 
 static bool library_version(const char *name, char text[32])
 {
+    static const char *const nccl[] = {"libnccl.so.2", NULL};
+    static const char *const cublaslt[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
     const bool is_nccl = strcmp(name, "nccl") == 0;
-    void *library =
-        is_nccl ? load("libnccl.so.2", NULL) : load("libcublasLt.so.13", "libcublasLt.so.12");
+    char reason[256];
+    void *library = fsdp_cuda_library_open(is_nccl ? nccl : cublaslt, reason, sizeof reason);
     if (!library)
         return false;
     const size_t version = is_nccl ? nccl_version(library) : cublaslt_version(library);
     /* 13.1.1 is 130101 in cublasLt, and 2.27.3 is 22703 in NCCL. */
     snprintf(text, 32, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    dlclose(library);
     return true;
 }
 #endif

@@ -110,9 +110,10 @@ static void release(void *self, void *base, size_t bytes)
 static fsdp_status alloc_alone(void *self, size_t bytes, void **data)
 {
     const fsdp_cuda_memory *m = self;
-    return cudaMallocAsync(data, bytes, m->stream) == cudaSuccess
-               ? FSDP_OK
-               : out_of_memory(m, "allocation", bytes);
+    if (cudaMallocAsync(data, bytes, m->stream) == cudaSuccess)
+        return FSDP_OK;
+    (void)cudaGetLastError(); /* it is not the error of the next kernel */
+    return out_of_memory(m, "allocation", bytes);
 }
 
 static void free_alone(void *self, void *data)
@@ -124,9 +125,15 @@ static void free_alone(void *self, void *data)
 static bool find(const char *name, void *function)
 {
     enum cudaDriverEntryPointQueryResult found;
-    return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, &found) ==
-               cudaSuccess &&
-           found == cudaDriverEntryPointSuccess;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &found);
+#endif
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess;
 }
 
 static fsdp_status find_driver(int device, driver *d)

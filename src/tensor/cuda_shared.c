@@ -14,6 +14,7 @@
 
 static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
 {
+    (void)cudaGetLastError(); /* it is not the error of the next kernel */
     return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
                       "device cuda:%d: %s: %s", device, call, cudaGetErrorString(error));
 }

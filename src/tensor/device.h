@@ -76,10 +76,15 @@ typedef struct fsdp_device_traits {
     /* The logits of the loss are computed in chunks of at most this many rows, and at most this
      * many bytes unless that is fewer than least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
+    /* The row stride of these logits is a multiple of this. */
+    int64_t loss_columns;
     /* An activation in front of a product is computed in parts of about this many bytes: in
      * backward, in backward if memory matters more than time, and in forward in that case
      * (src/autograd/activated_linear.h). */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
+    /* A sum over the gradients of many micro-batches is computed in parts of at most this many
+     * elements, for which there is temporary memory. */
+    int64_t sum_numel;
     /* Products of the same input are joined: Note [Joined products] in
      * src/autograd/joined_linear.h. */
     bool joins_products;

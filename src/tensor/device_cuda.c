@@ -72,6 +72,7 @@ static fsdp_event *cuda_record(const fsdp_device *device)
     cuda_event *e = fsdp_calloc(1, sizeof *e);
     if (!e || cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming) != cudaSuccess) {
         fsdp_free(e);
+        (void)cudaGetLastError();
         if (fsdp_cuda_synchronize(c) != FSDP_OK)
             return NULL; /* every later wait returns this error, too */
         return NULL;

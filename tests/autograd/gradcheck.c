@@ -460,7 +460,7 @@ static void check_meta(fsdp_test *t, const op_case *c, op_result *r, op_result *
                       .backwards = v & 2 ? 2 : 1};
         run(t, c, how, r);
         CHECK_HERE();
-        how.device = "meta";
+        how.device = fsdp_test_meta();
         run(t, c, how, meta);
         CHECK_HERE();
         ASSERT_INT(meta->dtype, r->dtype);

@@ -160,7 +160,7 @@ run -n 0 true
 expect no_ranks_is_a_usage_error 2 "'0' is not allowed"
 run -n two true
 expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
-CUDA_VISIBLE_DEVICES='' run -n gpu true
+EMU_DEVICES=0 CUDA_VISIBLE_DEVICES='' run -n gpu true # a sanitized build has emulated cards
 expect gpu_without_a_card_is_refused 2 '^fsdp launch: --nproc-per-node gpu \(a number, cpu or auto needs no card\): device cuda: '
 run -n xpu true
 expect xpu_is_refused 2 "no device for Intel's GPUs"

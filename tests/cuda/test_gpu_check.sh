@@ -7,7 +7,7 @@
 script=$root/tools/gpu_check.sh
 results=$dir/check/gpu_check.jsonl
 # rehearse [NAME=VALUE...]: runs the script in such an environment
-rehearse() { capture env BUILD="$build" OUT="$dir/check" REHEARSE=1 "$@" "$script"; }
+rehearse() { capture env FSDP_DEVICE=cuda BUILD="$build" GPU_CHECK_OUT="$dir/check" REHEARSE=1 "$@" "$script"; }
 # has_result PART STATUS [TEXT]: a result has that status, and TEXT in its figures or its reason
 has_result() {
     grep "\"part\": \"$1\", \"status\": \"$2\"" "$results" | grep -Eq -- "${3:-.}"
@@ -29,7 +29,7 @@ missing_kernels() {
     done
 }
 # Without them the script itself is still rehearsed, with models on the CPU.
-models_on=${FSDP_DEVICE:-cuda}
+models_on=cuda
 [ -z "$(missing_kernels)" ] || models_on=cpu
 
 # --- all parts ---
@@ -79,7 +79,7 @@ check and_the_next_part_too has_result 'bench bert-base' timeout
 mkdir bin
 printf '#!/bin/sh\necho no devices were found\nexit 6\n' >bin/nvidia-smi
 chmod +x bin/nvidia-smi
-capture env PATH="$dir/bin:$PATH" OUT="$dir/check" BUILD="$dir/none" "$script"
+capture env PATH="$dir/bin:$PATH" GPU_CHECK_OUT="$dir/check" BUILD="$dir/none" "$script"
 expect without_a_card_it_stops 1 'no devices were found.*--rehearse' out
 check and_nothing_is_built [ ! -e "$dir/none" ]
 tally

@@ -6,19 +6,23 @@ enum {
 };
 
 /* Rows: ordinary, ignored, a large label, one dominant logit, a wide spread. */
-static void check_loss(conform *x, int64_t vocab, fsdp_dtype dtype, bool gradient)
+static void check_loss(conform *x, int64_t vocab, int64_t ld, fsdp_dtype dtype, bool gradient)
 {
     fsdp_test *t = x->t;
     int32_t labels[ROWS] = {0, -100, (int32_t)(vocab - 1), (int32_t)(vocab / 2), 0};
-    conform_array *logits = conform_input(x, dtype, ROWS * vocab, 1, -6.0, 6.0);
+    conform_array *logits = conform_input(x, dtype, ROWS * ld, 1, -6.0, 6.0);
     conform_array *losses = conform_output(x, FSDP_DTYPE_F32, ROWS);
-    set_value(logits->host, dtype, 3 * vocab + vocab / 2, 50.0);
+    set_value(logits->host, dtype, 3 * ld + vocab / 2, 50.0);
     for (int64_t i = 0; i < vocab; i++)
-        set_value(logits->host, dtype, 4 * vocab + i, -150.0 * (double)i / (double)vocab + 100.0);
+        set_value(logits->host, dtype, 4 * ld + i, -150.0 * (double)i / (double)vocab + 100.0);
+    /* What is between rows is neither read nor written. */
+    for (int r = 0; r < ROWS; r++)
+        for (int64_t i = vocab; i < ld; i++)
+            set_value(logits->host, dtype, r * ld + i, 60.0);
     conform_send(x, logits);
-    x->k->cross_entropy(x->c, losses->host, logits->host, dtype, labels, ROWS, vocab, gradient,
+    x->k->cross_entropy(x->c, losses->host, logits->host, dtype, labels, ROWS, vocab, ld, gradient,
                         0.25f);
-    x->dk->cross_entropy(x->dc, losses->device, logits->device, dtype, labels, ROWS, vocab,
+    x->dk->cross_entropy(x->dc, losses->device, logits->device, dtype, labels, ROWS, vocab, ld,
                          gradient, 0.25f);
     memset(labels, 0, sizeof labels); /* the call has copied them */
     conform_near(x, losses, 1e-6, 2e-6, "loss");
@@ -40,13 +44,16 @@ TEST(cross_entropy_equals_the_cpu)
         for (int d = 0; d < 3; d++)
             for (int gradient = 0; gradient < 2; gradient++) {
                 x.offset = (i + d) % 3 == 1 ? sizeof(float) : 0;
-                check_loss(&x, vocabularies[i], float_dtypes[d], gradient);
+                check_loss(&x, vocabularies[i], vocabularies[i], float_dtypes[d], gradient);
+                CHECK_HERE();
+                check_loss(&x, vocabularies[i], (vocabularies[i] + 64) / 64 * 64, float_dtypes[d],
+                           gradient);
                 CHECK_HERE();
             }
     x.offset = 0;
-    check_loss(&x, 50260, FSDP_DTYPE_F32, true);
+    check_loss(&x, 50260, 50260, FSDP_DTYPE_F32, true);
     CHECK_HERE();
-    check_loss(&x, 65001, FSDP_DTYPE_BF16, true);
+    check_loss(&x, 65001, 65024, FSDP_DTYPE_BF16, true);
     CHECK_HERE();
     conform_close(&x);
 }
@@ -54,7 +61,7 @@ TEST(cross_entropy_equals_the_cpu)
 TEST(cross_entropy_of_no_rows_does_nothing)
 {
     CONFORM_OPEN(x);
-    x.dk->cross_entropy(x.dc, NULL, NULL, FSDP_DTYPE_F32, NULL, 0, 10, true, 1.0f);
+    x.dk->cross_entropy(x.dc, NULL, NULL, FSDP_DTYPE_F32, NULL, 0, 10, 10, true, 1.0f);
     ASSERT_OK(fsdp_device_synchronize(x.gpu));
     conform_close(&x);
 }
@@ -72,7 +79,7 @@ TEST(cross_entropy_of_a_row_has_the_same_bits_in_any_row)
     for (int r = 1; r < ROWS; r++)
         memcpy((uint16_t *)logits->host + r * V, logits->host, V * 2);
     conform_send(&x, logits);
-    x.dk->cross_entropy(x.dc, losses->device, logits->device, FSDP_DTYPE_BF16, labels, ROWS, V,
+    x.dk->cross_entropy(x.dc, losses->device, logits->device, FSDP_DTYPE_BF16, labels, ROWS, V, V,
                         true, 0.25f);
     conform_fetch(&x, logits);
     conform_fetch(&x, losses);
@@ -88,7 +95,7 @@ static float loss_of(conform *x, conform_array *logits, conform_array *loss, int
 {
     conform_send(x, logits);
     x->dk->cross_entropy(x->dc, loss->device, logits->device, FSDP_DTYPE_F32, &label, 1, logits->n,
-                         gradient, 1.0f);
+                         logits->n, gradient, 1.0f);
     conform_fetch(x, loss);
     conform_fetch(x, logits);
     return *(float *)loss->result;

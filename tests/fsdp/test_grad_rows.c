@@ -232,6 +232,47 @@ TEST_RANKS(a_table_has_the_bits_of_a_whole_gradient_on_eight_ranks, 8)
     check_ranks(t, false, 2, 3);
 }
 
+/* Add leaves 4 to 4n - 1 to leaves 0 to 3, block by block, in the order of Note [Same bits at any
+ * world size]. */
+static void add_blocks(float leaves[][V * D], int n)
+{
+    for (int block = 0; block < n; block++) {
+        tree_add_leaves(leaves + 4 * block, 4);
+        for (int e = 0; e < V * D && block; e++)
+            leaves[0][e] += leaves[4 * block][e];
+    }
+}
+
+/* The temporary memory of a sum has room for a few rows only, so a table is summed in chunks. */
+TEST_RANKS(tables_of_many_micro_steps_have_the_bits_of_whole_gradients, 2)
+{
+    enum {
+        BLOCKS = 3,
+        MICRO_STEPS = BLOCKS * 4 / 2
+    };
+    static _Thread_local float leaves[BLOCKS * 4][V * D];
+    trainee plain, m;
+    ASSERT_OK(open_model(NULL, NULL, &plain));
+    configure(&plain, false, 2, 3);
+    for (int leaf = 0; leaf < BLOCKS * 4; leaf++) {
+        fsdp_module_zero_grad(plain.model);
+        ASSERT_OK(run(&plain, 0, leaf, 0, 1));
+        ASSERT_OK(
+            fsdp_tensor_to_floats(fsdp_parameter_grad(model_of(&plain)->table), leaves[leaf]));
+    }
+    ASSERT_OK(trainee_close(&plain));
+    add_blocks(leaves, BLOCKS);
+    ASSERT_OK(open_model(t->group, &(fsdp_fully_shard_options){0}, &m));
+    fsdp_device_traits few_rows = *m.device->traits;
+    few_rows.sum_numel = 5 * D + 1;
+    m.device->traits = &few_rows;
+    configure(&m, false, 2, 3);
+    for (int micro = 0; micro < MICRO_STEPS; micro++)
+        ASSERT_OK(run(&m, 0, 2 * micro + t->rank, micro, MICRO_STEPS));
+    compare(t, &m, leaves[0], 0.5f);
+    ASSERT_OK(trainee_close(&m));
+}
+
 /* The product is recorded after the lookup, so it is known before backward begins. */
 TEST_RANKS(a_weight_that_is_read_whole_too_has_both_gradients, 2)
 {

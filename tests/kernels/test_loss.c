@@ -61,7 +61,7 @@ static void check_loss(fsdp_test *t, const variants *v, int64_t vocab, fsdp_dtyp
         bool begins = variants_begins_isa(v, j);
         memcpy(begins ? first : logits, x, bytes);
         v->at[j].k->cross_entropy(v->at[j].c, begins ? first_losses : losses,
-                                  begins ? first : logits, dtype, labels, LOSS_ROWS, vocab,
+                                  begins ? first : logits, dtype, labels, LOSS_ROWS, vocab, vocab,
                                   gradient, factor);
         if (begins)
             check_values(t, x, dtype, vocab, labels, first_losses, gradient ? first : NULL);
@@ -86,6 +86,34 @@ TEST(cross_entropy_equals_the_naive_loop)
     variants_close(&v);
 }
 
+/* A row stride above the vocabulary: the losses and gradients are the same, and what is between the
+ * rows is neither read nor written. */
+TEST(cross_entropy_of_rows_with_a_stride)
+{
+    enum {
+        V = 37,
+        LD = 64,
+        R = 3
+    };
+    variants v = variants_open(t);
+    CHECK_HERE();
+    const int32_t labels[R] = {36, -1, 0};
+    for (int j = 0; j < v.n; j++) {
+        float x[R * LD], packed[R * V], losses[R], packed_losses[R];
+        fill_uniform(packed, FSDP_DTYPE_F32, R * V, 3, -6.0, 6.0);
+        for (int i = 0; i < R * LD; i++)
+            x[i] = i % LD < V ? packed[i / LD * V + i % LD] : 90.0f;
+        v.at[j].k->cross_entropy(v.at[j].c, losses, x, FSDP_DTYPE_F32, labels, R, V, LD, true,
+                                 0.5f);
+        v.at[j].k->cross_entropy(v.at[j].c, packed_losses, packed, FSDP_DTYPE_F32, labels, R, V, V,
+                                 true, 0.5f);
+        ASSERT(memcmp(losses, packed_losses, sizeof losses) == 0);
+        for (int i = 0; i < R * LD; i++)
+            ASSERT_F32(x[i], i % LD < V ? packed[i / LD * V + i % LD] : 90.0f);
+    }
+    variants_close(&v);
+}
+
 /* -infinity is a masked word. A NaN or +infinity anywhere makes the loss NaN. */
 TEST(cross_entropy_of_special_logits)
 {
@@ -99,7 +127,7 @@ TEST(cross_entropy_of_special_logits)
         int32_t label = 599;
         for (int i = 0; i < V; i++)
             x[i] = i < 598 ? -INFINITY : 1.0f;
-        v.at[j].k->cross_entropy(v.at[j].c, &loss, x, FSDP_DTYPE_F32, &label, 1, V, true, 1.0f);
+        v.at[j].k->cross_entropy(v.at[j].c, &loss, x, FSDP_DTYPE_F32, &label, 1, V, V, true, 1.0f);
         ASSERT_NEAR(loss, log(2.0), 1e-6);
         ASSERT_F32(x[0], 0.0);
         ASSERT_NEAR(x[598], 0.5, 1e-6);
@@ -109,8 +137,8 @@ TEST(cross_entropy_of_special_logits)
                 for (int i = 0; i < V; i++)
                     x[i] = 0.0f;
                 x[at] = kind ? INFINITY : NAN;
-                v.at[j].k->cross_entropy(v.at[j].c, &loss, x, FSDP_DTYPE_F32, &label, 1, V, false,
-                                         1.0f);
+                v.at[j].k->cross_entropy(v.at[j].c, &loss, x, FSDP_DTYPE_F32, &label, 1, V, V,
+                                         false, 1.0f);
                 ASSERT(isnan(loss));
             }
     }
@@ -130,12 +158,13 @@ TEST(cross_entropy_gradient_is_the_slope_of_the_loss)
     int32_t label = 17;
     fill_uniform(x, FSDP_DTYPE_F32, V, 1, -2.0, 2.0);
     memcpy(gradient, x, sizeof x);
-    at->k->cross_entropy(at->c, loss, gradient, FSDP_DTYPE_F32, &label, 1, V, true, 1.0f);
+    at->k->cross_entropy(at->c, loss, gradient, FSDP_DTYPE_F32, &label, 1, V, V, true, 1.0f);
     for (int i = 0; i < V; i++) {
         float was = x[i];
         for (int side = 0; side < 2; side++) {
             x[i] = was + (side ? h : -h);
-            at->k->cross_entropy(at->c, &loss[side], x, FSDP_DTYPE_F32, &label, 1, V, false, 1.0f);
+            at->k->cross_entropy(at->c, &loss[side], x, FSDP_DTYPE_F32, &label, 1, V, V, false,
+                                 1.0f);
         }
         x[i] = was;
         ASSERT_NEAR(gradient[i], (double)(loss[1] - loss[0]) / (2.0 * (double)h), 1e-4);

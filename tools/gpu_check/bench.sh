@@ -139,6 +139,6 @@ part_torch() {
         finish
         return
     fi
-    torch_lines eager 120
+    torch_lines eager 110
     [ "${GPU_CHECK_COMPILED:-0}" = 0 ] || torch_lines compiled 240 --compile
 }

@@ -9,8 +9,8 @@ architecture() {
 }
 # make_arguments BUILD: prints them, one a line
 make_arguments() {
-    printf '%s\n' BUILD="$1" CUDA_TESTS=card OPT=-O2 ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"} \
-        "$1/fsdp" "$1/tests/cuda/tests"
+    printf '%s\n' BUILD="$1" CUDA_TESTS=card OPT=-O2 CUDA_HOME="$cuda" ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"} \
+        "$1/fsdp" "$1/tests/cuda/tests" "$1/tests/cuda/tests-alone"
 }
 # The program that compares instructions with their meaning. make builds it for the emulator only.
 instructions=tests/cuda/programs/instructions
@@ -21,7 +21,7 @@ build_instructions() {
         -o "$build/$instructions" $instructions.cu
 }
 part_build() {
-    begin build 150
+    begin build 120
     # shellcheck disable=SC2046
     if [ "$rehearse" = 1 ]; then
         limited 60 build.log make -n CUDA_ARCHS="$(architecture)" $(make_arguments build-gpu)
@@ -29,19 +29,28 @@ part_build() {
     else
         summary="for $(architecture | sed 's/.*code=//')"
         # Its message says what is missing and how to get it.
-        limited 20 deps.log make check-deps ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"}
-        nvcc=$(ls "$cuda/bin/nvcc" 2>/dev/null || command -v nvcc)
+        limited 20 deps.log make check-deps CUDA_HOME="$cuda" ${DEPS_DIR:+DEPS_DIR="$DEPS_DIR"}
         if [ -z "$nvcc" ]; then
             fail "there is no nvcc (CUDA_HOME)"
-        elif judge "make check-deps"; then
+        elif ! judge "make check-deps"; then
+            :
+        elif ! grep -q 'built with device cuda' "$log"; then
+            fail "$(grep '^cuda:' "$log")"
+        else
             build_instructions &
-            limited 150 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
+            limited 120 build.log make -j"$cores" CUDA_ARCHS="$(architecture)" \
                 $(make_arguments "$build")
             wait $!
         fi
     fi
     if [ "$status" = passed ] && ! judge make; then
         add_why "$(grep -iE 'error[ :]|undefined reference' "$log" | head -n 3)"
+    fi
+    # The libraries that are loaded at run time.
+    if [ "$rehearse" = 0 ] && [ "$status" = passed ]; then
+        limited 20 env.log "$fsdp" env
+        figure_text cublaslt "$(sed -n 's/^ *cublasLt *//p' "$log")"
+        grep -q '^ *cublasLt *[0-9]' "$log" || fail "fsdp env: $(grep cublasLt "$log")"
     fi
     finish
 }
@@ -59,7 +68,7 @@ count_tests() {
     passed=$((passed + ${1:-0})) failed=$((failed + ${2:-0})) skipped=$((skipped + ${3:-0}))
 }
 part_conformance() {
-    begin conformance 75
+    begin conformance 60
     passed=0 failed=0 skipped=0
     if has "$tests"; then
         for file in $(test_files); do
@@ -97,6 +106,12 @@ count_quantities() {
 verify_case() { # FOLDER RANKS
     name=$(basename "$1")
     limited 25 "verify-$name-$2.log" "$fsdp" launch -n "$2" verify --json "$1"
+    echo $rc >"$log.rc"
+}
+judge_case() { # FOLDER RANKS
+    name=$(basename "$1") log=$logs/verify-$(basename "$1")-$2.log most=25
+    [ -e "$log" ] || return
+    rc=$(cat "$log.rc")
     first=$(grep '"outcome": "failed"' "$log" | head -n 1 | sed 's/.*"quantity": //')
     if [ "$rc" = 1 ] && [ -n "$first" ]; then
         fail "$name, $2 ranks: $(grep -c '"outcome": "failed"' "$log") differ, first $first"
@@ -105,13 +120,21 @@ verify_case() { # FOLDER RANKS
     fi
 }
 part_verify() {
-    begin verify 75
+    begin verify 60
     if has "$fsdp"; then
+        n=0
+        # Two ranks compare what PyTorch's two ranks wrote. Four folders at a time.
         for case in ${GPU_CHECK_CASES:-"$golden"/*/}; do
-            verify_case "$case" 1
-            # Two ranks compare what PyTorch's two ranks wrote.
+            verify_case "$case" 1 &
             [ "$rehearse" = 1 ] || ! ls "$case"/trajectory_*_w2.json >/dev/null 2>&1 ||
-                verify_case "$case" 2
+                verify_case "$case" 2 &
+            n=$((n + 1))
+            [ $((n % 4)) -ne 0 ] || wait
+        done
+        wait
+        for case in ${GPU_CHECK_CASES:-"$golden"/*/}; do
+            judge_case "$case" 1
+            judge_case "$case" 2
         done
         count_quantities "$logs"/verify-*.log
         summary=$(echo "$figures" | tr -d '"')
@@ -149,7 +172,7 @@ same_losses() {
         awk '/^</ && !l { l = $0 } /^>/ && !r { r = $0 } END { print "step, loss, norm", l, r }')"
 }
 part_ranks() {
-    begin ranks 60
+    begin ranks 45
     if has "$fsdp"; then
         rows=$(rows)
         for dtype in float32 bfloat16; do
@@ -179,7 +202,7 @@ has_steps() {
     done
 }
 part_curve() {
-    begin curve 75
+    begin curve 60
     if has "$fsdp"; then
         rows=$(rows)
         {
@@ -205,23 +228,34 @@ part_curve() {
     finish
 }
 
-# sanitized TOOL FILE: leaves the exit code in a file
+# sanitized TOOL FILE: leaves the exit code in a file. Every tensor is an allocation of its own, if
+# there is a program for that.
 sanitized() {
-    limited 40 "$1-$2.log" "$sanitizer" --tool "$1" --error-exitcode 99 "$tests" --file "$2"
+    program=$tests-alone
+    [ -x "$program" ] || program=$tests
+    limited 55 "$1-$2.log" "$sanitizer" --tool "$1" --error-exitcode 99 "$program" --file "$2"
     echo $rc >"$log.rc"
 }
-# sanitize_all TOOL: runs six files of tests at a time
+# tool_files TOOL: memcheck looks at every file; the other tools, which take longer, at those whose
+# kernels have shared memory or partial sums
+tool_files() {
+    case $1 in
+    memcheck) test_files ;;
+    *) test_files | grep -E "^(${GPU_CHECK_FILES:+.*|}test_norm|test_loss|test_reduce|test_embedding|test_attention)$" ;;
+    esac
+}
+# sanitize_all TOOL: runs eight files of tests at a time
 sanitize_all() {
     clean=0 n=0
-    for file in $(test_files); do
+    for file in $(tool_files "$1"); do
         sanitized "$1" "$file" &
         n=$((n + 1))
-        [ $((n % 6)) -ne 0 ] || wait
+        [ $((n % 8)) -ne 0 ] || wait
     done
     wait
-    for file in $(test_files); do
+    for file in $(tool_files "$1"); do
         log=$logs/$1-$file.log
-        rc=$(cat "$log.rc") most=40
+        rc=$(cat "$log.rc") most=55
         if [ "$rc" = 99 ]; then
             fail "$1, $file: $(grep -E '^=+ [A-Z]' "$log" | sed 's/^=* //' | sed -n '2p;$p')"
         elif judge "$1, $file"; then
@@ -233,7 +267,7 @@ sanitize_all() {
     summary="$summary${summary:+, }$1 $clean of $n"
 }
 part_sanitizer() {
-    begin sanitizer 60
+    begin sanitizer 120
     sanitizer=$(command -v compute-sanitizer || ls "$cuda"/bin/compute-sanitizer 2>/dev/null)
     if [ "$rehearse" = 1 ]; then
         sanitizer=$out/compute-sanitizer

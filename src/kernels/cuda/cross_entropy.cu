@@ -16,11 +16,12 @@ typedef struct loss_job {
     float *losses;
     void *logits;
     const int32_t *labels;
-    int64_t vocab;
+    int64_t vocab, ld; /* ld: row stride of the logits */
     float factor;
     bool gradient;
     bool is_kept;    /* the rows are kept in shared memory */
-    bool is_aligned; /* all rows are */
+    bool is_aligned; /* all rows are. A last chunk that the row does not fill is handled by elements
+                      */
 } loss_job;
 
 /* A maximum, and the sum of e^(x - maximum). The maximum starts at a finite number: terms of
@@ -72,12 +73,18 @@ FSDP_DEVICE exp_sum merge_block(exp_sum s)
     return s;
 }
 
+/* Return true if the chunk at element i of a row is one access. */
+template <int N> FSDP_DEVICE bool is_whole(const loss_job &job, int64_t i)
+{
+    return job.is_aligned && i + N <= job.vocab;
+}
+
 template <typename T> FSDP_DEVICE void zero_row(T *x, const loss_job &job)
 {
     constexpr int N = vector_of<T>::N;
     const float zeros[N] = {0};
     for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N)
-        store_chunk(x, i, job.vocab, narrow<T>(zeros), job.is_aligned);
+        store_chunk(x, i, job.vocab, narrow<T>(zeros), is_whole<N>(job, i));
 }
 
 /* Return the gradient of logit i. */
@@ -105,11 +112,11 @@ FSDP_DEVICE void store_gradient(T *x, const vector_of<T> *kept, const loss_job &
 #pragma unroll 4
     for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N) {
         float f[N];
-        widen(f, job.is_kept ? kept[i / N] : load_16(x + i));
+        widen(f, job.is_kept ? kept[i / N] : load_chunk(x, i, job.vocab, is_whole<N>(job, i)));
 #pragma unroll
         for (int e = 0; e < N; e++)
             f[e] = gradient_of(f[e], i + e, label, s, scale, job.factor);
-        store_16(x + i, narrow<T>(f));
+        store_chunk(x, i, job.vocab, narrow<T>(f), is_whole<N>(job, i));
     }
 }
 
@@ -119,7 +126,7 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
     constexpr int N = vector_of<T>::N;
     SHARED_DYNAMIC(uint4, dynamic);
     vector_of<T> *kept = (vector_of<T> *)dynamic;
-    T *x = (T *)job.logits + blockIdx.x * job.vocab;
+    T *x = (T *)job.logits + blockIdx.x * job.ld;
     const int32_t label = job.labels[blockIdx.x];
     if (label < 0) {
         if (threadIdx.x == 0)
@@ -131,7 +138,7 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
     exp_sum s = {-FLT_MAX, 0};
 #pragma unroll 4
     for (int64_t i = (int64_t)threadIdx.x * N; i < job.vocab; i += (int64_t)blockDim.x * N) {
-        const vector_of<T> v = load_chunk(x, i, job.vocab, job.is_aligned, -INFINITY);
+        const vector_of<T> v = load_chunk(x, i, job.vocab, is_whole<N>(job, i), -INFINITY);
         if (job.is_kept)
             kept[i / N] = v;
         float f[N];
@@ -167,7 +174,7 @@ static void start_cross_entropy(fsdp_cuda_context *c, loss_job job, int64_t rows
 {
     const size_t limit = shared_bytes(c);
     size_t bytes = (size_t)ceil_div(job.vocab, vector_of<T>::N) * sizeof(vector_of<T>);
-    job.is_aligned = is_vectorizable<T>(job.vocab, job.logits);
+    job.is_aligned = is_vectorizable<T>(job.ld, job.logits);
     job.is_kept = job.gradient && bytes <= limit;
     if (!job.is_kept)
         bytes = 0;
@@ -183,13 +190,14 @@ static void start_cross_entropy(fsdp_cuda_context *c, loss_job job, int64_t rows
 
 extern "C" void fsdp_cuda_cross_entropy(fsdp_kernel_context *context, float *losses, void *logits,
                                         fsdp_dtype dtype, const int32_t *labels, int64_t rows,
-                                        int64_t vocab, bool gradient, float factor)
+                                        int64_t vocab, int64_t ld, bool gradient, float factor)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
     loss_job job = {};
     job.losses = losses;
     job.logits = logits;
     job.vocab = vocab;
+    job.ld = ld;
     job.factor = factor;
     job.gradient = gradient;
     job.labels = (const int32_t *)fsdp_cuda_upload(c, labels, (size_t)rows * sizeof *labels);

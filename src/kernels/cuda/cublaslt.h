@@ -25,11 +25,8 @@ typedef struct fsdp_cublaslt {
 #define FSDP_CUBLASLT_FIELD(name) __typeof__(cublasLt##name) *name;
     FSDP_CUBLASLT_FUNCTIONS(FSDP_CUBLASLT_FIELD)
 #undef FSDP_CUBLASLT_FIELD
-    void *library; /* from dlopen(); NULL if the functions are linked */
 } fsdp_cublaslt;
 
 /* Load the library. Fails with FSDP_ERR_UNSUPPORTED if it is not found; the message says which
- * package has it. */
+ * package has it. The library stays loaded. */
 FSDP_MUST_CHECK fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt);
-/* No effect if nothing is loaded. */
-void fsdp_cublaslt_unload(fsdp_cublaslt *lt);

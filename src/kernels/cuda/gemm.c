@@ -1,5 +1,12 @@
 /* Matrix products. cublasLt computes them (gemm_plans.c); its workspace is the context's scratch.
- * For what is promised about bits, see Note [Bits of a CUDA product] in gemm_plans.c. */
+ * For what is promised about bits, see Note [Bits of a CUDA product] in gemm_plans.c.
+ *
+ * Note [Odd extents]. With operands of 2 bytes, cublasLt's fast algorithms need extents that are
+ * multiples of 8 elements wherever an extent is contiguous in memory, and row strides likewise. On
+ * an H100, a head with 50257 rows runs at an eighth of the rate of one with 50304 rows. So a
+ * product whose strides are such multiples, but whose extent is not, is computed in two parts: the
+ * extent up to a multiple of 64, and the rest. The rest has fewer than 64 of at least 1024 rows or
+ * columns, so its own rate hardly matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"
@@ -21,6 +28,83 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
     return fsdp_gemm_plan_start(plans, plan, args, beta, workspace, fsdp_cuda_stream(c));
 }
 
+enum {
+    FAST_MULTIPLE = 8, /* of elements */
+    PART_MULTIPLE = 64,
+    LEAST_EXTENT = 1024 /* shorter extents are not split */
+};
+
+static bool is_fast(int64_t n)
+{
+    return n % FAST_MULTIPLE == 0;
+}
+
+/* Return true if an extent of a product is to be split. The extent is contiguous in matrices with
+ * row strides ld and other_ld. */
+static bool is_odd(int64_t extent, int64_t ld, int64_t other_ld)
+{
+    return extent >= LEAST_EXTENT && !is_fast(extent) && is_fast(ld) && is_fast(other_ld);
+}
+
+static const void *element_of(const void *x, fsdp_dtype dtype, int64_t i)
+{
+    return (const char *)x + (size_t)i * fsdp_dtype_size(dtype);
+}
+
+/* Make *rest the product of what *even, whose extents are split, leaves. @{ */
+static void split_n(fsdp_gemm_args *even, fsdp_gemm_args *rest)
+{
+    const int64_t n = even->n / PART_MULTIPLE * PART_MULTIPLE;
+    rest->n = even->n - n;
+    rest->b = element_of(even->b, even->ab_dtype, even->trans_b ? n * even->ldb : n);
+    rest->c = (char *)even->c + (size_t)n * fsdp_dtype_size(even->c_dtype);
+    if (even->bias)
+        rest->bias = element_of(even->bias, even->ab_dtype, n);
+    even->n = n;
+}
+
+static void split_m(fsdp_gemm_args *even, fsdp_gemm_args *rest)
+{
+    const int64_t m = even->m / PART_MULTIPLE * PART_MULTIPLE;
+    rest->m = even->m - m;
+    rest->a = element_of(even->a, even->ab_dtype, even->trans_a ? m : m * even->lda);
+    rest->c = (char *)even->c + (size_t)(m * even->ldc) * fsdp_dtype_size(even->c_dtype);
+    even->m = m;
+}
+
+/* The rest is computed first, since it is the smaller summand: if C has 2 bytes an element, the
+ * sum of both is rounded when it is complete, and only the rest is rounded before. */
+static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
+{
+    const int64_t k = even->k / PART_MULTIPLE * PART_MULTIPLE;
+    rest->k = even->k - k;
+    rest->a = element_of(even->a, even->ab_dtype, even->trans_a ? k * even->lda : k);
+    rest->b = element_of(even->b, even->ab_dtype, even->trans_b ? k : k * even->ldb);
+    even->k = k;
+    even->beta = 1.0f;
+}
+/* @} */
+
+/* Note [Odd extents] */
+static fsdp_status multiply_parts(fsdp_cuda_context *c, const fsdp_gemm_args *args)
+{
+    fsdp_gemm_args even = *args, rest = *args;
+    if (fsdp_dtype_size(args->ab_dtype) != 2)
+        return multiply(c, args);
+    if (is_odd(args->n, args->ldc, args->trans_b ? args->ldc : args->ldb))
+        split_n(&even, &rest);
+    else if (args->trans_a && is_odd(args->m, args->lda, args->lda))
+        split_m(&even, &rest);
+    else if ((!args->trans_a || args->trans_b) && !args->bias &&
+             is_odd(args->k, args->trans_a ? args->ldb : args->lda,
+                    args->trans_b ? args->ldb : args->lda))
+        split_k(&even, &rest);
+    else
+        return multiply(c, args);
+    FSDP_TRY(multiply_parts(c, &rest));
+    return multiply_parts(c, &even);
+}
+
 fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *args)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
@@ -28,7 +112,7 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
     if (!args->m || !args->n)
         return FSDP_OK;
     if (args->k)
-        status = multiply(c, args);
+        status = multiply_parts(c, args);
     else if (args->bias || args->beta == 0.0f)
         fsdp_cuda_gemm_begin(c, args);
     if (status != FSDP_OK)

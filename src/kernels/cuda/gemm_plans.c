@@ -13,9 +13,9 @@
  * more rows; the CPU's products promise that it has not. Alignments above FSDP_GEMM_ALIGNMENT
  * do not matter, so that bits do not depend on where a rank's allocator placed a matrix.
  *
- * Sums are float32 to the end. Algorithms that split k and add the parts in the dtype of C are only
- * allowed if C is float32. Those that remain add parts in a fixed order: cublasLt serializes
- * additions in place, or adds parts in a second kernel. */
+ * Sums are float32 to the end, but for Note [Odd extents] in gemm.c. Algorithms that split k and
+ * add the parts in the dtype of C are only allowed if C is float32. Those that remain add parts in
+ * a fixed order: cublasLt serializes additions in place, or adds parts in a second kernel. */
 #include "src/kernels/cuda/gemm_plans.h"
 
 #include <string.h>
@@ -170,16 +170,19 @@ static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bo
                                       sizeof epilogue);
 }
 
+/* Return how an algorithm may add the parts of a split k: Note [Bits of a CUDA product]. */
+static uint32_t good_reductions(const shape *s)
+{
+    return s->c_dtype == FSDP_DTYPE_F32
+               ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 /* Say which algorithms are acceptable. */
 static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *s,
-                                     cublasLtMatmulPreference_t preference)
+                                     uint32_t reductions, cublasLtMatmulPreference_t preference)
 {
     const uint64_t workspace = plans->workspace_bytes;
-    /* Note [Bits of a CUDA product] */
-    const uint32_t reductions =
-        s->c_dtype == FSDP_DTYPE_F32
-            ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-            : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = s->a_alignment, b = s->b_alignment, c = s->c_alignment;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
@@ -203,7 +206,8 @@ static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *
 
 /* Take the first algorithm that the heuristic proposes. CUBLAS_STATUS_NOT_SUPPORTED: there is
  * none. */
-static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
+static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan,
+                                    uint32_t reductions)
 {
     const fsdp_cublaslt *lt = &plans->lt;
     cublasLtMatmulPreference_t preference = NULL;
@@ -211,7 +215,7 @@ static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_p
     int found = 0;
     cublasStatus_t status = lt->MatmulPreferenceCreate(&preference);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = set_preference(plans, &plan->shape, preference);
+        status = set_preference(plans, &plan->shape, reductions, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt->MatmulAlgoGetHeuristic(plans->handle, plan->product, plan->b, plan->a, plan->c,
                                             plan->c, preference, 1, &result, &found);
@@ -224,6 +228,15 @@ static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_p
     if (preference)
         lt->MatmulPreferenceDestroy(preference);
     return status;
+}
+
+/* Operands at odd addresses have few algorithms. If none of them adds in float32, take any. */
+static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
+{
+    const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));
+    return status == CUBLAS_STATUS_NOT_SUPPORTED
+               ? ask_heuristic(plans, plan, CUBLASLT_REDUCTION_SCHEME_MASK)
+               : status;
 }
 
 static cublasStatus_t plan_init(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
@@ -349,7 +362,6 @@ void fsdp_gemm_plans_destroy(fsdp_gemm_plans *plans)
     drop_plans(plans);
     if (plans->handle)
         plans->lt.Destroy(plans->handle);
-    fsdp_cublaslt_unload(&plans->lt);
     fsdp_free(plans);
 }
 

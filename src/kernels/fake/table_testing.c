@@ -147,7 +147,7 @@ KERNEL_WITH(join_columns, 5, a4, (size_t)a3 * sizeof *a4, void *, const void *co
 KERNEL_WITH(segment_mean, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL_WITH(segment_mean_backward, 6, a3, IDS(a2 + 1), void *, const void *, fsdp_dtype, const int32_t *, int64_t, int64_t)
 KERNEL(column_sum, 7, void *, fsdp_dtype, float, const void *, fsdp_dtype, int64_t, int64_t)
-KERNEL_WITH(cross_entropy, 8, a5, IDS(a4), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, bool, float)
+KERNEL_WITH(cross_entropy, 9, a6, IDS(a5), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, bool, float)
 KERNEL(sum, 4, float *, const float *, int64_t, float)
 KERNEL(argmax, 5, int32_t *, const void *, fsdp_dtype, int64_t, int64_t)
 

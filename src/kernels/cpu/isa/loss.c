@@ -11,7 +11,7 @@ typedef struct loss_job {
     void *logits;
     fsdp_dtype dtype;
     const int32_t *labels;
-    int64_t rows, vocab, task_rows;
+    int64_t rows, vocab, ld, task_rows; /* ld: row stride of the logits */
     bool gradient;
     float factor;
 } loss_job;
@@ -101,7 +101,7 @@ static void loss_task(void *arg, int64_t task, int worker)
     int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
     (void)worker;
     for (int64_t row = task * job->task_rows; row < end; row++) {
-        int64_t start = row * job->vocab;
+        int64_t start = row * job->ld;
         int32_t label = job->labels[row];
         float maximum = 0.0f;
         if (label < 0) {
@@ -119,10 +119,10 @@ static void loss_task(void *arg, int64_t task, int worker)
 }
 
 static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
-                          const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
-                          float factor)
+                          const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
+                          bool gradient, float factor)
 {
-    loss_job job = {losses,   logits, dtype, labels, rows, vocab, fsdp_task_rows(vocab),
+    loss_job job = {losses,   logits, dtype, labels, rows, vocab, ld, fsdp_task_rows(vocab),
                     gradient, factor};
     fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
 }

@@ -1,0 +1,260 @@
+/* See grad_sums.h. */
+#include "src/fsdp/grad_sums.h"
+
+#include "src/base/assert.h"
+#include "src/fsdp/grad_rows.h"
+#include "src/trace/trace.h"
+
+/* --- sums over parts --- */
+
+/* A sum that is being computed, in chunks of its elements. */
+typedef struct sum_run {
+    const fsdp_grad_buffer *b;
+    const fsdp_grad_source *source;
+    const fsdp_param *p;
+    fsdp_grad_own_rows own; /* only for tables */
+    int parts;              /* number of parts */
+    int block;              /* number of parts in a block of micro-batches */
+    fsdp_tensor *to;
+    bool adds;    /* `to` contains a sum, to which this one is added */
+    float scale;  /* the final sum is multiplied by this */
+    float *chunk; /* the device's memory for the elements of a chunk */
+} sum_run;
+
+/* Sum elements [begin, begin + n) over the parts [first, first + parts). */
+static void sum_parts(const sum_run *r, int first, int parts, int64_t begin, int64_t n, float *to,
+                      float scale)
+{
+    const fsdp_grad_source *source = r->source;
+    if (source->is_table)
+        fsdp_grad_rows_sum(r->b, source->parts, r->p, &r->own,
+                           &(fsdp_grad_range){first, parts, begin, n}, to, scale);
+    else
+        fsdp_grad_parts_sum(r->b, source->parts, source->offset, source->slice,
+                            &(fsdp_grad_range){first, parts, begin, n}, to, scale);
+}
+
+static int fewer(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Sum elements [begin, begin + n), block by block. The tree over two blocks is the sum of the two
+ * blocks, so the first two are summed at once. */
+static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
+{
+    const fsdp_device *device = r->b->context->device;
+    float *to = (float *)fsdp_tensor_ptr(r->to) + begin;
+    int first = 0;
+    if (!r->adds) {
+        first = fewer(2 * r->block, r->parts);
+        sum_parts(r, 0, first, begin, n, to, first == r->parts ? r->scale : 1.0f);
+    }
+    for (int parts; first < r->parts; first += parts) {
+        const void *terms[2] = {to, r->chunk};
+        parts = fewer(r->block, r->parts - first);
+        sum_parts(r, first, parts, begin, n, r->chunk, 1.0f);
+        device->kernels->tree_sum(device->context, to, terms, 2, FSDP_DTYPE_F32, n,
+                                  first + parts == r->parts ? r->scale : 1.0f);
+    }
+}
+
+static bool needs_chunk(const sum_run *r)
+{
+    return r->adds || r->parts > 2 * r->block;
+}
+
+/* Return the number of elements of a chunk. Chunks of a table are whole rows. */
+static int64_t chunk_numel(const sum_run *r)
+{
+    const int64_t all = fsdp_tensor_numel(r->to), most = r->b->context->device->traits->sum_numel;
+    if (!needs_chunk(r) || all <= most)
+        return all;
+    if (!r->source->is_table)
+        return most;
+    const int64_t width = r->p->parameter->shape[1];
+    return width < most ? most / width * width : width;
+}
+
+static void sum_chunks(const sum_run *r, int64_t chunk)
+{
+    const int64_t all = fsdp_tensor_numel(r->to);
+    for (int64_t begin = 0; begin < all; begin += chunk)
+        sum_chunk(r, begin, all - begin < chunk ? all - begin : chunk);
+}
+
+static fsdp_status sum_dense_or_table(sum_run *r, int64_t chunk)
+{
+    if (r->source->is_table)
+        FSDP_TRY(fsdp_grad_rows_find_own(r->b, r->source->parts, r->p, &r->own));
+    sum_chunks(r, chunk);
+    if (r->source->is_table)
+        fsdp_grad_rows_drop_own(&r->own);
+    return FSDP_OK;
+}
+
+/* Compute the sum. The memory for a chunk is also requested on meta, so that plans know of it. */
+static fsdp_status sum(sum_run *r)
+{
+    fsdp_device *device = r->b->context->device;
+    const int64_t chunk = chunk_numel(r);
+    fsdp_tensor *memory = NULL;
+    if (!chunk)
+        return FSDP_OK;
+    if (needs_chunk(r))
+        FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, &chunk, FSDP_TAG_GRAD, &memory));
+    r->chunk = memory ? fsdp_tensor_ptr(memory) : NULL;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", r->b->context->name);
+    const fsdp_status status = device->kernels ? sum_dense_or_table(r, chunk) : FSDP_OK;
+    fsdp_trace_end();
+    fsdp_tensor_release(memory);
+    return status;
+}
+
+static sum_run run_of(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                      const fsdp_param *p)
+{
+    return (sum_run){.b = b,
+                     .source = source,
+                     .p = p,
+                     .parts = fsdp_group_world_size(source->parts->group),
+                     .block =
+                         FSDP_SUM_BLOCK % source->leaves ? 1 : FSDP_SUM_BLOCK / source->leaves};
+}
+
+fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                                 const fsdp_param *p, fsdp_tensor *rows, float scale)
+{
+    sum_run r = run_of(b, source, p);
+    r.to = rows;
+    r.scale = scale;
+    return sum(&r);
+}
+
+/* --- sums over micro-steps --- */
+
+void fsdp_grad_fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from,
+                    float scale)
+{
+    const void *src[2] = {fsdp_tensor_ptr(to), fsdp_tensor_ptr(from)};
+    const fsdp_device *device = b->context->device;
+    if (device->kernels && fsdp_tensor_numel(to))
+        device->kernels->tree_sum(device->context, fsdp_tensor_ptr(to), src, 2, FSDP_DTYPE_F32,
+                                  fsdp_tensor_numel(to), scale);
+}
+
+static void pop_sum(fsdp_param_grad *g)
+{
+    fsdp_tensor_release(g->sums[--g->n_sums]);
+    g->sums[g->n_sums] = NULL;
+}
+
+/* Fold the sum on top of the stack with the one below it. */
+static void fold_top(const fsdp_grad_buffer *b, fsdp_param_grad *g, float scale)
+{
+    fsdp_grad_fold(b, g->sums[g->n_sums - 2], g->sums[g->n_sums - 1], scale);
+    pop_sum(g);
+}
+
+/* While the two sums on top have the same number of micro-batches, fold them. The running sum, and
+ * a block that is complete, count as FSDP_SUM_BLOCK micro-batches. */
+static void fold_equals(const fsdp_grad_buffer *b, fsdp_param_grad *g)
+{
+    while (g->n_sums > 1 && g->sum_leaves[g->n_sums - 1] == g->sum_leaves[g->n_sums - 2]) {
+        fold_top(b, g, 1.0f);
+        if (g->sum_leaves[g->n_sums - 1] < FSDP_SUM_BLOCK)
+            g->sum_leaves[g->n_sums - 1] *= 2;
+    }
+}
+
+fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p, fsdp_tensor **out)
+{
+    const fsdp_tensor *local = p->local;
+    fsdp_tensor *rows;
+    FSDP_TRY(fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, local->ndim, local->shape,
+                                FSDP_TAG_GRAD, &rows));
+    const fsdp_status status = fsdp_param_set_spec(p, rows);
+    if (status == FSDP_OK)
+        *out = rows;
+    else
+        fsdp_tensor_release(rows);
+    return status;
+}
+
+/* Push a sum of `leaves` micro-batches, computed into *rows or into new memory. */
+static fsdp_status push_sum(fsdp_param *p, sum_run *r, int leaves, fsdp_tensor **rows)
+{
+    fsdp_param_grad *g = &p->grad;
+    fsdp_tensor *own = *rows;
+    if (!own)
+        FSDP_TRY(fsdp_grad_sums_create(r->b, p, &own));
+    r->to = own;
+    const fsdp_status status = sum(r);
+    if (status != FSDP_OK) {
+        if (!*rows)
+            fsdp_tensor_release(own);
+        return status;
+    }
+    *rows = NULL;
+    FSDP_ASSERT(g->n_sums < FSDP_MOST_SUMS);
+    g->sums[g->n_sums] = own;
+    g->sum_leaves[g->n_sums++] = leaves;
+    return FSDP_OK;
+}
+
+static fsdp_status add_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *source, fsdp_param *p,
+                           float final_scale, fsdp_tensor **rows)
+{
+    fsdp_param_grad *g = &p->grad;
+    sum_run r = run_of(b, source, p);
+    const int all = r.parts * source->leaves;
+    /* Micro-steps that do not divide a block are added to the running sum. */
+    const int leaves = FSDP_SUM_BLOCK % all ? FSDP_SUM_BLOCK : all;
+    const int top = g->n_sums - 1;
+    r.adds = top >= 0 && g->sum_leaves[top] == leaves;
+    g->is_scaled = g->is_complete && g->n_sums == (r.adds ? 1 : 0);
+    r.scale = g->is_scaled ? final_scale : 1.0f;
+    if (!r.adds)
+        return push_sum(p, &r, leaves, rows);
+    r.to = g->sums[top];
+    FSDP_TRY(sum(&r));
+    if (g->sum_leaves[top] < FSDP_SUM_BLOCK)
+        g->sum_leaves[top] *= 2;
+    fold_equals(b, g);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_sums_add(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
+                               fsdp_param *p, bool last, float scale, fsdp_tensor **rows)
+{
+    p->grad.is_complete = last;
+    const fsdp_status status = add_sum(b, source, p, scale, rows);
+    if (status != FSDP_OK)
+        p->grad.is_complete = p->grad.is_scaled = false;
+    return status;
+}
+
+fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
+{
+    const fsdp_device *device = b->context->device;
+    fsdp_param_grad *g = &p->grad;
+    FSDP_ASSERT(g->n_sums > 0);
+    while (g->n_sums > 1) {
+        g->is_scaled = g->n_sums == 2;
+        fold_top(b, g, g->is_scaled ? scale : 1.0f);
+    }
+    fsdp_tensor *total = g->sums[0];
+    g->sums[--g->n_sums] = NULL;
+    if (!g->is_scaled && scale != 1.0f && device->kernels)
+        device->kernels->scale(device->context, fsdp_tensor_ptr(total), fsdp_tensor_ptr(total),
+                               scale, FSDP_DTYPE_F32, fsdp_tensor_numel(total));
+    g->is_complete = g->is_scaled = false;
+    return total;
+}
+
+void fsdp_grad_sums_free(fsdp_param *p)
+{
+    while (p->grad.n_sums)
+        pop_sum(&p->grad);
+    p->grad.is_complete = p->grad.is_scaled = false;
+}

@@ -1,0 +1,60 @@
+/* Adds the gradients of micro-batches: over the ranks of a micro-step, and over micro-steps.
+ *
+ * Note [Same bits at any world size]. With W ranks, rank r computes micro-batch `m = a * W + r` in
+ * micro-step a. The gradients of micro-batches are added in float32, in an order that depends on
+ * their numbers m alone. FSDP_SUM_BLOCK micro-batches are a block. Within a block, gradients are
+ * added in a binary tree over m: gradient 0 is added to gradient 1, and gradient 2 to gradient 3;
+ * then these two sums are added. The blocks are added in their order to a running sum. The total is
+ * divided once, at the end. So 1 x 8, 2 x 4, 4 x 2 and 8 x 1 (ranks x micro-steps) agree in every
+ * bit.
+ *
+ * A tree over all micro-batches would need 1 + log2(micro-steps) partial sums. With blocks, a
+ * parameter has at most three: the running sum, and those of two levels of a block. If the number
+ * of ranks is a multiple of FSDP_SUM_BLOCK, it has only the running sum.
+ *
+ * With replicas (Note [Replicas] in param_context.h), each mesh row has S ranks. Rank r is in mesh
+ * row `r / S` and in mesh column `r mod S`. The gradients within each mesh row are added first,
+ * then the sums of the mesh rows. If S is 1, 2 or FSDP_SUM_BLOCK, this is the same order as without
+ * replicas. */
+#pragma once
+#include "src/fsdp/grad_parts.h"
+
+enum {
+    FSDP_SUM_BLOCK = 4
+};
+
+/* What to add up: one tensor in all parts of a buffer. */
+typedef struct fsdp_grad_source {
+    const fsdp_grad_parts *parts;
+    int64_t offset;          /* the first element of the tensor in each part */
+    const fsdp_slice *slice; /* the elements of the tensor to sum */
+    int leaves;              /* number of micro-batches whose gradients each part contains */
+    bool is_table;           /* the parts contain tables: Note [Gradients by row] in grad_rows.h */
+} fsdp_grad_source;
+
+/* Create a tensor for a sum, with the shape of this rank's rows. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p,
+                                                  fsdp_tensor **out);
+/* Sum the source over all parts, and store the sum multiplied by `scale` in `rows`. The order is
+ * that of the first micro-step. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b,
+                                                 const fsdp_grad_source *source,
+                                                 const fsdp_param *p, fsdp_tensor *rows,
+                                                 float scale);
+/* Add the source, summed over all parts, to p's sums of earlier micro-steps. If p has no sum to
+ * which it can be added, it becomes a partial sum of its own. The memory of this sum is *rows if
+ * *rows is not NULL, which is then set to NULL; else it is created.
+ *
+ * If `last`, no micro-step will follow, and fsdp_grad_sums_take() can be called with the same
+ * `scale`, by which it multiplies the total. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_add(const fsdp_grad_buffer *b,
+                                               const fsdp_grad_source *source, fsdp_param *p,
+                                               bool last, float scale, fsdp_tensor **rows);
+/* Remove all sums of p, which must have one. Return their total, multiplied by `scale`. The caller
+ * owns it. */
+fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float scale);
+/* Set `to` to `(to + from) * scale`. */
+void fsdp_grad_fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from,
+                    float scale);
+/* Free the sums of p. */
+void fsdp_grad_sums_free(fsdp_param *p);
