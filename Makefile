@@ -8,10 +8,10 @@ CXX ?= g++
 Q := $(if $(V),,@)
 
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
-PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
+PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev libpcre2-dev libutf8proc-dev libflatbuffers-dev \
             zlib1g-dev libzstd-dev liblz4-dev
-# Optional libraries are used if they are found, except those in WITHOUT="oneDNN sentencepiece
+# Optional libraries are used if they are found, except those in WITHOUT="oneDNN PCRE2
 # ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
 has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) $(DEPS_CFLAGS) -include $(2) -E -x $(or $(3),c) /dev/null >/dev/null 2>&1 && echo 1))
@@ -31,14 +31,6 @@ DEFS += -DFSDP_HAVE_DNNL
 LEFT_OUT += src/kernels/cpu/product_plain.c
 else
 LEFT_OUT += src/kernels/cpu/product_onednn.c
-endif
-ifeq ($(call has,sentencepiece),1)
-PKGS += sentencepiece
-LIBS += -lstdc++
-DEFS += -DFSDP_HAVE_SENTENCEPIECE
-LEFT_OUT += src/text/sentencepiece_none.c
-else
-LEFT_OUT += src/text/sentencepiece.cc
 endif
 ifeq ($(call has_header,csv,csv.h),1)
 LIBS += $(or $(call deps_library,csv),-lcsv)
@@ -225,7 +217,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 

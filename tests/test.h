@@ -90,11 +90,11 @@ static inline const char *fsdp_test_meta(void)
 #else
 #define NEEDS_LIBYAML() SKIP("built without libyaml")
 #endif
-/* Use at the start of a test that opens a SentencePiece model. */
-#ifdef FSDP_HAVE_SENTENCEPIECE
+/* Use at the start of a test that opens T5's SentencePiece model. */
+#ifdef FSDP_HAVE_UTF8PROC
 #define NEEDS_SENTENCEPIECE() ((void)0)
 #else
-#define NEEDS_SENTENCEPIECE() SKIP("built without SentencePiece")
+#define NEEDS_SENTENCEPIECE() SKIP("built without utf8proc")
 #endif
 /* Use at the start of a test that reads or writes Arrow files. */
 #ifdef FSDP_HAVE_FLATBUFFERS

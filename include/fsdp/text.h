@@ -1,13 +1,13 @@
 /**
  * @file
- * Tokenizers convert text to ids and back, like transformers' T5Tokenizer and LlamaTokenizer (Llama
- * 2).
+ * Tokenizers convert text to ids and back, id for id like the fast tokenizers of transformers (the
+ * tokenizers library).
  *
- * The pieces of a tokenizer come from a SentencePiece model: T5's spiece.model (unigram) or Llama
- * 2's tokenizer.model (BPE with byte fallback). The ids of T5's sentinels <extra_id_0> ..
- * <extra_id_99> come after the ids of the pieces, in descending order: with 32,000 pieces,
- * <extra_id_0> is 32099 and <extra_id_99> is 32000. An open tokenizer does not change, so several
- * threads may use it at the same time.
+ * A tokenizer is read from a tokenizer.json, or from the files that a model had before: a
+ * SentencePiece model (T5's spiece.model, Llama 2's tokenizer.model), tiktoken's file (Llama 3's
+ * tokenizer.model), vocab.json with merges.txt (GPT-2) or vocab.txt (BERT).
+ *
+ * An open tokenizer does not change, so several threads may use it at the same time.
  */
 #pragma once
 #include <stddef.h>
@@ -36,55 +36,129 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_token_list_set(fsdp_token_list *list, 
 /** Free the memory of the list and empty it. */
 FSDP_API void fsdp_token_list_fini(fsdp_token_list *list);
 
-/** Flags of fsdp_tokenizer_decode(). */
-enum {
-    FSDP_DECODE_SKIP_SPECIAL = 1, /**< leave out <s>, </s>, <pad>, <unk> and <extra_id_*> */
-    FSDP_DECODE_SKIP_UNKNOWN = 2, /**< leave out ids outside [0, vocab_size), as the tokenizers
-                                       library does. A model with a padded vocabulary (T5's 32128)
-                                       may generate such ids */
-};
+/* ---- opening ---- */
 
 /**
- * Open a tokenizer of T5 or Llama 2.
+ * Open a tokenizer.
  *
- * If the model is unigram (T5), the number of sentinels is extra_ids in a tokenizer_config.json
- * next to the model, or 100 if that file or key is missing. Llama 3's tokenizer.model is not a
- * SentencePiece model and is not supported. Added tokens are tokens that a tokenizer_config.json or
- * added_tokens.json adds to the model. A text that contains an added token cannot be encoded,
- * unless that token is also a special token or a piece of the model.
+ * A folder is searched for tokenizer.json, spiece.model, tokenizer.model, vocab.json with
+ * merges.txt, and vocab.txt, in this order. tokenizer_config.json, special_tokens_map.json and
+ * added_tokens.json next to the file are read as transformers reads them: they add tokens, name the
+ * special ones, and say whether a text begins with <s> (add_bos_token) and ends with </s>
+ * (add_eos_token).
  *
- * @param path a spiece.model or tokenizer.model, or a folder with one of these files (a Hugging
- *             Face model directory)
+ * A tokenizer.json says itself what is done to a text. For the other files, tokenizer_class in
+ * tokenizer_config.json says it, or the kind of the file: T5's for a unigram model, Llama 2's for a
+ * SentencePiece BPE model, Llama 3's for tiktoken's file, GPT-2's for vocab.json, BERT's for
+ * vocab.txt.
+ *
+ * A text that contains a special token ("</s>") gets the token's id, as in transformers, unless
+ * split_special_tokens in tokenizer_config.json is true.
+ *
+ * @param path one of these files, or a folder with one (a Hugging Face model directory)
  * @param out  new tokenizer, closed with fsdp_tokenizer_close()
- * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no model;
- *         FSDP_ERR_UNSUPPORTED if the folder has only a tokenizer.json, or if the model is neither
- *         unigram nor BPE; FSDP_ERR_FORMAT if the file is not a SentencePiece model, or if the
- *         model has no </s> or no <unk>.
+ * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no such file;
+ *         FSDP_ERR_UNSUPPORTED if a part of the tokenizer is not supported, or needs a library that
+ *         this build does not have; FSDP_ERR_FORMAT if a file is broken, or an id of a token is not
+ *         the one that the tokenizers library gives to it. The message contains file, field and
+ *         value.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out);
 
 /** Accepts NULL. */
 FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
 
+/* ---- encoding ---- */
+
 /**
- * Append the ids of a text and </s> to `list`.
- *
- * A special token in the text (e.g. </s> or <extra_id_7>) becomes its id. The parts of the text
- * between special tokens are encoded separately.
+ * Append the ids of a text to `list`, with the special tokens that the model expects: T5 appends
+ * </s>, GPT-2 nothing, Llama puts <s> before the text, and BERT [CLS] before and [SEP] after it.
  *
  * @param text       [length] bytes of UTF-8; need not end in NUL
- * @param max_length largest number of ids to append, including </s>. If the text has more than
- *                   max_length - 1 ids, the rest is left out. 0: no limit
- * @return FSDP_ERR_INVALID if the text is not UTF-8 or max_length is negative; FSDP_ERR_UNSUPPORTED
- *         if the text contains an added token (see fsdp_tokenizer_open()). After an error, the list
- *         has the same ids as before
+ * @param max_length largest number of ids to append, including special tokens. If the text has more
+ *                   ids, the rest of the text is left out. 0: no limit
+ * @return FSDP_ERR_INVALID if the text is not UTF-8, if max_length is negative or less than the
+ *         number of special tokens. After an error, the list has the same ids as before
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer,
                                                            const char *text, size_t length,
                                                            int max_length, fsdp_token_list *list);
 
+/** The same without adding special tokens (add_special_tokens=False). Special tokens in the text
+ * become ids all the same. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_text(const fsdp_tokenizer *tokenizer,
+                                                                const char *text, size_t length,
+                                                                int max_length,
+                                                                fsdp_token_list *list);
+
+/** Which text of a pair is truncated if both together are too long, as in transformers. */
+typedef enum fsdp_truncation {
+    FSDP_TRUNCATION_LONGEST_FIRST, /**< the longer one, and both if they are equally long */
+    FSDP_TRUNCATION_ONLY_FIRST,
+    FSDP_TRUNCATION_ONLY_SECOND,
+} fsdp_truncation;
+
+/** What offsets count. */
+typedef enum fsdp_offset_unit {
+    FSDP_OFFSETS_NONE,       /**< no offsets; this is faster */
+    FSDP_OFFSETS_CHARACTERS, /**< Unicode code points, as in Python */
+    FSDP_OFFSETS_BYTES,
+} fsdp_offset_unit;
+
+/** With all fields zero: special tokens, no limit, no offsets. */
+typedef struct fsdp_encode_options {
+    bool no_special_tokens;
+    int max_length; /**< of the whole result; 0: no limit */
+    fsdp_truncation truncation;
+    bool truncate_left; /**< leave out the beginning of a text and not its end; also if
+                             truncation_side in tokenizer_config.json is "left" */
+    fsdp_offset_unit offsets;
+} fsdp_encode_options;
+
+/** A part [begin, end) of one of the texts; {0, 0} for special tokens that were added. */
+typedef struct fsdp_token_offset {
+    uint32_t begin, end;
+} fsdp_token_offset;
+
+/** The result for one text or a pair of texts. Initialise it with {0}. It can be used again. */
+typedef struct fsdp_encoding {
+    fsdp_token_list ids;
+    int32_t *type_ids;          /**< [ids.len]: token_type_ids */
+    fsdp_token_offset *offsets; /**< [ids.len] if they were wanted */
+    int8_t *texts; /**< [ids.len]: 0: first text, 1: second text, -1: special token that
+                        was added */
+    size_t type_ids_cap, offsets_cap, texts_cap;
+} fsdp_encoding;
+
+FSDP_API void fsdp_encoding_fini(fsdp_encoding *encoding);
+
 /**
- * T5Tokenizer.decode(..., clean_up_tokenization_spaces=False): convert ids to text.
+ * Replace the contents of `encoding` by the result for a text or a pair of texts.
+ *
+ * @param pair    [pair_length]: the second text, or NULL
+ * @param options NULL: all zero
+ * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if the text that may be truncated is
+ * too short. After an error, the contents of `encoding` are unspecified
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_pair(
+    const fsdp_tokenizer *tokenizer, const char *text, size_t length, const char *pair,
+    size_t pair_length, const fsdp_encode_options *options, fsdp_encoding *encoding);
+
+/* ---- decoding ---- */
+
+/** Flags of fsdp_tokenizer_decode(). */
+enum {
+    FSDP_DECODE_SKIP_SPECIAL = 1, /**< leave out special tokens: <s>, </s>, [CLS], <extra_id_*> */
+    FSDP_DECODE_SKIP_UNKNOWN = 2, /**< leave out ids outside [0, vocab_size), as the tokenizers
+                                       library does. A model with a padded vocabulary (T5's 32128)
+                                       may generate such ids */
+    FSDP_DECODE_CLEAN_UP = 4, /**< clean_up_tokenization_spaces=True: "a , b ." becomes "a, b.". As
+                                   in transformers, this has no effect on BPE tokenizers */
+};
+
+/**
+ * Convert ids to text, as decode() of transformers does with clean_up_tokenization_spaces=False.
+ * A token that is no text (NUL) is left out.
  *
  * @param ids   [count]
  * @param flags FSDP_DECODE_*, or 0
@@ -99,25 +173,44 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer 
 /** Free a text that this library returned. Accepts NULL. */
 FSDP_API void fsdp_text_free(char *text);
 
-/** Return the number of pieces and sentinels together: 32,100 for T5. The vocab_size of a model may
- * be larger (T5: 32,128), but not smaller. */
+/* ---- properties ---- */
+
+/** Return the largest id + 1: 32,100 for T5. The vocab_size of a model may be larger (T5: 32,128),
+ * but not smaller. */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
-/** Return the number of sentinels <extra_id_0>, <extra_id_1>, ...; T5: 100. The sentinels have the
- * largest ids, in descending order. */
+/** Return the number of sentinels <extra_id_0>, <extra_id_1>, ...; T5: 100. The id of sentinel i is
+ * fsdp_tokenizer_first_sentinel() - i. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
-/** Return the id of <s>; Llama: 1. Return -1 if the tokenizer has no <s> (T5), or if add_bos_token
- * in its tokenizer_config.json is false. fsdp_tokenizer_encode() does not add <s>. To let a model
- * continue a text, the caller must put <s> before the text. */
+/** Return the id of <extra_id_0>; T5: 32,099. Return -1 if there is none. */
+FSDP_API int32_t fsdp_tokenizer_first_sentinel(const fsdp_tokenizer *tokenizer);
+
+/** Return the id of the token that encoding puts before each text; Llama: 1, <s>. Return -1 if it
+ * puts none, or more than one (BERT's [CLS] is one). */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's
  * first input. */
 FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);
-/** Return the id of </s>; T5: 1. */
+/** Return the id of the end of a text, or -1 if the tokenizer has none; T5: 1, </s>; GPT-2: 50256,
+ * <|endoftext|>. Encoding appends it only if the model expects that: see
+ * fsdp_tokenizer_appends_eos(). */
 FSDP_API int32_t fsdp_tokenizer_eos_id(const fsdp_tokenizer *tokenizer);
-/** Return the id of <unk>; T5: 2. */
+/** Return true if fsdp_tokenizer_encode() ends with the eos id (T5). */
+FSDP_API bool fsdp_tokenizer_appends_eos(const fsdp_tokenizer *tokenizer);
+/** Return the id of <unk>, or -1; T5: 2. */
 FSDP_API int32_t fsdp_tokenizer_unk_id(const fsdp_tokenizer *tokenizer);
-/** Return the path of the SentencePiece model that was opened, so that it can be copied next to a
- * saved model; borrowed. */
+
+/** Return the id of a special token by its name in transformers ("bos_token", "eos_token",
+ * "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"), or of any token by its text
+ * ("<|im_end|>"). Return -1 if there is none. */
+FSDP_API int32_t fsdp_tokenizer_token_id(const fsdp_tokenizer *tokenizer, const char *name);
+/** Return the text of a token as the vocabulary spells it, NUL-terminated, or NULL if there is no
+ * such id; borrowed. */
+FSDP_API const char *fsdp_tokenizer_token_text(const fsdp_tokenizer *tokenizer, int32_t id);
+/** Return true if FSDP_DECODE_SKIP_SPECIAL leaves out this id. */
+FSDP_API bool fsdp_tokenizer_is_special(const fsdp_tokenizer *tokenizer, int32_t id);
+/** Return model_max_length of tokenizer_config.json, or 0 if there is no limit. */
+FSDP_API int64_t fsdp_tokenizer_model_max_length(const fsdp_tokenizer *tokenizer);
+/** Return the path of the file that was opened; borrowed. */
 FSDP_API const char *fsdp_tokenizer_path(const fsdp_tokenizer *tokenizer);
 
 #ifdef __cplusplus

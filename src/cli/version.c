@@ -59,15 +59,6 @@ static const char *onednn_version(void)
 #endif
 }
 
-static const char *sentencepiece_version(void)
-{
-#ifdef FSDP_HAVE_SENTENCEPIECE
-    return "found";
-#else
-    return NULL;
-#endif
-}
-
 static const char *yaml_version(void)
 {
 #ifdef FSDP_HAVE_YAML
@@ -245,13 +236,12 @@ void fsdp_print_version(FILE *to)
     fprintf(to, "transports: shm, threads\nlibraries:\n");
     fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
     print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");
-    print_optional(to, "sentencepiece", sentencepiece_version(), "T5's tokenizer");
     print_optional(to, "libcsv", csv_version(), "CSV files");
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");
     print_optional(to, "pcre2", pcre2_version(), "tokenizers that split by a regular expression");
-    print_optional(to, "utf8proc", utf8proc_found_version(), "tokenizers that normalize Unicode");
+    print_optional(to, "utf8proc", utf8proc_found_version(), "T5's tokenizer, and others that normalize Unicode");
     print_optional(to, "flatbuffers", flatbuffers_version(), "Arrow folders (save_to_disk)");
     print_optional(to, "zlib", zlib_found_version(), ".gz files");
     print_optional(to, "zstd", zstd_version(), ".zst files");

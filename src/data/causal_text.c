@@ -24,14 +24,23 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
     return FSDP_OK;
 }
 
-static fsdp_status encode_with_bos(const fsdp_tokenizer *tokenizer, const char *text,
-                                   fsdp_token_list *ids)
+/* Encode a text with the special tokens that the tokenizer adds, and with eos at its end if
+ * `with_eos`. (Most tokenizers of causal models add bos, but not eos.) */
+static fsdp_status encode_whole(const fsdp_tokenizer *tokenizer, const char *text, bool with_eos,
+                                fsdp_token_list *ids)
 {
-    const int32_t bos = fsdp_tokenizer_bos_id(tokenizer);
+    const int32_t eos = fsdp_tokenizer_eos_id(tokenizer);
+    const bool has_eos = fsdp_tokenizer_appends_eos(tokenizer);
     ids->len = 0;
-    if (bos >= 0)
-        FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
-    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* appends eos */
+    FSDP_TRY(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids));
+    if (with_eos && !has_eos && eos >= 0) {
+        if (!FSDP_GROW(ids->ids, ids->cap, ids->len + 1))
+            return FSDP_ERR_NOMEM;
+        ids->ids[ids->len++] = eos;
+    } else if (!with_eos && has_eos) {
+        ids->len--;
+    }
+    return FSDP_OK;
 }
 
 static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
@@ -47,11 +56,10 @@ static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prom
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
     fsdp_token_list alone = {0};
-    fsdp_status status = encode_with_bos(tokenizer, prompt, &alone);
+    fsdp_status status = encode_whole(tokenizer, prompt, false, &alone);
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
-        alone.len--; /* without eos */
         for (size_t i = 0, n = common_length(&alone, ids); i < n; i++)
             labels->ids[i] = FSDP_IGNORE_INDEX;
     }
@@ -74,7 +82,7 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
     char *whole = fsdp_str_take(&joined);
     if (!whole)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = encode_with_bos(options->tokenizer, whole, &example->source);
+    fsdp_status status = encode_whole(options->tokenizer, whole, true, &example->source);
     fsdp_free(whole);
     if (status == FSDP_OK && *prompt)
         status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);

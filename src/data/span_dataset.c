@@ -43,7 +43,7 @@ static fsdp_status span_draw(void *self, int64_t index, const fsdp_draw *draw,
     fsdp_status status = fsdp_token_rows_read(&d->rows, index, piece);
     if (status == FSDP_OK)
         status = fsdp_span_corrupt(&d->lengths, key_of(draw, index), piece,
-                                   fsdp_tokenizer_vocab_size(d->tokenizer) - 1,
+                                   fsdp_tokenizer_first_sentinel(d->tokenizer),
                                    fsdp_tokenizer_eos_id(d->tokenizer), example);
     fsdp_free(piece);
     return status;

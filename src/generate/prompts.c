@@ -39,22 +39,21 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* Encode a text. *cut is set to true if the text has more than max_length ids and was therefore
- * shortened. The tokenizer appends </s> to every text. If the model will continue the text, this
- * function removes that </s>. */
+/* Encode a text with the special tokens that the tokenizer adds. *cut is set to true if the text
+ * has more than max_length ids and was therefore shortened. If the model will continue the text,
+ * the
+ * </s> that some tokenizers append (T5's) is removed. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
-    const int32_t bos = e->to_continue ? fsdp_tokenizer_bos_id(e->tokenizer) : -1;
-    if (bos >= 0)
-        FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
+    const bool has_eos = fsdp_tokenizer_appends_eos(e->tokenizer);
     FSDP_TRY(fsdp_tokenizer_encode(e->tokenizer, text, strlen(text), 0, ids));
-    if (e->to_continue)
+    if (e->to_continue && has_eos)
         ids->len--;
     *cut = e->max_length && ids->len > (size_t)e->max_length;
     if (*cut)
         ids->len = (size_t)e->max_length;
-    if (*cut && !e->to_continue)
+    if (*cut && !e->to_continue && has_eos)
         ids->ids[ids->len - 1] = fsdp_tokenizer_eos_id(e->tokenizer);
     return FSDP_OK;
 }

@@ -95,7 +95,7 @@ typedef struct fsdp_train_config {
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
-    const char *tokenizer; /* SentencePiece file, or folder with such a file; NULL: the model's */
+    const char *tokenizer; /* a tokenizer's file, or a folder with one; NULL: the model's */
     const char *data;      /* file or folder; never NULL */
     double data_weight;    /* weight of `data` relative to the weights in mix_data */
     /* additional sources, each given as TASK:WEIGHT:PATH (config_sources.h); empty: `data` is the

@@ -3,7 +3,7 @@
 # with those of training; all kinds of data; errors.
 # usage: FSDP_BUILD=build tests/cli/test_evaluate.sh
 . "$(dirname "$0")/lib.sh"
-needs libcsv sentencepiece
+needs libcsv utf8proc
 
 # on RANKS COMMAND...: runs the command on so many ranks
 on() {

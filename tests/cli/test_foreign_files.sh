@@ -73,8 +73,8 @@ expect a_pointer_in_place_of_the_configuration 1 'config/config\.json: not JSON,
 ln -sf nowhere config/config.json
 run evaluate --model config --data rows.jsonl
 expect a_dangling_configuration 1 'config/config\.json: cannot open: a symbolic link to nowhere, which does not exist'
-if lacks sentencepiece || lacks libcsv; then
-    skip a_tokenizer_of_another_kind "built without sentencepiece or libcsv"
+if lacks utf8proc || lacks libcsv; then
+    skip a_tokenizer_of_another_kind "built without utf8proc or libcsv"
 else
     cp -r "$root/models/t5-debian-mini" tokenizer
     printf 'text,summary\na,b\n' >texts.csv

@@ -136,15 +136,15 @@ expect texts_of_a_causal_model_need_a_tokenizer 1 'need a tokenizer'
 
 # --- texts: a model with random weights and the tokenizer's vocabulary always generates the same
 # text ---
-if lacks sentencepiece; then
-    skip a_tokenizer_larger_than_the_model_is_refused "built without sentencepiece"
+if lacks utf8proc; then
+    skip a_tokenizer_larger_than_the_model_is_refused "built without utf8proc"
 elif [ -f "$spiece" ]; then
     run generate --model "$model" --tokenizer "$spiece" 'a text'
     expect a_tokenizer_larger_than_the_model_is_refused 1 'they do not belong together'
 fi
 # --- a model that has learnt to generate only line ends (id 13) ---
-if lacks sentencepiece; then
-    skip line_i_is_prompt_i "built without sentencepiece"
+if lacks utf8proc; then
+    skip line_i_is_prompt_i "built without utf8proc"
 else
     tiny_llama "$dir/ends"
     sed -i 's/"vocab_size": 67/"vocab_size": 520/' "$dir/ends/config.json"
@@ -167,7 +167,7 @@ cp -r "$model" "$dir/broken"
 echo none >"$dir/broken/spiece.model"
 run generate --model "$dir/broken" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
 same ids_need_no_tokenizer_that_can_be_read
-if ! lacks sentencepiece; then expect but_it_is_said 0 'note: only ids, no texts: .*broken/spiece.model'; fi
+if ! lacks utf8proc; then expect but_it_is_said 0 'note: only ids, no texts: .*broken/spiece.model'; fi
 run generate --model "$model" 'a text'
 expect texts_need_a_tokenizer 1 'need a tokenizer.*spiece.model'
 

@@ -4,7 +4,7 @@
 # on two ranks.
 # usage: FSDP_BUILD=build tests/cli/test_install.sh
 . "$(dirname "$0")/lib.sh"
-needs libcsv sentencepiece
+needs libcsv utf8proc
 cc=${CC:-gcc}
 if [ ! -e "$build/libfsdp.so" ]; then
     skip make_install "this build has no libfsdp.so ('make' says why)"

@@ -4,7 +4,7 @@
 # differ from those of the run are refused.
 # usage: FSDP_BUILD=build tests/cli/test_pretrain.sh
 . "$(dirname "$0")/lib.sh"
-needs libcsv sentencepiece
+needs libcsv utf8proc
 tool=$root/tools/pretrain.sh
 unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD \
     ACCUMULATION OPTIMIZER LR SCHEDULE MIN_LR WEIGHT_DECAY CLIP DTYPE SEED RANKS LIMIT BASELINE

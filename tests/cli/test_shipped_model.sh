@@ -3,7 +3,7 @@
 # as transformers with it (tools/golden_text.py), on other numbers of ranks too.
 # usage: FSDP_BUILD=build tests/cli/test_shipped_model.sh
 . "$(dirname "$0")/lib.sh"
-needs sentencepiece
+needs utf8proc
 model=$root/models/t5-debian-mini
 texts=$root/tests/fixtures/t5_debian_mini
 

@@ -2,7 +2,7 @@
 # examples/t5_wikihow: the script of the T5/WikiHow tutorial, its flags, output lines and files.
 # usage: FSDP_BUILD=build tests/cli/test_t5_wikihow.sh
 . "$(dirname "$0")/lib.sh"
-needs libcsv sentencepiece
+needs libcsv utf8proc
 tokenizer=$root/data/tokenizers/t5
 
 differs() { ! cmp -s "$1" "$2"; }

@@ -2,7 +2,7 @@
 # `fsdp train` as a user runs it: optimizers, options, all forms of data, tasks.
 # usage: FSDP_BUILD=build tests/cli/test_train_options.sh
 . "$(dirname "$0")/train.sh"
-needs libcsv sentencepiece
+needs libcsv utf8proc
 tokenizer=$root/data/tokenizers/t5
 
 rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }

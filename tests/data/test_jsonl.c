@@ -492,7 +492,7 @@ static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp
     ASSERT_INT(e->source.len, ids.len + 1);
     ASSERT_INT(e->source.ids[0], 1);
     ASSERT_INT(e->source.ids[e->source.len - 1], 2);
-    ASSERT(memcmp(e->source.ids + 1, ids.ids, ids.len * sizeof(int32_t)) == 0);
+    ASSERT(memcmp(e->source.ids, ids.ids, ids.len * sizeof(int32_t)) == 0);
     ASSERT_INT(e->labels.len, prompt ? e->source.len : 0);
     for (size_t i = 0; i < e->labels.len; i++)
         ASSERT_INT(e->labels.ids[i], i < prompt ? X : e->source.ids[i]);
@@ -520,7 +520,7 @@ TEST(texts_get_bos_and_eos_and_prompts_no_loss)
     CHECK_HERE();
     ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "This is", 7, 0, &prompt));
     ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
-    check_text(t, tokenizer, &e, "This is a package.", prompt.len); /* has bos instead of its eos */
+    check_text(t, tokenizer, &e, "This is a package.", prompt.len);
     CHECK_HERE();
     ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
     check_text(t, tokenizer, &e, "files", 0);

@@ -1,0 +1,37 @@
+/* Regular expressions of tokenizer.json. The tokenizers library gives them to Oniguruma; here they
+ * are translated (regex_syntax.h) for PCRE2. A build without PCRE2 has regex_none.c, in which
+ * compiling fails. */
+#pragma once
+#include <fsdp/base.h>
+
+typedef struct fsdp_regex fsdp_regex;
+
+/* Compile a pattern in Oniguruma's syntax. Return FSDP_ERR_FORMAT if it is not a regular
+ * expression, and FSDP_ERR_UNSUPPORTED if PCRE2 has no equivalent or this build has no PCRE2. The
+ * messages contain the pattern. */
+FSDP_MUST_CHECK fsdp_status fsdp_regex_compile(const char *pattern, fsdp_regex **out);
+void fsdp_regex_destroy(fsdp_regex *regex); /* accepts NULL */
+/* Return true if the pattern may match the empty text. */
+bool fsdp_regex_matches_empty(const fsdp_regex *regex);
+
+/* What one thread needs to search with any expression. */
+typedef struct fsdp_regex_work fsdp_regex_work;
+FSDP_MUST_CHECK fsdp_status fsdp_regex_work_create(fsdp_regex_work **out);
+void fsdp_regex_work_destroy(fsdp_regex_work *work); /* accepts NULL */
+
+/* A search for all matches in a text, from left to right. Matches do not overlap, and no empty
+ * match directly follows another match. */
+typedef struct fsdp_regex_search {
+    const fsdp_regex *regex;
+    fsdp_regex_work *work;
+    const char *text; /* [length], well-formed UTF-8 */
+    size_t length;
+    size_t at; /* where the search goes on; begin with 0 */
+    bool matched;
+    size_t last_end; /* end of the last match, if there was one */
+} fsdp_regex_search;
+
+/* Find the next match. Set *found, and *begin and *end if there is one. Return FSDP_ERR_UNSUPPORTED
+ * if the search would take too long. */
+FSDP_MUST_CHECK fsdp_status fsdp_regex_next(fsdp_regex_search *search, bool *found, size_t *begin,
+                                            size_t *end);
