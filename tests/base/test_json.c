@@ -319,6 +319,40 @@ TEST(documents_are_built_and_printed)
     fsdp_json_destroy(doc);
 }
 
+/* Values that need no NUL at their end, or belong to another document, which may be gone. */
+TEST(values_of_buffers_and_of_other_documents_are_stored)
+{
+    fsdp_json *doc, *other;
+    char *line;
+    ASSERT_OK(fsdp_json_create("row", &doc));
+    ASSERT_OK(parse("{\"a\": [1, 99999999999999999999]}", &other));
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_strn(root, "text", "abcdef", 3);
+    fsdp_json_set_u64(root, "small", INT64_MAX);
+    fsdp_json_set_u64(root, "large", UINT64_MAX);
+    fsdp_json_set_shared(root, "shared", fsdp_json_find(fsdp_json_root(other), "a"));
+    fsdp_json_node list = fsdp_json_set_array(root, "list");
+    fsdp_json_append_i64s(list, (const int64_t[]){1, -2}, 2);
+    fsdp_json_append_u64(list, (uint64_t)INT64_MAX + 1);
+    fsdp_json_append_bool(list, true);
+    fsdp_json_append_strn(list, "xy", 1);
+    fsdp_json_append_shared(list, fsdp_json_root(other));
+    fsdp_json_destroy(other);
+    ASSERT_OK(fsdp_json_check_built(doc));
+    ASSERT_OK(fsdp_json_print(doc, FSDP_JSON_COMPACT, &line, NULL));
+    ASSERT_STR(line, "{\"text\":\"abc\",\"small\":9223372036854775807,"
+                     "\"large\":18446744073709551615,\"shared\":[1,99999999999999999999],"
+                     "\"list\":[1,-2,9223372036854775808,true,\"x\","
+                     "{\"a\":[1,99999999999999999999]}]}");
+    fsdp_free(line);
+    int64_t number;
+    ASSERT_ERROR(fsdp_json_get_i64(root, "large", 0, 9, &number), FSDP_ERR_FORMAT,
+                 "found 18446744073709551615");
+    fsdp_json_set_str(root, "\xff", "");
+    ASSERT_ERROR(fsdp_json_check_built(doc), FSDP_ERR_INVALID, "UTF-8");
+    fsdp_json_destroy(doc);
+}
+
 TEST(files_are_read_and_written_whole)
 {
     char *path = fsdp_path_join(fsdp_test_dir(t), "config.json");

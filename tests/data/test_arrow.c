@@ -106,6 +106,17 @@ TEST(texts_in_dictionaries_are_read)
     check_rows(t, "dictionary.arrow", "dictionary.jsonl");
     CHECK_HERE();
     check_rows(t, "delta.arrow", "delta.jsonl");
+    CHECK_HERE();
+    check_rows(t, "delta_list.arrow", "delta_list.jsonl");
+    CHECK_HERE();
+    check_rows(t, "dictionary_nested.arrow", "dictionary_nested.jsonl");
+}
+
+/* The column type Json of datasets: texts with JSON in them, which become values. */
+TEST(texts_of_the_type_json_become_values)
+{
+    NEEDS_FLATBUFFERS();
+    check_rows(t, "json.arrow", "json.jsonl");
 }
 
 /* A buffer may claim any length, and a compressed text may have any length. */
