@@ -45,7 +45,8 @@ typedef struct jinja_machine {
     const jinja_dict *given;
     jinja_activation *activation;
     jinja_output *output;
-    jinja_span *spans; /* [n_spans], allocated with fsdp_realloc() */
+    jinja_value captured; /* the text of the block that is filtered */
+    jinja_span *spans;    /* [n_spans], allocated with fsdp_realloc() */
     size_t n_spans, spans_cap;
     /* Runs the body of a macro; set by render.c, because expressions call macros, and the bodies of
      * macros contain expressions. */
