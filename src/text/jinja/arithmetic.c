@@ -247,7 +247,8 @@ fsdp_status fsdp_jinja_operate(jinja_machine *machine, jinja_operator op, jinja_
         return operate_on_integers(op, integer_of(a), integer_of(b), out);
     if ((is_integer(a) || a.kind == JINJA_FLOAT) && (is_integer(b) || b.kind == JINJA_FLOAT))
         return operate_on_floats(op, real_of(a), real_of(b), out);
-    if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED)
+    const bool formats = op == JINJA_MODULO && a.kind == JINJA_STRING;
+    if (!formats && (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED))
         return operand_error(op, a, b);
     return operate_on_sequences(machine, op, a, b, out);
 }
@@ -317,6 +318,10 @@ fsdp_status fsdp_jinja_round(jinja_value number, int64_t digits, jinja_value *ou
     }
     if (number.kind == JINJA_UNDEFINED)
         return fsdp_jinja_undefined_error(number);
+    if (number.kind == JINJA_BIG_INT && digits >= 0) {
+        *out = number;
+        return FSDP_OK;
+    }
     if (!is_integer(number))
         return fsdp_error(FSDP_ERR_INVALID, "'%s' object cannot be rounded",
                           fsdp_jinja_type_name(number));

@@ -330,13 +330,14 @@ static size_t to_upper(uint32_t c, uint32_t out[3])
     return n;
 }
 
-/* The titlecase of a character with a special uppercase form is a single character where utf8proc
- * has one. Otherwise it is that form with all but the first character in lower case. */
+/* The titlecase of some Greek characters with a special uppercase form is a single character.
+ * Otherwise it is that form with all but the first character in lower case. */
 static size_t to_title(uint32_t c, uint32_t out[3])
 {
     const special_case *special = c < 0x80 ? NULL : find_special(c);
     const uint32_t single = (uint32_t)utf8proc_totitle((utf8proc_int32_t)c);
-    if (!special || single != c || (c >= 0x1F88 && c <= 0x1FFC && wide_is(c, JINJA_CHAR_TITLE))) {
+    const bool greek = c >= 0x1F80 && c <= 0x1FFC;
+    if (!special || (greek && (single != c || wide_is(c, JINJA_CHAR_TITLE)))) {
         out[0] = single;
         return 1;
     }

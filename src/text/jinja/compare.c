@@ -226,9 +226,15 @@ static fsdp_status hash_value(jinja_machine *machine, jinja_value value, uint64_
         *hash = all;
         return status;
     }
-    default:
-        return fsdp_error(FSDP_ERR_INVALID, "unhashable type: '%s'", fsdp_jinja_type_name(value));
+    case JINJA_LIST:
+    case JINJA_DICT:
+    case JINJA_VIEW:
+        break;
+    default: /* equal only to itself */
+        *hash = (uint64_t)value.kind;
+        return FSDP_OK;
     }
+    return fsdp_error(FSDP_ERR_INVALID, "unhashable type: '%s'", fsdp_jinja_type_name(value));
 }
 
 /* Find the entry of `key`, by the table if there is one. Set *index to its index, or to dict->n. */

@@ -308,7 +308,7 @@ static fsdp_status treat(jinja_machine *machine, jinja_value value, jinja_next_f
     *copy = *t;
     FSDP_TRY(fsdp_jinja_iterator(machine, value, next, &it));
     it->state = copy;
-    FSDP_TRY(fsdp_jinja_iterate(machine, value, &it->inner));
+    FSDP_TRY(fsdp_jinja_iterate_later(machine, value, &it->inner));
     *out = jinja_of_iterator(it);
     return FSDP_OK;
 }
@@ -335,7 +335,7 @@ static fsdp_status filter_map(jinja_machine *machine, jinja_value value, const j
                               jinja_value *out)
 {
     treatment t = {.attribute.kind = JINJA_MISSING, .fallback.kind = JINJA_MISSING};
-    const jinja_string *name;
+    const jinja_string *name = NULL;
     if (args->n == 0) {
         jinja_value values[2];
         FSDP_TRY(fsdp_jinja_bind("map", "attribute,default", 1, args, values));
@@ -358,7 +358,7 @@ static fsdp_status select_items(jinja_machine *machine, const char *what, jinja_
 {
     treatment t = {.attribute.kind = JINJA_MISSING, .keep = keep};
     const size_t at = by_attribute ? 1 : 0;
-    const jinja_string *name;
+    const jinja_string *name = NULL;
     if (args->n < at)
         return fsdp_error(FSDP_ERR_INVALID, "%s: the name of an attribute is missing", what);
     if (by_attribute)

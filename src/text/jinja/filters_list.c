@@ -60,8 +60,6 @@ fsdp_status fsdp_jinja_filter_last(jinja_machine *machine, jinja_value value,
 {
     jinja_iterator *it;
     FSDP_TRY(fsdp_jinja_bind("last", "", 0, args, NULL));
-    if (value.kind == JINJA_UNDEFINED)
-        return fsdp_jinja_undefined_error(value);
     FSDP_TRY(fsdp_jinja_reversed(machine, value, &it));
     return first_of(machine, it, "No last item, sequence was empty.", out);
 }
@@ -73,7 +71,7 @@ fsdp_status fsdp_jinja_filter_reverse(jinja_machine *machine, jinja_value value,
     FSDP_TRY(fsdp_jinja_bind("reverse", "", 0, args, NULL));
     if (value.kind == JINJA_STRING)
         return fsdp_jinja_slice(machine, value, jinja_none(), jinja_none(), jinja_int(-1), out);
-    if (value.kind == JINJA_ITERATOR || value.kind == JINJA_UNDEFINED) {
+    if (value.kind == JINJA_ITERATOR) {
         FSDP_TRY(fsdp_jinja_to_list(machine, value, out));
         return fsdp_jinja_slice(machine, *out, jinja_none(), jinja_none(), jinja_int(-1), out);
     }
@@ -82,23 +80,39 @@ fsdp_status fsdp_jinja_filter_reverse(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
+static fsdp_status as_iterator(jinja_machine *machine, jinja_value list, jinja_value *out)
+{
+    jinja_iterator *it;
+    FSDP_TRY(fsdp_jinja_iterate_later(machine, list, &it));
+    *out = jinja_of_iterator(it);
+    return FSDP_OK;
+}
+
+static fsdp_status next_of_no_mapping(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
+{
+    (void)machine;
+    (void)item;
+    return fsdp_error(FSDP_ERR_INVALID, "items: can only get item pairs from a mapping, not %s",
+                      fsdp_jinja_type_name(it->source));
+}
+
 fsdp_status fsdp_jinja_filter_items(jinja_machine *machine, jinja_value value,
                                     const jinja_args *args, jinja_value *out)
 {
     jinja_view *view;
     jinja_iterator *it;
     FSDP_TRY(fsdp_jinja_bind("items", "", 0, args, NULL));
-    if (value.kind != JINJA_UNDEFINED && value.kind != JINJA_DICT)
-        return fsdp_error(FSDP_ERR_INVALID, "items: can only get item pairs from a mapping, not %s",
-                          fsdp_jinja_type_name(value));
+    if (value.kind != JINJA_UNDEFINED && value.kind != JINJA_DICT) {
+        FSDP_TRY(fsdp_jinja_iterator(machine, value, next_of_no_mapping, &it));
+        *out = jinja_of_iterator(it);
+        return FSDP_OK;
+    }
     if (value.kind == JINJA_DICT) {
         FSDP_TRY(fsdp_jinja_alloc(machine, sizeof *view, &view));
         *view = (jinja_view){.dict = value.as.dict, .kind = JINJA_VIEW_ITEMS};
         value = (jinja_value){.kind = JINJA_VIEW, .as.view = view};
     }
-    FSDP_TRY(fsdp_jinja_iterate(machine, value, &it));
-    *out = jinja_of_iterator(it);
-    return FSDP_OK;
+    return as_iterator(machine, value, out);
 }
 
 fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, const jinja_args *args,
@@ -125,14 +139,6 @@ fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, con
 /* ---- parts of lists ----------------------------------------------------------------------------
  */
 
-static fsdp_status as_iterator(jinja_machine *machine, jinja_value list, jinja_value *out)
-{
-    jinja_iterator *it;
-    FSDP_TRY(fsdp_jinja_iterate(machine, list, &it));
-    *out = jinja_of_iterator(it);
-    return FSDP_OK;
-}
-
 fsdp_status fsdp_jinja_filter_batch(jinja_machine *machine, jinja_value value,
                                     const jinja_args *args, jinja_value *out)
 {
@@ -140,6 +146,8 @@ fsdp_status fsdp_jinja_filter_batch(jinja_machine *machine, jinja_value value,
     int64_t count;
     FSDP_TRY(fsdp_jinja_bind("batch", "linecount,fill_with", 1, args, values));
     FSDP_TRY(fsdp_jinja_arg_int("batch", values[0], 0, &count));
+    if (!fsdp_jinja_is_iterable(value))
+        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_to_list(machine, value, &items));
     FSDP_TRY(fsdp_jinja_list(machine, 0, &all));
     for (size_t i = 0; i < items.as.list->n; i++) {
@@ -162,6 +170,8 @@ fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
     int64_t slices;
     FSDP_TRY(fsdp_jinja_bind("slice", "slices,fill_with", 1, args, values));
     FSDP_TRY(fsdp_jinja_arg_int("slice", values[0], 0, &slices));
+    if (!fsdp_jinja_is_iterable(value))
+        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_to_list(machine, value, &items));
     FSDP_TRY(fsdp_jinja_list(machine, 0, &all));
     if (slices <= 0)
@@ -259,16 +269,20 @@ static fsdp_status sorted_list(jinja_machine *machine, keyed *items, keyed *scra
     return FSDP_OK;
 }
 
-/* Sorting by several attributes: "age,name". The key is the list of their values. */
+/* Sorting may use several attributes: "age,name". The key is the list of their values, also if
+ * there is only one: lists whose items are equal are not ordered, so two undefined values are no
+ * error. */
 static fsdp_status sort_key(jinja_machine *machine, jinja_value item, jinja_value attribute,
                             bool case_sensitive, jinja_value *key)
 {
-    if (attribute.kind != JINJA_STRING ||
-        !memchr(attribute.as.string->data, ',', attribute.as.string->bytes))
-        return key_of(machine, item, attribute, case_sensitive, key);
-    const jinja_string *names = attribute.as.string;
     jinja_value all, part, name;
     FSDP_TRY(fsdp_jinja_list(machine, 0, &all));
+    *key = all;
+    if (attribute.kind != JINJA_STRING) {
+        FSDP_TRY(key_of(machine, item, attribute, case_sensitive, &part));
+        return fsdp_jinja_list_add(machine, all.as.list, part);
+    }
+    const jinja_string *names = attribute.as.string;
     for (size_t at = 0; at <= names->bytes;) {
         const char *comma = memchr(names->data + at, ',', names->bytes - at);
         const size_t end = comma ? (size_t)(comma - names->data) : names->bytes;
@@ -277,7 +291,6 @@ static fsdp_status sort_key(jinja_machine *machine, jinja_value item, jinja_valu
         FSDP_TRY(fsdp_jinja_list_add(machine, all.as.list, part));
         at = end + 1;
     }
-    *key = all;
     return FSDP_OK;
 }
 
@@ -369,6 +382,8 @@ fsdp_status fsdp_jinja_filter_unique(jinja_machine *machine, jinja_value value,
     jinja_value values[2], seen, list, item, key, found;
     jinja_iterator *it;
     FSDP_TRY(fsdp_jinja_bind("unique", "case_sensitive,attribute", 0, args, values));
+    if (!fsdp_jinja_is_iterable(value))
+        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_iterate(machine, value, &it));
     FSDP_TRY(fsdp_jinja_dict(machine, &seen));
     FSDP_TRY(fsdp_jinja_list(machine, 0, &list));

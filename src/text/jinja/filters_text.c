@@ -219,7 +219,7 @@ fsdp_status fsdp_jinja_filter_indent(jinja_machine *machine, jinja_value value,
 {
     static const jinja_string newline = {.data = "\n", .bytes = 1, .chars = 1};
     jinja_value values[3], text, lines, all;
-    jinja_string *self, *indentation;
+    jinja_string *self = NULL, *indentation;
     FSDP_TRY(fsdp_jinja_bind("indent", "width,first,blank", 0, args, values));
     FSDP_TRY(need_text("indent", value, &self));
     FSDP_TRY(indentation_of(machine, values[0], &indentation));
@@ -253,10 +253,10 @@ fsdp_status fsdp_jinja_filter_truncate(jinja_machine *machine, jinja_value value
 {
     static jinja_string dots = {.data = "...", .bytes = 3, .chars = 3};
     jinja_value values[4];
-    jinja_string *text, *end;
+    jinja_string *text = NULL, *end;
     int64_t length, leeway;
+    size_t chars;
     FSDP_TRY(fsdp_jinja_bind("truncate", "length,killwords,end,leeway", 0, args, values));
-    FSDP_TRY(need_text("truncate", value, &text));
     FSDP_TRY(fsdp_jinja_arg_int("truncate", values[0], 255, &length));
     FSDP_TRY(fsdp_jinja_arg_text("truncate", values[2], &dots, &end));
     if (values[3].kind == JINJA_NONE)
@@ -267,9 +267,10 @@ fsdp_status fsdp_jinja_filter_truncate(jinja_machine *machine, jinja_value value
         return fsdp_error(FSDP_ERR_INVALID, "truncate: the length is shorter than the end, or the "
                                             "leeway is negative");
     *out = value;
-    if ((int64_t)fsdp_jinja_chars(text) <= length ||
-        (int64_t)fsdp_jinja_chars(text) - length <= leeway)
+    FSDP_TRY(fsdp_jinja_length(value, &chars)); /* Jinja2 accepts a short list, too */
+    if ((int64_t)chars <= length || (int64_t)chars - length <= leeway)
         return FSDP_OK;
+    FSDP_TRY(need_text("truncate", value, &text));
     size_t cut = fsdp_jinja_offset(text, (size_t)(length - end_chars));
     if (!fsdp_jinja_truth(values[1]))
         cut = end_of_words(text, cut);

@@ -162,9 +162,25 @@ fsdp_status fsdp_jinja_iterate(jinja_machine *machine, jinja_value value, jinja_
     }
 }
 
+static fsdp_status next_of_other(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
+{
+    (void)item;
+    return fsdp_jinja_iterate(machine, it->source, &it->inner);
+}
+
+fsdp_status fsdp_jinja_iterate_later(jinja_machine *machine, jinja_value value,
+                                     jinja_iterator **out)
+{
+    if (fsdp_jinja_is_iterable(value))
+        return fsdp_jinja_iterate(machine, value, out);
+    return fsdp_jinja_iterator(machine, value, next_of_other, out);
+}
+
 fsdp_status fsdp_jinja_reversed(jinja_machine *machine, jinja_value value, jinja_iterator **out)
 {
     switch (value.kind) {
+    case JINJA_UNDEFINED:
+        return fsdp_jinja_iterator(machine, value, next_of_nothing, out);
     case JINJA_STRING:
         return fsdp_jinja_iterator(machine, value, next_of_reversed_string, out);
     case JINJA_LIST:

@@ -108,6 +108,14 @@ static fsdp_status parse_if(jinja_parser *parser, int line, jinja_node **out)
     return FSDP_OK;
 }
 
+/* Parse a name that is assigned to: a macro or a parameter. */
+static fsdp_status parse_name(jinja_parser *parser, const char *what, jinja_node **out)
+{
+    if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
+        return fsdp_jinja_unexpected(parser, what);
+    return fsdp_jinja_parse_target_name(parser, out);
+}
+
 static fsdp_status parse_signature(jinja_parser *parser, jinja_macro_node *macro)
 {
     jinja_node *param, *value;
@@ -115,11 +123,7 @@ static fsdp_status parse_signature(jinja_parser *parser, jinja_macro_node *macro
     while (!fsdp_jinja_at_operator(parser, ")")) {
         if (macro->params.n)
             FSDP_TRY(fsdp_jinja_expect_operator(parser, ","));
-        if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
-            return fsdp_jinja_unexpected(parser, "the name of a parameter");
-        FSDP_TRY(fsdp_jinja_parse_target(parser, false, NULL, &param));
-        if (param->type != JINJA_NODE_NAME)
-            return fsdp_jinja_unexpected(parser, "the name of a parameter");
+        FSDP_TRY(parse_name(parser, "the name of a parameter", &param));
         FSDP_TRY(fsdp_jinja_add_node(parser, &macro->params, param));
         if (fsdp_jinja_skip_operator(parser, "=")) {
             FSDP_TRY(fsdp_jinja_parse_expression(parser, true, &value));
@@ -143,9 +147,7 @@ static fsdp_status parse_macro(jinja_parser *parser, int line, jinja_node **out)
 {
     jinja_node *node, *name;
     FSDP_TRY(macro_node(parser, JINJA_NODE_MACRO, line, &node));
-    if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
-        return fsdp_jinja_unexpected(parser, "the name of a macro");
-    FSDP_TRY(fsdp_jinja_parse_target(parser, false, NULL, &name));
+    FSDP_TRY(parse_name(parser, "the name of a macro", &name));
     node->name = node->as.macro->name = name->name;
     FSDP_TRY(parse_signature(parser, node->as.macro));
     *out = node;

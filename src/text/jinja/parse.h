@@ -50,6 +50,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_tuple(jinja_parser *parser, bool co
  * for namespaces. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_target(jinja_parser *parser, bool attributes,
                                                     const char *end, jinja_node **out);
+/* Parse a name that is assigned to. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_target_name(jinja_parser *parser, jinja_node **out);
 /* Parse filters: `| name(...) | name ...`. If `inline_first`, the first has no bar. `node` is what
  * they filter, or NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node,

@@ -259,7 +259,7 @@ static fsdp_status call_error(const jinja_parser *parser)
 
 static fsdp_status parse_keyword(jinja_parser *parser, jinja_call *call)
 {
-    const jinja_string *name;
+    const jinja_string *name = NULL;
     const jinja_string **names;
     jinja_node *value;
     FSDP_TRY(copy_name(parser, &jinja_current(parser)->text, &name));
@@ -385,7 +385,7 @@ static fsdp_status parse_subscript(jinja_parser *parser, jinja_node *value, jinj
 static fsdp_status parse_dot(jinja_parser *parser, jinja_node *value, jinja_node **out)
 {
     const int line = jinja_current(parser)->line;
-    const jinja_string *name;
+    const jinja_string *name = NULL;
     jinja_node *index;
     parser->at++;
     const jinja_token *token = jinja_current(parser);
@@ -454,7 +454,7 @@ fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node, boo
 {
     for (int length = 0; inline_first || fsdp_jinja_skip_operator(parser, "|"); length++) {
         const int line = jinja_current(parser)->line;
-        const jinja_string *name;
+        const jinja_string *name = NULL;
         jinja_node *filter;
         inline_first = false;
         FSDP_TRY(check_chain(parser, length));
@@ -493,7 +493,7 @@ static fsdp_status parse_test(jinja_parser *parser, jinja_node *value, jinja_nod
 {
     const int line = jinja_current(parser)->line;
     jinja_node *test, *argument;
-    const jinja_string *name;
+    const jinja_string *name = NULL;
     parser->at++;
     const bool negated = fsdp_jinja_skip_name(parser, "not");
     FSDP_TRY(parse_dotted_name(parser, &name));
@@ -757,19 +757,11 @@ static fsdp_status target_error(const jinja_parser *parser)
 
 static fsdp_status parse_target_items(jinja_parser *parser, bool attributes, jinja_node **out);
 
-/* Parse one item of a target: a name, name.attribute, or a tuple in parentheses. */
-static fsdp_status parse_target_item(jinja_parser *parser, bool attributes, jinja_node **out)
+fsdp_status fsdp_jinja_parse_target_name(jinja_parser *parser, jinja_node **out)
 {
     static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
-    const jinja_string *name;
-    jinja_node *node, *attribute;
-    if (fsdp_jinja_at_operator(parser, "(")) {
-        FSDP_TRY(descend(parser));
-        parser->at++;
-        FSDP_TRY(parse_target_items(parser, attributes, out));
-        parser->depth--;
-        return fsdp_jinja_expect_operator(parser, ")");
-    }
+    const jinja_string *name = NULL;
+    jinja_node *node;
     if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
         return target_error(parser);
     for (size_t i = 0; i < FSDP_LENGTH(constants); i++)
@@ -779,6 +771,23 @@ static fsdp_status parse_target_item(jinja_parser *parser, bool attributes, jinj
     FSDP_TRY(fsdp_jinja_expect_name(parser, &name));
     FSDP_TRY(copy_name(parser, name, &node->name));
     node->as.stores = true;
+    *out = node;
+    return FSDP_OK;
+}
+
+/* Parse one item of a target: a name, name.attribute, or a tuple in parentheses. */
+static fsdp_status parse_target_item(jinja_parser *parser, bool attributes, jinja_node **out)
+{
+    const jinja_string *name = NULL;
+    jinja_node *node, *attribute;
+    if (fsdp_jinja_at_operator(parser, "(")) {
+        FSDP_TRY(descend(parser));
+        parser->at++;
+        FSDP_TRY(parse_target_items(parser, attributes, out));
+        parser->depth--;
+        return fsdp_jinja_expect_operator(parser, ")");
+    }
+    FSDP_TRY(fsdp_jinja_parse_target_name(parser, &node));
     *out = node;
     if (!attributes || !fsdp_jinja_skip_operator(parser, "."))
         return FSDP_OK;
