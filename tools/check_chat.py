@@ -340,29 +340,35 @@ class Conversations:
             message["reasoning_content"] = self.text()
         return message
 
-    def make(self):
+    def make(self, plain):
+        """Half of the conversations are plain, as all templates take them: texts, alternating roles, no tools."""
         rng = self.rng
         messages = []
-        if rng.random() < 0.5:
-            messages.append({"role": "system", "content": self.content()})
+        if rng.random() < (0.3 if plain else 0.5):
+            messages.append({"role": "system", "content": self.text() if plain else self.content()})
         for _ in range(rng.randrange(1, 4)):
-            messages.append({"role": "user", "content": self.content()})
-            if rng.random() < 0.85:
+            messages.append({"role": "user", "content": self.text() if plain else self.content()})
+            if plain:
+                messages.append({"role": "assistant", "content": self.text()})
+            elif rng.random() < 0.85:
                 messages.append(self.assistant())
                 if "tool_calls" in messages[-1] and rng.random() < 0.8:
                     for call in messages[-1]["tool_calls"]:
                         messages.append({"role": "tool", "name": "add", "tool_call_id": call["id"], "content": rng.choice([self.text(), "3.5"])})
                     if rng.random() < 0.7:
                         messages.append(self.assistant())
-        if rng.random() < 0.1:
+        if plain and rng.random() < 0.4:
+            messages.pop()
+        elif not plain and rng.random() < 0.1:
             rng.shuffle(messages)
         return messages
 
     def variables(self):
         rng = self.rng
-        given = {"messages": self.make(), "tools": None, "documents": None, "add_generation_prompt": rng.random() < 0.5,
+        plain = rng.random() < 0.5
+        given = {"messages": self.make(plain), "tools": None, "documents": None, "add_generation_prompt": rng.random() < 0.5,
                  "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-        if rng.random() < 0.3:
+        if not plain and rng.random() < 0.5:
             given["tools"] = rng.sample(TOOLS, rng.randrange(1, 3))
         if rng.random() < 0.1:
             given["documents"] = [{"title": "T", "text": self.text()}]
@@ -380,11 +386,15 @@ def check_conversations(ours, templates, count, rng):
             template = file.read()
         result = Result(os.path.basename(path))
         maker = Conversations(rng)
-        for _ in range(count):
+        for _ in range(20 * count):  # until `count` conversations were rendered
             variables = maker.variables()
-            theirs = render_through_transformers(template, variables)
+            theirs, spans = render_through_transformers(template, variables)
             answer = ours.render(template, normalized(variables))
             result.add("", variables, answer, theirs)
+            if "text" in answer and answer.get("spans") != spans:
+                result.different.append(("", variables, answer.get("spans"), spans))
+            if result.equal + len(result.different) >= count:
+                break
         yield result
 
 
@@ -395,13 +405,17 @@ def normalized(variables):
 
 
 def render_through_transformers(template, variables):
+    """Return the text or the exception, and the spans of the blocks {% generation %} in bytes."""
     given = dict(variables)
     try:
         messages = chat_template_utils._normalize_chat_messages(given.pop("messages"))
-        return chat_template_utils.render_jinja_template(
-            [messages], tools=given.pop("tools"), documents=given.pop("documents"), chat_template=template, **given)[0][0]
+        texts, spans = chat_template_utils.render_jinja_template(
+            [messages], tools=given.pop("tools"), documents=given.pop("documents"), chat_template=template,
+            return_assistant_tokens_mask=True, **given)
     except Exception as error:  # noqa: BLE001
-        return error
+        return error, []
+    text = texts[0]
+    return text, [len(text[:end].encode()) for span in spans[0] for end in span]
 
 
 def main():
