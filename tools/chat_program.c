@@ -1,21 +1,25 @@
 /* For tools/check_chat.py: renders templates. Each line of the input is a JSON object {"template":
- * text, "variables": object}. Each line of the output is {"text": text, "spans": [begin, end, ...]}
- * or {"error": message}. */
+ * text, "variables": object}, or {"family": name, ...} for a template of the library. Each line of
+ * the output is {"text": text, "spans": [begin, end, ...]} or {"error": message}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chat/chat.h"
 #include "src/text/jinja/jinja.h"
 
 static fsdp_status render_row(jinja_machine *machine, fsdp_json_node row, fsdp_json_node answer)
 {
-    const char *source;
+    const char *source, *family;
     char *text;
     size_t bytes;
     fsdp_jinja *jinja = NULL;
     jinja_value given = {0};
-    FSDP_TRY(fsdp_json_get_str(row, "template", &source));
+    FSDP_TRY(fsdp_json_opt_str(row, "family", NULL, &family));
+    source = family ? fsdp_chat_family_template(family) : NULL;
+    if (!source)
+        FSDP_TRY(fsdp_json_get_str(row, "template", &source));
     FSDP_TRY(fsdp_jinja_from_json(machine, fsdp_json_find(row, "variables"), &given));
     fsdp_status status = fsdp_jinja_open(source, strlen(source), &jinja);
     if (status == FSDP_OK)

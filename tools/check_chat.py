@@ -6,11 +6,14 @@ Compares chat templates with transformers and jinja2 (needs both; no network). W
   expressions    random expressions, with values of every kind (the default count is 20000)
   blocks         random statements: loops, assignments, macros, captured text, whitespace control
   case           upper, lower, title, capitalize and the tests of case, for each character
+  families       the library's own templates of known families, against chatml.jinja, gemma.jinja,
+                 llama3.jinja, qwen2.5.jinja and zephyr.jinja in the folder --templates
   conversations  each template *.jinja in the folder --templates, on random conversations (the
                  default count is 200 for each template)
 
-The default is all of them; conversations only if --templates is given. Build first:
-`make build/libfsdp.a`. The program counts as equal: the same text, or an error in both. What is
+The default is all of them; the last two only if --templates is given. With --write FILE, a few
+conversations for each template are written there with their texts, for tests/text/test_chat.c. Build
+first: `make build/libfsdp.a`. The program counts as equal: the same text, or an error in both. What is
 refused as unsupported is counted by its message.
 """
 import argparse
@@ -48,8 +51,8 @@ class Ours:
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def render(self, template, variables):
-        self.process.stdin.write(json.dumps({"template": template, "variables": variables}) + "\n")
+    def render(self, template, variables, key="template"):
+        self.process.stdin.write(json.dumps({key: template, "variables": variables}) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
@@ -398,6 +401,61 @@ def check_conversations(ours, templates, count, rng):
         yield result
 
 
+def check_families(ours, templates, count, rng):
+    """Plain conversations. Only qwen2.5 takes tools; gemma takes a system message, and the original does not."""
+    for family in ("chatml", "gemma", "llama3", "qwen2.5", "zephyr"):
+        path = os.path.join(templates, family + ".jinja")
+        if not os.path.exists(path):
+            print(f"{family}: no {path}")
+            continue
+        with open(path, encoding="utf-8") as file:
+            template = file.read()
+        result = Result(f"family {family}")
+        maker = Conversations(rng)
+        while result.equal + len(result.different) < count:
+            variables = maker.variables()
+            if family != "qwen2.5":
+                variables["tools"] = None
+            variables["bos_token"] = "<s>"
+            theirs, _ = render_through_transformers(template, variables)
+            calls = any("tool_calls" in m or m["role"] == "tool" for m in variables["messages"])
+            if family == "gemma" and any(m["role"] == "system" for m in variables["messages"]):
+                continue
+            if isinstance(theirs, Exception) or (calls and family != "qwen2.5"):
+                continue
+            if any(not isinstance(m.get("content") or "", str) for m in variables["messages"]):
+                continue  # parts
+            result.add(family, variables, ours.render(family, normalized(variables), "family"), theirs)
+        yield result
+
+
+def write_cases(templates, out, rng):
+    """Conversations with their texts and the spans of the assistant, if the template marks them."""
+    with open(out, "w", encoding="utf-8") as file:
+        for path in sorted(glob.glob(os.path.join(templates, "*.jinja"))):
+            with open(path, encoding="utf-8") as template_file:
+                template = template_file.read()
+            maker = Conversations(rng)
+            n = 0
+            while n < 6:
+                variables = maker.variables()
+                variables.update(bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+                text, spans = render_through_transformers(template, variables)
+                if isinstance(text, Exception):
+                    continue
+                n += 1
+                row = {key: variables[key] for key in ("messages", "tools", "documents") if variables[key] is not None}
+                kwargs = {key: variables[key] for key in ("enable_thinking", "custom_tools", "date_string", "builtin_tools")
+                          if key in variables}
+                if kwargs:
+                    row["chat_template_kwargs"] = kwargs
+                case = {"template": os.path.basename(path), "generation_prompt": variables["add_generation_prompt"],
+                        "conversation": row, "text": text}
+                if "generation" in template:
+                    case["spans"] = spans
+                file.write(json.dumps(case, ensure_ascii=False) + "\n")
+
+
 def normalized(variables):
     """What transformers does to messages before the template sees them; the library's reader of rows does it, too."""
     messages = chat_template_utils._normalize_chat_messages(variables["messages"])
@@ -426,14 +484,19 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=5)
     parser.add_argument("--templates")
+    parser.add_argument("--write")
     options = parser.parse_args()
-    what = options.what or ["expressions", "blocks", "case"] + (["conversations"] if options.templates else [])
+    if options.write:
+        write_cases(options.templates, options.write, random.Random(options.seed))
+        return 0
+    what = options.what or ["expressions", "blocks", "case"] + (["families", "conversations"] if options.templates else [])
     ours = Ours(build_program(options.build))
     good = True
     for name in what:
         rng = random.Random(options.seed)
-        if name == "conversations":
-            for result in check_conversations(ours, options.templates, options.count or 200, rng):
+        if name in ("conversations", "families"):
+            check = check_conversations if name == "conversations" else check_families
+            for result in check(ours, options.templates, options.count or 200, rng):
                 good = result.report(options.show) and good
             continue
         check = {"expressions": check_expressions, "blocks": check_blocks, "case": check_case}[name]
