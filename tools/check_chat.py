@@ -22,6 +22,7 @@ import glob
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -451,7 +452,7 @@ def write_cases(templates, out, rng):
                     row["chat_template_kwargs"] = kwargs
                 case = {"template": os.path.basename(path), "generation_prompt": variables["add_generation_prompt"],
                         "conversation": row, "text": text}
-                if "generation" in template:
+                if re.search(r"{%-? generation", template):
                     case["spans"] = spans
                 file.write(json.dumps(case, ensure_ascii=False) + "\n")
 

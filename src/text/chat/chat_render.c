@@ -7,7 +7,7 @@
 
 enum {
     /* All renderings of one conversation may take that many times the steps of one. */
-    RENDERINGS = 4
+    RENDERINGS = 10
 };
 
 /* A conversation while it is rendered. */

@@ -13,7 +13,7 @@ enum {
     JINJA_MAX_TEXT = 64 * 1024 * 1024,   /* bytes of a string or of the output */
     JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one rendering allocates */
 };
-#define JINJA_MAX_STEPS 100000000ull
+#define JINJA_MAX_STEPS 20000000ull
 
 /* The variables of one call of a macro, of the template itself, or of another function that
  * Jinja2's compiler makes. symbols.h explains it. */
