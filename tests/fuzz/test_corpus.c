@@ -21,6 +21,9 @@
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_jinja
+#include "tests/fuzz/fuzz_jinja.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -85,5 +88,6 @@ CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_index)
+CORPUS(fuzz_jinja)
 CORPUS(fuzz_safetensors)
 CORPUS(fuzz_torch_file)
