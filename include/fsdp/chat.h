@@ -38,16 +38,25 @@ typedef struct fsdp_chat_span {
 typedef struct fsdp_chat_text {
     char *text; /**< [bytes] UTF-8, NUL-terminated */
     size_t bytes;
-    fsdp_chat_span *spans; /**< [n_spans] the assistant's texts in order, if they were wanted */
+    fsdp_chat_span *spans; /**< [n_spans] the parts that were wanted, in order */
     size_t n_spans;
 } fsdp_chat_text;
 
 FSDP_API void fsdp_chat_text_fini(fsdp_chat_text *text);
 
+/** Which parts of the text are found. */
+typedef enum fsdp_chat_spans {
+    FSDP_CHAT_SPANS_NONE,
+    FSDP_CHAT_SPANS_ASSISTANT, /**< each turn of the assistant */
+    /** What comes after the prompt. If a conversation has "messages", the prompt is all but the
+     * last message, which must be the assistant's. */
+    FSDP_CHAT_SPANS_COMPLETION,
+} fsdp_chat_spans;
+
 /** With all fields zero: the conversation alone. */
 typedef struct fsdp_chat_options {
     bool add_generation_prompt; /**< end with what begins the assistant's next turn */
-    bool assistant_spans;       /**< also find the assistant's texts */
+    fsdp_chat_spans spans;      /**< which parts are found */
     const char *kwargs;         /**< chat_template_kwargs: a JSON object with more variables for the
                                      template, e.g. {"enable_thinking": false}; NULL: none */
 } fsdp_chat_options;
@@ -87,8 +96,10 @@ FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
  *
  * @param conversation [bytes] a JSON object with the key "messages": a list of objects with "role"
  *                     and "content", a text or a list of {"type": "text", "text": ...}, and other
- *                     keys that the template knows, such as "tool_calls". The keys "tools",
- *                     "documents" and "chat_template_kwargs" are used, too. Other keys are ignored.
+ *                     keys that the template knows, such as "tool_calls". Instead of "messages",
+ *                     there may be "prompt" and "completion", which are such lists. The keys
+ *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys
+ *                     are ignored.
  * @param options      NULL: all zero
  * @param out          out: freed with fsdp_chat_text_fini(); its old contents are not freed
  * @return FSDP_ERR_FORMAT if that is not a conversation; FSDP_ERR_INVALID if the template refuses

@@ -48,7 +48,7 @@ static void check_row(fsdp_test *t, fsdp_json_node row)
     ASSERT_OK(fsdp_json_get_str(row, "template", &name));
     ASSERT_OK(fsdp_json_get_str(row, "text", &wanted));
     ASSERT_OK(fsdp_json_get_bool(row, "generation_prompt", &options.add_generation_prompt));
-    options.assistant_spans = fsdp_json_has(row, "spans");
+    options.spans = fsdp_json_has(row, "spans") ? FSDP_CHAT_SPANS_ASSISTANT : FSDP_CHAT_SPANS_NONE;
     fixture(folder, "");
     fixture(path, name);
     ASSERT_OK(fsdp_chat_template_open(folder, path, &chat));
@@ -57,7 +57,7 @@ static void check_row(fsdp_test *t, fsdp_json_node row)
         FAIL("%s: %s", name, fsdp_last_error());
     if (strcmp(text.text, wanted) != 0)
         FAIL("%s: '%s' instead of '%s'", name, text.text, wanted);
-    if (options.assistant_spans)
+    if (options.spans)
         check_spans(t, fsdp_json_find(row, "spans"), &text);
     fsdp_chat_text_fini(&text);
     fsdp_chat_template_close(chat);
@@ -137,7 +137,9 @@ static const family families[] = {
 static fsdp_status render(const fsdp_chat_template *chat, const char *json, bool spans, bool prompt,
                           fsdp_chat_text *text)
 {
-    const fsdp_chat_options options = {.assistant_spans = spans, .add_generation_prompt = prompt};
+    const fsdp_chat_options options = {.spans =
+                                           spans ? FSDP_CHAT_SPANS_ASSISTANT : FSDP_CHAT_SPANS_NONE,
+                                       .add_generation_prompt = prompt};
     return fsdp_chat_render(chat, json, strlen(json), &options, text);
 }
 
@@ -274,6 +276,45 @@ TEST(a_generation_block_whose_place_is_not_known_is_refused)
                  FSDP_ERR_UNSUPPORTED,
                  "line 2: the text of this {% generation %} block is not where");
     ASSERT(text.text == NULL);
+}
+
+/* ---- completions ---- */
+
+static void check_completion(fsdp_test *t, const fsdp_chat_template *chat, const char *json,
+                             const char *wanted)
+{
+    const fsdp_chat_options options = {.spans = FSDP_CHAT_SPANS_COMPLETION};
+    fsdp_chat_text text = {0};
+    ASSERT_OK(fsdp_chat_render(chat, json, strlen(json), &options, &text));
+    ASSERT_INT(text.n_spans, 1);
+    ASSERT_STR(text.text + text.spans[0].begin, wanted);
+    ASSERT_INT(text.spans[0].end, text.bytes);
+    fsdp_chat_text_fini(&text);
+}
+
+/* The completion of "prompt" and "completion" may have several turns; that of "messages" is the
+ * last message. */
+TEST(the_completion_is_what_follows_the_prompt)
+{
+    static const char parts[] =
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": "
+        "[{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": "
+        "\"c\"}, {\"role\": \"assistant\", \"content\": \"d\"}]}";
+    static const char question[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}";
+    static const char no_answer[] =
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": []}";
+    const fsdp_chat_options options = {.spans = FSDP_CHAT_SPANS_COMPLETION};
+    fsdp_chat_template *chat;
+    fsdp_chat_text text = {0};
+    ASSERT_OK(fsdp_chat_template_open(NULL, "zephyr", &chat));
+    check_completion(t, chat, parts, "b</s>\n<|user|>\nc</s>\n<|assistant|>\nd</s>\n");
+    check_completion(t, chat, two_turns, "d</s>\n");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_chat_render(chat, question, strlen(question), &options, &text),
+                 FSDP_ERR_FORMAT, "message 1 of 1 is not one");
+    ASSERT_ERROR(fsdp_chat_render(chat, no_answer, strlen(no_answer), &options, &text),
+                 FSDP_ERR_FORMAT, "the completion has no message");
+    fsdp_chat_template_close(chat);
 }
 
 /* ---- conversations ---- */

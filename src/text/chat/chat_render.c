@@ -18,6 +18,7 @@ typedef struct conversation {
     jinja_machine values; /* the memory of the variables */
     jinja_value given;    /* a dict: the variables */
     jinja_value messages; /* a list */
+    size_t n_prompt;      /* number of messages before the completion */
     uint64_t steps_left;  /* of all renderings */
 } conversation;
 
@@ -68,19 +69,31 @@ static fsdp_status convert_message(jinja_machine *machine, fsdp_json_node node, 
     return FSDP_OK;
 }
 
-static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
+static fsdp_status add_messages(conversation *c, fsdp_json_node row, const char *key)
 {
     fsdp_json_node list;
     jinja_value message;
-    FSDP_TRY(fsdp_json_get_array(row, "messages", &list));
-    const size_t n = fsdp_json_len(list);
-    if (n == 0)
-        return fsdp_json_mismatch(row, "messages", "at least one message");
-    FSDP_TRY(fsdp_jinja_list(&c->values, n, &c->messages));
-    for (size_t i = 0; i < n; i++) {
+    FSDP_TRY(fsdp_json_get_array(row, key, &list));
+    for (size_t i = 0; i < fsdp_json_len(list); i++) {
         FSDP_TRY(convert_message(&c->values, fsdp_json_at(list, i), &message));
         FSDP_TRY(fsdp_jinja_list_add(&c->values, c->messages.as.list, message));
     }
+    return FSDP_OK;
+}
+
+/* Convert the messages: those of "messages", or of "prompt" and "completion". */
+static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
+{
+    const bool parts = !fsdp_json_has(row, "messages") && fsdp_json_has(row, "prompt");
+    FSDP_TRY(fsdp_jinja_list(&c->values, 0, &c->messages));
+    FSDP_TRY(add_messages(c, row, parts ? "prompt" : "messages"));
+    c->n_prompt = c->messages.as.list->n;
+    if (parts)
+        FSDP_TRY(add_messages(c, row, "completion"));
+    else if (c->n_prompt)
+        c->n_prompt--;
+    if (c->messages.as.list->n == 0)
+        return fsdp_json_mismatch(row, parts ? "prompt" : "messages", "at least one message");
     return FSDP_OK;
 }
 
@@ -227,21 +240,21 @@ static fsdp_status span_error(size_t index, const char *what)
         index, what);
 }
 
-/* Find the text of message `index`, the assistant's. */
-static fsdp_status find_span(conversation *c, size_t index, const fsdp_chat_text *whole,
+/* Find what messages [first, end) add to the messages before them. */
+static fsdp_status find_span(conversation *c, size_t first, size_t end, const fsdp_chat_text *whole,
                              fsdp_chat_span *span)
 {
     fsdp_chat_text before = {0}, with = {0};
-    fsdp_status status = render_first(c, index, true, &before, false);
-    if (status != FSDP_OK && status != FSDP_ERR_NOMEM && index == 0)
-        status = span_error(index, "it is the first message, and the template needs one before it");
+    fsdp_status status = render_first(c, first, true, &before, false);
+    if (status != FSDP_OK && status != FSDP_ERR_NOMEM && first == 0)
+        status = span_error(first, "it is the first message, and the template needs one before it");
     if (status == FSDP_OK)
-        status = render_first(c, index + 1, false, &with, false);
+        status = render_first(c, end, false, &with, false);
     if (status == FSDP_OK && !begins_with(&with, &before))
-        status = span_error(index, "the template writes the messages before it differently when it "
+        status = span_error(first, "the template writes the messages before it differently when it "
                                    "follows");
     if (status == FSDP_OK && !begins_with(whole, &with))
-        status = span_error(index, "the template writes it differently when other messages follow");
+        status = span_error(first, "the template writes it differently when other messages follow");
     if (status == FSDP_OK)
         *span = (fsdp_chat_span){before.bytes, with.bytes};
     fsdp_chat_text_fini(&before);
@@ -249,7 +262,7 @@ static fsdp_status find_span(conversation *c, size_t index, const fsdp_chat_text
     return status;
 }
 
-static fsdp_status find_spans(conversation *c, fsdp_chat_text *out)
+static fsdp_status find_turns(conversation *c, fsdp_chat_text *out)
 {
     const jinja_list *messages = c->messages.as.list;
     out->spans = fsdp_calloc(messages->n, sizeof *out->spans);
@@ -257,18 +270,37 @@ static fsdp_status find_spans(conversation *c, fsdp_chat_text *out)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < messages->n; i++)
         if (is_assistant(messages->items[i]))
-            FSDP_TRY(find_span(c, i, out, &out->spans[out->n_spans++]));
+            FSDP_TRY(find_span(c, i, i + 1, out, &out->spans[out->n_spans++]));
     return FSDP_OK;
+}
+
+static fsdp_status find_completion(conversation *c, fsdp_chat_text *out)
+{
+    const jinja_list *messages = c->messages.as.list;
+    if (c->n_prompt == messages->n)
+        return fsdp_error(FSDP_ERR_FORMAT, "the completion has no message");
+    if (!is_assistant(messages->items[c->n_prompt]))
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "the completion must begin with a message of the assistant, but message "
+                          "%zu of %zu is not one",
+                          c->n_prompt + 1, messages->n);
+    out->spans = fsdp_calloc(1, sizeof *out->spans);
+    if (!out->spans)
+        return FSDP_ERR_NOMEM;
+    out->n_spans = 1;
+    return find_span(c, c->n_prompt, messages->n, out, &out->spans[0]);
 }
 
 static fsdp_status render(conversation *c, fsdp_json_node row, fsdp_chat_text *out)
 {
-    const bool blocks = c->options->assistant_spans;
+    const fsdp_chat_spans spans = c->options->spans;
     FSDP_TRY(give_all(c, row));
-    const bool has_blocks = fsdp_jinja_has_generation(c->jinja);
-    FSDP_TRY(render_first(c, c->messages.as.list->n, c->options->add_generation_prompt, out,
-                          blocks && has_blocks));
-    return blocks && !has_blocks ? find_spans(c, out) : FSDP_OK;
+    const bool blocks = spans == FSDP_CHAT_SPANS_ASSISTANT && fsdp_jinja_has_generation(c->jinja);
+    FSDP_TRY(
+        render_first(c, c->messages.as.list->n, c->options->add_generation_prompt, out, blocks));
+    if (spans == FSDP_CHAT_SPANS_COMPLETION)
+        return find_completion(c, out);
+    return spans == FSDP_CHAT_SPANS_ASSISTANT && !blocks ? find_turns(c, out) : FSDP_OK;
 }
 
 fsdp_status fsdp_chat_render_node(const fsdp_chat_template *chat, fsdp_json_node row,
