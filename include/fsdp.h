@@ -45,6 +45,7 @@
  *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the individual models
  *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
  *     <fsdp/text.h>        tokenizers
+ *     <fsdp/chat.h>        chat templates
  *     <fsdp/data.h>        datasets, samplers, loaders
  *     <fsdp/batch.h>       the batches that loaders return
  *     <fsdp/optim.h>       optimizers, schedules, clipping, the gradient scaler
@@ -73,6 +74,7 @@
 #include <fsdp/base.h>
 #include <fsdp/batch.h>
 #include <fsdp/bert.h>
+#include <fsdp/chat.h>
 #include <fsdp/checkpoint_entry.h>
 #include <fsdp/ckpt.h>
 #include <fsdp/comm.h>

@@ -12,6 +12,7 @@ folder() {
     case $1 in
     bert | gpt2 | hidden_act | llama | t5) echo models ;;
     accelerate) echo state_dict ;;
+    chat) echo text ;;
     checkpoint_entry) echo torchfile ;;
     ckpt) echo pretrained ;;
     progress) echo report ;;

@@ -297,6 +297,11 @@ fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node)
     return FSDP_JSON_NULL;
 }
 
+const char *fsdp_json_literal(fsdp_json_node node)
+{
+    return fsdp_json_raw_number(node.value);
+}
+
 size_t fsdp_json_len(fsdp_json_node node)
 {
     return json_is_object(node.value) ? json_object_size(node.value) : json_array_size(node.value);

@@ -65,6 +65,9 @@ fsdp_json_node fsdp_json_root(fsdp_json *doc);
 
 /* ---- lookup: these functions never fail; a missing value has kind FSDP_JSON_NONE ---- */
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
+/* If the value is a number that the getters of numbers refuse, an integer beyond 64 bits, NaN or an
+ * infinity, return its literal in the document. Otherwise return NULL. */
+const char *fsdp_json_literal(fsdp_json_node node);
 size_t fsdp_json_len(fsdp_json_node node); /* number of entries of an array or object, else 0 */
 /* Return the value of `key`. The result has kind FSDP_JSON_NONE if `node` is not an object or lacks
  * the key. */

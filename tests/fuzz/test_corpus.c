@@ -27,6 +27,9 @@
 #define LLVMFuzzerTestOneInput fuzz_model_json
 #include "tests/fuzz/fuzz_model_json.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_jinja
+#include "tests/fuzz/fuzz_jinja.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -102,6 +105,7 @@ CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_index)
 CORPUS(fuzz_model_json)
+CORPUS(fuzz_jinja)
 CORPUS(fuzz_safetensors)
 CORPUS(fuzz_sentencepiece)
 CORPUS(fuzz_tiktoken)

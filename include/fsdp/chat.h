@@ -1,0 +1,116 @@
+/**
+ * @file
+ * Chat templates: conversations become texts, as apply_chat_template() of transformers makes them.
+ *
+ * A model that was trained on conversations comes with a template, a small program in Jinja, that
+ * writes a list of messages as one text. This library runs the part of Jinja that such templates
+ * use. A template that goes beyond it is refused by name and line when it is opened.
+ *
+ * For training, the texts of the assistant are found, so that only they have a loss:
+ *
+ * - If the template has a block {% generation %}, they are the texts in these blocks, as in
+ *   transformers' assistant masks.
+ * - Otherwise the conversation is also rendered up to each turn of the assistant. What the template
+ *   writes for the messages before it and the generation prompt must be the beginning of what it
+ *   writes with the turn, and that the beginning of the whole text. The rest is the assistant's
+ *   text, with the token that ends the turn. Some templates write earlier messages differently when
+ *   others follow: they drop thoughts of earlier turns, or put the system's message before the last
+ *   question. Then this rule fails, and the error says for which message.
+ */
+#pragma once
+#include <stddef.h>
+
+#include <fsdp/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** An open template does not change, so several threads may use it at the same time. */
+typedef struct fsdp_chat_template fsdp_chat_template;
+
+/** A part [begin, end) of a text, in bytes. */
+typedef struct fsdp_chat_span {
+    size_t begin, end;
+} fsdp_chat_span;
+
+/** A conversation as text. Initialise it with {0}, and free it with fsdp_chat_text_fini(). */
+typedef struct fsdp_chat_text {
+    char *text; /**< [bytes] UTF-8, NUL-terminated */
+    size_t bytes;
+    fsdp_chat_span *spans; /**< [n_spans] the parts that were wanted, in order */
+    size_t n_spans;
+} fsdp_chat_text;
+
+FSDP_API void fsdp_chat_text_fini(fsdp_chat_text *text);
+
+/** Which parts of the text are found. */
+typedef enum fsdp_chat_spans {
+    FSDP_CHAT_SPANS_NONE,
+    FSDP_CHAT_SPANS_ASSISTANT, /**< each turn of the assistant */
+    /** What comes after the prompt. If a conversation has "messages", the prompt is all but the
+     * last message, which must be the assistant's. */
+    FSDP_CHAT_SPANS_COMPLETION,
+} fsdp_chat_spans;
+
+/** With all fields zero: the conversation alone. */
+typedef struct fsdp_chat_options {
+    bool add_generation_prompt; /**< end with what begins the assistant's next turn */
+    fsdp_chat_spans spans;      /**< which parts are found */
+    const char *kwargs;         /**< chat_template_kwargs: a JSON object with more variables for the
+                                     template, e.g. {"enable_thinking": false}; NULL: none */
+} fsdp_chat_options;
+
+/**
+ * Open a chat template.
+ *
+ * A folder's templates are in chat_template.jinja (and additional_chat_templates/NAME.jinja), else
+ * in chat_template of tokenizer_config.json, which is a text or a list of texts with names, else in
+ * chat_template.json. If there are several, "default" is used, and "tool_use" for conversations
+ * with tools.
+ *
+ * The special tokens of tokenizer_config.json or special_tokens_map.json (bos_token, eos_token,
+ * ...) are variables of the template.
+ *
+ * @param folder a Hugging Face model folder; NULL: none
+ * @param name   a name of a template in the folder, the path of a file, or a known family: one of
+ *               fsdp_chat_template_families(); NULL: the folder's own template
+ * @param out    new template, closed with fsdp_chat_template_close()
+ * @return FSDP_ERR_NOT_FOUND if there is no template; FSDP_ERR_FORMAT if it is not valid Jinja;
+ *         FSDP_ERR_UNSUPPORTED if it uses what this library has not. The message contains the file,
+ *         and the line in the template.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_chat_template_open(const char *folder, const char *name,
+                                                             fsdp_chat_template **out);
+/** Accepts NULL. */
+FSDP_API void fsdp_chat_template_close(fsdp_chat_template *chat);
+/** Return the names of the templates that this library has itself: "chatml", "gemma", ...; the list
+ * ends with NULL. */
+FSDP_API const char *const *fsdp_chat_template_families(void);
+/** Return where the template comes from, for messages: a path, or the name of a family; borrowed.
+ */
+FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
+
+/**
+ * Write a conversation as text.
+ *
+ * @param conversation [bytes] a JSON object with the key "messages": a list of objects with "role"
+ *                     and "content", a text or a list of {"type": "text", "text": ...}, and other
+ *                     keys that the template knows, such as "tool_calls". Instead of "messages",
+ *                     there may be "prompt" and "completion", which are such lists. The keys
+ *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys
+ *                     are ignored.
+ * @param options      NULL: all zero
+ * @param out          out: freed with fsdp_chat_text_fini(); its old contents are not freed
+ * @return FSDP_ERR_FORMAT if that is not a conversation; FSDP_ERR_INVALID if the template refuses
+ *         it, fails on it, or takes too long; FSDP_ERR_UNSUPPORTED if the assistant's texts cannot
+ * be found, or if the template uses what this library has not
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_chat_render(const fsdp_chat_template *chat,
+                                                      const char *conversation, size_t bytes,
+                                                      const fsdp_chat_options *options,
+                                                      fsdp_chat_text *out);
+
+#ifdef __cplusplus
+}
+#endif

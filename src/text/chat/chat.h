@@ -1,0 +1,53 @@
+/* Chat templates: what the files of this folder share, and rendering for other layers that have the
+ * conversation as a JSON node. */
+#pragma once
+#include <fsdp/chat.h>
+
+#include "src/base/json.h"
+#include "src/text/jinja/jinja.h"
+#include "src/text/jinja/lexer.h"
+
+enum {
+    FSDP_CHAT_TOKENS = 7 /* bos, eos, unk, sep, pad, cls, mask */
+};
+
+/* The texts of a folder's special tokens; NULL: the folder has none. */
+typedef struct fsdp_chat_tokens {
+    char *texts[FSDP_CHAT_TOKENS]; /* in the order of fsdp_chat_token_names; owned */
+} fsdp_chat_tokens;
+
+extern const char *const fsdp_chat_token_names[FSDP_CHAT_TOKENS]; /* "bos_token", ... */
+
+struct fsdp_chat_template {
+    char *source;           /* where the template comes from; owned */
+    fsdp_jinja *jinja;      /* owned */
+    fsdp_jinja *with_tools; /* for conversations with tools; NULL: the same; owned */
+    fsdp_chat_tokens tokens;
+};
+
+/* A template of a folder, with its name, such as "default". */
+typedef struct fsdp_chat_source {
+    char *name, *path, *text; /* owned */
+} fsdp_chat_source;
+
+typedef struct fsdp_chat_sources {
+    fsdp_chat_source *items; /* [n] */
+    size_t n, cap;
+} fsdp_chat_sources;
+
+/* Read all templates of a folder. There may be none. */
+FSDP_MUST_CHECK fsdp_status fsdp_chat_sources_read(const char *folder, fsdp_chat_sources *sources);
+void fsdp_chat_sources_fini(fsdp_chat_sources *sources);
+/* Read the special tokens of a folder. A missing file is no error. */
+FSDP_MUST_CHECK fsdp_status fsdp_chat_tokens_read(const char *folder, fsdp_chat_tokens *tokens);
+void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens);
+
+/* Return the template of a family, or NULL if there is no such family. */
+const char *fsdp_chat_family_template(const char *name);
+
+/* fsdp_chat_render() for a conversation that is parsed already. Error messages contain neither file
+ * nor line of the conversation. */
+FSDP_MUST_CHECK fsdp_status fsdp_chat_render_node(const fsdp_chat_template *chat,
+                                                  fsdp_json_node conversation,
+                                                  const fsdp_chat_options *options,
+                                                  fsdp_chat_text *out);

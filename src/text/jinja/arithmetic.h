@@ -1,0 +1,24 @@
+/* The operators + - * / // % ** of Python, and rounding. */
+#pragma once
+#include "src/text/jinja/value.h"
+
+typedef enum jinja_operator {
+    JINJA_ADD,
+    JINJA_SUBTRACT,
+    JINJA_MULTIPLY,
+    JINJA_DIVIDE,
+    JINJA_FLOOR_DIVIDE,
+    JINJA_MODULO,
+    JINJA_POWER,
+} jinja_operator;
+
+/* Integers that do not fit in 64 bits are an error, FSDP_ERR_UNSUPPORTED. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_operate(struct jinja_machine *machine, jinja_operator op,
+                                               jinja_value a, jinja_value b, jinja_value *out);
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_value *out);
+/* Python's abs(). */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_absolute(jinja_value a, jinja_value *out);
+/* Python's round(number, digits). */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_round(jinja_value number, int64_t digits, jinja_value *out);
+/* Set *out to the integer that `real` is cut to: Python's int(real). */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_truncate(double real, jinja_value *out);

@@ -1,0 +1,40 @@
+/* Characters as Python's str sees them: whitespace, letters and changes of case. */
+#pragma once
+#include "src/text/jinja/value.h"
+
+/* Decode the code point at data[*at] and move *at past it. The text is well-formed UTF-8. */
+uint32_t fsdp_jinja_next_char(const char *data, size_t bytes, size_t *at);
+/* Return the offset where the code point that ends at `end` begins. */
+size_t fsdp_jinja_char_before(const char *data, size_t end);
+/* Write a code point as UTF-8 and return the number of bytes. */
+size_t fsdp_jinja_put_char(uint32_t c, char out[4]);
+
+bool fsdp_jinja_is_space(uint32_t c);      /* str.isspace() */
+bool fsdp_jinja_is_line_end(uint32_t c);   /* where str.splitlines() splits */
+bool fsdp_jinja_is_identifier(uint32_t c); /* may be in a name */
+
+/* What str.isalpha() and its like ask. */
+typedef enum jinja_char_class {
+    JINJA_CHAR_ALPHA,
+    JINJA_CHAR_DECIMAL,
+    JINJA_CHAR_DIGIT,
+    JINJA_CHAR_NUMBER, /* of the categories Nd, Nl and No */
+    JINJA_CHAR_UPPER,  /* has the property Uppercase */
+    JINJA_CHAR_LOWER,  /* has the property Lowercase */
+    JINJA_CHAR_TITLE,  /* a titlecase letter */
+    JINJA_CHAR_PRINTABLE,
+} jinja_char_class;
+/* Return FSDP_ERR_UNSUPPORTED for a character beyond ASCII if this build has no utf8proc. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_char_is(uint32_t c, jinja_char_class class, bool *is);
+
+typedef enum jinja_case {
+    JINJA_CASE_UPPER,      /* str.upper() */
+    JINJA_CASE_LOWER,      /* str.lower() */
+    JINJA_CASE_CAPITALIZE, /* str.capitalize() */
+    JINJA_CASE_TITLE,      /* str.title() */
+} jinja_case;
+/* Change the case of a text. Return FSDP_ERR_UNSUPPORTED for letters beyond ASCII if this build has
+ * no utf8proc. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_change_case(struct jinja_machine *machine,
+                                                   const jinja_string *text, jinja_case how,
+                                                   jinja_value *out);

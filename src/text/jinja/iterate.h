@@ -1,0 +1,37 @@
+/* Iteration over values, as Python's iter(), len(), list() and `in`. */
+#pragma once
+#include "src/text/jinja/value.h"
+
+/* Begin to iterate. An iterator is returned as it is. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterate(struct jinja_machine *machine, jinja_value value,
+                                               jinja_iterator **out);
+/* Make a new iterator over `source` whose items come from `next`. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterator(struct jinja_machine *machine, jinja_value source,
+                                                jinja_next_fn *next, jinja_iterator **out);
+/* Set *item to the next item, or to JINJA_MISSING at the end. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_next(struct jinja_machine *machine, jinja_iterator *iterator,
+                                            jinja_value *item);
+/* The same, but an error of beginning is the error of the first item, as in a Python generator that
+ * begins to iterate when its first item is wanted. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterate_later(struct jinja_machine *machine,
+                                                     jinja_value value, jinja_iterator **out);
+/* Begin to iterate from the last item to the first: Python's reversed(). */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_reversed(struct jinja_machine *machine, jinja_value value,
+                                                jinja_iterator **out);
+static inline jinja_value jinja_of_iterator(jinja_iterator *iterator)
+{
+    return (jinja_value){.kind = JINJA_ITERATOR, .as.iterator = iterator};
+}
+
+/* Return true if iter(value) succeeds. */
+bool fsdp_jinja_is_iterable(jinja_value value);
+/* Set *n to len(value). Return FSDP_ERR_INVALID if it has no length. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_length(jinja_value value, size_t *n);
+bool fsdp_jinja_has_length(jinja_value value);
+/* Set *out to a list with the items of an iterable. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_to_list(struct jinja_machine *machine, jinja_value value,
+                                               jinja_value *out);
+/* Python's `item in container`. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_contains(struct jinja_machine *machine,
+                                                jinja_value container, jinja_value item,
+                                                bool *contains);

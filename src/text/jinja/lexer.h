@@ -1,0 +1,38 @@
+/* Splits a template into tokens, as Jinja2's lexer does with trim_blocks and lstrip_blocks. */
+#pragma once
+#include "src/text/jinja/machine.h"
+#include "src/text/jinja/value.h"
+
+typedef enum jinja_token_type {
+    JINJA_TOKEN_END,  /* of the template */
+    JINJA_TOKEN_DATA, /* text outside of tags */
+    JINJA_TOKEN_BLOCK_BEGIN,
+    JINJA_TOKEN_BLOCK_END,
+    JINJA_TOKEN_VARIABLE_BEGIN,
+    JINJA_TOKEN_VARIABLE_END,
+    JINJA_TOKEN_NAME,
+    JINJA_TOKEN_STRING,
+    JINJA_TOKEN_NUMBER,   /* an integer or a float */
+    JINJA_TOKEN_OPERATOR, /* its text is the operator: "+", "==", "(" ... */
+} jinja_token_type;
+
+typedef struct jinja_token {
+    jinja_token_type type;
+    int line;
+    jinja_string text; /* of names and operators, and of data and strings without escapes */
+    jinja_value number;
+} jinja_token;
+
+typedef struct jinja_tokens {
+    jinja_token *items; /* [n], allocated with fsdp_realloc(); the last is JINJA_TOKEN_END */
+    size_t n, cap;
+} jinja_tokens;
+
+enum {
+    JINJA_MAX_SOURCE = 1024 * 1024 /* bytes of a template */
+};
+
+/* Split `source` [bytes], which is UTF-8. Texts belong to the memory of `machine`. On
+ * FSDP_ERR_FORMAT the message contains the line. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_tokenize(jinja_machine *machine, const char *source,
+                                                size_t bytes, jinja_tokens *tokens);

@@ -1,0 +1,213 @@
+/* Values of a template: what Python's objects are to Jinja2. A value is two words that are passed
+ * by value. What it points to belongs to the memory of the rendering (machine.h) or of the parsed
+ * template, and does not change, except namespaces, loops and iterators. */
+#pragma once
+#include <stdint.h>
+
+#include <fsdp/base.h>
+
+typedef enum jinja_kind {
+    JINJA_MISSING,   /* a variable that has no value yet; never the result of an expression */
+    JINJA_UNDEFINED, /* jinja2.Undefined: prints as "", most operations on it are errors */
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT,
+    JINJA_BIG_INT, /* an integer of a JSON document that does not fit in 64 bits; never computed */
+    JINJA_FLOAT,
+    JINJA_STRING,
+    JINJA_LIST,
+    JINJA_TUPLE,
+    JINJA_DICT,
+    JINJA_RANGE,
+    JINJA_VIEW,     /* the result of dict.items(), dict.keys() or dict.values() */
+    JINJA_ITERATOR, /* a generator; it is used up by iterating over it */
+    JINJA_NAMESPACE,
+    JINJA_LOOP,     /* the variable `loop` of a for block */
+    JINJA_MACRO,    /* a macro, or the caller of a call block */
+    JINJA_METHOD,   /* a method of a value, such as text.strip */
+    JINJA_FUNCTION, /* a global function, such as range */
+} jinja_kind;
+
+struct jinja_args;
+struct jinja_machine;
+
+/* UTF-8 text. */
+typedef struct jinja_string {
+    const char *data; /* [bytes]; no NUL at the end */
+    size_t bytes;
+    size_t chars; /* number of code points; SIZE_MAX if they were not counted yet */
+    /* The memory that `data` is in, if text may be appended to it, else NULL. */
+    struct jinja_buffer *buffer;
+} jinja_string;
+
+typedef struct jinja_value {
+    jinja_kind kind;
+    bool safe; /* a string that the filter `safe` or `escape` marked (markupsafe.Markup) */
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        jinja_string *string; /* of JINJA_STRING and JINJA_BIG_INT */
+        struct jinja_undefined *undefined;
+        struct jinja_list *list; /* of JINJA_LIST and JINJA_TUPLE */
+        struct jinja_dict *dict; /* of JINJA_DICT and JINJA_NAMESPACE */
+        struct jinja_range *range;
+        struct jinja_view *view;
+        struct jinja_iterator *iterator;
+        struct jinja_loop *loop;
+        struct jinja_macro *macro;
+        struct jinja_method *method;
+        const struct jinja_function *function;
+    } as;
+} jinja_value;
+
+/* Where an undefined value comes from, for error messages. */
+typedef struct jinja_undefined {
+    const jinja_string *name; /* of the variable or attribute; NULL if `hint` says it */
+    jinja_kind owner;         /* the kind of the value that lacks the attribute; JINJA_MISSING: a
+                                 variable */
+    const char *hint;         /* the whole message, or NULL */
+} jinja_undefined;
+
+typedef struct jinja_list {
+    jinja_value *items; /* [n] */
+    size_t n, cap;
+} jinja_list;
+
+typedef struct jinja_entry {
+    jinja_value key, value;
+} jinja_entry;
+
+typedef struct jinja_dict {
+    jinja_entry *entries; /* [n] in order of insertion */
+    size_t n, cap;
+    /* A hash table with open addressing that holds 1 + the index of an entry, or 0. It is NULL
+     * while the dict is small. */
+    uint32_t *table;
+    size_t table_size; /* a power of two */
+} jinja_dict;
+
+typedef struct jinja_range {
+    int64_t start, stop, step;
+    int64_t n; /* number of items */
+} jinja_range;
+
+typedef enum jinja_view_kind {
+    JINJA_VIEW_ITEMS,
+    JINJA_VIEW_KEYS,
+    JINJA_VIEW_VALUES,
+} jinja_view_kind;
+
+typedef struct jinja_view {
+    const jinja_dict *dict;
+    jinja_view_kind kind;
+} jinja_view;
+
+/* Set *item to the next item, or to JINJA_MISSING at the end. */
+typedef fsdp_status jinja_next_fn(struct jinja_machine *machine, struct jinja_iterator *iterator,
+                                  jinja_value *item);
+
+typedef struct jinja_iterator {
+    jinja_next_fn *next;
+    jinja_value source;           /* what is iterated over */
+    struct jinja_iterator *inner; /* the iterator of `source`, if `next` uses one */
+    size_t at;                    /* position in `source`: an index, or an offset in bytes */
+    void *state;                  /* belongs to `next` */
+    bool ended; /* `next` returned JINJA_MISSING or an error; it is not called again */
+} jinja_iterator;
+
+static inline jinja_value jinja_none(void)
+{
+    return (jinja_value){.kind = JINJA_NONE};
+}
+
+static inline jinja_value jinja_bool(bool value)
+{
+    return (jinja_value){.kind = JINJA_BOOL, .as.boolean = value};
+}
+
+static inline jinja_value jinja_int(int64_t value)
+{
+    return (jinja_value){.kind = JINJA_INT, .as.integer = value};
+}
+
+static inline jinja_value jinja_float(double value)
+{
+    return (jinja_value){.kind = JINJA_FLOAT, .as.real = value};
+}
+
+static inline jinja_value jinja_of_string(jinja_string *string)
+{
+    return (jinja_value){.kind = JINJA_STRING, .as.string = string};
+}
+
+/* Return true if the value is missing or undefined. */
+static inline bool jinja_is_absent(jinja_value value)
+{
+    return value.kind <= JINJA_UNDEFINED;
+}
+
+/* Return the name of the value's type in Python: "str". */
+const char *fsdp_jinja_type_name(jinja_value value);
+
+/* ---- strings ---- */
+
+/* Make a string from a copy of data [bytes], which is UTF-8. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_string(struct jinja_machine *machine, const char *data,
+                                              size_t bytes, jinja_value *out);
+/* Make a string that uses data [bytes], which lives as long as the machine, without a copy. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_substring(struct jinja_machine *machine, const char *data,
+                                                 size_t bytes, jinja_value *out);
+/* Concatenate two strings. Appending to the result of an earlier call takes time in proportion to
+ * `right` alone, so a template may build a text piece by piece. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_concat(struct jinja_machine *machine,
+                                              const jinja_string *left, const jinja_string *right,
+                                              jinja_value *out);
+/* Return the number of code points. */
+size_t fsdp_jinja_chars(jinja_string *string);
+/* Return the offset in bytes of code point `index`, or the length if there are fewer. */
+size_t fsdp_jinja_offset(jinja_string *string, size_t index);
+bool fsdp_jinja_string_is(const jinja_string *string, const char *text);
+
+/* ---- lists and dicts ---- */
+
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_list(struct jinja_machine *machine, size_t cap,
+                                            jinja_value *out);
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_list_add(struct jinja_machine *machine, jinja_list *list,
+                                                jinja_value item);
+/* Make a tuple of two values. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_pair(struct jinja_machine *machine, jinja_value first,
+                                            jinja_value second, jinja_value *out);
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict(struct jinja_machine *machine, jinja_value *out);
+/* Set the value of `key`. Return FSDP_ERR_INVALID if the key cannot be hashed (a list or dict). */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict_set(struct jinja_machine *machine, jinja_dict *dict,
+                                                jinja_value key, jinja_value value);
+/* Set *out to the value of `key`, or to JINJA_MISSING. Return FSDP_ERR_INVALID if the key cannot be
+ * hashed. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict_get(struct jinja_machine *machine,
+                                                const jinja_dict *dict, jinja_value key,
+                                                jinja_value *out);
+/* Return the value of the key `name`, or JINJA_MISSING. */
+jinja_value fsdp_jinja_dict_find(const jinja_dict *dict, const char *name, size_t bytes);
+
+/* ---- comparison ---- */
+
+/* Python's ==. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_equal(struct jinja_machine *machine, jinja_value a,
+                                             jinja_value b, bool *equal);
+/* Set *order to a negative number, 0 or a positive number for a < b, a == b and a > b, and to 2 if
+ * one of them is not a number (NaN). Return FSDP_ERR_INVALID if Python cannot order the values. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_order(struct jinja_machine *machine, jinja_value a,
+                                             jinja_value b, int *order);
+
+/* ---- undefined ---- */
+
+/* Make the undefined value of the variable `name`, or, if `owner` is not JINJA_MISSING, of the
+ * attribute or item `name` of a value of that kind. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined(struct jinja_machine *machine, jinja_kind owner,
+                                                 const jinja_string *name, jinja_value *out);
+/* Make an undefined value with a message of its own, which has static storage. */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined_hint(struct jinja_machine *machine,
+                                                      const char *hint, jinja_value *out);
+/* Return the error of an operation on an undefined value: "'x' is undefined". */
+FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined_error(jinja_value value);
