@@ -1,16 +1,27 @@
 /**
  * @file
  * T5 (Raffel et al. 2020, arXiv 1910.10683): an encoder-decoder model, in v1.0 and v1.1 (also
- * FLAN). mT5 (Xue et al. 2021, arXiv 2010.11934) is v1.1 with a larger vocabulary.
+ * FLAN). mT5 (Xue et al. 2021, arXiv 2010.11934) is v1.1 with a larger vocabulary. umT5 (Chung et
+ * al. 2023, arXiv 2304.09151) is mT5 with a position bias in every layer.
  */
 #pragma once
 #include <fsdp/autograd.h>
 #include <fsdp/base.h>
+#include <fsdp/hidden_act.h>
 #include <fsdp/nn.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** The model_type of a configuration. Classes of modules are named after it: T5Block, MT5Block,
+ * UMT5Block. */
+typedef enum fsdp_t5_family {
+    FSDP_T5,  /**< "t5" */
+    FSDP_MT5, /**< "mt5": the head's input is never scaled */
+    FSDP_UMT5 /**< "umt5": the self-attention of every layer has its own relative_attention_bias; in
+                   the others, all layers of a stack share that of the first layer */
+} fsdp_t5_family;
 
 /**
  * The configuration of a T5 (Raffel et al. 2020, arXiv 1910.10683). Most fields are named like the
@@ -26,6 +37,7 @@ extern "C" {
  * lm_head.weight, or if lm_head.weight equals the embedding.
  */
 typedef struct fsdp_t5_config {
+    fsdp_t5_family family;
     int64_t vocab_size, d_model, d_ff;
     int64_t d_kv; /**< width of one head; num_heads * d_kv may differ from d_model */
     int64_t num_layers, num_decoder_layers, num_heads;
@@ -34,14 +46,14 @@ typedef struct fsdp_t5_config {
     double dropout_rate;                     /**< [0, 1) */
     double layer_norm_epsilon;               /**< > 0 */
     double initializer_factor;               /**< >= 0 */
-    bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); false: relu(wi x) */
+    bool is_gated_act;                       /**< the feed-forward computes wo (a(wi_0 x) * (wi_1
+                                                  x)); false: wo a(wi x) */
+    fsdp_hidden_act dense_act_fn;            /**< the function a */
     bool scale_decoder_outputs;              /**< multiply the decoder's output by d_model^-0.5
                                                   before the head */
     bool tie_word_embeddings;                /**< new models get a tied head. fsdp_pretrained_open()
                                                   sets this from the weights */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
-    bool is_mt5; /**< model_type "mt5": like v1.1, but with other class names (MT5Block), and the
-                      head's input is never scaled */
     fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_t5_config;
 
@@ -56,8 +68,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_
 
 /**
  * Get the configuration of a published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b",
- * "t5-v1_1-small" to "t5-v1_1-xxl", and "flan-t5-small" to "flan-t5-xxl". A leading "google/" or
- * "google-t5/" is ignored.
+ * "t5-v1_1-small" to "t5-v1_1-xxl", "flan-t5-small" to "flan-t5-xxl", "mt5-small" to "mt5-xxl",
+ * and "umt5-small" to "umt5-xxl". A leading "google/" or "google-t5/" is ignored.
  * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,

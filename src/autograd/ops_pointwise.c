@@ -1,6 +1,7 @@
 /* Element-wise operations: add, mul, scale, activations, gated activations, dropout. */
 #include <math.h>
 
+#include "src/autograd/activation.h"
 #include "src/autograd/ops.h"
 #include "src/base/philox.h"
 
@@ -261,6 +262,25 @@ fsdp_tensor *fsdp_tanh(fsdp_scope *s, fsdp_tensor *x)
     return activation(s, &tanh_op, FSDP_ACTIVATION_TANH, x);
 }
 
+fsdp_tensor *fsdp_activate(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x)
+{
+    switch (a) {
+    case FSDP_ACTIVATION_RELU:
+        return fsdp_relu(s, x);
+    case FSDP_ACTIVATION_GELU_TANH:
+        return fsdp_gelu_new(s, x);
+    case FSDP_ACTIVATION_GELU_ERF:
+        return fsdp_gelu(s, x);
+    case FSDP_ACTIVATION_SILU:
+        return fsdp_silu(s, x);
+    case FSDP_ACTIVATION_TANH:
+        return fsdp_tanh(s, x);
+    case FSDP_ACTIVATION_NONE:
+        break;
+    }
+    return x;
+}
+
 /* --- dropout --- */
 
 typedef struct dropout_options {
@@ -405,8 +425,12 @@ static const fsdp_op geglu_op = {
     .name = "geglu", .backward = gated_backward, .derive = gated_derive};
 static const fsdp_op swiglu_op = {
     .name = "swiglu", .backward = gated_backward, .derive = gated_derive};
+static const fsdp_op gated_op = {
+    .name = "gated", .backward = gated_backward, .derive = gated_derive};
 static const fsdp_op geglu_dropout_op = {
     .name = "geglu_dropout", .backward = gated_backward, .derive = gated_derive};
+static const fsdp_op gated_dropout_op = {
+    .name = "gated_dropout", .backward = gated_backward, .derive = gated_derive};
 
 static fsdp_tensor *gated(fsdp_scope *s, const fsdp_op *op, const gated_options *o,
                           fsdp_tensor *gate, fsdp_tensor *up)
@@ -437,14 +461,30 @@ fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
     return gated(s, &swiglu_op, &(gated_options){.activation = FSDP_ACTIVATION_SILU}, gate, up);
 }
 
+static fsdp_tensor *gated_dropout(fsdp_scope *s, const fsdp_op *op, fsdp_activation a,
+                                  fsdp_tensor *gate, fsdp_tensor *up, float p)
+{
+    const gated_options o = {.activation = a, .dropout = {.key = fsdp_scope_next_key(s), .p = p}};
+    return gated(s, op, &o, gate, up);
+}
+
 fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up, float p)
 {
     if (!fsdp_check_probability(s, geglu_dropout_op.name, p))
         return NULL;
     if (!fsdp_dropout_is_active(s, p))
         return fsdp_geglu(s, gate, up);
-    return gated(s, &geglu_dropout_op,
-                 &(gated_options){.activation = FSDP_ACTIVATION_GELU_TANH,
-                                  .dropout = {.key = fsdp_scope_next_key(s), .p = p}},
-                 gate, up);
+    return gated_dropout(s, &geglu_dropout_op, FSDP_ACTIVATION_GELU_TANH, gate, up, p);
+}
+
+fsdp_tensor *fsdp_gated_dropout(fsdp_scope *s, fsdp_activation a, fsdp_tensor *gate,
+                                fsdp_tensor *up, float p)
+{
+    if (a == FSDP_ACTIVATION_GELU_TANH)
+        return fsdp_geglu_dropout(s, gate, up, p);
+    if (!fsdp_check_probability(s, gated_dropout_op.name, p))
+        return NULL;
+    if (!fsdp_dropout_is_active(s, p))
+        return gated(s, &gated_op, &(gated_options){.activation = a}, gate, up);
+    return gated_dropout(s, &gated_dropout_op, a, gate, up, p);
 }

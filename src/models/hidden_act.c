@@ -13,6 +13,8 @@ static const struct {
     [FSDP_HIDDEN_ACT_GELU] = {"gelu", "GELUActivation", FSDP_ACTIVATION_GELU_ERF},
     [FSDP_HIDDEN_ACT_GELU_NEW] = {"gelu_new", "NewGELUActivation", FSDP_ACTIVATION_GELU_TANH},
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
+    [FSDP_HIDDEN_ACT_SILU] = {"silu", "SiLUActivation", FSDP_ACTIVATION_SILU},
+    [FSDP_HIDDEN_ACT_TANH] = {"tanh", "Tanh", FSDP_ACTIVATION_TANH},
 };
 
 /* More names under which transformers has the functions in acts[]. In transformers, each name has
@@ -24,7 +26,7 @@ static const struct {
 } aliases[] = {
     {"gelu_python", FSDP_HIDDEN_ACT_GELU},          {"gelu_pytorch_tanh", FSDP_HIDDEN_ACT_GELU_NEW},
     {"gelu_python_tanh", FSDP_HIDDEN_ACT_GELU_NEW}, {"gelu_fast", FSDP_HIDDEN_ACT_GELU_NEW},
-    {"gelu_accurate", FSDP_HIDDEN_ACT_GELU_NEW},
+    {"gelu_accurate", FSDP_HIDDEN_ACT_GELU_NEW},    {"swish", FSDP_HIDDEN_ACT_SILU},
 };
 
 bool fsdp_hidden_act_find(const char *name, fsdp_hidden_act *act)
@@ -49,7 +51,7 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     FSDP_TRY(fsdp_json_opt_str(root, key, acts[absent].name, &name));
     if (fsdp_hidden_act_find(name, value))
         return FSDP_OK;
-    return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
+    return fsdp_config_unsupported(root, key, FSDP_HIDDEN_ACT_NAMES);
 }
 
 /* Set `key` to the name of the function `value`. If the old text of `key` is also a name of this
@@ -62,6 +64,11 @@ void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidde
         found == value)
         return;
     fsdp_json_set_str(root, key, acts[value].name);
+}
+
+const char *fsdp_hidden_act_name(fsdp_hidden_act act)
+{
+    return acts[act].name;
 }
 
 const char *fsdp_hidden_act_class(fsdp_hidden_act act)

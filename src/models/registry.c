@@ -27,9 +27,11 @@
  * there is no type for BertForMaskedLM, so a pretrained BertForMaskedLM is fine-tuned as a
  * classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
-    &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
-    &fsdp_bert_model_type, &fsdp_llama_type, &fsdp_mistral_type,
-    &fsdp_qwen2_type,      &fsdp_gpt2_type,  NULL,
+    &fsdp_t5_type,         &fsdp_mt5_type,
+    &fsdp_umt5_type,       &fsdp_bert_classifier_type,
+    &fsdp_bert_model_type, &fsdp_llama_type,
+    &fsdp_mistral_type,    &fsdp_qwen2_type,
+    &fsdp_gpt2_type,       NULL,
 };
 
 const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)
@@ -148,8 +150,9 @@ fsdp_status fsdp_model_config_write(const fsdp_model_config *config, bool has_ow
 fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head, fsdp_dtype dtype,
                                  const char *source, const char *path)
 {
-    const fsdp_model_config any = {.type = config->is_mt5 ? &fsdp_mt5_type : &fsdp_t5_type,
-                                   .t5 = *config};
+    static const fsdp_model_type *const types[] = {
+        [FSDP_T5] = &fsdp_t5_type, [FSDP_MT5] = &fsdp_mt5_type, [FSDP_UMT5] = &fsdp_umt5_type};
+    const fsdp_model_config any = {.type = types[config->family], .t5 = *config};
     return fsdp_model_config_write(&any, has_lm_head, dtype, source, path);
 }
 

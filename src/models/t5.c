@@ -11,10 +11,12 @@
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
 
+#include "src/models/hidden_act.h"
 #include "src/models/layers.h"
 #include "src/models/t5.h"
 
 #include "src/autograd/activated_linear.h"
+#include "src/autograd/activation.h"
 #include "src/autograd/joined_linear.h"
 
 /* --- functions that decoding (t5_decode.c) also uses --- */
@@ -54,6 +56,15 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
     return fsdp_relative_position_bias(s, fsdp_read(s, layer->relative_attention_bias), span,
                                        layer->root->config.relative_attention_max_distance,
                                        !layer->decoder);
+}
+
+fsdp_args fsdp_t5_attended(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
+                           fsdp_tensor *position_bias)
+{
+    if (layer->root->config.family != FSDP_UMT5)
+        return (fsdp_args){.t = {x, position_bias}, .n = 2};
+    fsdp_drop(s, position_bias);
+    return (fsdp_args){.t = {x}, .n = 1};
 }
 
 /* --- layers --- */
@@ -104,7 +115,7 @@ void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp
     fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
     fsdp_tensor *y = attend(s, layer, normed, normed, position_bias, &options);
     fsdp_drop(s, normed);
-    *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y), position_bias}, .n = 2};
+    *out = fsdp_t5_attended(s, layer, fsdp_t5_residual(s, layer->root, x, y), position_bias);
 }
 
 void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -122,20 +133,25 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* The feed-forward of T5 v1.1: wo (gelu_new(wi_0 x) * (wi_1 x)). With dropout, the product is
- * stored as a tensor, because dropout is applied to its elements. */
+static bool drops_hidden(const fsdp_scope *s, const fsdp_t5_layer *layer)
+{
+    return layer->root->config.dropout_rate > 0.0 && fsdp_scope_get_options(s)->training;
+}
+
+/* The feed-forward of T5 v1.1: wo (a(wi_0 x) * (wi_1 x)). With dropout, the product is stored as a
+ * tensor, because dropout is applied to its elements. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
-    const float p = (float)layer->root->config.dropout_rate;
+    const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
     fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
     fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1), *y;
-    if (p > 0.0f && fsdp_scope_get_options(s)->training) {
-        fsdp_tensor *hidden = fsdp_geglu_dropout(s, gate, up, p);
+    if (drops_hidden(s, layer)) {
+        fsdp_tensor *hidden =
+            fsdp_gated_dropout(s, a, gate, up, (float)layer->root->config.dropout_rate);
         y = fsdp_t5_project(s, hidden, layer->wo);
         fsdp_drop(s, hidden);
     } else {
-        y = fsdp_activated_linear(s, FSDP_ACTIVATION_GELU_TANH, gate, up, fsdp_read(s, layer->wo),
-                                  NULL, false);
+        y = fsdp_activated_linear(s, a, gate, up, fsdp_read(s, layer->wo), NULL, false);
     }
     fsdp_drop(s, gate);
     fsdp_drop(s, up);
@@ -144,9 +160,18 @@ static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer
 
 static fsdp_tensor *feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
-    fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
-    fsdp_tensor *y = fsdp_relu_dropout_linear_(s, wide, (float)layer->root->config.dropout_rate,
-                                               fsdp_read(s, layer->wo), NULL);
+    const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
+    const float p = (float)layer->root->config.dropout_rate;
+    fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi), *y;
+    if (a == FSDP_ACTIVATION_RELU) {
+        y = fsdp_relu_dropout_linear_(s, wide, p, fsdp_read(s, layer->wo), NULL);
+    } else if (drops_hidden(s, layer)) {
+        fsdp_tensor *hidden = fsdp_t5_dropout(s, layer->root, fsdp_activate(s, a, wide));
+        y = fsdp_t5_project(s, hidden, layer->wo);
+        fsdp_drop(s, hidden);
+    } else {
+        y = fsdp_activated_linear(s, a, wide, NULL, fsdp_read(s, layer->wo), NULL, false);
+    }
     fsdp_drop(s, wide);
     return y;
 }
@@ -179,7 +204,7 @@ void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     before = x;
     x = fsdp_module_call1(s, block->layers[block->n_layers - 1], x);
     fsdp_drop(s, before);
-    *out = (fsdp_args){.t = {x, attended.t[1]}, .n = 2};
+    *out = (fsdp_args){.t = {x, attended.t[1]}, .n = attended.n};
 }
 
 static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)

@@ -48,7 +48,8 @@ typedef struct fsdp_t5_layer {
 } fsdp_t5_layer;
 
 /* Forwards (t5.c). A block takes x [T, D], position_bias and, in a decoder, the encoder's output.
- * It returns x and position_bias. The first block gets NULL as position_bias and computes it. */
+ * It returns x and position_bias. The first block gets NULL as position_bias and computes it. In
+ * umT5, every block computes its own, and a block returns only x. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -69,8 +70,12 @@ fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, 
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
-/* Return the position bias of a stack for distances below `span`. `layer` is the self-attention of
- * the stack's first block, which has the weight. */
+/* Return the position bias for distances below `span`. `layer` is a self-attention that has the
+ * weight: that of the stack's first block or, in umT5, of any block. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
+/* Return what self-attention returns: x and, except in umT5, position_bias for the next block. In
+ * umT5, position_bias is dropped. */
+fsdp_args fsdp_t5_attended(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
+                           fsdp_tensor *position_bias);
 /* Return dropout(x) with the model's rate, and drop x if the result is another tensor. */
 fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x);

@@ -1,6 +1,7 @@
-/* Reads and writes config.json of T5 and mT5. Also has the presets: configurations of published
- * models. */
+/* Reads and writes config.json of T5, mT5 and umT5. Also has the presets: configurations of
+ * published models. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -57,60 +58,65 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    const char *start = "decoder_start_token_id"; /* optional for mT5, which has a default */
-    if (!c->is_mt5 || fsdp_json_has(root, start))
+    const char *start = "decoder_start_token_id"; /* only T5 has no default */
+    if (c->family == FSDP_T5 || fsdp_json_has(root, start))
         FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
                                  &c->eos_token_id);
 }
 
-/* Return true if `projection` means a gated feed-forward with the activation gelu_new. `projection`
- * is then "gated-" followed by one of the names of gelu_new, or it is "gated-gelu". */
-static bool is_gated_gelu_new(const char *projection)
+/* Set *gated and *act to what feed_forward_proj means: the name of an activation function, perhaps
+ * after "gated-". "gated-gelu" means gelu_new. Return false if it means something else. */
+static bool parse_projection(const char *projection, bool *gated, fsdp_hidden_act *act)
 {
-    static const char gated[] = "gated-";
-    fsdp_hidden_act act;
-    if (strncmp(projection, gated, strlen(gated)) != 0)
-        return false;
-    projection += strlen(gated);
-    return strcmp(projection, "gelu") == 0 ||
-           (fsdp_hidden_act_find(projection, &act) && act == FSDP_HIDDEN_ACT_GELU_NEW);
+    static const char prefix[] = "gated-";
+    *gated = strncmp(projection, prefix, strlen(prefix)) == 0;
+    if (strcmp(projection, "gated-gelu") == 0) {
+        *act = FSDP_HIDDEN_ACT_GELU_NEW;
+        return true;
+    }
+    return fsdp_hidden_act_find(projection + (*gated ? strlen(prefix) : 0), act);
 }
 
+/* Read the feed-forward. transformers derives is_gated_act and dense_act_fn from feed_forward_proj.
+ * But if the file has a key with one of these two names, its value counts. */
 static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
 {
-    const char *projection, *act;
-    bool gated;
-    FSDP_TRY(fsdp_json_opt_str(root, "feed_forward_proj", c->is_mt5 ? "gated-gelu" : "relu",
-                               &projection));
-    c->is_gated_act = is_gated_gelu_new(projection);
-    if (!c->is_gated_act && strcmp(projection, "relu") != 0)
-        return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* feed_forward_proj determines an activation function, here `derived`. In transformers,
-     * dense_act_fn overrides that function. This program refuses a dense_act_fn that is not equal
-     * to `derived`. */
-    const fsdp_hidden_act derived =
-        c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
-    fsdp_hidden_act found = derived;
-    FSDP_TRY(fsdp_json_opt_str(root, "dense_act_fn", "", &act));
-    if (*act && (!fsdp_hidden_act_find(act, &found) || found != derived))
-        return fsdp_config_unsupported(root, "dense_act_fn",
-                                       c->is_gated_act ? "\"gelu_new\"" : "\"relu\"");
-    FSDP_TRY(fsdp_json_opt_bool(root, "is_gated_act", c->is_gated_act, &gated));
-    if (gated != c->is_gated_act)
-        return fsdp_config_unsupported(root, "is_gated_act", c->is_gated_act ? "true" : "false");
-    return FSDP_OK;
+    const char *projection;
+    FSDP_TRY(fsdp_json_opt_str(root, "feed_forward_proj",
+                               c->family == FSDP_T5 ? "relu" : "gated-gelu", &projection));
+    if (!parse_projection(projection, &c->is_gated_act, &c->dense_act_fn))
+        return fsdp_config_unsupported(root, "feed_forward_proj",
+                                       FSDP_HIDDEN_ACT_NAMES ", perhaps after \"gated-\"");
+    FSDP_TRY(fsdp_config_hidden_act(root, "dense_act_fn", c->dense_act_fn, &c->dense_act_fn));
+    return fsdp_json_opt_bool(root, "is_gated_act", c->is_gated_act, &c->is_gated_act);
 }
 
-/* Read model_type. For mT5, transformers 5 never scales the decoder's output, even if
- * tie_word_embeddings is true. */
-static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
+static const char *const families[] = {[FSDP_T5] = "t5", [FSDP_MT5] = "mt5", [FSDP_UMT5] = "umt5"};
+
+static fsdp_status read_family(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *model_type;
     FSDP_TRY(fsdp_json_get_str(root, "model_type", &model_type));
-    c->is_mt5 = strcmp(model_type, "mt5") == 0;
-    if (!c->is_mt5 && strcmp(model_type, "t5") != 0)
-        return fsdp_config_unsupported(root, "model_type", "\"t5\" or \"mt5\"");
+    for (size_t i = 0; i < FSDP_LENGTH(families); i++) {
+        if (strcmp(families[i], model_type) != 0)
+            continue;
+        c->family = (fsdp_t5_family)i;
+        return FSDP_OK;
+    }
+    return fsdp_config_unsupported(root, "model_type", "\"t5\", \"mt5\" or \"umt5\"");
+}
+
+/* Read whether the head is tied, and whether its input is scaled. For mT5, transformers 5 never
+ * scales the decoder's output, even if tie_word_embeddings is true. */
+static fsdp_status read_head(fsdp_json_node root, fsdp_t5_config *c)
+{
+    const bool is_mt5 = c->family == FSDP_MT5;
+    FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c->tie_word_embeddings));
+    FSDP_TRY(fsdp_json_opt_bool(root, "scale_decoder_outputs", c->tie_word_embeddings && !is_mt5,
+                                &c->scale_decoder_outputs));
+    if (is_mt5 && c->scale_decoder_outputs)
+        return fsdp_config_unsupported(root, "scale_decoder_outputs", "false");
     return FSDP_OK;
 }
 
@@ -127,7 +133,7 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
 {
     fsdp_json_node root = fsdp_json_root(doc);
     fsdp_t5_config c = {0};
-    FSDP_TRY(read_model_type(root, &c));
+    FSDP_TRY(read_family(root, &c));
     FSDP_TRY(refuse_unsupported(root));
     FSDP_TRY(read_dims(root, &c));
     FSDP_TRY(read_buckets(root, &c));
@@ -135,11 +141,7 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
     FSDP_TRY(read_tokens(root, &c));
     FSDP_TRY(read_activation(root, &c));
     FSDP_TRY(fsdp_config_dtype(root, &c.dtype));
-    FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c.tie_word_embeddings));
-    FSDP_TRY(fsdp_json_opt_bool(root, "scale_decoder_outputs", c.tie_word_embeddings && !c.is_mt5,
-                                &c.scale_decoder_outputs));
-    if (c.is_mt5 && c.scale_decoder_outputs)
-        return fsdp_config_unsupported(root, "scale_decoder_outputs", "false");
+    FSDP_TRY(read_head(root, &c));
     *config = c;
     return FSDP_OK;
 }
@@ -156,7 +158,7 @@ fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
 /* ---- presets --------------------------------------------------------------------------------- */
 
 /* Values from the config.json files of google-t5/... and google/t5-v1_1-... on Hugging Face.
- * FLAN-T5 has the dimensions of v1.1. */
+ * FLAN-T5, mT5 and umT5 have the dimensions of v1.1. */
 static const struct {
     const char *name;
     int64_t d_model, d_kv, d_ff, num_layers, num_heads;
@@ -169,44 +171,73 @@ static const struct {
     {"t5-v1_1-xl", 2048, 64, 5120, 24, 32, true},  {"t5-v1_1-xxl", 4096, 64, 10240, 24, 64, true},
 };
 
-static bool starts_with(const char *text, const char *start)
+/* Names of models with the dimensions of v1.1. `start` replaces "t5-v1_1-" in the name. */
+static const struct {
+    const char *start;
+    fsdp_t5_family family;
+    int64_t vocab_size;
+} relatives[] = {
+    {"t5-v1_1-", FSDP_T5, 32128},
+    {"flan-t5-", FSDP_T5, 32128},
+    {"mt5-", FSDP_MT5, 250112},
+    {"umt5-", FSDP_UMT5, 256384},
+};
+
+/* If `name` is a name of presets[i], set *family and *vocab_size and return true. */
+static bool names_preset(const char *name, size_t i, fsdp_t5_family *family, int64_t *vocab_size)
 {
-    return strncmp(text, start, strlen(start)) == 0;
+    const char *preset = presets[i].name;
+    *family = FSDP_T5;
+    *vocab_size = 32128;
+    if (!presets[i].v1_1)
+        return strcmp(name, preset) == 0;
+    for (size_t k = 0; k < FSDP_LENGTH(relatives); k++) {
+        const size_t n = strlen(relatives[k].start);
+        *family = relatives[k].family;
+        *vocab_size = relatives[k].vocab_size;
+        if (strncmp(name, relatives[k].start, n) == 0 &&
+            strcmp(name + n, preset + strlen("t5-v1_1-")) == 0)
+            return true;
+    }
+    return false;
 }
 
-static bool names_preset(const char *name, const char *preset)
+/* Return the configuration of presets[i]. */
+static fsdp_t5_config config_of_preset(size_t i, fsdp_t5_family family, int64_t vocab_size)
 {
-    static const char flan[] = "flan-t5-", v1_1[] = "t5-v1_1-";
-    if (starts_with(name, flan) && starts_with(preset, v1_1))
-        return strcmp(name + strlen(flan), preset + strlen(v1_1)) == 0;
-    return strcmp(name, preset) == 0;
+    const bool v1_1 = presets[i].v1_1;
+    return (fsdp_t5_config){
+        .family = family,
+        .vocab_size = vocab_size,
+        .d_model = presets[i].d_model,
+        .d_ff = presets[i].d_ff,
+        .d_kv = presets[i].d_kv,
+        .num_layers = presets[i].num_layers,
+        .num_decoder_layers = presets[i].num_layers,
+        .num_heads = presets[i].num_heads,
+        .relative_attention_num_buckets = 32,
+        .relative_attention_max_distance = 128,
+        .dropout_rate = 0.1,
+        .layer_norm_epsilon = 1e-6,
+        .initializer_factor = 1.0,
+        .is_gated_act = v1_1,
+        .dense_act_fn = v1_1 ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU,
+        .scale_decoder_outputs = !v1_1,
+        .tie_word_embeddings = !v1_1,
+        .eos_token_id = 1,
+        .dtype = FSDP_DTYPE_F32,
+    };
 }
 
 fsdp_status fsdp_t5_config_find_preset(const char *name, fsdp_t5_config *config)
 {
     const char *bare = fsdp_config_bare_name(fsdp_config_bare_name(name, "google"), "google-t5");
     for (size_t i = 0; i < FSDP_LENGTH(presets); i++) {
-        if (!names_preset(bare, presets[i].name))
+        fsdp_t5_family family;
+        int64_t vocab_size;
+        if (!names_preset(bare, i, &family, &vocab_size))
             continue;
-        *config = (fsdp_t5_config){
-            .vocab_size = 32128,
-            .d_model = presets[i].d_model,
-            .d_ff = presets[i].d_ff,
-            .d_kv = presets[i].d_kv,
-            .num_layers = presets[i].num_layers,
-            .num_decoder_layers = presets[i].num_layers,
-            .num_heads = presets[i].num_heads,
-            .relative_attention_num_buckets = 32,
-            .relative_attention_max_distance = 128,
-            .dropout_rate = 0.1,
-            .layer_norm_epsilon = 1e-6,
-            .initializer_factor = 1.0,
-            .is_gated_act = presets[i].v1_1,
-            .scale_decoder_outputs = !presets[i].v1_1,
-            .tie_word_embeddings = !presets[i].v1_1,
-            .eos_token_id = 1,
-            .dtype = FSDP_DTYPE_F32,
-        };
+        *config = config_of_preset(i, family, vocab_size);
         return FSDP_OK;
     }
     return FSDP_ERR_NOT_FOUND;
@@ -241,6 +272,29 @@ static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_h
         fsdp_json_set_bool(root, "scale_decoder_outputs", c->scale_decoder_outputs);
 }
 
+/* Set the keys of the feed-forward. Names that already mean what *c says are kept, because one
+ * function has several names. */
+static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
+{
+    const char *old;
+    bool gated;
+    fsdp_hidden_act act;
+    if (fsdp_json_opt_str(root, "feed_forward_proj", "", &old) != FSDP_OK ||
+        !parse_projection(old, &gated, &act) || gated != c->is_gated_act ||
+        act != c->dense_act_fn) {
+        char text[64];
+        const char *name = fsdp_hidden_act_name(c->dense_act_fn);
+        if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU_NEW)
+            name = "gelu";
+        else if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU)
+            name = "gelu_python"; /* "gated-gelu" means gelu_new */
+        snprintf(text, sizeof text, "%s%s", c->is_gated_act ? "gated-" : "", name);
+        fsdp_json_set_str(root, "feed_forward_proj", text);
+    }
+    fsdp_config_set_hidden_act(root, "dense_act_fn", c->dense_act_fn);
+    fsdp_json_set_bool(root, "is_gated_act", c->is_gated_act);
+}
+
 void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     fsdp_json_set_bool(root, "is_encoder_decoder", true);
@@ -248,9 +302,7 @@ void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_l
     fsdp_json_set_f64(root, "dropout_rate", c->dropout_rate);
     fsdp_json_set_f64(root, "layer_norm_epsilon", c->layer_norm_epsilon);
     fsdp_json_set_f64(root, "initializer_factor", c->initializer_factor);
-    fsdp_json_set_str(root, "feed_forward_proj", c->is_gated_act ? "gated-gelu" : "relu");
-    fsdp_json_set_str(root, "dense_act_fn", c->is_gated_act ? "gelu_new" : "relu");
-    fsdp_json_set_bool(root, "is_gated_act", c->is_gated_act);
+    set_activation(root, c);
     fsdp_config_set_token(root, "pad_token_id", c->pad_token_id);
     fsdp_config_set_token(root, "eos_token_id", c->eos_token_id);
     fsdp_json_set_i64(root, "decoder_start_token_id", c->decoder_start_token_id);

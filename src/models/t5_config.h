@@ -7,7 +7,7 @@
 
 #define FSDP_T5_PRESETS                                                                            \
     "t5-small, t5-base, t5-large, t5-3b, t5-11b, t5-v1_1-small, -base, -large, -xl, -xxl, and "    \
-    "the same as flan-t5-..."
+    "the same as flan-t5-..., mt5-... and umt5-..."
 
 /* Like fsdp_t5_config_read(), but from an open document. */
 FSDP_MUST_CHECK fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config);

@@ -1,5 +1,5 @@
-/* Builds the module tree of T5 or mT5. Names, classes and initial values are as in transformers'
- * modeling_t5 or modeling_mt5.
+/* Builds the module tree of T5, mT5 or umT5. Names, classes and initial values are as in
+ * transformers' modeling_t5, modeling_mt5 and modeling_umt5.
  *
  * Each module's struct points to the parameters that its forward reads, so forwards do not look up
  * names. After a failure, the functions of builder.h do nothing. */
@@ -7,6 +7,7 @@
 
 #include "src/base/assert.h"
 #include "src/models/builder.h"
+#include "src/models/hidden_act.h"
 #include "src/models/t5.h"
 
 typedef struct builder {
@@ -14,11 +15,11 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block". In T5,
- * the name has no M at the beginning. */
-static const char *class_name(const builder *b, const char *of_mt5)
+/* Return the name of a class in this model. `of_umt5` is its name in umT5, e.g. "UMT5Block". mT5
+ * has no U at the beginning, and T5 has no UM. */
+static const char *class_name(const builder *b, const char *of_umt5)
 {
-    return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;
+    return of_umt5 + (FSDP_UMT5 - b->t5->config.family);
 }
 
 static fsdp_parameter *add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
@@ -37,7 +38,7 @@ static fsdp_parameter *add_embedding(builder *b, fsdp_module *parent, const char
 static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *name)
 {
     const fsdp_t5_config *c = &b->t5->config;
-    return fsdp_build_rms_norm(&b->base, parent, name, class_name(b, "MT5LayerNorm"), c->d_model,
+    return fsdp_build_rms_norm(&b->base, parent, name, class_name(b, "UMT5LayerNorm"), c->d_model,
                                c->initializer_factor, 0.0);
 }
 
@@ -55,7 +56,7 @@ static void add_attention(builder *b, fsdp_module *parent, const char *name, fsd
 {
     const fsdp_t5_config *c = &b->t5->config;
     const int64_t inner = c->num_heads * c->d_kv;
-    fsdp_module *m = fsdp_build_module(&b->base, parent, name, class_name(b, "MT5Attention"));
+    fsdp_module *m = fsdp_build_module(&b->base, parent, name, class_name(b, "UMT5Attention"));
     layer->q = add_linear(b, m, "q", c->d_model, inner, init_std(b, c->d_model * c->d_kv));
     layer->k = add_linear(b, m, "k", c->d_model, inner, init_std(b, c->d_model));
     layer->v = add_linear(b, m, "v", c->d_model, inner, init_std(b, c->d_model));
@@ -71,7 +72,7 @@ static void add_dense(builder *b, fsdp_module *parent, fsdp_t5_layer *layer)
     const fsdp_t5_config *c = &b->t5->config;
     fsdp_module *m = fsdp_build_module(
         &b->base, parent, "DenseReluDense",
-        class_name(b, c->is_gated_act ? "MT5DenseGatedActDense" : "MT5DenseActDense"));
+        class_name(b, c->is_gated_act ? "UMT5DenseGatedActDense" : "UMT5DenseActDense"));
     const double std = init_std(b, c->d_model);
     if (c->is_gated_act) {
         layer->wi_0 = add_linear(b, m, "wi_0", c->d_model, c->d_ff, std);
@@ -81,7 +82,7 @@ static void add_dense(builder *b, fsdp_module *parent, fsdp_t5_layer *layer)
     }
     layer->wo = add_linear(b, m, "wo", c->d_ff, c->d_model, init_std(b, c->d_ff));
     fsdp_build_dropout(&b->base, m, "dropout", b->t5->config.dropout_rate);
-    fsdp_build_module(&b->base, m, "act", c->is_gated_act ? "NewGELUActivation" : "ReLU");
+    fsdp_build_module(&b->base, m, "act", fsdp_hidden_act_class(c->dense_act_fn));
 }
 
 typedef enum layer_kind {
@@ -96,9 +97,9 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
         const char *class_name;
         fsdp_forward_fn *forward;
     } kinds[] = {
-        [SELF_ATTENTION] = {"MT5LayerSelfAttention", fsdp_t5_self_attention_forward},
-        [CROSS_ATTENTION] = {"MT5LayerCrossAttention", fsdp_t5_cross_attention_forward},
-        [FEED_FORWARD] = {"MT5LayerFF", fsdp_t5_ff_forward},
+        [SELF_ATTENTION] = {"UMT5LayerSelfAttention", fsdp_t5_self_attention_forward},
+        [CROSS_ATTENTION] = {"UMT5LayerCrossAttention", fsdp_t5_cross_attention_forward},
+        [FEED_FORWARD] = {"UMT5LayerFF", fsdp_t5_ff_forward},
     };
     if (b->base.status != FSDP_OK)
         return;
@@ -109,7 +110,8 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
         return;
     *layer = (fsdp_t5_layer){.root = b->t5, .decoder = block->decoder, .block = block->index};
     if (kind == SELF_ATTENTION)
-        add_attention(b, m, "SelfAttention", layer, block->index == 0);
+        add_attention(b, m, "SelfAttention", layer,
+                      block->index == 0 || b->t5->config.family == FSDP_UMT5);
     else if (kind == CROSS_ATTENTION)
         add_attention(b, m, "EncDecAttention", layer, false);
     else
@@ -121,7 +123,7 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
 
 static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index)
 {
-    fsdp_module *m = fsdp_build_item(&b->base, list, index, class_name(b, "MT5Block"));
+    fsdp_module *m = fsdp_build_item(&b->base, list, index, class_name(b, "UMT5Block"));
     fsdp_t5_block *block = fsdp_build_impl(&b->base, m, fsdp_t5_block_forward, sizeof *block);
     if (!block)
         return;
@@ -136,7 +138,7 @@ static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index
 static fsdp_module *add_stack(builder *b, fsdp_module *root, const char *name, bool decoder,
                               int64_t n_blocks)
 {
-    fsdp_module *m = fsdp_build_module(&b->base, root, name, class_name(b, "MT5Stack"));
+    fsdp_module *m = fsdp_build_module(&b->base, root, name, class_name(b, "UMT5Stack"));
     fsdp_t5_stack *stack = fsdp_build_impl(&b->base, m, fsdp_t5_stack_forward, sizeof *stack);
     if (!stack)
         return NULL;
@@ -187,8 +189,8 @@ fsdp_status fsdp_t5_create(const fsdp_t5_config *config, fsdp_module **model)
 {
     FSDP_TRY(check_config(config));
     fsdp_module *root;
-    FSDP_TRY(fsdp_module_create(
-        config->is_mt5 ? "MT5ForConditionalGeneration" : "T5ForConditionalGeneration", &root));
+    static const char of_umt5[] = "UMT5ForConditionalGeneration";
+    FSDP_TRY(fsdp_module_create(of_umt5 + (FSDP_UMT5 - config->family), &root));
     builder b = {0};
     b.t5 = fsdp_build_impl(&b.base, root, NULL, sizeof *b.t5);
     if (b.t5) {

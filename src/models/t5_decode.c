@@ -137,7 +137,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
-    *out = (fsdp_args){.t = {fsdp_t5_residual(s, t5, x, y), position_bias}, .n = 2};
+    *out = fsdp_t5_attended(s, layer, fsdp_t5_residual(s, t5, x, y), position_bias);
 }
 
 /* In and out: x [rows, D]. */
@@ -174,7 +174,7 @@ static void decode_block(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
     fsdp_args crossed = fsdp_module_call(s, block->layers[1], decode_cross_attention,
                                          (fsdp_args){.t = {attended.t[0]}, .n = 1});
     fsdp_tensor *x = fsdp_module_call1(s, block->layers[2], crossed.t[0]);
-    *out = (fsdp_args){.t = {x, attended.t[1]}, .n = 2};
+    *out = (fsdp_args){.t = {x, attended.t[1]}, .n = attended.n};
 }
 
 static void decode_stack(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

@@ -1,4 +1,4 @@
-/* The model types of T5 and mT5: see model_type.h. */
+/* The model types of T5, mT5 and umT5: see model_type.h. */
 #include "src/models/model_type.h"
 #include "src/models/t5_config.h"
 #include "src/models/t5_decode.h"
@@ -13,9 +13,28 @@ static void write(fsdp_json_node root, const fsdp_model_config *config, bool has
     fsdp_t5_config_set(root, &config->t5, has_own_head);
 }
 
+static fsdp_status preset_of(fsdp_t5_family family, const char *name, fsdp_model_config *config)
+{
+    fsdp_t5_config c;
+    if (fsdp_t5_config_find_preset(name, &c) != FSDP_OK || c.family != family)
+        return FSDP_ERR_NOT_FOUND;
+    config->t5 = c;
+    return FSDP_OK;
+}
+
 static fsdp_status preset(const char *name, fsdp_model_config *config)
 {
-    return fsdp_t5_config_find_preset(name, &config->t5);
+    return preset_of(FSDP_T5, name, config);
+}
+
+static fsdp_status mt5_preset(const char *name, fsdp_model_config *config)
+{
+    return preset_of(FSDP_MT5, name, config);
+}
+
+static fsdp_status umt5_preset(const char *name, fsdp_model_config *config)
+{
+    return preset_of(FSDP_UMT5, name, config);
 }
 
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
@@ -88,49 +107,38 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
 
 static const char *const block_classes[] = {"T5Block", NULL};
 static const char *const mt5_block_classes[] = {"MT5Block", NULL};
+static const char *const umt5_block_classes[] = {"UMT5Block", NULL};
 static const char *const embeddings[] = {"shared.weight", "encoder.embed_tokens.weight",
                                          "decoder.embed_tokens.weight", NULL};
+
+/* Members of the table that are the same in all families. */
+#define SHARED_SLOTS                                                                               \
+    .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
+    .get_config = get_config, .loss = fsdp_t5_loss, .logits = logits, .work = work,                \
+    .decoder = &fsdp_t5_decoder, .head = "lm_head.weight", .embeddings = embeddings,               \
+    .tied_by_weights = true, .set_tied = set_tied, .tied_head_to_save = tied_head_to_save
 
 const fsdp_model_type fsdp_t5_type = {
     .name = "t5",
     .root_class = "T5ForConditionalGeneration",
-    .parse = parse,
-    .write = write,
     .preset = preset,
     .presets = FSDP_T5_PRESETS,
-    .info = info,
-    .set_dropout = set_dropout,
-    .create = create,
-    .get_config = get_config,
-    .loss = fsdp_t5_loss,
-    .logits = logits,
-    .work = work,
-    .decoder = &fsdp_t5_decoder,
     .block_classes = block_classes,
-    .head = "lm_head.weight",
-    .embeddings = embeddings,
-    .tied_by_weights = true,
-    .set_tied = set_tied,
-    .tied_head_to_save = tied_head_to_save,
+    SHARED_SLOTS,
 };
 
 const fsdp_model_type fsdp_mt5_type = {
     .name = "mt5",
     .root_class = "MT5ForConditionalGeneration",
-    .parse = parse,
-    .write = write,
-    .info = info,
-    .set_dropout = set_dropout,
-    .create = create,
-    .get_config = get_config,
-    .loss = fsdp_t5_loss,
-    .logits = logits,
-    .work = work,
-    .decoder = &fsdp_t5_decoder,
+    .preset = mt5_preset,
     .block_classes = mt5_block_classes,
-    .head = "lm_head.weight",
-    .embeddings = embeddings,
-    .tied_by_weights = true,
-    .set_tied = set_tied,
-    .tied_head_to_save = tied_head_to_save,
+    SHARED_SLOTS,
+};
+
+const fsdp_model_type fsdp_umt5_type = {
+    .name = "umt5",
+    .root_class = "UMT5ForConditionalGeneration",
+    .preset = umt5_preset,
+    .block_classes = umt5_block_classes,
+    SHARED_SLOTS,
 };

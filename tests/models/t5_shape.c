@@ -18,5 +18,6 @@ fsdp_model_config t5_odd_shape(void)
                                       .layer_norm_epsilon = 1e-6,
                                       .initializer_factor = 1.0,
                                       .is_gated_act = true,
+                                      .dense_act_fn = FSDP_HIDDEN_ACT_GELU_NEW,
                                       .eos_token_id = 1}};
 }

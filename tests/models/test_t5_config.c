@@ -87,7 +87,7 @@ TEST(mt5_is_v1_1)
                  "\"num_layers\":2,\"num_heads\":2%s}",
                  tied[i]);
         ASSERT_OK(parse(text, &c));
-        ASSERT(c.is_mt5 && c.is_gated_act && !c.scale_decoder_outputs);
+        ASSERT(c.family == FSDP_MT5 && c.is_gated_act && !c.scale_decoder_outputs);
         ASSERT_INT(c.decoder_start_token_id, 0);
     }
     ASSERT_ERROR(parse("{\"model_type\":\"mt5\",\"vocab_size\":11,\"d_model\":8,\"d_kv\":4,"
@@ -97,17 +97,65 @@ TEST(mt5_is_v1_1)
                  FSDP_ERR_UNSUPPORTED, "scale_decoder_outputs: expected false");
 }
 
-/* "gated-gelu" means gelu_new, whose other names are the same function. */
-TEST(other_names_of_gelu_new_are_read)
+/* transformers 5.23 reads these texts so: is_gated_act, and the class of DenseReluDense.act. */
+TEST(feed_forwards_are_read_as_transformers_reads_them)
 {
+    static const struct {
+        const char *text;
+        bool gated;
+        fsdp_hidden_act act;
+    } rows[] = {
+        {"\"feed_forward_proj\":\"gated-gelu\"", true, FSDP_HIDDEN_ACT_GELU_NEW},
+        {"\"feed_forward_proj\":\"gated-gelu_new\"", true, FSDP_HIDDEN_ACT_GELU_NEW},
+        {"\"feed_forward_proj\":\"gated-gelu_pytorch_tanh\"", true, FSDP_HIDDEN_ACT_GELU_NEW},
+        {"\"feed_forward_proj\":\"gated-gelu_python\"", true, FSDP_HIDDEN_ACT_GELU},
+        {"\"feed_forward_proj\":\"gated-silu\"", true, FSDP_HIDDEN_ACT_SILU},
+        {"\"feed_forward_proj\":\"gated-swish\"", true, FSDP_HIDDEN_ACT_SILU},
+        {"\"feed_forward_proj\":\"gated-relu\"", true, FSDP_HIDDEN_ACT_RELU},
+        {"\"feed_forward_proj\":\"gelu\"", false, FSDP_HIDDEN_ACT_GELU},
+        {"\"feed_forward_proj\":\"gelu_fast\"", false, FSDP_HIDDEN_ACT_GELU_NEW},
+        {"\"feed_forward_proj\":\"silu\"", false, FSDP_HIDDEN_ACT_SILU},
+        {"\"feed_forward_proj\":\"tanh\"", false, FSDP_HIDDEN_ACT_TANH},
+        {"\"feed_forward_proj\":\"gated-gelu\",\"dense_act_fn\":\"gelu_fast\"", true,
+         FSDP_HIDDEN_ACT_GELU_NEW},
+        {"\"feed_forward_proj\":\"gated-gelu\",\"dense_act_fn\":\"gelu\"", true,
+         FSDP_HIDDEN_ACT_GELU},
+        {"\"dense_act_fn\":\"gelu\"", false, FSDP_HIDDEN_ACT_GELU},
+        {"\"is_gated_act\":true", true, FSDP_HIDDEN_ACT_RELU},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        fsdp_t5_config c;
+        char text[512];
+        snprintf(text, sizeof text, "{" MINIMAL ",%s}", rows[i].text);
+        ASSERT_OK(parse(text, &c));
+        ASSERT_INT(c.is_gated_act, rows[i].gated);
+        ASSERT_INT(c.dense_act_fn, rows[i].act);
+    }
+}
+
+/* umT5 has mT5's defaults, but T5's rule for the scale of the head's input. */
+TEST(umt5_is_scaled_as_t5)
+{
+    static const char shape[] =
+        "{\"model_type\":\"umt5\",\"vocab_size\":11,\"d_model\":8,\"d_kv\":4,\"d_ff\":12,"
+        "\"num_layers\":2,\"num_heads\":2%s}";
+    static const struct {
+        const char *text;
+        bool scaled;
+    } rows[] = {{"", true},
+                {",\"tie_word_embeddings\":true", true},
+                {",\"tie_word_embeddings\":false", false},
+                {",\"tie_word_embeddings\":true,\"scale_decoder_outputs\":false", false}};
+    char text[512];
     fsdp_t5_config c;
-    ASSERT_OK(parse("{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu_pytorch_tanh\"}", &c));
-    ASSERT(c.is_gated_act);
-    ASSERT_OK(parse(
-        "{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu\",\"dense_act_fn\":\"gelu_fast\"}", &c));
-    ASSERT(c.is_gated_act);
-    ASSERT_ERROR(parse("{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu_python\"}", &c),
-                 FSDP_ERR_UNSUPPORTED, "feed_forward_proj");
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        snprintf(text, sizeof text, shape, rows[i].text);
+        ASSERT_OK(parse(text, &c));
+        ASSERT(c.family == FSDP_UMT5 && c.is_gated_act);
+        ASSERT_INT(c.dense_act_fn, FSDP_HIDDEN_ACT_GELU_NEW);
+        ASSERT_INT(c.scale_decoder_outputs, rows[i].scaled);
+        ASSERT_INT(c.decoder_start_token_id, 0);
+    }
 }
 
 TEST(absent_keys_have_transformers_defaults)
@@ -148,7 +196,8 @@ TEST(what_cannot_be_is_refused_by_name)
         {"{\"model_type\":\"t5\"}", FSDP_ERR_NOT_FOUND, "config.json: vocab_size: missing"},
         {"{\"vocab_size\":3}", FSDP_ERR_NOT_FOUND, "config.json: model_type: missing"},
         {"{\"model_type\":\"llama\"}", FSDP_ERR_UNSUPPORTED,
-         "config.json: model_type: expected \"t5\" or \"mt5\" (nothing else is supported), found "
+         "config.json: model_type: expected \"t5\", \"mt5\" or \"umt5\" (nothing else is "
+         "supported), found "
          "\"llama\""},
         {"{\"model_type\":5}", FSDP_ERR_FORMAT, "model_type: expected a string, found 5"},
         {"[1]", FSDP_ERR_FORMAT, "config.json: expected an object, found a list"},
@@ -185,13 +234,17 @@ TEST(what_cannot_be_is_refused_by_name)
          "decoder_start_token_id: expected an integer, 0 or more, found null"},
         {"{" MINIMAL ",\"tie_word_embeddings\":\"no\"}", FSDP_ERR_FORMAT,
          "tie_word_embeddings: expected true or false, found \"no\""},
-        {"{" MINIMAL ",\"feed_forward_proj\":\"gated-silu\"}", FSDP_ERR_UNSUPPORTED,
-         "feed_forward_proj: expected \"relu\" or \"gated-gelu\" (nothing else is supported), "
-         "found \"gated-silu\""},
-        {"{" MINIMAL ",\"dense_act_fn\":\"gelu\"}", FSDP_ERR_UNSUPPORTED,
-         "dense_act_fn: expected \"relu\""},
-        {"{" MINIMAL ",\"is_gated_act\":true}", FSDP_ERR_UNSUPPORTED,
-         "is_gated_act: expected false"},
+        {"{" MINIMAL ",\"feed_forward_proj\":\"gated-quick_gelu\"}", FSDP_ERR_UNSUPPORTED,
+         "feed_forward_proj: expected \"gelu\", \"gelu_new\", \"relu\", \"silu\" or \"tanh\", "
+         "perhaps after \"gated-\" (nothing else is supported), found \"gated-quick_gelu\""},
+        {"{" MINIMAL ",\"feed_forward_proj\":\"gated-silu-relu\"}", FSDP_ERR_UNSUPPORTED,
+         "found \"gated-silu-relu\""},
+        {"{" MINIMAL ",\"feed_forward_proj\":\"gated-\"}", FSDP_ERR_UNSUPPORTED,
+         "feed_forward_proj: expected"},
+        {"{" MINIMAL ",\"dense_act_fn\":\"gelu_10\"}", FSDP_ERR_UNSUPPORTED,
+         "dense_act_fn: expected \"gelu\", \"gelu_new\""},
+        {"{" MINIMAL ",\"is_gated_act\":1}", FSDP_ERR_FORMAT,
+         "is_gated_act: expected true or false"},
         {"{" MINIMAL ",\"dtype\":\"int8\"}", FSDP_ERR_FORMAT,
          "dtype: expected float32, bfloat16 or float16, found \"int8\""},
         {"{" MINIMAL ",\"torch_dtype\":\"int64\"}", FSDP_ERR_FORMAT,
@@ -228,6 +281,11 @@ TEST(published_sizes_are_known)
     ASSERT_OK(fsdp_t5_config_preset("google/flan-t5-base", &flan));
     ASSERT(c.d_ff == 2048 && c.is_gated_act && !c.scale_decoder_outputs && !c.tie_word_embeddings);
     ASSERT(memcmp(&c, &flan, sizeof c) == 0);
+    ASSERT_OK(fsdp_t5_config_preset("google/mt5-small", &c));
+    ASSERT(c.family == FSDP_MT5 && c.vocab_size == 250112 && c.d_ff == 1024 && c.num_layers == 8);
+    ASSERT_OK(fsdp_t5_config_preset("google/umt5-base", &c));
+    ASSERT(c.family == FSDP_UMT5 && c.vocab_size == 256384 && c.d_model == 768);
+    ASSERT_ERROR(fsdp_t5_config_preset("mt5-3b", &c), FSDP_ERR_INVALID, "mt5-3b");
     ASSERT_ERROR(fsdp_t5_config_preset("t5-huge", &c), FSDP_ERR_INVALID, "t5-huge");
     ASSERT_ERROR(fsdp_t5_config_preset("flan-t5-3b", &c), FSDP_ERR_INVALID, "flan-t5-3b");
 }
@@ -240,7 +298,8 @@ static bool same_config(const fsdp_t5_config *a, const fsdp_t5_config *b)
            a->relative_attention_num_buckets == b->relative_attention_num_buckets &&
            a->relative_attention_max_distance == b->relative_attention_max_distance &&
            a->dropout_rate == b->dropout_rate && a->layer_norm_epsilon == b->layer_norm_epsilon &&
-           a->is_gated_act == b->is_gated_act &&
+           a->family == b->family && a->is_gated_act == b->is_gated_act &&
+           a->dense_act_fn == b->dense_act_fn &&
            a->scale_decoder_outputs == b->scale_decoder_outputs &&
            a->pad_token_id == b->pad_token_id && a->eos_token_id == b->eos_token_id &&
            a->decoder_start_token_id == b->decoder_start_token_id;
@@ -262,6 +321,42 @@ TEST(a_written_config_is_read_back_the_same)
         ASSERT_INT(again.tie_word_embeddings, c.scale_decoder_outputs);
         ASSERT_INT(again.dtype, FSDP_DTYPE_BF16);
     }
+}
+
+/* Every pair of gate and function, once without an old file and once over one of another pair. */
+TEST(every_feed_forward_is_written)
+{
+    for (int act = FSDP_HIDDEN_ACT_GELU; act <= FSDP_HIDDEN_ACT_TANH; act++)
+        for (int gated = 0; gated < 2; gated++)
+            for (int over = 0; over < 2; over++) {
+                fsdp_t5_config c, again;
+                const char *path = in_dir(t, "config.json");
+                ASSERT_OK(fsdp_t5_config_preset("umt5-small", &c));
+                c.dense_act_fn = (fsdp_hidden_act)act;
+                c.is_gated_act = gated;
+                ASSERT_OK(fsdp_t5_config_write(&c, true, FSDP_DTYPE_F32, over ? path : NULL, path));
+                ASSERT_OK(fsdp_t5_config_read(path, &again));
+                ASSERT(same_config(&c, &again));
+            }
+}
+
+/* A name that means the same function stays. */
+TEST(the_spelling_of_a_feed_forward_is_kept)
+{
+    static const char text[] = "{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu_pytorch_tanh\"}";
+    const char *path = in_dir(t, "config.json");
+    fsdp_t5_config c;
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+    ASSERT_OK(fsdp_t5_config_read(path, &c));
+    ASSERT_OK(fsdp_t5_config_write(&c, true, FSDP_DTYPE_F32, path, path));
+    fsdp_json *doc;
+    const char *name;
+    ASSERT_OK(fsdp_json_read(path, &doc));
+    ASSERT_OK(fsdp_json_get_str(fsdp_json_root(doc), "feed_forward_proj", &name));
+    ASSERT_STR(name, "gated-gelu_pytorch_tanh");
+    ASSERT_OK(fsdp_json_get_str(fsdp_json_root(doc), "dense_act_fn", &name));
+    ASSERT_STR(name, "gelu_new");
+    fsdp_json_destroy(doc);
 }
 
 /* Unscaled and without a separate head: only scale_decoder_outputs can express that. */

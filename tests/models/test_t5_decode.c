@@ -20,6 +20,7 @@ static fsdp_model_config shape(void)
     config.t5.num_layers = 1;
     config.t5.num_decoder_layers = 2;
     config.t5.is_gated_act = false;
+    config.t5.dense_act_fn = FSDP_HIDDEN_ACT_RELU;
     config.t5.scale_decoder_outputs = config.t5.tie_word_embeddings = true;
     return config;
 }

@@ -35,6 +35,7 @@ static void check_shapes(fsdp_test *t)
         c->d_ff = dims[i][2];
         c->num_heads = dims[i][3];
         c->is_gated_act = i % 2 == 0;
+        c->dense_act_fn = i % 2 == 0 ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
         c->tie_word_embeddings = c->scale_decoder_outputs = i % 2 == 1;
     }
     model_check_shapes(t, configs, FSDP_LENGTH(dims), three);
@@ -249,6 +250,7 @@ static void check_meta(fsdp_test *t)
     c->relative_attention_num_buckets = 32;
     c->relative_attention_max_distance = 128;
     c->is_gated_act = false;
+    c->dense_act_fn = FSDP_HIDDEN_ACT_RELU;
     c->tie_word_embeddings = c->scale_decoder_outputs = true;
     model_check_meta(t, &config, (model_rows){rows, 2});
 }

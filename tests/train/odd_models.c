@@ -16,6 +16,7 @@ const fsdp_model_config odd_t5 = {.type = &fsdp_t5_type,
                                          .layer_norm_epsilon = 1e-6,
                                          .initializer_factor = 0.7,
                                          .is_gated_act = true,
+                                         .dense_act_fn = FSDP_HIDDEN_ACT_GELU_NEW,
                                          .eos_token_id = 1}};
 
 const fsdp_model_config odd_llama = {.type = &fsdp_llama_type,
