@@ -29,6 +29,8 @@ from safetensors.torch import save_file
 LOGITS, LOSS, GRADIENT = 2e-5, 2e-5, 2e-4  # relative: to the largest logit, the loss, each tensor's max
 SEQ2SEQ, CAUSAL, CLASSIFICATION = "seq2seq", "causal-lm", "classification"
 MODELS = {"t5": (SEQ2SEQ, hf.T5ForConditionalGeneration),
+          "mt5": (SEQ2SEQ, hf.MT5ForConditionalGeneration),
+          "umt5": (SEQ2SEQ, hf.UMT5ForConditionalGeneration),
           "llama": (CAUSAL, hf.LlamaForCausalLM), "mistral": (CAUSAL, hf.MistralForCausalLM),
           "qwen2": (CAUSAL, hf.Qwen2ForCausalLM), "gpt2": (CAUSAL, hf.GPT2LMHeadModel),
           "bert": (CLASSIFICATION, hf.BertForSequenceClassification)}
@@ -36,8 +38,8 @@ MODELS = {"t5": (SEQ2SEQ, hf.T5ForConditionalGeneration),
 
 # --- configurations ---
 
-def t5(**more):
-    return hf.T5Config(**dict(dict(
+def t5(config_class=hf.T5Config, **more):
+    return config_class(**dict(dict(
         vocab_size=131, d_model=36, d_kv=7, d_ff=51, num_layers=2, num_decoder_layers=3,
         num_heads=5, relative_attention_num_buckets=8, relative_attention_max_distance=20,
         dropout_rate=0.0, decoder_start_token_id=0), **more))
@@ -55,6 +57,12 @@ LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "lo
 TYPES = {
     "t5": lambda: t5(),
     "t5-v1_1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "t5-gated-silu": lambda: t5(feed_forward_proj="gated-silu"),
+    "t5-gelu": lambda: t5(feed_forward_proj="gelu", tie_word_embeddings=False),
+    "mt5": lambda: t5(hf.MT5Config),
+    "umt5": lambda: t5(hf.UMT5Config),
+    "umt5-unscaled": lambda: t5(hf.UMT5Config, tie_word_embeddings=False,
+                                feed_forward_proj="gated-gelu_pytorch_tanh"),
     "llama": lambda: decoder_only(hf.LlamaConfig),
     "llama-gqa": lambda: decoder_only(hf.LlamaConfig, num_key_value_heads=2, head_dim=10),
     "llama-rope3": lambda: decoder_only(hf.LlamaConfig, num_key_value_heads=3,
@@ -75,9 +83,13 @@ TYPES = {
 
 # --- models ---
 
+def is_t5(config):
+    return MODELS[config.model_type][0] == SEQ2SEQ
+
+
 def has_own_head(config):
     """T5 v1.1 has its own head, although transformers 5 calls it tied until the weights differ."""
-    return config.model_type == "t5" and not config.scale_decoder_outputs
+    return is_t5(config) and not getattr(config, "scale_decoder_outputs", False)
 
 
 def draw_weights(model, generator):
@@ -88,12 +100,11 @@ def draw_weights(model, generator):
             p.data = 0.2 * drawn + (0.0 if name.endswith("bias") else 1.0)
         elif "embed" in name or "wte" in name or "wpe" in name:
             p.data = 0.5 * drawn
-        elif model.config.model_type != "t5":  # T5's attention is not scaled, its first weights are
+        elif not is_t5(model.config):  # T5's attention is not scaled, its first weights are
             p.data = drawn / math.sqrt(p.shape[0 if "c_" in name else 1])
 
 
-def make(name, generator):
-    config = TYPES[name]()
+def make(config, generator):
     model = MODELS[config.model_type][1](config)
     draw_weights(model, generator)
     if has_own_head(config):
@@ -124,6 +135,11 @@ def load(folder):
 
 
 # --- forms of a folder ---
+
+def write_model(model, folder):
+    """As save_pretrained() writes it."""
+    model.save_pretrained(folder)
+
 
 def write_pickled(model, folder):
     folder.mkdir()
@@ -161,7 +177,7 @@ def write_bare(model, folder):
 
 
 FORMS = {
-    "safetensors": lambda model, folder: model.save_pretrained(folder),
+    "safetensors": write_model,
     "sharded": lambda model, folder: model.save_pretrained(folder, max_shard_size="20KB"),
     "pytorch_model.bin": write_pickled,
     "old names": write_old,
@@ -326,7 +342,7 @@ def check_loaded(args, table, name, what, folder, model, batch, with_gradients=F
 
 def check_type(args, table, name, work):
     generator = torch.Generator().manual_seed(1)
-    model = make(name, generator)
+    model = make(TYPES[name](), generator)
     batch = draw_batch(model.config, generator)
     for i, form in enumerate(forms_of(model)):
         FORMS[form](model, work / form)

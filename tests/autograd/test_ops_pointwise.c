@@ -1,5 +1,6 @@
 /* add, mul, scale, activations, gated activations, dropout: see gradcheck.h for what op_check
  * tests. */
+#include "src/autograd/activation.h"
 #include "src/tensor/tensor.h"
 #include "tests/autograd/gradcheck.h"
 
@@ -62,6 +63,12 @@ static fsdp_tensor *run_tanh(fsdp_scope *s, fsdp_tensor *const *in, const void *
     return fsdp_tanh(s, in[0]);
 }
 
+static fsdp_tensor *run_gated_tanh(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_gated_dropout(s, FSDP_ACTIVATION_TANH, in[0], in[1], 0.0f);
+}
+
 static fsdp_tensor *run_swiglu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
 {
     (void)arg;
@@ -81,6 +88,7 @@ NAIVE(naive_mul, x[i] * y[i])
 NAIVE(naive_scale, -1.75 * x[i])
 NAIVE(naive_relu, x[i] > 0 ? x[i] : 0)
 NAIVE(naive_gelu_new, gelu_new(x[i]))
+NAIVE(naive_gated_tanh, tanh(x[i]) * y[i])
 NAIVE(naive_geglu, gelu_new(x[i]) * y[i])
 NAIVE(naive_gelu, 0.5 * x[i] * (1 + erf(x[i] / sqrt(2.0))))
 NAIVE(naive_silu, x[i] / (1 + exp(-x[i])))
@@ -102,6 +110,7 @@ TEST(pointwise_operations_equal_loops_and_differences)
         {.name = "silu", .run = run_silu, .naive = naive_silu, .n_in = 1},
         {.name = "tanh", .run = run_tanh, .naive = naive_tanh, .n_in = 1},
         {.name = "swiglu", .run = run_swiglu, .naive = naive_swiglu, .n_in = 2},
+        {.name = "gated tanh", .run = run_gated_tanh, .naive = naive_gated_tanh, .n_in = 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         op_case c = cases[i];
@@ -245,20 +254,29 @@ TEST(dropout_of_everything_is_zero)
     fsdp_device_destroy(device);
 }
 
-/* An activation followed by dropout, as one operation or as two. */
-static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, bool gated, bool fused,
-                                      float p)
+/* An activation followed by dropout, as one operation or as two: relu, geglu, swiglu, or a gate of
+ * tanh. */
+static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, int kind, bool fused, float p)
 {
-    fsdp_tensor *up = gated ? fsdp_scale(s, x, 0.5f) : NULL;
-    if (fused)
-        return gated ? fsdp_geglu_dropout(s, x, up, p) : fsdp_relu_dropout_(s, x, p);
-    return fsdp_dropout(s, gated ? fsdp_geglu(s, x, up) : fsdp_relu(s, x), p);
+    fsdp_tensor *up = fsdp_scale(s, x, 0.5f);
+    switch (kind) {
+    case 0:
+        return fused ? fsdp_relu_dropout_(s, x, p) : fsdp_dropout(s, fsdp_relu(s, x), p);
+    case 1:
+        return fused ? fsdp_geglu_dropout(s, x, up, p) : fsdp_dropout(s, fsdp_geglu(s, x, up), p);
+    case 2:
+        return fused ? fsdp_gated_dropout(s, FSDP_ACTIVATION_SILU, x, up, p)
+                     : fsdp_dropout(s, fsdp_swiglu(s, x, up), p);
+    default:
+        return fused ? fsdp_gated_dropout(s, FSDP_ACTIVATION_TANH, x, up, p)
+                     : fsdp_dropout(s, fsdp_gated_dropout(s, FSDP_ACTIVATION_TANH, x, up, 0), p);
+    }
 }
 
 /* One call on a new tape: the result, and the gradient of x for a gradient of the result with both
  * signs. */
-static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bool fused,
-                         float *out, float *gradient)
+static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, int kind, bool fused, float *out,
+                         float *gradient)
 {
     const int64_t n = N;
     fsdp_device *device;
@@ -273,9 +291,9 @@ static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bo
     CHECK_HERE();
     ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
     fsdp_tensor *before = fsdp_scale(s, x, -2.0f);
-    fsdp_tensor *y = activate_and_drop(s, before, gated, fused, p);
+    fsdp_tensor *y = activate_and_drop(s, before, kind, fused, p);
     ASSERT_OK(fsdp_scope_status(s));
-    ASSERT((fsdp_tensor_ptr(y) == fsdp_tensor_ptr(before)) == (fused && !gated));
+    ASSERT((fsdp_tensor_ptr(y) == fsdp_tensor_ptr(before)) == (fused && kind == 0));
     ASSERT_OK(fsdp_tensor_to_floats(y, out));
     ASSERT_OK(fsdp_backward(tape, &y, &dy, 1));
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), gradient));
@@ -291,13 +309,13 @@ TEST(an_activation_with_dropout_has_the_bits_of_two_operations)
     static float y[2][N], dx[2][N];
     const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        for (int k = 0; k < 6; k++) {
+        for (int k = 0; k < 12; k++) {
             const float p = (float[]){0.0f, 0.3f, 1.0f}[k % 3];
-            const bool gated = k >= 3;
-            const double share = (double)p + (gated ? 0.0 : 0.5 * (1.0 - (double)p));
+            const int kind = k / 3;
+            const double share = (double)p + (kind ? 0.0 : 0.5 * (1.0 - (double)p));
             int zeros = 0;
             for (int fused = 0; fused < 2; fused++) {
-                run_and_drop(t, dtypes[i], p, gated, fused, y[fused], dx[fused]);
+                run_and_drop(t, dtypes[i], p, kind, fused, y[fused], dx[fused]);
                 CHECK_HERE();
             }
             ASSERT(memcmp(y[0], y[1], sizeof y[0]) == 0);

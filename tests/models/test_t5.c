@@ -1,5 +1,5 @@
-/* T5 compared with transformers and PyTorch (tests/golden), on one rank and sharded; and
- * packing. */
+/* T5 and umT5 compared with transformers and PyTorch (tests/golden), on one rank and sharded; and
+ * packing. tools/golden_model.py wrote golden/t5_gated_silu and golden/umt5. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "tests/models/golden_checks.h"
@@ -10,9 +10,11 @@
 
 static void check_all(fsdp_test *t)
 {
-    model_check_golden(t, "t5_v1_0", "inputs", "expected");
-    CHECK_HERE();
-    model_check_golden(t, "t5_v1_1", "inputs", "expected");
+    static const char *const names[] = {"t5_v1_0", "t5_v1_1", "t5_gated_silu", "umt5"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        model_check_golden(t, names[i], "inputs", "expected");
+        CHECK_HERE();
+    }
 }
 
 GOLDEN_TESTS(check_all)
@@ -51,6 +53,36 @@ TEST(modules_have_hugging_faces_names_and_classes)
         !fsdp_module_find(model, "encoder.block.1.layer.0.SelfAttention.relative_attention_bias"));
     ASSERT(!fsdp_module_find(model, "encoder.block.2"));
     ASSERT(!fsdp_module_find(model, "decoder.block.1"));
+    fsdp_module_destroy(model);
+}
+
+TEST(umt5_has_a_position_bias_in_every_self_attention)
+{
+    static const char *const expected[][2] = {
+        {"", "UMT5ForConditionalGeneration"},
+        {"encoder", "UMT5Stack"},
+        {"encoder.block.1", "UMT5Block"},
+        {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias", "Embedding"},
+        {"encoder.block.1.layer.0", "UMT5LayerSelfAttention"},
+        {"encoder.block.1.layer.0.SelfAttention", "UMT5Attention"},
+        {"encoder.block.1.layer.0.SelfAttention.relative_attention_bias", "Embedding"},
+        {"encoder.block.1.layer.1.DenseReluDense", "UMT5DenseActDense"},
+        {"encoder.block.1.layer.1.DenseReluDense.act", "SiLUActivation"},
+        {"decoder.block.1.layer.0.SelfAttention.relative_attention_bias", "Embedding"},
+        {"decoder.block.1.layer.1", "UMT5LayerCrossAttention"},
+        {"decoder.block.1.layer.2", "UMT5LayerFF"},
+    };
+    fsdp_module *model;
+    fsdp_model_config config = t5_odd_shape();
+    config.t5.family = FSDP_UMT5;
+    config.t5.num_decoder_layers = 2;
+    config.t5.is_gated_act = false;
+    config.t5.dense_act_fn = FSDP_HIDDEN_ACT_SILU;
+    ASSERT_OK(fsdp_model_create(&config, &model));
+    model_check_classes(t, model, expected, FSDP_LENGTH(expected));
+    CHECK_HERE();
+    ASSERT(!fsdp_module_find(model,
+                             "decoder.block.1.layer.1.EncDecAttention.relative_attention_bias"));
     fsdp_module_destroy(model);
 }
 

@@ -107,16 +107,25 @@ static void check_steps(fsdp_test *t, model_case *c, int n, int steps, const cho
     fsdp_free(want);
 }
 
-static void check(fsdp_test *t, int rows, int steps, const choice *choices, size_t n)
+static void check_family(fsdp_test *t, fsdp_t5_family family, int rows, int steps,
+                         const choice *choices, size_t n)
 {
     model_case c;
-    const fsdp_model_config config = shape();
+    fsdp_model_config config = shape();
+    config.t5.family = family;
     model_case_create(t, &config, &c);
     CHECK_HERE();
     make_batch(t, rows, &c.batch);
     check_steps(t, &c, rows, steps, choices, n);
     CHECK_HERE();
     model_case_close(&c);
+}
+
+static void check(fsdp_test *t, int rows, int steps, const choice *choices, size_t n)
+{
+    check_family(t, FSDP_T5, rows, steps, choices, n);
+    CHECK_HERE();
+    check_family(t, FSDP_UMT5, rows, steps, choices, n);
 }
 
 /* Three sequences; the middle one ends after 10 steps, the first after 25. */

@@ -26,6 +26,8 @@ static void check_shapes(fsdp_test *t)
         {7, 1, 1, 1},
         {31, 17, 15, 3},
     };
+    static const fsdp_hidden_act acts[] = {FSDP_HIDDEN_ACT_GELU_NEW, FSDP_HIDDEN_ACT_RELU,
+                                           FSDP_HIDDEN_ACT_SILU, FSDP_HIDDEN_ACT_GELU};
     fsdp_model_config configs[FSDP_LENGTH(dims)];
     for (size_t i = 0; i < FSDP_LENGTH(dims); i++) {
         configs[i] = t5_odd_shape();
@@ -35,7 +37,8 @@ static void check_shapes(fsdp_test *t)
         c->d_ff = dims[i][2];
         c->num_heads = dims[i][3];
         c->is_gated_act = i % 2 == 0;
-        c->dense_act_fn = i % 2 == 0 ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
+        c->dense_act_fn = acts[i];
+        c->family = i < 2 ? FSDP_T5 : FSDP_UMT5;
         c->tie_word_embeddings = c->scale_decoder_outputs = i % 2 == 1;
     }
     model_check_shapes(t, configs, FSDP_LENGTH(dims), three);
@@ -251,6 +254,10 @@ static void check_meta(fsdp_test *t)
     c->relative_attention_max_distance = 128;
     c->is_gated_act = false;
     c->dense_act_fn = FSDP_HIDDEN_ACT_RELU;
+    model_check_meta(t, &config, (model_rows){rows, 2});
+    CHECK_HERE();
+    c->family = FSDP_UMT5;
+    c->dense_act_fn = FSDP_HIDDEN_ACT_GELU;
     c->tie_word_embeddings = c->scale_decoder_outputs = true;
     model_check_meta(t, &config, (model_rows){rows, 2});
 }
