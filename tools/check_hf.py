@@ -32,7 +32,8 @@ MODELS = {"t5": (SEQ2SEQ, hf.T5ForConditionalGeneration),
           "mt5": (SEQ2SEQ, hf.MT5ForConditionalGeneration),
           "umt5": (SEQ2SEQ, hf.UMT5ForConditionalGeneration),
           "llama": (CAUSAL, hf.LlamaForCausalLM), "mistral": (CAUSAL, hf.MistralForCausalLM),
-          "qwen2": (CAUSAL, hf.Qwen2ForCausalLM), "gpt2": (CAUSAL, hf.GPT2LMHeadModel),
+          "qwen2": (CAUSAL, hf.Qwen2ForCausalLM), "qwen3": (CAUSAL, hf.Qwen3ForCausalLM),
+          "gpt2": (CAUSAL, hf.GPT2LMHeadModel),
           "bert": (CLASSIFICATION, hf.BertForSequenceClassification)}
 
 
@@ -54,6 +55,11 @@ def decoder_only(config_class, **more):
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+             "original_max_position_embeddings": 16}
+YARN_NUMBERS = dict(YARN_ROPE, beta_fast=3, beta_slow=0.25, mscale=0.8, mscale_all_dim=0.3, truncate=False)
+DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 TYPES = {
     "t5": lambda: t5(),
     "t5-v1_1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
@@ -71,6 +77,16 @@ TYPES = {
     "llama-bias": lambda: decoder_only(hf.LlamaConfig, attention_bias=True, mlp_bias=True),
     "mistral": lambda: decoder_only(hf.MistralConfig, num_key_value_heads=2, sliding_window=5),
     "qwen2": lambda: decoder_only(hf.Qwen2Config, num_key_value_heads=2, tie_word_embeddings=True),
+    "llama-yarn": lambda: decoder_only(hf.LlamaConfig, head_dim=16, rope_parameters=YARN_ROPE),
+    "llama-yarn-numbers": lambda: decoder_only(hf.LlamaConfig, head_dim=16, rope_parameters=YARN_NUMBERS),
+    "llama-dynamic": lambda: decoder_only(hf.LlamaConfig, max_position_embeddings=8,
+                                          rope_parameters=DYNAMIC_ROPE),
+    "qwen2-mixed": lambda: decoder_only(hf.Qwen2Config, num_key_value_heads=2, use_sliding_window=True,
+                                        sliding_window=4, layer_types=MIXED),
+    "qwen3": lambda: decoder_only(hf.Qwen3Config, num_key_value_heads=2, head_dim=10),
+    "qwen3-mixed": lambda: decoder_only(hf.Qwen3Config, num_key_value_heads=3, head_dim=4,
+                                        attention_bias=True, use_sliding_window=True, sliding_window=3,
+                                        layer_types=MIXED, tie_word_embeddings=True),
     "gpt2": lambda: hf.GPT2Config(
         vocab_size=131, n_positions=40, n_embd=36, n_layer=3, n_head=3, n_inner=51, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2),

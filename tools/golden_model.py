@@ -30,6 +30,8 @@ TOLERANCE = {"logits": {"absolute": 2e-5}, "last_hidden": {"absolute": 2e-5},
 
 def small(config):
     sizes = T5 if is_t5(config) else BERT if config.model_type == "bert" else LLAMA
+    if getattr(config, "rope_parameters", None) and config.rope_parameters["rope_type"] == "yarn":
+        sizes = dict(sizes, head_dim=16)  # enough frequencies for a ramp
     for key, value in sizes.items():
         setattr(config, key, value)
     return config
@@ -44,6 +46,8 @@ def outputs_of(model, batch):
         expected["last_hidden"] = out.decoder_hidden_states[-1].detach().contiguous()
     else:
         expected["last_hidden"] = out.hidden_states[-1].detach().contiguous()
+        if hasattr(model.model, "rotary_emb"):
+            expected["inv_freq"] = model.model.rotary_emb.original_inv_freq.contiguous()
     for name, p in model.named_parameters():
         expected[f"grad.{name}"] = p.grad.contiguous()
     return expected

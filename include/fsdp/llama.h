@@ -1,7 +1,7 @@
 /**
  * @file
  * Llama (Touvron et al. 2023, arXiv 2302.13971 and 2307.09288; Grattafiori et al. 2024, arXiv
- * 2407.21783), and two related models that differ from it in a few details: Mistral and Qwen2.
+ * 2407.21783), and related models that differ from it in a few details: Mistral, Qwen2 and Qwen3.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -16,28 +16,47 @@ extern "C" {
 typedef enum fsdp_llama_family {
     FSDP_LLAMA,   /**< "llama" */
     FSDP_MISTRAL, /**< "mistral" (Jiang et al. 2023, arXiv 2310.06825): may use a sliding window */
-    FSDP_QWEN2    /**< "qwen2" (Yang et al. 2024, arXiv 2407.10671): q, k and v have biases */
+    FSDP_QWEN2,   /**< "qwen2" (Yang et al. 2024, arXiv 2407.10671): q, k and v have biases */
+    FSDP_QWEN3    /**< "qwen3" (Yang et al. 2025, arXiv 2505.09388): an RMS norm of each head of q
+                       and k, before they are rotated */
 } fsdp_llama_family;
 
 /** rope_type: how rotary frequencies are scaled. */
 typedef enum fsdp_rope_type {
     FSDP_ROPE_DEFAULT, /**< frequency j is theta^(-2j/K), with K = head_dim */
     FSDP_ROPE_LINEAR,  /**< the default frequencies, divided by `factor` */
-    FSDP_ROPE_LLAMA3   /**< the default frequencies, scaled depending on their wavelength, as in
+    FSDP_ROPE_LLAMA3,  /**< the default frequencies, scaled depending on their wavelength, as in
                             Llama 3.1 */
+    FSDP_ROPE_DYNAMIC, /**< dynamic NTK: `theta` grows with the longest sequence of the batch, once
+                            this sequence is longer than max_position_embeddings */
+    FSDP_ROPE_YARN     /**< YaRN (Peng et al. 2023, arXiv 2309.00071): low frequencies are divided
+                            by `factor`, high ones are not, and sines and cosines are multiplied by
+                            attention_factor */
 } fsdp_rope_type;
+
+enum {
+    FSDP_LLAMA_MAX_MIXED_LAYERS = 512 /**< see fsdp_llama_config.full_attention */
+};
 
 /** Rotary embedding: the values of rope_parameters in a config.json, or of rope_theta and
  * rope_scaling in an older one. */
 typedef struct fsdp_rope_config {
     fsdp_rope_type type;
     double theta;
-    double factor;                            /**< used by FSDP_ROPE_LINEAR and _LLAMA3 */
+    double factor;                            /**< used by all types but FSDP_ROPE_DEFAULT */
     double low_freq_factor, high_freq_factor; /**< used by FSDP_ROPE_LLAMA3 */
-    int64_t original_max_position_embeddings; /**< used by FSDP_ROPE_LLAMA3 */
+    int64_t original_max_position_embeddings; /**< used by FSDP_ROPE_LLAMA3 and _YARN. For
+                                                   FSDP_ROPE_DYNAMIC, it is
+                                                   max_position_embeddings */
+    /** Used by FSDP_ROPE_YARN. If attention_factor is 0, it is computed from `factor`, mscale and
+     * mscale_all_dim. beta_fast and beta_slow are numbers of turns in the original length; 0 means
+     * 32 and 1. */
+    double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
+    bool truncate; /**< used by FSDP_ROPE_YARN: the ramp between high and low frequencies begins and
+                        ends at whole indices; true if config.json does not say */
 } fsdp_rope_config;
 
-/** The configuration of a Llama, Mistral or Qwen2 model. Fields are named like the keys of a
+/** The configuration of a Llama, Mistral, Qwen2 or Qwen3 model. Fields are named like the keys of a
  * Hugging Face config.json. */
 typedef struct fsdp_llama_config {
     fsdp_llama_family family;
@@ -50,6 +69,9 @@ typedef struct fsdp_llama_config {
     int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
                                  it; 0: to itself and all tokens before it */
     int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */
+    /** More layers that ignore sliding_window: bit i % 64 of element i / 64 is that of layer i. So
+     * layer_types of config.json may have any order. */
+    uint64_t full_attention[FSDP_LLAMA_MAX_MIXED_LAYERS / 64];
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;
     bool attention_bias; /**< the projections q, k, v and o have biases; in Qwen2, q, k and v always

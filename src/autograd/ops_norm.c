@@ -13,7 +13,7 @@ enum {
 enum {
     SAVED_X,
     SAVED_W,    /* a copy */
-    SAVED_RSTD, /* rms_norm: [rows] float32, 1 / sqrt(mean(x^2) + eps)
+    SAVED_RSTD, /* rms_norm: [vectors] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
     SAVED_BIAS  /* a copy; NULL if there is none */
 };
@@ -31,6 +31,12 @@ static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorde
 
 /* --- rms_norm --- */
 
+/* Return the number of vectors that are normalised: each has as many elements as w. */
+static int64_t n_vectors(const fsdp_tensor *x, const fsdp_tensor *w)
+{
+    return fsdp_leading_rows(x) * (fsdp_last_dim(x) / w->shape[0]);
+}
+
 static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                               fsdp_tensor **grad_in)
 {
@@ -47,7 +53,7 @@ static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *co
                              dw.tensor ? dw.tensor->dtype : FSDP_DTYPE_F32, dw.beta,
                              fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(x),
                              fsdp_tensor_ptr(n->saved[SAVED_RSTD]), fsdp_tensor_ptr(w), x->dtype,
-                             w->dtype, fsdp_leading_rows(x), fsdp_last_dim(x));
+                             w->dtype, n_vectors(x, w), w->shape[0]);
 }
 
 static void run_rms_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tensor *w,
@@ -56,8 +62,8 @@ static void run_rms_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tensor 
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->rms_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(rstd),
-                    fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), x->dtype, w->dtype,
-                    fsdp_leading_rows(x), fsdp_last_dim(x), eps);
+                    fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), x->dtype, w->dtype, n_vectors(x, w),
+                    w->shape[0], eps);
 }
 
 static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
@@ -77,17 +83,17 @@ static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
     if (!fsdp_check_inputs(s, op, (fsdp_tensor *const[]){x, w}, 2) ||
         !fsdp_check_float(s, op, x, "x") || !fsdp_check_float(s, op, w, "w"))
         return false;
-    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] != fsdp_last_dim(x))
-        fsdp_scope_error(s, op, "x is %s but w is %s, not the last dimension of x",
-                         fsdp_shape_text(x->ndim, x->shape, x_text),
-                         fsdp_shape_text(w->ndim, w->shape, w_text));
+    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] < 1 || fsdp_last_dim(x) % w->shape[0])
+        fsdp_scope_error(
+            s, op, "x is %s but w is %s, not the last dimension of x or a divisor of it",
+            fsdp_shape_text(x->ndim, x->shape, x_text), fsdp_shape_text(w->ndim, w->shape, w_text));
     return fsdp_scope_ok(s);
 }
 
 /* Compute rms_norm. The result has the dtype of x. */
 static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
 {
-    int64_t rows = fsdp_leading_rows(x);
+    int64_t rows = n_vectors(x, w);
     fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
     fsdp_tensor *rstd = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
     fsdp_tensor *own_w = copy_of(s, w, fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w));

@@ -27,13 +27,26 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* Apply the linear layer to x, and rotate each head of each row by the angles of the row's
- * position. */
-static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
-                            fsdp_tensor *table, const int32_t *positions, int64_t heads)
+/* What rotated() does with x. */
+typedef struct rotation {
+    const fsdp_layer *layer;
+    const fsdp_parameter *norm; /* weight of the norm of each head; NULL: there is none */
+    const int32_t *positions;
+    int64_t heads;
+} rotation;
+
+/* Apply the linear layer to x, normalise each head if there is a norm, and rotate each head of each
+ * row by the angles of the row's position. */
+static fsdp_tensor *rotated(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
+                            fsdp_tensor *table, const rotation *r)
 {
-    fsdp_tensor *flat = fsdp_apply_linear(s, x, layer);
-    fsdp_tensor *turned = fsdp_rope(s, flat, table, positions, heads);
+    fsdp_tensor *flat = fsdp_apply_linear(s, x, r->layer);
+    if (r->norm) {
+        fsdp_tensor *normed = norm(s, llama, flat, r->norm);
+        fsdp_drop(s, flat);
+        flat = normed;
+    }
+    fsdp_tensor *turned = fsdp_rope(s, flat, table, r->positions, r->heads);
     fsdp_drop(s, flat);
     return turned;
 }
@@ -47,10 +60,11 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_llama_attention *m, const f
     fsdp_tensor *x = in->t[0], *table = in->t[1];
     const int32_t *positions = fsdp_causal_input_of(s, &m->root->lm).position_ids;
     fsdp_tensor *asking = fsdp_causal_rows_of(s, rows, x);
-    fsdp_tensor *q =
-        rotated(s, asking, &m->q_proj, table, rows->position_ids, c->num_attention_heads);
+    const rotation of_q = {&m->q_proj, m->q_norm, rows->position_ids, c->num_attention_heads};
+    const rotation of_k = {&m->k_proj, m->k_norm, positions, c->num_key_value_heads};
+    fsdp_tensor *q = rotated(s, m->root, asking, table, &of_q);
     fsdp_causal_rows_drop(s, rows, asking);
-    fsdp_tensor *k = rotated(s, x, &m->k_proj, table, positions, c->num_key_value_heads);
+    fsdp_tensor *k = rotated(s, m->root, x, table, &of_k);
     fsdp_tensor *v = fsdp_apply_linear(s, x, &m->v_proj);
     const fsdp_attention_options options = {.heads = c->num_attention_heads,
                                             .kv_heads = c->num_key_value_heads,

@@ -1,5 +1,5 @@
-/* Reads and writes config.json of Llama, Mistral and Qwen2, for the tables of their model types
- * (model_type.h). */
+/* Reads and writes config.json of Llama, Mistral, Qwen2 and Qwen3, for the tables of their model
+ * types (model_type.h). */
 #pragma once
 #include <fsdp/llama.h>
 
@@ -11,13 +11,16 @@
     "Llama-3.1-8B, -70B, -405B, Llama-3.2-1B, -3B"
 #define FSDP_MISTRAL_PRESETS "Mistral-7B-v0.1, -v0.3"
 #define FSDP_QWEN2_PRESETS "Qwen2.5-0.5B"
+#define FSDP_QWEN3_PRESETS "Qwen3-0.6B, -8B"
 
 /* Read all keys that change what is computed. A value that is not supported is refused; the message
  * contains its key. */
 FSDP_MUST_CHECK fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config);
 /* Set Llama's keys. */
 void fsdp_llama_config_set(fsdp_json_node root, const fsdp_llama_config *c, bool has_own_head);
-/* Get the configuration of the preset `name` of a family. Returns FSDP_ERR_NOT_FOUND, without a
- * message, if the family has no such preset. */
+/* Return the window of a layer, or 0 if its queries see all earlier tokens. */
+int64_t fsdp_llama_window_of(const fsdp_llama_config *c, int64_t layer);
+/* Get the configuration of the preset `name` of a family (llama_presets.c). Returns
+ * FSDP_ERR_NOT_FOUND, without a message, if the family has no such preset. */
 fsdp_status fsdp_llama_config_find_preset(fsdp_llama_family family, const char *name,
                                           fsdp_llama_config *config);

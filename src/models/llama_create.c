@@ -8,6 +8,7 @@
 
 #include "src/base/assert.h"
 #include "src/models/llama.h"
+#include "src/models/llama_config.h"
 
 typedef struct builder {
     fsdp_builder base;
@@ -20,8 +21,10 @@ typedef struct builder {
  * next call. */
 static const char *class_of(builder *b, const char *suffix)
 {
-    static const char *const families[] = {
-        [FSDP_LLAMA] = "Llama", [FSDP_MISTRAL] = "Mistral", [FSDP_QWEN2] = "Qwen2"};
+    static const char *const families[] = {[FSDP_LLAMA] = "Llama",
+                                           [FSDP_MISTRAL] = "Mistral",
+                                           [FSDP_QWEN2] = "Qwen2",
+                                           [FSDP_QWEN3] = "Qwen3"};
     snprintf(b->class_name, sizeof b->class_name, "%s%s", families[b->config->family], suffix);
     return b->class_name;
 }
@@ -32,10 +35,10 @@ static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, 
     return fsdp_build_linear(&b->base, parent, name, in, out, bias, b->config->initializer_range);
 }
 
-static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *name)
+static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *name, int64_t width)
 {
-    return fsdp_build_rms_norm(&b->base, parent, name, class_of(b, "RMSNorm"),
-                               b->config->hidden_size, 1.0, b->config->rms_norm_eps);
+    return fsdp_build_rms_norm(&b->base, parent, name, class_of(b, "RMSNorm"), width, 1.0,
+                               b->config->rms_norm_eps);
 }
 
 /* --- layers --- */
@@ -53,11 +56,15 @@ static fsdp_module *add_attention(builder *b, fsdp_module *parent, int64_t layer
         return NULL;
     impl->root = b->llama;
     impl->layer_idx = layer_idx;
-    impl->window = layer_idx < c->max_window_layers ? 0 : c->sliding_window;
+    impl->window = fsdp_llama_window_of(c, layer_idx);
     impl->q_proj = add_linear(b, m, "q_proj", c->hidden_size, q, qkv_bias);
     impl->k_proj = add_linear(b, m, "k_proj", c->hidden_size, kv, qkv_bias);
     impl->v_proj = add_linear(b, m, "v_proj", c->hidden_size, kv, qkv_bias);
     impl->o_proj = add_linear(b, m, "o_proj", q, c->hidden_size, c->attention_bias);
+    if (c->family == FSDP_QWEN3) {
+        impl->q_norm = add_norm(b, m, "q_norm", c->head_dim);
+        impl->k_norm = add_norm(b, m, "k_norm", c->head_dim);
+    }
     return m;
 }
 
@@ -85,8 +92,9 @@ static void add_layer(builder *b, fsdp_module *list, int64_t index)
     impl->root = b->llama;
     impl->self_attn = add_attention(b, m, index);
     impl->mlp = add_mlp(b, m);
-    impl->input_layernorm = add_norm(b, m, "input_layernorm");
-    impl->post_attention_layernorm = add_norm(b, m, "post_attention_layernorm");
+    const int64_t width = b->config->hidden_size;
+    impl->input_layernorm = add_norm(b, m, "input_layernorm", width);
+    impl->post_attention_layernorm = add_norm(b, m, "post_attention_layernorm", width);
 }
 
 /* --- the model --- */
@@ -125,7 +133,7 @@ static fsdp_module *add_body(builder *b, fsdp_module *root)
     impl->layers = fsdp_build_module(&b->base, m, "layers", "ModuleList");
     for (int64_t i = 0; i < b->config->num_hidden_layers && b->base.status == FSDP_OK; i++)
         add_layer(b, impl->layers, i);
-    impl->norm = add_norm(b, m, "norm");
+    impl->norm = add_norm(b, m, "norm", b->config->hidden_size);
     impl->rotary = add_rotary(b, m);
     return m;
 }
@@ -149,6 +157,16 @@ static fsdp_status check_numbers(const fsdp_llama_config *c)
         return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.theta is %g", c->rope.theta);
     if (c->rope.type != FSDP_ROPE_DEFAULT && !(c->rope.factor > 0))
         return fsdp_error(FSDP_ERR_INVALID, "Llama: rope.factor is %g", c->rope.factor);
+    if ((c->rope.type == FSDP_ROPE_DYNAMIC || c->rope.type == FSDP_ROPE_YARN) &&
+        c->rope.original_max_position_embeddings < 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "Llama: rope.original_max_position_embeddings is %lld, not positive",
+                          (long long)c->rope.original_max_position_embeddings);
+    if (c->rope.type == FSDP_ROPE_DYNAMIC && c->head_dim < 4)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "Llama: heads of %lld elements have only one frequency, which dynamic "
+                          "rope cannot scale",
+                          (long long)c->head_dim);
     if (c->sliding_window < 0)
         return fsdp_error(FSDP_ERR_INVALID, "Llama: sliding_window is %lld",
                           (long long)c->sliding_window);

@@ -1,4 +1,4 @@
-/* The model types llama, mistral and qwen2: see model_type.h. */
+/* The model types llama, mistral, qwen2 and qwen3: see model_type.h. */
 #include <string.h>
 
 #include "src/models/llama.h"
@@ -27,6 +27,11 @@ static fsdp_status mistral_preset(const char *name, fsdp_model_config *config)
 static fsdp_status qwen2_preset(const char *name, fsdp_model_config *config)
 {
     return fsdp_llama_config_find_preset(FSDP_QWEN2, name, &config->llama);
+}
+
+static fsdp_status qwen3_preset(const char *name, fsdp_model_config *config)
+{
+    return fsdp_llama_config_find_preset(FSDP_QWEN3, name, &config->llama);
 }
 
 /* max_positions stays 0 (unlimited), because rotary positions also exist beyond the length for
@@ -64,11 +69,12 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Return the number of pairs (token, token that it sees) in a sequence of `length` tokens. */
-static double pairs_of(const fsdp_llama_config *c, double length)
+/* Return the number of pairs (token, token that it sees) in one layer and a sequence of `length`
+ * tokens. */
+static double pairs_of(int64_t window_of_layer, double length)
 {
-    double window = (double)c->sliding_window;
-    if (c->sliding_window == 0 || window >= length)
+    double window = (double)window_of_layer;
+    if (window_of_layer == 0 || window >= length)
         return length * length / 2.0;
     return length * window - window * window / 2.0;
 }
@@ -84,7 +90,9 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const double layers = (double)c->num_hidden_layers;
     double layer = d * (2.0 * width + 2.0 * kv + 3.0 * (double)c->intermediate_size);
     double linear = tokens * (layers * layer + (double)c->vocab_size * d);
-    double pairs = layers * (double)rows * pairs_of(c, (double)source);
+    double pairs = 0.0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        pairs += (double)rows * pairs_of(fsdp_llama_window_of(c, i), (double)source);
     return (fsdp_model_work){.flops = 6.0 * linear + 12.0 * width * pairs,
                              .products = {{c->intermediate_size, c->hidden_size},
                                           {c->hidden_size, c->intermediate_size},
@@ -105,6 +113,7 @@ static const float *buffer(const fsdp_module *model, const char *name, int64_t *
 static const char *const llama_blocks[] = {"LlamaDecoderLayer", NULL};
 static const char *const mistral_blocks[] = {"MistralDecoderLayer", NULL};
 static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
+static const char *const qwen3_blocks[] = {"Qwen3DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
 /* Members of the table that are the same in all families. */
@@ -138,5 +147,14 @@ const fsdp_model_type fsdp_qwen2_type = {
     .preset = qwen2_preset,
     .presets = FSDP_QWEN2_PRESETS,
     .block_classes = qwen2_blocks,
+    SHARED_SLOTS,
+};
+
+const fsdp_model_type fsdp_qwen3_type = {
+    .name = "qwen3",
+    .root_class = "Qwen3ForCausalLM",
+    .preset = qwen3_preset,
+    .presets = FSDP_QWEN3_PRESETS,
+    .block_classes = qwen3_blocks,
     SHARED_SLOTS,
 };

@@ -107,6 +107,6 @@ const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model);
 FSDP_MUST_CHECK fsdp_status fsdp_model_config_parse(fsdp_json *doc, fsdp_model_config *config);
 
 extern const fsdp_model_type fsdp_t5_type, fsdp_mt5_type, fsdp_umt5_type;
-extern const fsdp_model_type fsdp_llama_type, fsdp_mistral_type, fsdp_qwen2_type;
+extern const fsdp_model_type fsdp_llama_type, fsdp_mistral_type, fsdp_qwen2_type, fsdp_qwen3_type;
 extern const fsdp_model_type fsdp_gpt2_type;
 extern const fsdp_model_type fsdp_bert_classifier_type, fsdp_bert_model_type;

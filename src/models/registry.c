@@ -27,11 +27,17 @@
  * there is no type for BertForMaskedLM, so a pretrained BertForMaskedLM is fine-tuned as a
  * classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
-    &fsdp_t5_type,         &fsdp_mt5_type,
-    &fsdp_umt5_type,       &fsdp_bert_classifier_type,
-    &fsdp_bert_model_type, &fsdp_llama_type,
-    &fsdp_mistral_type,    &fsdp_qwen2_type,
-    &fsdp_gpt2_type,       NULL,
+    &fsdp_t5_type,
+    &fsdp_mt5_type,
+    &fsdp_umt5_type,
+    &fsdp_bert_classifier_type,
+    &fsdp_bert_model_type,
+    &fsdp_llama_type,
+    &fsdp_mistral_type,
+    &fsdp_qwen2_type,
+    &fsdp_qwen3_type,
+    &fsdp_gpt2_type,
+    NULL,
 };
 
 const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)

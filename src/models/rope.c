@@ -9,8 +9,11 @@
 #include "src/base/alloc.h"
 
 struct fsdp_rotary {
+    fsdp_rope_config config;
     int64_t head_dim;
-    float *inv_freq;    /* [head_dim / 2] */
+    float *inv_freq;    /* [head_dim / 2], for sequences of the original length */
+    float *scaled;      /* [head_dim / 2], those of the table: for sequences of `length` tokens */
+    int64_t length;     /* used by FSDP_ROPE_DYNAMIC */
     float *table;       /* [n_positions, head_dim]: cosines, then sines */
     size_t n_positions; /* capacity of the table, in positions */
     size_t n_filled;
@@ -38,19 +41,91 @@ static float llama3_scaled(const fsdp_rope_config *c, float f)
     return (1.0f - smooth) * f / (float)c->factor + smooth * f;
 }
 
-static float inv_freq(const fsdp_rope_config *c, int64_t j, int64_t head_dim)
+/* The base of dynamic NTK for sequences of `length` tokens. transformers computes it in float64
+ * when it creates a model, and in float32 for a longer sequence. */
+static float dynamic_base(const fsdp_rope_config *c, int64_t head_dim, int64_t length)
 {
-    const float exponent = (float)(2 * j) / (float)head_dim;
-    const float f = 1.0f / powf((float)c->theta, exponent);
-    switch (c->type) {
-    case FSDP_ROPE_LINEAR:
-        return f / (float)c->factor;
-    case FSDP_ROPE_LLAMA3:
-        return llama3_scaled(c, f);
-    case FSDP_ROPE_DEFAULT:
-        break;
+    const int64_t original = c->original_max_position_embeddings;
+    const double exponent = (double)head_dim / (double)(head_dim - 2);
+    if (length <= original)
+        return (float)(c->theta * pow(c->factor - (c->factor - 1.0), exponent));
+    const float stretch = (float)c->factor * (float)length / (float)original;
+    return (float)c->theta * powf(stretch - (float)(c->factor - 1.0), (float)exponent);
+}
+
+/* The indices of frequencies between which YaRN interpolates. Below `low`, a frequency is kept, and
+ * above `high` it is divided by the factor. */
+typedef struct yarn_range {
+    double low, high;
+} yarn_range;
+
+/* Return the index of the frequency that turns `turns` times in the original length. */
+static double yarn_index(const fsdp_rope_config *c, int64_t head_dim, double turns)
+{
+    const double original = (double)c->original_max_position_embeddings;
+    return (double)head_dim * log(original / (turns * 2.0 * M_PI)) / (2.0 * log(c->theta));
+}
+
+static yarn_range yarn_range_of(const fsdp_rope_config *c, int64_t head_dim)
+{
+    double low = yarn_index(c, head_dim, c->beta_fast > 0 ? c->beta_fast : 32.0);
+    double high = yarn_index(c, head_dim, c->beta_slow > 0 ? c->beta_slow : 1.0);
+    if (c->truncate) {
+        low = floor(low);
+        high = ceil(high);
     }
-    return f;
+    low = fmax(low, 0.0);
+    high = fmin(high, (double)(head_dim - 1));
+    return (yarn_range){low, low == high ? high + 0.001 : high};
+}
+
+/* Scale the frequency with index j, which is base^-exponent. */
+static float yarn_scaled(const fsdp_rope_config *c, yarn_range range, int64_t j, float base,
+                         float exponent)
+{
+    const float period = powf(base, exponent);
+    const float ramp = ((float)j - (float)range.low) / (float)(range.high - range.low);
+    const float kept = 1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f);
+    return 1.0f / ((float)c->factor * period) * (1.0f - kept) + 1.0f / period * kept;
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+/* Return the factor of cosines and sines. */
+static float attention_factor(const fsdp_rope_config *c)
+{
+    if (c->type != FSDP_ROPE_YARN)
+        return 1.0f;
+    if (c->attention_factor > 0)
+        return (float)c->attention_factor;
+    if (c->mscale > 0 && c->mscale_all_dim > 0)
+        return (float)(yarn_mscale(c->factor, c->mscale) /
+                       yarn_mscale(c->factor, c->mscale_all_dim));
+    return (float)yarn_mscale(c->factor, 1.0);
+}
+
+/* Compute the frequencies [head_dim / 2] for sequences of `length` tokens. Only those of
+ * FSDP_ROPE_DYNAMIC depend on the length. */
+static void fill_frequencies(const fsdp_rope_config *c, int64_t head_dim, int64_t length,
+                             float *inv_freq)
+{
+    const bool is_yarn = c->type == FSDP_ROPE_YARN;
+    const yarn_range range = is_yarn ? yarn_range_of(c, head_dim) : (yarn_range){0};
+    const float base =
+        c->type == FSDP_ROPE_DYNAMIC ? dynamic_base(c, head_dim, length) : (float)c->theta;
+    for (int64_t j = 0; j < head_dim / 2; j++) {
+        const float exponent = (float)(2 * j) / (float)head_dim;
+        const float f = 1.0f / powf(base, exponent);
+        if (c->type == FSDP_ROPE_LINEAR)
+            inv_freq[j] = f / (float)c->factor;
+        else if (c->type == FSDP_ROPE_LLAMA3)
+            inv_freq[j] = llama3_scaled(c, f);
+        else
+            inv_freq[j] = is_yarn ? yarn_scaled(c, range, j, base, exponent) : f;
+    }
 }
 
 fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim)
@@ -58,14 +133,17 @@ fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim
     fsdp_rotary *r = fsdp_calloc(1, sizeof *r);
     if (!r)
         return NULL;
+    r->config = *config;
     r->head_dim = head_dim;
-    r->inv_freq = fsdp_calloc((size_t)head_dim / 2, sizeof *r->inv_freq);
+    r->inv_freq = fsdp_calloc((size_t)head_dim, sizeof *r->inv_freq);
     if (!r->inv_freq) {
         fsdp_free(r);
         return NULL;
     }
-    for (int64_t j = 0; j < head_dim / 2; j++)
-        r->inv_freq[j] = inv_freq(config, j, head_dim);
+    r->scaled = r->inv_freq + head_dim / 2;
+    r->length = config->original_max_position_embeddings;
+    fill_frequencies(config, head_dim, r->length, r->inv_freq);
+    fill_frequencies(config, head_dim, r->length, r->scaled);
     return r;
 }
 
@@ -89,12 +167,29 @@ const float *fsdp_rotary_inv_freq(const fsdp_rotary *r)
 static void fill_position(fsdp_rotary *r, size_t position)
 {
     const int64_t half = r->head_dim / 2;
+    const float factor = attention_factor(&r->config);
     float *row = r->table + position * (size_t)r->head_dim;
     for (int64_t j = 0; j < half; j++) {
-        const float angle = (float)position * r->inv_freq[j];
-        row[j] = cosf(angle);
-        row[half + j] = sinf(angle);
+        const float angle = (float)position * r->scaled[j];
+        row[j] = cosf(angle) * factor;
+        row[half + j] = sinf(angle) * factor;
     }
+}
+
+/* Let the table have the frequencies for sequences of at most `positions` tokens.
+ *
+ * transformers keeps the frequencies of the longest batch so far, until a batch has no sequence
+ * longer than the original length. A result here depends on its batch alone, whatever came before
+ * it. */
+static void set_length(fsdp_rotary *r, int64_t positions)
+{
+    const int64_t original = r->config.original_max_position_embeddings;
+    const int64_t length = positions > original ? positions : original;
+    if (r->config.type != FSDP_ROPE_DYNAMIC || length == r->length)
+        return;
+    fill_frequencies(&r->config, r->head_dim, length, r->scaled);
+    r->length = length;
+    r->n_filled = 0;
 }
 
 static bool fill_tables(fsdp_rotary *r, size_t positions)
@@ -132,6 +227,7 @@ static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!k || positions == 0)
         return table;
+    set_length(r, positions);
     if (!fill_tables(r, (size_t)positions)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return NULL;

@@ -5,7 +5,7 @@
 #include "src/autograd/autograd.h"
 
 /* A table with the angles of each position. A row is computed once, when its position is first
- * needed. */
+ * needed. With FSDP_ROPE_DYNAMIC, the rows are computed again when the longest sequence changes. */
 typedef struct fsdp_rotary fsdp_rotary;
 
 /* Create the angles for heads of head_dim elements; head_dim must be even. Returns NULL, with an
@@ -13,8 +13,10 @@ typedef struct fsdp_rotary fsdp_rotary;
 fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim);
 void fsdp_rotary_destroy(void *rotary); /* accepts NULL; used as a module's impl_destroy */
 
-/* Return the frequencies [head_dim / 2]. A frequency is the angle, in radians, between one position
+/* Return the frequencies [head_dim / 2] for sequences that are not longer than the original length.
+ * A frequency is the angle, in radians, between one position
  * and the next. */
 const float *fsdp_rotary_inv_freq(const fsdp_rotary *rotary);
-/* Return the table [positions, head_dim] for fsdp_rope(): cosines, then sines. s owns it. */
+/* Return the table [positions, head_dim] for fsdp_rope(): cosines, then sines. `positions` is the
+ * length of the longest sequence. s owns the table. */
 fsdp_tensor *fsdp_rotary_table(fsdp_scope *s, fsdp_rotary *rotary, int64_t positions);

@@ -36,6 +36,12 @@ TEST(rms_norm_equals_loops_and_differences)
                            .naive = naive_rms_norm,
                            .n_in = 2,
                            .in = {{3, {2, 3, 4}}, {1, {4}}}});
+    CHECK_HERE();
+    op_check(t, &(op_case){.name = "rms_norm of each third of a row",
+                           .run = run_rms_norm,
+                           .naive = naive_rms_norm,
+                           .n_in = 2,
+                           .in = {{2, {5, 21}}, {1, {7}}}});
 }
 
 /* Norm weights are often kept in float32 with bfloat16 activations. */

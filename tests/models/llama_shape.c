@@ -7,7 +7,8 @@ fsdp_model_config llama_odd_shape(fsdp_llama_family family)
 {
     static const fsdp_model_type *const types[] = {[FSDP_LLAMA] = &fsdp_llama_type,
                                                    [FSDP_MISTRAL] = &fsdp_mistral_type,
-                                                   [FSDP_QWEN2] = &fsdp_qwen2_type};
+                                                   [FSDP_QWEN2] = &fsdp_qwen2_type,
+                                                   [FSDP_QWEN3] = &fsdp_qwen3_type};
     return (fsdp_model_config){.type = types[family],
                                .llama = {.family = family,
                                          .vocab_size = 17,
@@ -20,6 +21,7 @@ fsdp_model_config llama_odd_shape(fsdp_llama_family family)
                                          .max_position_embeddings = 8,
                                          .sliding_window = family == FSDP_LLAMA ? 0 : 3,
                                          .max_window_layers = family == FSDP_QWEN2 ? 1 : 0,
+                                         .full_attention = {family == FSDP_QWEN3 ? 2 : 0},
                                          .rope = {.type = FSDP_ROPE_DEFAULT, .theta = 10000.0},
                                          .rms_norm_eps = 1e-5,
                                          .initializer_range = 0.5,

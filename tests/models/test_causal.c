@@ -130,7 +130,7 @@ static void check_decoding(fsdp_test *t, fsdp_llama_family family, int n)
 
 TEST(decoding_step_by_step_gives_the_logits_of_the_whole)
 {
-    for (int family = FSDP_LLAMA; family <= FSDP_QWEN2; family++) {
+    for (int family = FSDP_LLAMA; family <= FSDP_QWEN3; family++) {
         check_decoding(t, (fsdp_llama_family)family, 3);
         CHECK_HERE();
     }
@@ -239,12 +239,12 @@ static fsdp_model_config small_gpt2(void)
 
 static fsdp_model_config causal_config(int i)
 {
-    return i <= FSDP_QWEN2 ? llama_odd_shape((fsdp_llama_family)i) : small_gpt2();
+    return i <= FSDP_QWEN3 ? llama_odd_shape((fsdp_llama_family)i) : small_gpt2();
 }
 
 TEST(a_loss_that_computes_rows_that_are_read_has_the_numbers_of_all)
 {
-    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN3 + 1; i++) {
         const fsdp_model_config config = causal_config(i);
         model_check_rows_read(t, &config, masked, 80);
         CHECK_HERE();
@@ -253,7 +253,7 @@ TEST(a_loss_that_computes_rows_that_are_read_has_the_numbers_of_all)
 
 TEST_RANKS(masked_prompts_train_alike_on_2_ranks, 2)
 {
-    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN3 + 1; i++) {
         fsdp_model_config config = causal_config(i);
         fsdp_model_config_set_dropout(&config, 0.2);
         model_check_sharding(t, &config, NULL, masked);
@@ -265,7 +265,7 @@ TEST_RANKS(masked_prompts_train_alike_on_2_ranks, 2)
  * places. */
 TEST_RANKS(ranks_may_read_other_rows, 2)
 {
-    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN3 + 1; i++) {
         const fsdp_model_config config = causal_config(i);
         model_check_batches_of_ranks(t, &config, (const model_rows[]){masked, unmasked});
         CHECK_HERE();

@@ -1,11 +1,13 @@
-/* Llama, Mistral and Qwen2 compared with transformers and PyTorch (tests/golden), on one rank and
- * sharded; the module tree; and packing.
+/* Llama, Mistral, Qwen2 and Qwen3 compared with transformers and PyTorch (tests/golden), on one
+ * rank and sharded; the module tree; and packing.
  *
  * golden/llama_bias (biases, a padding id, linear rope, tied), golden/mistral and golden/qwen2 (a
  * window in all layers or in the second) have transformers 5.23's numbers for llama_odd_shape()'s
- * shape with random weights. */
+ * shape with random weights. tools/golden_model.py wrote golden/llama_yarn (type
+ * llama-yarn-numbers), golden/llama_dynamic and golden/qwen3_mixed. */
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "tests/elements.h"
 #include "tests/models/golden_checks.h"
 #include "tests/models/llama_shape.h"
@@ -15,8 +17,9 @@
 
 static void check_all(fsdp_test *t)
 {
-    static const char *const names[] = {"llama2", "llama3", "llama_bias", "mistral", "qwen2"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const names[] = {"llama2", "llama3",     "llama_bias",    "mistral",
+                                        "qwen2",  "llama_yarn", "llama_dynamic", "qwen3_mixed"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
         model_check_golden(t, names[i], "inputs", "expected");
         CHECK_HERE();
     }
@@ -84,6 +87,13 @@ TEST(modules_have_hugging_faces_names_and_classes)
     assert_classes(t, FSDP_MISTRAL, mistral, sizeof mistral / sizeof *mistral);
     CHECK_HERE();
     assert_classes(t, FSDP_QWEN2, qwen2, sizeof qwen2 / sizeof *qwen2);
+    CHECK_HERE();
+    static const char *const qwen3[][2] = {
+        {"", "Qwen3ForCausalLM"},
+        {"model.layers.1.self_attn.q_norm", "Qwen3RMSNorm"},
+        {"model.layers.0.self_attn.k_norm", "Qwen3RMSNorm"},
+    };
+    assert_classes(t, FSDP_QWEN3, qwen3, sizeof qwen3 / sizeof *qwen3);
 }
 
 /* The order of named_parameters(); Qwen2 has biases only on q, k and v. */
@@ -196,7 +206,7 @@ TEST(documents_of_a_batch_do_not_see_each_other)
     const fsdp_batch_row first = {.source = ids, .source_len = 5};
     const fsdp_batch_row other = {.source = ids + 5, .source_len = 5};
     const fsdp_batch_row second = {.source = ids + 10, .source_len = 7};
-    for (int family = FSDP_LLAMA; family <= FSDP_QWEN2; family++) {
+    for (int family = FSDP_LLAMA; family <= FSDP_QWEN3; family++) {
         const fsdp_model_config config = llama_odd_shape((fsdp_llama_family)family);
         model_check_rows_are_apart(t, &config, &first, &other, &second);
         CHECK_HERE();

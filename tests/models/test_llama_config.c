@@ -4,6 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/models/llama_config.h"
 #include "src/models/model_type.h"
 #include "tests/test.h"
 
@@ -30,7 +31,10 @@ static bool same_rope(const fsdp_rope_config *a, const fsdp_rope_config *b)
 {
     return a->type == b->type && a->theta == b->theta && a->factor == b->factor &&
            a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
-           a->original_max_position_embeddings == b->original_max_position_embeddings;
+           a->original_max_position_embeddings == b->original_max_position_embeddings &&
+           a->attention_factor == b->attention_factor && a->beta_fast == b->beta_fast &&
+           a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
+           a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate;
 }
 
 static bool same_config(const fsdp_llama_config *a, const fsdp_llama_config *b)
@@ -42,6 +46,7 @@ static bool same_config(const fsdp_llama_config *a, const fsdp_llama_config *b)
            a->num_key_value_heads == b->num_key_value_heads && a->head_dim == b->head_dim &&
            a->max_position_embeddings == b->max_position_embeddings &&
            a->sliding_window == b->sliding_window && a->max_window_layers == b->max_window_layers &&
+           memcmp(a->full_attention, b->full_attention, sizeof a->full_attention) == 0 &&
            same_rope(&a->rope, &b->rope) && a->rms_norm_eps == b->rms_norm_eps &&
            a->initializer_range == b->initializer_range &&
            a->attention_dropout == b->attention_dropout && a->attention_bias == b->attention_bias &&
@@ -107,6 +112,13 @@ TEST(tokens_may_be_null_or_a_list)
     ASSERT(c.bos_token_id == 1 && c.eos_token_id == -1);
 }
 
+#define LLAMA3_ROPE(its_theta, its_factor, length)                                                 \
+    {                                                                                              \
+        .type = FSDP_ROPE_LLAMA3, .theta = (its_theta), .factor = (its_factor),                    \
+        .low_freq_factor = 1.0, .high_freq_factor = 4.0,                                           \
+        .original_max_position_embeddings = (length)                                               \
+    }
+
 TEST(every_spelling_of_rope_is_read)
 {
     static const struct {
@@ -125,21 +137,53 @@ TEST(every_spelling_of_rope_is_read)
         {",\"rope_theta\":9.0,\"rope_scaling\":{\"rope_theta\":8.0,\"rope_type\":\"llama3\","
          "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
          "\"original_max_position_embeddings\":64,\"partial_rotary_factor\":1.0}}",
-         {FSDP_ROPE_LLAMA3, 8.0, 32.0, 1.0, 4.0, 64}},
+         LLAMA3_ROPE(8.0, 32.0, 64)},
         {",\"max_position_embeddings\":77,\"rope_parameters\":{\"rope_type\":\"llama3\","
          "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
-         {FSDP_ROPE_LLAMA3, 1e4, 8.0, 1.0, 4.0, 77}},
+         LLAMA3_ROPE(1e4, 8.0, 77)},
         {",\"original_max_position_embeddings\":32,\"rope_scaling\":{\"rope_type\":\"llama3\","
          "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
          "\"original_max_position_embeddings\":64}}",
-         {FSDP_ROPE_LLAMA3, 1e4, 8.0, 1.0, 4.0, 32}},
+         LLAMA3_ROPE(1e4, 8.0, 32)},
         {",\"original_max_position_embeddings\":32,\"rope_parameters\":{\"rope_type\":\"llama3\","
          "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
-         {FSDP_ROPE_LLAMA3, 1e4, 8.0, 1.0, 4.0, 32}},
+         LLAMA3_ROPE(1e4, 8.0, 32)},
         {",\"rope_theta\":9.0,\"rope_scaling\":{},\"rope_parameters\":"
          "{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":3.0}}",
          {.type = FSDP_ROPE_LINEAR, .theta = 3.0, .factor = 2.0}},
         {",\"rope_theta\":9.0,\"rope_scaling\":{}}", {.theta = 9.0}},
+        {",\"max_position_embeddings\":77,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2,"
+         "\"original_max_position_embeddings\":5}}",
+         {.type = FSDP_ROPE_DYNAMIC,
+          .theta = 1e4,
+          .factor = 2.0,
+          .original_max_position_embeddings = 77}},
+        {",\"rope_theta\":1e6,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+         "\"original_max_position_embeddings\":32768}}",
+         {.type = FSDP_ROPE_YARN,
+          .theta = 1e6,
+          .factor = 4.0,
+          .original_max_position_embeddings = 32768,
+          .truncate = true}},
+        {",\"max_position_embeddings\":96,\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":"
+         "null,\"original_max_position_embeddings\":64,\"attention_factor\":0.5,\"beta_fast\":16,"
+         "\"beta_slow\":2,\"mscale\":0.7,\"mscale_all_dim\":1,\"truncate\":false}}",
+         {.type = FSDP_ROPE_YARN,
+          .theta = 1e4,
+          .factor = 1.5,
+          .original_max_position_embeddings = 64,
+          .attention_factor = 0.5,
+          .beta_fast = 16.0,
+          .beta_slow = 2.0,
+          .mscale = 0.7,
+          .mscale_all_dim = 1.0}},
+        {",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":null,"
+         "\"beta_fast\":null,\"truncate\":null}}",
+         {.type = FSDP_ROPE_YARN,
+          .theta = 1e4,
+          .factor = 2.0,
+          .original_max_position_embeddings = 2048,
+          .truncate = true}},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
         char text[1000];
@@ -174,6 +218,50 @@ TEST(windows_are_read_where_they_are_used)
         ASSERT_INT(c.sliding_window, cases[i].sliding_window);
         ASSERT_INT(c.max_window_layers, cases[i].max_window_layers);
     }
+}
+
+/* Layers in any order; a list over more layers than the configuration can mix. */
+TEST(layers_with_and_without_a_window_are_mixed)
+{
+    static const char mixed[] =
+        "{\"model_type\":\"qwen3\"," DIMS ",\"num_key_value_heads\":2,\"use_sliding_window\":true,"
+        "\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"full_attention\","
+        "\"sliding_attention\"]}";
+    fsdp_llama_config c, again;
+    ASSERT_OK(parse(mixed, &c));
+    ASSERT(c.family == FSDP_QWEN3 && c.head_dim == 128 && c.max_window_layers == 0);
+    for (int64_t i = 0; i < 3; i++)
+        ASSERT_INT(fsdp_llama_window_of(&c, i), i == 1 ? 0 : 9);
+    fsdp_json *doc;
+    ASSERT_OK(fsdp_json_create("config.json", &doc));
+    fsdp_json_set_str(fsdp_json_root(doc), "model_type", "qwen3");
+    fsdp_llama_config_set(fsdp_json_root(doc), &c, true);
+    ASSERT_OK(fsdp_llama_config_parse(doc, &again));
+    ASSERT(same_config(&c, &again));
+    fsdp_json_node root = fsdp_json_root(doc), types = fsdp_json_set_array(root, "layer_types");
+    fsdp_json_set_i64(root, "num_hidden_layers", 520);
+    for (int i = 0; i < 520; i++)
+        fsdp_json_append_str(types, i == 1 || i == 511 ? "full_attention" : "sliding_attention");
+    ASSERT_OK(fsdp_llama_config_parse(doc, &c));
+    ASSERT(fsdp_llama_window_of(&c, 511) == 0 && fsdp_llama_window_of(&c, 519) == 9);
+    types = fsdp_json_set_array(root, "layer_types");
+    for (int i = 0; i < 520; i++)
+        fsdp_json_append_str(types, i == 515 ? "full_attention" : "sliding_attention");
+    ASSERT_ERROR(
+        fsdp_llama_config_parse(doc, &c), FSDP_ERR_FORMAT,
+        "layer_types: expected no \"full_attention\" after \"sliding_attention\" in layers 512");
+    fsdp_json_destroy(doc);
+}
+
+/* transformers' Mistral does not read layer_types. */
+TEST(layer_types_of_a_mistral_have_no_effect)
+{
+    fsdp_llama_config c;
+    ASSERT_OK(parse(MISTRAL ",\"num_key_value_heads\":2,\"sliding_window\":5,\"layer_types\":"
+                            "[\"full_attention\",\"sliding_attention\",\"full_attention\"]}",
+                    &c));
+    for (int64_t i = 0; i < 3; i++)
+        ASSERT_INT(fsdp_llama_window_of(&c, i), 5);
 }
 
 TEST(what_cannot_be_is_refused_by_name)
@@ -211,13 +299,19 @@ TEST(what_cannot_be_is_refused_by_name)
          "rope_scaling.factor: missing"},
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-2}}", FSDP_ERR_FORMAT,
          "rope_scaling.factor: expected a positive number"},
-        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}}", FSDP_ERR_UNSUPPORTED,
-         "rope_scaling.rope_type: expected \"default\", \"linear\" or \"llama3\" (nothing else is "
-         "supported), found \"yarn\""},
-        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", FSDP_ERR_UNSUPPORTED,
-         "rope_scaling.type: expected \"default\""},
         {LLAMA ",\"rope_parameters\":{\"rope_type\":\"longrope\"}}", FSDP_ERR_UNSUPPORTED,
-         "rope_parameters.rope_type: expected \"default\""},
+         "rope_parameters.rope_type: expected \"default\", \"linear\", \"llama3\", \"dynamic\" or "
+         "\"yarn\" (nothing else is supported), found \"longrope\""},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2}}", FSDP_ERR_UNSUPPORTED,
+         "rope_scaling.type: expected \"default\""},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"yarn\"}}", FSDP_ERR_NOT_FOUND,
+         "rope_scaling.factor: missing"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":0}}", FSDP_ERR_FORMAT,
+         "rope_scaling.factor: expected a positive number"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":-1}}",
+         FSDP_ERR_FORMAT, "rope_scaling.beta_fast: expected a number, 0 or more"},
+        {LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}",
+         FSDP_ERR_FORMAT, "rope_theta: expected a number other than 1"},
         {LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,"
                "\"partial_rotary_factor\":0.25}}",
          FSDP_ERR_UNSUPPORTED, "rope_parameters.partial_rotary_factor"},
@@ -236,13 +330,13 @@ TEST(what_cannot_be_is_refused_by_name)
          "sliding_window: expected a positive integer"},
         {QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]}",
          FSDP_ERR_FORMAT, "layer_types: expected one for each of num_hidden_layers (3)"},
-        {QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"full_attention\","
-               "\"sliding_attention\",\"full_attention\"]}",
-         FSDP_ERR_UNSUPPORTED,
-         "layer_types: expected \"full_attention\", then \"sliding_attention"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"]}",
+         FSDP_ERR_FORMAT,
+         "layer_types: expected \"full_attention\" for layer 1, since there is no"},
         {QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"full_attention\","
                "\"linear_attention\",\"full_attention\"]}",
-         FSDP_ERR_UNSUPPORTED, "layer_types"},
+         FSDP_ERR_FORMAT,
+         "layer_types: expected \"full_attention\" or \"sliding_attention\" for layer 1"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
         fsdp_llama_config c = {.hidden_size = -1};
@@ -300,11 +394,26 @@ static char *text_of(const char *path)
 
 TEST(a_written_config_is_read_back_the_same)
 {
-    static const char *const names[] = {"llama-134m", "Llama-3.2-3B", "Mistral-7B-v0.1",
-                                        "Mistral-7B-v0.3", "Qwen2.5-0.5B"};
+    static const char *const names[] = {"llama-134m",      "Llama-3.2-3B", "Mistral-7B-v0.1",
+                                        "Mistral-7B-v0.3", "Qwen2.5-0.5B", "Qwen3-0.6B"};
     for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
         fsdp_model_config c, again;
         ASSERT_OK(fsdp_model_config_preset(names[i], &c));
+        if (c.llama.family == FSDP_QWEN3)
+            c.llama.rope = (fsdp_rope_config){.type = FSDP_ROPE_YARN,
+                                              .theta = 1e6,
+                                              .factor = 4.0,
+                                              .original_max_position_embeddings = 40,
+                                              .attention_factor = 0.9,
+                                              .beta_fast = 17.0,
+                                              .beta_slow = 3.0,
+                                              .mscale = 0.5,
+                                              .mscale_all_dim = 0.25};
+        if (c.llama.family == FSDP_QWEN2)
+            c.llama.rope = (fsdp_rope_config){.type = FSDP_ROPE_DYNAMIC,
+                                              .theta = 1e6,
+                                              .factor = 4.0,
+                                              .original_max_position_embeddings = 32768};
         c.llama.attention_dropout = 0.05;
         c.llama.attention_bias = c.llama.family == FSDP_LLAMA;
         c.llama.dtype = FSDP_DTYPE_BF16;

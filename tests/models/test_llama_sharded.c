@@ -32,7 +32,7 @@ static void check_shapes(fsdp_test *t)
         configs[i].llama.head_dim = dims[i][4];
         configs[i].llama.num_hidden_layers = dims[i][5];
     }
-    configs[FSDP_LENGTH(dims)] = llama_odd_shape(FSDP_QWEN2);
+    configs[FSDP_LENGTH(dims)] = llama_odd_shape(FSDP_QWEN3);
     model_check_shapes(t, configs, FSDP_LENGTH(configs), rows);
 }
 
@@ -77,7 +77,7 @@ TEST(dropout_is_drawn_by_step_and_off_outside_of_training)
 
 TEST_RANKS(in_bfloat16_the_loss_is_near_that_of_float32, 2)
 {
-    for (int family = FSDP_LLAMA; family <= FSDP_QWEN2; family++) {
+    for (int family = FSDP_LLAMA; family <= FSDP_QWEN3; family++) {
         fsdp_model_config config = llama_odd_shape((fsdp_llama_family)family);
         config.llama.initializer_range = 0.2;
         model_check_halves(t, &config, rows, 2e-2);
@@ -94,7 +94,7 @@ static void check_meta(fsdp_test *t)
         many[i] = i * 7 % 17;
     const fsdp_batch_row long_rows[] = {{.source = many, .source_len = 600},
                                         {.source = many + 600, .source_len = 100}};
-    for (int family = FSDP_LLAMA; family <= (UNDER_SANITIZER ? FSDP_LLAMA : FSDP_QWEN2); family++) {
+    for (int family = FSDP_LLAMA; family <= (UNDER_SANITIZER ? FSDP_LLAMA : FSDP_QWEN3); family++) {
         const fsdp_model_config config = llama_odd_shape((fsdp_llama_family)family);
         model_check_meta(t, &config, (model_rows){long_rows, 2});
         CHECK_HERE();
