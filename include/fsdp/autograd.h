@@ -328,6 +328,11 @@ FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, f
  * x. Do not read x afterwards. */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                  const int32_t *labels, float factor);
+/** fsdp_linear_cross_entropy_() for a head with a bias, as BERT's: the logits are x w^T + bias.
+ * @param bias [V], of the dtype of x and w; NULL: none */
+FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_bias_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                                      fsdp_tensor *bias, const int32_t *labels,
+                                                      float factor);
 /**
  * torch.nn.functional.cross_entropy for a classification head with few classes. The result is
  * `factor` times the sum, over the rows, of -log softmax(logits)[label]. The gradient of the result

@@ -20,9 +20,11 @@ extern "C" {
 
 /** What a model is trained to do. It determines the form of the labels. */
 typedef enum fsdp_task {
-    FSDP_TASK_SEQ2SEQ,       /**< each source has a target: T5 */
-    FSDP_TASK_CAUSAL_LM,     /**< predict the next token: Llama, GPT-2 */
-    FSDP_TASK_CLASSIFICATION /**< predict one class for each sequence: BERT */
+    FSDP_TASK_SEQ2SEQ,        /**< each source has a target: T5 */
+    FSDP_TASK_CAUSAL_LM,      /**< predict the next token: Llama, GPT-2 */
+    FSDP_TASK_CLASSIFICATION, /**< predict one class for each sequence: BERT */
+    FSDP_TASK_MASKED_LM       /**< predict the tokens of a sequence that were replaced: BERT's
+                                   pretraining */
 } fsdp_task;
 
 /**
@@ -58,7 +60,8 @@ typedef struct fsdp_batch {
      * shifted by one token: the label of token i is what fsdp_batch_row.labels has for token i + 1.
      * No token follows the last token of a sequence, so its label is FSDP_IGNORE_INDEX. There is
      * one exception: if a row has one label more than tokens, the last token of the row gets this
-     * label. CLASSIFICATION: [n] classes. */
+     * label. CLASSIFICATION: [n] classes. MASKED_LM: [Ts], the token that belongs in each place,
+     * or FSDP_IGNORE_INDEX. */
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
 
@@ -87,7 +90,8 @@ typedef struct fsdp_batch_row {
     const int32_t *source; /**< [source_len] */
     /** [labels_len]; may contain FSDP_IGNORE_INDEX. CAUSAL_LM: labels are not shifted. There are
      * source_len of them, or source_len + 1 if the last label is the token after the source. NULL
-     * means that the labels are the source itself. CLASSIFICATION: one class, or none. */
+     * means that the labels are the source itself. CLASSIFICATION: one class, or none. MASKED_LM:
+     * source_len labels, or none, which means that no token has a loss. */
     const int32_t *labels;
     int32_t source_len, labels_len;
     const int32_t *position_ids;   /**< [source_len]; a document begins at each 0; NULL: one
@@ -99,8 +103,8 @@ typedef struct fsdp_batch_row {
 typedef struct fsdp_padded {
     const int64_t *input_ids;      /**< [rows, source_width] */
     const int64_t *attention_mask; /**< [rows, source_width] of 0 and 1; NULL: all 1 */
-    /** [rows, target_width]; NULL: none. CAUSAL_LM: target_width equals source_width, and labels
-     * are not shifted. CLASSIFICATION: target_width is 1. */
+    /** [rows, target_width]; NULL: none. CAUSAL_LM and MASKED_LM: target_width equals
+     * source_width, and labels are not shifted. CLASSIFICATION: target_width is 1. */
     const int64_t *labels;
     const int64_t *position_ids;   /**< [rows, source_width], see fsdp_batch_row; NULL: one
                                         document per row */
@@ -125,8 +129,8 @@ typedef struct fsdp_padded {
  * @return FSDP_ERR_INVALID if a row is invalid: a length is negative or does not fit the task; a
  *         label is negative but not FSDP_IGNORE_INDEX; an entry of position_ids is neither 0 nor
  *         one more than the entry before it; or there are several documents in a row, and the task
- *         is not CAUSAL_LM. The message names the row. FSDP_ERR_INVALID also if `count` is negative
- *         or the batch has too many tokens for int32
+ *         is not CAUSAL_LM or MASKED_LM. The message names the row. FSDP_ERR_INVALID also if
+ * `count` is negative or the batch has too many tokens for int32
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
                                                        const fsdp_batch_format *format,

@@ -6,7 +6,7 @@
  * of the operation's time. So if gradients are needed, they are computed at once for each chunk.
  * The logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw = d_logits^T x are
  * kept for backward. Backward only passes dx and dw on, which is correct only if the gradient of
- * the loss is 1.
+ * the loss is 1. The gradient of a bias, the sum of the rows of d_logits, is kept in the same way.
  *
  * If w is a parameter of a unit, dw is added to the unit's gradient buffer at once, so there is no
  * second buffer of its size. Then the tape's backward fails if it does not reach the loss, or if
@@ -27,13 +27,15 @@ enum {
 };
 enum {
     IN_X,
-    IN_W
+    IN_W,
+    IN_BIAS /* may be NULL */
 };
 enum {
     SAVED_DX, /* [n, D]; NULL if x needs no gradient */
     /* [V, D]; NULL if w needs no gradient, or if forward has added dw to a unit's gradient
      * buffer. */
-    SAVED_DW
+    SAVED_DW,
+    SAVED_DB /* [V]; NULL if there is no bias, or if it needs no gradient */
 };
 
 typedef struct loss_options {
@@ -44,7 +46,7 @@ typedef struct loss_options {
 /* The state of one call. The scope owns the buffers, which are dropped when the call ends. */
 typedef struct loss_run {
     fsdp_scope *s;
-    fsdp_tensor *x, *w;
+    fsdp_tensor *x, *w, *bias; /* bias: NULL if there is none */
     /* rows [n]: indices of the labelled rows of x. labels [n]: their labels, in the same block of
      * host memory. */
     int32_t *rows, *labels;
@@ -60,6 +62,10 @@ typedef struct loss_run {
     fsdp_tensor *gathered;
     fsdp_tensor *dx, *dw; /* NULL if not needed */
     float beta;           /* beta of the next product that writes dw */
+    /* db [V]: NULL if not needed. ones [chunk] of the dtype of x: the product of ones with d_logits
+     * is the sum of their rows. NULL without db. */
+    fsdp_tensor *db, *ones;
+    float db_beta; /* beta of the next product that writes db */
     bool wrote; /* true: dw is the tensor that collects w's gradient; false: dw is a separate tensor
                  */
 } loss_run;
@@ -97,6 +103,7 @@ static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
     if (!gradient_is_one(s, grad_out[0]))
         return;
     hand_on_dw(n, grad_in);
+    grad_in[IN_BIAS] = n->saved[SAVED_DB];
     if (!dx || o->n == o->shape[0]) {
         grad_in[IN_X] = dx;
         return;
@@ -120,6 +127,24 @@ static char *row_ptr(const fsdp_tensor *t, int64_t row)
 {
     return (char *)fsdp_tensor_ptr(t) +
            (size_t)(row * fsdp_tensor_row_numel(t)) * fsdp_dtype_size(t->dtype);
+}
+
+static void chunk_bias_gradient(loss_run *r, const fsdp_kernels *k, int64_t rows)
+{
+    const fsdp_gemm_args args = {.m = 1,
+                                 .n = r->w->shape[0],
+                                 .k = rows,
+                                 .a = fsdp_tensor_ptr(r->ones),
+                                 .lda = rows,
+                                 .b = fsdp_tensor_ptr(r->logits),
+                                 .ldb = r->ld,
+                                 .c = fsdp_tensor_ptr(r->db),
+                                 .ldc = r->w->shape[0],
+                                 .ab_dtype = r->x->dtype,
+                                 .c_dtype = r->db->dtype,
+                                 .beta = r->db_beta};
+    fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
+    r->db_beta = 1.0f;
 }
 
 static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_chunk, int64_t begin,
@@ -153,12 +178,15 @@ static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_ch
         args.c_dtype = r->dx->dtype;
         fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
     }
+    if (r->db)
+        chunk_bias_gradient(r, k, rows);
 }
 
 static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t rows)
 {
     fsdp_kernel_context *context = fsdp_scope_context(r->s);
     const int64_t width = r->w->shape[1], vocab = r->w->shape[0];
+    const void *bias = r->bias ? fsdp_tensor_ptr(r->bias) : NULL;
     const void *x_chunk = r->gathered ? fsdp_tensor_ptr(r->gathered) : row_ptr(r->x, begin);
     if (r->gathered)
         k->gather_rows(context, fsdp_tensor_ptr(r->gathered), fsdp_tensor_ptr(r->x),
@@ -174,7 +202,8 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
                                                                    .c = fsdp_tensor_ptr(r->logits),
                                                                    .ldc = r->ld,
                                                                    .ab_dtype = r->x->dtype,
-                                                                   .c_dtype = r->logits->dtype})))
+                                                                   .c_dtype = r->logits->dtype,
+                                                                   .bias = bias})))
         return;
     k->cross_entropy(context, (float *)fsdp_tensor_ptr(r->losses) + begin,
                      fsdp_tensor_ptr(r->logits), r->logits->dtype, r->labels + begin, rows, vocab,
@@ -185,16 +214,24 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
 
 /* --- forward --- */
 
-static bool check_all(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, const int32_t *labels)
+static bool check_all(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,
+                      const int32_t *labels)
 {
     char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
     const char *op = loss_op.name;
-    if (!fsdp_check_floats(s, op, (fsdp_tensor *const[]){x, w}, (const char *const[]){"x", "w"}, 2))
+    if (!fsdp_check_floats(s, op, (fsdp_tensor *const[]){x, w, bias},
+                           (const char *const[]){"x", "w", "bias"}, bias ? 3 : 2))
         return false;
     if (x->ndim != 2 || w->ndim != 2 || x->shape[1] != w->shape[1]) {
         fsdp_scope_error(s, op, "x is %s but w is %s, not [T, D] and [V, D]",
                          fsdp_shape_text(x->ndim, x->shape, x_text),
                          fsdp_shape_text(w->ndim, w->shape, w_text));
+        return false;
+    }
+    if (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[0])) {
+        fsdp_scope_error(s, op, "w is %s but bias is %s, not [V, D] and [V]",
+                         fsdp_shape_text(w->ndim, w->shape, w_text),
+                         fsdp_shape_text(bias->ndim, bias->shape, x_text));
         return false;
     }
     return fsdp_check_labels(s, op, labels, x->shape[0], w->shape[0]);
@@ -279,6 +316,23 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
+/* Create the tensors for the gradient of the bias. A leaf's gradient is float32, as its target is.
+ */
+static void open_bias_gradient(loss_run *r)
+{
+    fsdp_scope *s = r->s;
+    const fsdp_dtype dtype = fsdp_grad_is_leaf(s, r->bias) ? FSDP_DTYPE_F32 : r->bias->dtype;
+    r->db = fsdp_new(s, dtype, 1, r->bias->shape);
+    r->ones = fsdp_new(s, r->x->dtype, 1, &r->chunk);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k)
+        return;
+    k->fill(fsdp_scope_context(s), fsdp_tensor_ptr(r->ones), r->ones->dtype, 1.0, r->chunk);
+    if (r->n == 0)
+        k->fill(fsdp_scope_context(s), fsdp_tensor_ptr(r->db), dtype, 0.0,
+                fsdp_tensor_numel(r->db));
+}
+
 /* Return true if nothing else refers to x or to its memory. This is one of the two conditions for
  * overwriting x with dx. The other is that the caller does not need x any more (in_place). */
 static bool can_share_memory(const fsdp_tensor *x)
@@ -313,19 +367,21 @@ static void open_buffers(loss_run *r)
         r->dx = open_input_gradient(r);
     if (fsdp_needs_grad(s, r->w))
         open_weight_gradient(r);
-    r->gradient = r->dx || r->dw;
+    if (r->bias && fsdp_needs_grad(s, r->bias))
+        open_bias_gradient(r);
+    r->gradient = r->dx || r->dw || r->db;
     if (r->n < r->x->shape[0])
         r->gathered = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, width});
     r->losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &r->n);
     r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->ld});
 }
 
-static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,
                                   const int32_t *labels, float factor, bool in_place)
 {
-    if (!check_all(s, x, w, labels))
+    if (!check_all(s, x, w, bias, labels))
         return NULL;
-    loss_run r = {.s = s, .x = x, .w = w, .factor = factor, .in_place = in_place};
+    loss_run r = {.s = s, .x = x, .w = w, .bias = bias, .factor = factor, .in_place = in_place};
     if (!find_labelled(&r, labels))
         return NULL;
     fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
@@ -339,10 +395,10 @@ static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
     loss_options o = {.shape = {x->shape[0], x->shape[1]}, .n = r.n};
     fsdp_tensor *own_dw = r.wrote ? NULL : r.dw;
     fsdp_record(s, &(fsdp_record_args){.op = &loss_op,
-                                       .in = {x, w},
-                                       .n_in = 2,
-                                       .saved = {r.dx, own_dw},
-                                       .n_saved = 2,
+                                       .in = {x, w, bias},
+                                       .n_in = bias ? 3 : 2,
+                                       .saved = {r.dx, own_dw, r.db},
+                                       .n_saved = 3,
                                        .out = {loss},
                                        .n_out = 1,
                                        .options = &o,
@@ -354,17 +410,25 @@ static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
     fsdp_drop(s, r.gathered);
     fsdp_drop(s, r.dx);
     fsdp_drop(s, own_dw);
+    fsdp_drop(s, r.db);
+    fsdp_drop(s, r.ones);
     return fsdp_scope_ok(s) ? loss : NULL;
 }
 
 fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                        const int32_t *labels, float factor)
 {
-    return head_and_loss(s, x, w, labels, factor, false);
+    return head_and_loss(s, x, w, NULL, labels, factor, false);
 }
 
 fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                         const int32_t *labels, float factor)
 {
-    return head_and_loss(s, x, w, labels, factor, true);
+    return head_and_loss(s, x, w, NULL, labels, factor, true);
+}
+
+fsdp_tensor *fsdp_linear_cross_entropy_bias_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                             fsdp_tensor *bias, const int32_t *labels, float factor)
+{
+    return head_and_loss(s, x, w, bias, labels, factor, true);
 }

@@ -57,6 +57,9 @@ static fsdp_status check_labels(const fsdp_batch_row *row, int32_t index, fsdp_t
         row->labels_len != row->source_len + 1)
         return fsdp_error(FSDP_ERR_INVALID, "row %d: %d labels for %d ids", (int)index,
                           (int)row->labels_len, (int)row->source_len);
+    if (task == FSDP_TASK_MASKED_LM && row->labels && row->labels_len != row->source_len)
+        return fsdp_error(FSDP_ERR_INVALID, "row %d: %d labels for %d ids", (int)index,
+                          (int)row->labels_len, (int)row->source_len);
     if (task == FSDP_TASK_CLASSIFICATION && row->labels_len > 1)
         return fsdp_error(FSDP_ERR_INVALID, "row %d: %d labels, not one class", (int)index,
                           (int)row->labels_len);
@@ -76,9 +79,10 @@ static fsdp_status measure_row(const fsdp_batch_row *row, int32_t index, fsdp_ta
     int64_t documents = row->source_len == 0;
     for (int32_t i = 0; i < row->source_len; i++)
         documents += begins(row, i);
-    if (documents > 1 && task != FSDP_TASK_CAUSAL_LM)
+    if (documents > 1 && task != FSDP_TASK_CAUSAL_LM && task != FSDP_TASK_MASKED_LM)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "row %d: several documents in a row are for causal models only",
+                          "row %d: several documents in a row are for causal and masked language "
+                          "models only",
                           (int)index);
     n->sequences += documents;
     n->source_tokens += row->source_len;
@@ -91,9 +95,9 @@ static fsdp_status measure_rows(const fsdp_batch_row *rows, int32_t count, fsdp_
 {
     for (int32_t i = 0; i < count; i++)
         FSDP_TRY(measure_row(&rows[i], i, task, n));
-    n->labels = task == FSDP_TASK_SEQ2SEQ     ? n->target_tokens
-                : task == FSDP_TASK_CAUSAL_LM ? n->source_tokens
-                                              : n->sequences;
+    n->labels = task == FSDP_TASK_SEQ2SEQ          ? n->target_tokens
+                : task == FSDP_TASK_CLASSIFICATION ? n->sequences
+                                                   : n->source_tokens;
     if (n->source_tokens < INT32_MAX && n->target_tokens < INT32_MAX && n->sequences < INT32_MAX)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -199,6 +203,13 @@ static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
     }
 }
 
+/* Set the labels of one row of a masked language model. */
+static void fill_masked(const fsdp_batch_row *row, int32_t *labels)
+{
+    for (int32_t i = 0; i < row->source_len; i++)
+        labels[i] = row->labels ? row->labels[i] : FSDP_IGNORE_INDEX;
+}
+
 static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
                       const fsdp_batch_arrays *to)
 {
@@ -213,6 +224,8 @@ static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batc
             to->target_offsets[sequence] = target += labels;
         } else if (b->task == FSDP_TASK_CAUSAL_LM) {
             fill_successors(row, to->labels + token);
+        } else if (b->task == FSDP_TASK_MASKED_LM) {
+            fill_masked(row, to->labels + token);
         } else {
             to->labels[first] = row->labels_len ? row->labels[0] : FSDP_IGNORE_INDEX;
         }

@@ -74,10 +74,15 @@ static const int64_t *row_of(const int64_t *array, int64_t row, int64_t width)
     return array ? array + row * width : NULL;
 }
 
+static bool has_label_for_each_token(fsdp_task task)
+{
+    return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
+}
+
 static fsdp_status pack_row(packing *k, int64_t row)
 {
     const fsdp_padded *p = k->p;
-    const bool causal = k->task == FSDP_TASK_CAUSAL_LM;
+    const bool by_token = has_label_for_each_token(k->task);
     const int64_t width = p->source_width;
     int64_t first = 0, end = width;
     fsdp_batch_row *to = &k->rows[row];
@@ -89,7 +94,7 @@ static fsdp_status pack_row(packing *k, int64_t row)
                              false, &to->position_ids));
     FSDP_TRY(narrow_to_int32(k, "token_type_ids", row_of(p->token_type_ids, row, width), first, end,
                              0, false, &to->token_type_ids));
-    int64_t label_first = causal ? first : 0, label_end = causal ? end : p->target_width;
+    int64_t label_first = by_token ? first : 0, label_end = by_token ? end : p->target_width;
     int64_t limit = k->task == FSDP_TASK_CLASSIFICATION ? p->n_classes : p->vocab_size;
     FSDP_TRY(narrow_to_int32(k, "labels", row_of(p->labels, row, p->target_width), label_first,
                              label_end, limit, true, &to->labels));
@@ -134,7 +139,7 @@ static fsdp_status check_shape(const fsdp_padded *p, fsdp_task task)
         return fsdp_error(FSDP_ERR_INVALID, "padded arrays with a negative dimension");
     if (p->rows >= INT32_MAX || p->source_width >= INT32_MAX || p->target_width >= INT32_MAX)
         return fsdp_error(FSDP_ERR_INVALID, "padded arrays of 2^31 rows or columns, or more");
-    if (task == FSDP_TASK_CAUSAL_LM && p->labels && p->target_width != p->source_width)
+    if (has_label_for_each_token(task) && p->labels && p->target_width != p->source_width)
         return fsdp_error(FSDP_ERR_INVALID,
                           "labels are %" PRId64 " columns wide, input_ids %" PRId64,
                           p->target_width, p->source_width);

@@ -340,6 +340,7 @@ static fsdp_status read_example(reading *r, fsdp_example *example)
 {
     switch (r->options->task) {
     case FSDP_TASK_CAUSAL_LM:
+    case FSDP_TASK_MASKED_LM:
         return read_causal(r, example);
     case FSDP_TASK_CLASSIFICATION:
         return read_classified(r, example);

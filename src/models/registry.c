@@ -213,7 +213,7 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
  * model could read more labels than the batch has. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
-    static const char *const names[] = {"seq2seq", "causal-lm", "classification"};
+    static const char *const names[] = {"seq2seq", "causal-lm", "classification", "masked-lm"};
     fsdp_model_config config = {.type = type};
     type->get_config(model, &config);
     const fsdp_task wanted = fsdp_model_config_info(&config).format.task;

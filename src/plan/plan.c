@@ -308,6 +308,7 @@ static int32_t labels_of(const fsdp_plan *p)
     case FSDP_TASK_CLASSIFICATION:
         return 1;
     case FSDP_TASK_CAUSAL_LM:
+    case FSDP_TASK_MASKED_LM:
         break;
     }
     return (int32_t)p->source_length;

@@ -22,6 +22,7 @@ typedef enum fsdp_train_task {
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
     FSDP_TRAIN_CLASSIFICATION,
+    FSDP_TRAIN_MASKED_LM,
     FSDP_TRAIN_SPAN_CORRUPTION /* a SEQ2SEQ model, trained on texts without targets */
 } fsdp_train_task;
 

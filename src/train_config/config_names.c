@@ -5,7 +5,8 @@ const char *fsdp_train_task_name(fsdp_task task)
 {
     static const char *const names[] = {[FSDP_TASK_SEQ2SEQ] = "seq2seq",
                                         [FSDP_TASK_CAUSAL_LM] = "causal-lm",
-                                        [FSDP_TASK_CLASSIFICATION] = "classification"};
+                                        [FSDP_TASK_CLASSIFICATION] = "classification",
+                                        [FSDP_TASK_MASKED_LM] = "masked-lm"};
     return names[task];
 }
 

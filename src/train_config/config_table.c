@@ -12,6 +12,7 @@ static const char *const tasks[] = {"auto",
                                     "seq2seq|summarization",
                                     "causal-lm|clm|language-modeling|text-generation",
                                     "classification|text-classification|sequence-classification",
+                                    "masked-lm|mlm|fill-mask|masked-language-modeling",
                                     "span-corruption",
                                     NULL};
 static const char *const samplers[] = {"default", "distributed|DistributedSampler", NULL};

@@ -16,6 +16,12 @@ static fsdp_tensor *run_loss(fsdp_scope *s, fsdp_tensor *const *in, const void *
     return fsdp_linear_cross_entropy(s, in[0], in[1], a->labels, a->factor);
 }
 
+static fsdp_tensor *run_biased_loss(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    const loss_arg *a = arg;
+    return fsdp_linear_cross_entropy_bias_(s, in[0], in[1], in[2], a->labels, a->factor);
+}
+
 static void naive_loss(const op_case *c, const double *const *in, double *out)
 {
     const loss_arg *a = c->arg;
@@ -27,6 +33,7 @@ static void naive_loss(const op_case *c, const double *const *in, double *out)
             double logit = 0.0;
             for (int64_t d = 0; d < width; d++)
                 logit += in[0][r * width + d] * in[1][v * width + d];
+            logit += c->n_in > 2 ? in[2][v] : 0.0;
             sum += exp(logit);
             picked = v == a->labels[r] ? logit : picked;
         }
@@ -47,6 +54,13 @@ TEST(loss_equals_loops_and_differences)
                                .arg = &args[i],
                                .n_in = 2,
                                .in = {{2, {5, 4}}, {2, {7, 4}}}});
+        CHECK_HERE();
+        op_check(t, &(op_case){.name = "linear_cross_entropy with a bias",
+                               .run = run_biased_loss,
+                               .naive = naive_loss,
+                               .arg = &args[i],
+                               .n_in = 3,
+                               .in = {{2, {5, 4}}, {2, {7, 4}}, {1, {7}}}});
         CHECK_HERE();
     }
 }
@@ -140,6 +154,77 @@ TEST(loss_of_several_chunks_is_that_of_one)
     fsdp_tensor_release(x);
     fsdp_tensor_release(w);
     fsdp_device_destroy(device);
+}
+
+static fsdp_tensor *tensor_of(fsdp_test *t, fsdp_device *device, int ndim, const int64_t *shape,
+                              const float *values)
+{
+    fsdp_tensor *x = NULL;
+    if (fsdp_tensor_create(device, FSDP_DTYPE_F32, ndim, shape, FSDP_TAG_ACTIVATION, &x) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "no tensor");
+    else
+        fsdp_device_from_host(device, fsdp_tensor_ptr(x), values,
+                              (size_t)fsdp_tensor_numel(x) * sizeof *values);
+    return x;
+}
+
+/* A bias is the weight of one more feature, which is 1 in every row: its gradient is a column of
+ * dw. */
+TEST(the_gradient_of_a_bias_is_that_of_a_feature_of_ones)
+{
+    enum {
+        WIDE = WIDTH + 1
+    };
+    static float x[ROWS * WIDE], w[VOCAB * WIDE], narrow_x[ROWS * WIDTH], narrow_w[VOCAB * WIDTH];
+    static float bias[VOCAB], dw[VOCAB * WIDE], narrow_dw[VOCAB * WIDTH], db[VOCAB];
+    static int32_t labels[ROWS];
+    double loss[2];
+    for (int r = 0; r < ROWS; r++) {
+        labels[r] = r % 7 == 3 ? -100 : r * 5 % VOCAB;
+        for (int d = 0; d < WIDE; d++)
+            x[r * WIDE + d] = d < WIDTH ? sinf((float)(r * WIDTH + d)) : 1.0f;
+        memcpy(narrow_x + r * WIDTH, x + r * WIDE, WIDTH * sizeof *x);
+    }
+    for (int v = 0; v < VOCAB; v++) {
+        for (int d = 0; d < WIDE; d++)
+            w[v * WIDE + d] = cosf((float)(v * WIDE + d));
+        memcpy(narrow_w + v * WIDTH, w + v * WIDE, WIDTH * sizeof *w);
+        bias[v] = w[v * WIDE + WIDTH];
+    }
+    for (int biased = 0; biased < 2; biased++) {
+        fsdp_device *device;
+        fsdp_tape *tape;
+        fsdp_scope *s;
+        fsdp_tensor *in[3];
+        const int64_t d = biased ? WIDTH : WIDE, vocab = VOCAB;
+        ASSERT_OK(fsdp_device_create(NULL, &device));
+        ASSERT_OK(fsdp_tape_create(&tape));
+        ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+        in[0] = tensor_of(t, device, 2, (const int64_t[]){ROWS, d}, biased ? narrow_x : x);
+        in[1] = tensor_of(t, device, 2, (const int64_t[]){VOCAB, d}, biased ? narrow_w : w);
+        in[2] = tensor_of(t, device, 1, &vocab, bias);
+        CHECK_HERE();
+        for (int i = 0; i < 3; i++)
+            ASSERT_OK(fsdp_tensor_set_requires_grad(in[i], true));
+        fsdp_tensor *value =
+            fsdp_linear_cross_entropy_bias_(s, in[0], in[1], biased ? in[2] : NULL, labels, 0.25f);
+        ASSERT_OK(fsdp_scope_status(s));
+        ASSERT_OK(fsdp_tensor_item(value, &loss[biased]));
+        ASSERT_OK(fsdp_backward(tape, &value, NULL, 1));
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(in[1]), biased ? narrow_dw : dw));
+        if (biased)
+            ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(in[2]), db));
+        fsdp_scope_close(s);
+        fsdp_tape_destroy(tape);
+        for (int i = 0; i < 3; i++)
+            fsdp_tensor_release(in[i]);
+        fsdp_device_destroy(device);
+    }
+    ASSERT_NEAR(loss[0], loss[1], 1e-4);
+    for (int v = 0; v < VOCAB; v++) {
+        ASSERT_NEAR(db[v], dw[v * WIDE + WIDTH], 2e-4);
+        ASSERT_NEAR(narrow_dw[v * WIDTH], dw[v * WIDE], 2e-4);
+    }
 }
 
 /* x is the result of a node. Computes the gradients of x and w for a loss of several chunks, and
