@@ -27,17 +27,30 @@ import transformers as hf
 from safetensors.torch import save_file
 
 LOGITS, LOSS, GRADIENT = 2e-5, 2e-5, 2e-4  # relative: to the largest logit, the loss, each tensor's max
-SEQ2SEQ, CAUSAL, CLASSIFICATION = "seq2seq", "causal-lm", "classification"
+SEQ2SEQ, CAUSAL, CLASSIFICATION, MASKED = "seq2seq", "causal-lm", "classification", "masked-lm"
 MODELS = {"t5": (SEQ2SEQ, hf.T5ForConditionalGeneration),
           "mt5": (SEQ2SEQ, hf.MT5ForConditionalGeneration),
           "umt5": (SEQ2SEQ, hf.UMT5ForConditionalGeneration),
           "llama": (CAUSAL, hf.LlamaForCausalLM), "mistral": (CAUSAL, hf.MistralForCausalLM),
           "qwen2": (CAUSAL, hf.Qwen2ForCausalLM), "qwen3": (CAUSAL, hf.Qwen3ForCausalLM),
           "gpt2": (CAUSAL, hf.GPT2LMHeadModel),
-          "bert": (CLASSIFICATION, hf.BertForSequenceClassification)}
+          "bert": (CLASSIFICATION, hf.BertForSequenceClassification),
+          "BertForMaskedLM": (MASKED, hf.BertForMaskedLM)}
+
+
+def model_of(config):
+    """Task and class, by the class that the configuration names or else by its model_type."""
+    return MODELS.get((config.architectures or [""])[0], MODELS[config.model_type])
 
 
 # --- configurations ---
+
+def bert(**more):
+    return hf.BertConfig(**dict(dict(
+        vocab_size=131, hidden_size=36, num_hidden_layers=3, num_attention_heads=3,
+        intermediate_size=51, max_position_embeddings=40, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0), **more))
+
 
 def t5(config_class=hf.T5Config, **more):
     return config_class(**dict(dict(
@@ -90,17 +103,15 @@ TYPES = {
     "gpt2": lambda: hf.GPT2Config(
         vocab_size=131, n_positions=40, n_embd=36, n_layer=3, n_head=3, n_inner=51, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2),
-    "bert": lambda: hf.BertConfig(
-        vocab_size=131, hidden_size=36, num_hidden_layers=3, num_attention_heads=3,
-        intermediate_size=51, max_position_embeddings=40, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, num_labels=3),
+    "bert": lambda: bert(num_labels=3),
+    "bert-mlm": lambda: bert(architectures=["BertForMaskedLM"], hidden_act="gelu_new"),
 }
 
 
 # --- models ---
 
 def is_t5(config):
-    return MODELS[config.model_type][0] == SEQ2SEQ
+    return model_of(config)[0] == SEQ2SEQ
 
 
 def has_own_head(config):
@@ -121,7 +132,7 @@ def draw_weights(model, generator):
 
 
 def make(config, generator):
-    model = MODELS[config.model_type][1](config)
+    model = model_of(config)[1](config)
     draw_weights(model, generator)
     if has_own_head(config):
         head = torch.randn(model.lm_head.weight.shape, generator=generator)
@@ -143,7 +154,7 @@ def write_tensors(model, folder, tensors):
 def load(folder):
     """Load the model and check its names strictly."""
     config = hf.AutoConfig.from_pretrained(folder)
-    model, info = MODELS[config.model_type][1].from_pretrained(
+    model, info = model_of(config)[1].from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     bad = {k: sorted(v) for k, v in info.items() if v}
     assert not bad, f"{folder}: transformers reports {bad}"
@@ -169,6 +180,7 @@ OLD_BUFFERS = {
     "bert": {"bert.embeddings.position_ids": torch.arange(40)[None],
              "cls.predictions.bias": torch.ones(131)},
 }
+OLD_MLM = {"bert.embeddings.position_ids": torch.arange(40)[None]}
 
 
 def old_name(model_type, name):
@@ -182,9 +194,9 @@ def write_old(model, folder):
     """As old versions wrote it: GPT-2 without prefix, BERT's LayerNorm with gamma and beta, buffers."""
     kind = model.config.model_type
     kept = {k: v for k, v in model.state_dict().items()
-            if k != "lm_head.weight" or not model.config.tie_word_embeddings}
+            if not ("decoder" in k or k == "lm_head.weight") or not model.config.tie_word_embeddings}
     write_tensors(model, folder, {**{old_name(kind, k): v for k, v in kept.items()},
-                                  **OLD_BUFFERS[kind]})
+                                  **(OLD_MLM if model_of(model.config)[0] == MASKED else OLD_BUFFERS[kind])})
 
 
 def write_bare(model, folder):
@@ -206,7 +218,7 @@ def forms_of(model):
     forms = ["safetensors", "sharded", "pytorch_model.bin"]
     if config.model_type in OLD_BUFFERS:
         forms.append("old names")
-    if MODELS[config.model_type][0] == CAUSAL and config.tie_word_embeddings:
+    if model_of(config)[0] == CAUSAL and config.tie_word_embeddings:
         forms.append("bare")
     return forms
 
@@ -216,7 +228,7 @@ def forms_of(model):
 def draw_batch(config, generator):
     """Rows of 13, 7 and 1 ids, padded on the right; T5's targets have 9, 4 and 2."""
     source, target = (13, 7, 1), (9, 4, 2)
-    task = MODELS[config.model_type][0]
+    task = model_of(config)[0]
 
     def ids(lengths, fill):
         out = torch.full((len(lengths), max(lengths)), fill)
@@ -228,6 +240,11 @@ def draw_batch(config, generator):
     batch["attention_mask"] = (torch.arange(max(source)) < torch.tensor(source)[:, None]).long()
     if task == SEQ2SEQ:
         batch["labels"] = ids(target, -100)
+    elif task == MASKED:
+        chosen = torch.rand(batch["input_ids"].shape, generator=generator) < 0.3
+        batch["labels"] = torch.where(chosen & batch["attention_mask"].bool(), batch["input_ids"], -100)
+        batch["input_ids"][chosen] = 4
+        batch["token_type_ids"] = batch["attention_mask"] * (torch.arange(max(source)) > 4)
     elif task == CAUSAL:
         batch["labels"] = torch.where(batch["attention_mask"].bool(), batch["input_ids"], -100)
     else:
@@ -305,11 +322,13 @@ def generate(args, folder, model, batch):
 
 def write_rows(config, path, generator):
     """Eight rows as token ids."""
-    task = MODELS[config.model_type][0]
+    task = model_of(config)[0]
     with open(path, "w") as file:
         for i in range(8):
             ids = torch.randint(3, config.vocab_size, (5 + i,), generator=generator).tolist()
             row = dict(input_ids=ids)
+            if task == MASKED:
+                row["labels"] = [x if k % 3 == 1 else -100 for k, x in enumerate(ids)]
             if task == SEQ2SEQ:
                 row["labels"] = ids[:4]
             elif task == CLASSIFICATION:
@@ -322,7 +341,7 @@ def train(args, folder, config, output, generator):
     write_rows(config, rows, generator)
     return subprocess.run(
         [args.fsdp, "launch", "-n", str(args.ranks), "train", "--task",
-         MODELS[config.model_type][0], "--model", str(folder), "--data", str(rows), "--output",
+         model_of(config)[0], "--model", str(folder), "--data", str(rows), "--output",
          str(output), "--max-steps", "3", "--batch-size", "2", "--lr", "0.01",
          "--threads-per-rank", "1"], capture_output=True, text=True)
 

@@ -1,6 +1,7 @@
 /**
  * @file
- * BERT (Devlin et al. 2019, arXiv 1810.04805), for sequence classification and sentence embeddings.
+ * BERT (Devlin et al. 2019, arXiv 1810.04805), for sequence classification, masked language
+ * modeling and sentence embeddings.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -15,9 +16,11 @@ extern "C" {
 /**
  * The configuration of a BERT model. Fields are named like the keys of a Hugging Face config.json.
  *
- * It describes two kinds of models: BertForSequenceClassification, and BertModel, which has no
- * classifier. `architectures` in the file names one of them. If it has any other name, the model is
- * a BertForSequenceClassification.
+ * It describes three kinds of models: BertForSequenceClassification, BertForMaskedLM, and
+ * BertModel, which has no head. If `architectures` in the file is BertModel, the model is a
+ * BertModel, otherwise a BertForSequenceClassification: published models are BertForMaskedLM, and
+ * most programs fine-tune them as classifiers. fsdp_model_config_set_task() makes it a
+ * BertForMaskedLM.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;
@@ -32,6 +35,9 @@ typedef struct fsdp_bert_config {
     double layer_norm_eps, initializer_range;
     int64_t pad_token_id; /**< the embedding of this id gets no gradient; -1: there is no such id */
     fsdp_hidden_act hidden_act;
+    bool tie_word_embeddings; /**< masked language model: the output embedding is the input
+                                   embedding; false is not supported. Default true */
+    bool has_lm_head; /**< `architectures` in the file is BertForMaskedLM or BertForPreTraining */
     fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_bert_config;
 
@@ -44,7 +50,7 @@ typedef struct fsdp_bert_config {
  * classifier do not run.
  *
  * @param s     a scope whose options have the batch; the batch must exist until backward has ended
- * @param model a BertModel or a BertForSequenceClassification
+ * @param model a BertModel, a BertForSequenceClassification or a BertForMaskedLM
  * @return [n, hidden_size], owned by s; NULL if s has failed
  */
 FSDP_API fsdp_tensor *fsdp_bert_embed(fsdp_scope *s, fsdp_module *model);

@@ -30,7 +30,7 @@ typedef struct fsdp_example {
     /** SEQ2SEQ, CAUSAL_LM: token ids, with FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM:
      * labels are not shifted. An empty list means that the labels are the source itself. If there
      * is one label more than source tokens, the last label is the token after the source.
-     * CLASSIFICATION: one label, the class. */
+     * CLASSIFICATION: one label, the class. MASKED_LM: one label for each token. */
     fsdp_token_list labels;
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
@@ -109,6 +109,21 @@ typedef struct fsdp_span_corruption {
     double noise_density;          /**< fraction of the tokens that is replaced; 0 means 0.15 */
     double mean_noise_span_length; /**< in tokens, at least 1; 0 means 3 */
 } fsdp_span_corruption;
+
+/**
+ * BERT's objective (Devlin et al. 2019, section 3.1), as in transformers'
+ * DataCollatorForLanguageModeling. Some tokens of each row are chosen at random: these are the
+ * labels. In the row, 80 % of them become the mask token and 10 % a token drawn from the whole
+ * vocabulary. The choice is a function of seed, epoch and the example's index.
+ */
+typedef struct fsdp_masking {
+    double mlm_probability;     /**< share of the tokens that are chosen, at most 1; 0 means 0.15 */
+    int32_t mask_token_id;      /**< [MASK]; -1: unknown, so every row must have labels */
+    const int32_t *special_ids; /**< [n_special] tokens that are never chosen, such as [CLS] */
+    size_t n_special;
+    const char *why_no_mask; /**< end of the message if a row needs the mask token, and it is not
+                                  known; must live as long as the dataset. NULL: none */
+} fsdp_masking;
 
 /**
  * Compute how many tokens a piece of text must have to give an input of exactly `inputs_length`
@@ -210,6 +225,9 @@ typedef struct fsdp_dataset_options {
     /** SEQ2SEQ: make examples from plain texts by span corruption, with inputs of max_source_length
      * tokens. NULL: the file has pairs of source and target. */
     const fsdp_span_corruption *span_corruption;
+    /** MASKED_LM: how rows without labels are masked. NULL: every row has labels. Used only during
+     * fsdp_dataset_open(). */
+    const fsdp_masking *masking;
 } fsdp_dataset_options;
 
 /**
@@ -238,6 +256,10 @@ typedef struct fsdp_dataset_options {
  *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
  *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
  *   opened.
+ * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
+ *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is,
+ * other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the key
+ *   source_column or "text".
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
  *   "position_ids", which must count up by one from 0.
  *

@@ -23,7 +23,11 @@ static const fsdp_option table[] = {
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
      .help = "use random weights for all models: only config.json is read"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
-     .bounds = FSDP_AT_LEAST(0), .help = "of random weights and of --do-sample"},
+     .bounds = FSDP_AT_LEAST(0), .help = "of random weights, of --do-sample, and of masked-lm's "
+     "choice of tokens"},
+    {.name = "mlm-probability", .type = FSDP_OPTION_DOUBLE, PLACE(mlm_probability),
+     .value = "0.15", .bounds = {.set = true, .min = 0, .max = 1, .above = true},
+     .help = "BertForMaskedLM: share of the tokens that are predicted"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "each model's",
      .help = "spiece.model, or a folder that holds one"},
@@ -108,6 +112,7 @@ static void derive(void *target, const fsdp_options *options)
     c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
     c->asked_for.seed = fsdp_options_asked_for(options, "seed");
+    c->asked_for.mlm_probability = fsdp_options_asked_for(options, "mlm-probability");
     c->asked_for.generate =
         fsdp_options_origin(options, "generate") > FSDP_ORIGIN_ENV && c->generate;
 }

@@ -3,6 +3,7 @@
 
 #include "src/base/io.h"
 #include "src/data/dataset.h"
+#include "src/data/masked_dataset.h"
 
 enum {
     ROW_TOKENS = 1024 /* default for token files, as in llm.c; also the context length of GPT-2 */
@@ -22,12 +23,8 @@ static fsdp_status check_is_kept(const char *path)
                       path);
 }
 
-fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *options,
-                              fsdp_dataset **out)
+static fsdp_status open_rows(const char *path, fsdp_dataset_options full, fsdp_dataset **out)
 {
-    fsdp_dataset_options full;
-    FSDP_TRY(fsdp_dataset_complete_options(options, &full));
-    FSDP_TRY(check_is_kept(path));
     bool tokens = false;
     FSDP_TRY(fsdp_is_token_path(path, &tokens));
     if (!full.max_length)
@@ -54,4 +51,36 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
             full.task == FSDP_TASK_SEQ2SEQ ? " and span corruption; pairs come as JSON lines or CSV"
                                            : "; other tasks take JSON lines");
     return fsdp_token_dataset_open(path, &full, out);
+}
+
+/* Open rows for a masked language model: those of a causal one, which are then masked. */
+static fsdp_status open_masked(const char *path, const fsdp_dataset_options *options,
+                               fsdp_dataset **out)
+{
+    static const fsdp_masking none = {.mask_token_id = -1};
+    fsdp_dataset_options of_rows = *options;
+    fsdp_dataset *rows;
+    if (options->target_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: target column '%s': a masked language model has one text a row",
+                          options->target_column);
+    of_rows.task = FSDP_TASK_CAUSAL_LM;
+    of_rows.masking = options->masking ? options->masking : &none;
+    if (!of_rows.source_column)
+        of_rows.source_column = "text";
+    FSDP_TRY(open_rows(path, of_rows, &rows));
+    fsdp_status status = fsdp_masked_dataset_create(path, rows, options, out);
+    if (status != FSDP_OK)
+        fsdp_dataset_close(rows);
+    return status;
+}
+
+fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
+{
+    fsdp_dataset_options full;
+    FSDP_TRY(fsdp_dataset_complete_options(options, &full));
+    FSDP_TRY(check_is_kept(path));
+    return full.task == FSDP_TASK_MASKED_LM ? open_masked(path, &full, out)
+                                            : open_rows(path, full, out);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 
@@ -258,8 +259,32 @@ static fsdp_status read_text(reading *r, fsdp_example *example)
     return status;
 }
 
+/* Read ids of a masked language model. */
+static fsdp_status read_masked_ids(reading *r, fsdp_example *example)
+{
+    static const char *const keys[] = {"input_ids",    "labels",         "attention_mask",
+                                       "position_ids", "token_type_ids", NULL};
+    FSDP_TRY(read_causal_ids(r, example));
+    r->keys = keys;
+    return take_beside(r, "token_type_ids", 0, r->options->type_vocab_size - 1,
+                       &example->token_type_ids);
+}
+
+static fsdp_status read_masked(reading *r, fsdp_example *example)
+{
+    static const char *const prompts[] = {"prompt_length", "prompt_ids", "completion_ids"};
+    for (size_t i = 0; i < FSDP_LENGTH(prompts); i++)
+        if (fsdp_json_has(r->object, prompts[i]))
+            return fsdp_json_mismatch(r->object, prompts[i],
+                                      "none: masked language models have no prompts");
+    return fsdp_json_has(r->object, "input_ids") ? read_masked_ids(r, example)
+                                                 : read_text(r, example);
+}
+
 static fsdp_status read_causal(reading *r, fsdp_example *example)
 {
+    if (r->options->masking)
+        return read_masked(r, example);
     if (fsdp_json_has(r->object, "input_ids"))
         return read_causal_ids(r, example);
     if (fsdp_json_has(r->object, "prompt_ids") || fsdp_json_has(r->object, "completion_ids"))

@@ -169,6 +169,7 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
         .name = name,
         .from_config = random,
         .seed = (uint64_t)v->config->seed,
+        .keep_lm_head = true,
         .shard = {.mp_policy = {.param_dtype = v->config->param_dtype}},
     };
     return fsdp_model_open(&options, v->group, v->device, &v->model);
@@ -195,6 +196,14 @@ static fsdp_status check_task_options(const evaluator *v)
     if (task != FSDP_TASK_SEQ2SEQ && flag)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s is for seq2seq models; a %s is for %s", flag,
                           info->class_name, fsdp_train_task_name(task));
+    if (task != FSDP_TASK_MASKED_LM && c->asked_for.mlm_probability)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "--mlm-probability is for masked language models; a %s is for %s",
+                          info->class_name, fsdp_train_task_name(task));
+    if (task == FSDP_TASK_MASKED_LM && c->target_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--target-column is for pairs and prompts; a %s has one text a row",
+                          info->class_name);
     if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--max-seq-length is for causal-lm and classification; a %s has "
@@ -225,6 +234,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
 {
     const fsdp_evaluate_config *c = v->config;
     const fsdp_task task = v->model->info.format.task;
+    const fsdp_masking masking = {.mlm_probability = c->mlm_probability};
     const fsdp_dataset_options options = {
         .task = task,
         .source_prefix = c->task_prefix ? c->task_prefix : fsdp_train_task_prefix(task),
@@ -237,7 +247,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
         .max_samples = max_samples,
-        .validation = true};
+        .validation = true,
+        .masking = &masking};
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
@@ -342,7 +353,8 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     fsdp_loader_options options = {.sampler = {.batch_size = v->config->batch_size,
                                                .rank = fsdp_group_rank(v->group),
                                                .world_size = fsdp_group_world_size(v->group),
-                                               .no_shuffle = true},
+                                               .no_shuffle = true,
+                                               .seed = (uint64_t)v->config->seed},
                                    .format = v->model->info.format};
     fsdp_loader *loader;
     fsdp_progress *progress = NULL;
@@ -438,12 +450,13 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
 }
 
 /* Return an error if the user gave --seed although nothing is random: the models have their
- * stored weights, and no texts are sampled. */
+ * stored weights, no texts are sampled, and no rows are masked. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
     const bool draws_texts = v->all->have_texts && v->generation.do_sample;
-    if (!c->asked_for.seed || c->untrained || c->from_config || draws_texts)
+    const bool masks = v->all->task == FSDP_TASK_MASKED_LM;
+    if (!c->asked_for.seed || c->untrained || c->from_config || draws_texts || masks)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");

@@ -22,10 +22,11 @@ typedef struct fsdp_evaluate_config {
     /* true: first evaluate a model that has the shape of the first model and random weights, and
      * then evaluate `models` */
     bool untrained;
-    bool from_config;      /* give all models random weights */
-    int64_t seed;          /* for random weights and sampling */
-    const char *tokenizer; /* NULL: each model's own tokenizer */
-    const char *data;      /* file or folder; never NULL */
+    bool from_config;       /* give all models random weights */
+    int64_t seed;           /* for random weights, sampling and masking */
+    double mlm_probability; /* share of the tokens that a masked language model predicts */
+    const char *tokenizer;  /* NULL: each model's own tokenizer */
+    const char *data;       /* file or folder; never NULL */
     /* Data set whose targets are the candidates for the best constant sentence. NULL: the report
      * has no best constant sentence. */
     const char *baseline_data;
@@ -44,7 +45,7 @@ typedef struct fsdp_evaluate_config {
      * (fsdp_options_asked_for()). It is an error to ask for an option that would have no effect. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
-            generate;
+            generate, mlm_probability;
     } asked_for;
     int64_t max_seq_length; /* for tasks other than seq2seq; 0: the limit of the model */
     int batch_size;

@@ -276,8 +276,7 @@ static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = fsdp_module_call(s, m->pooler, first_tokens_pooler_forward, one(first));
 }
 
-/* Return the hidden states of all tokens, without running the pooler. */
-static void hidden_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+void fsdp_bert_hidden_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
     *out = one(last_hidden(s, self->impl));
@@ -290,16 +289,18 @@ static bool is_base(const fsdp_module *model)
     return strcmp(fsdp_module_class(model), "BertModel") == 0;
 }
 
-static bool is_classifier(const fsdp_module *model)
+/* Return true for the root of a model with a head. */
+static bool has_head(const fsdp_module *model)
 {
-    return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0;
+    return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0 ||
+           strcmp(fsdp_module_class(model), "BertForMaskedLM") == 0;
 }
 
-/* Return the BertModel of a BertForSequenceClassification. */
+/* Return the BertModel of a root that has a head. */
 static fsdp_module *base_of(const fsdp_module *model)
 {
-    const fsdp_bert_classifier *c = model->impl;
-    return c->bert;
+    fsdp_module *const *bert = model->impl; /* the first member of each root's struct */
+    return *bert;
 }
 
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
@@ -308,9 +309,7 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check the batch before any module is called, so that a bad batch does not fail inside a sharded
- * module. Returns false if the scope has failed. */
-static bool check_batch(fsdp_scope *s, const fsdp_module *model)
+bool fsdp_bert_check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);
     const fsdp_batch *batch = batch_of(s);
@@ -375,11 +374,11 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* Like check_batch(), but also refuse a sequence without tokens, because the pooler reads the first
- * token of each sequence. */
+/* Like fsdp_bert_check_batch(), but also refuse a sequence without tokens, because the pooler reads
+ * the first token of each sequence. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
-    return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));
+    return fsdp_bert_check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));
 }
 
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor)
@@ -422,18 +421,20 @@ static void embed_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
     fsdp_tensor *hidden =
         is_base(self)
             ? last_hidden(s, self->impl)
-            : fsdp_module_call(s, base_of(self), hidden_forward, (fsdp_args){.n = 0}).t[0];
+            : fsdp_module_call(s, base_of(self), fsdp_bert_hidden_forward, (fsdp_args){.n = 0})
+                  .t[0];
     *out = one(fsdp_segment_mean(s, hidden, batch->source_offsets, batch->rows));
 }
 
 fsdp_tensor *fsdp_bert_embed(fsdp_scope *s, fsdp_module *model)
 {
-    if (!is_base(model) && !is_classifier(model)) {
-        fsdp_scope_error(s, "BERT", "a %s is not a BertModel or BertForSequenceClassification",
-                         fsdp_module_class(model));
+    if (!is_base(model) && !has_head(model)) {
+        fsdp_scope_error(
+            s, "BERT", "a %s is not a BertModel, BertForSequenceClassification or BertForMaskedLM",
+            fsdp_module_class(model));
         return NULL;
     }
-    if (!check_batch(s, model))
+    if (!fsdp_bert_check_batch(s, model))
         return NULL;
     return fsdp_module_call(s, model, embed_forward, (fsdp_args){.n = 0}).t[0];
 }

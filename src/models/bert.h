@@ -9,14 +9,22 @@
  * point to `config` in this struct. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
-    fsdp_module *embeddings, *encoder, *pooler;
+    fsdp_module *embeddings, *encoder, *pooler; /* pooler: NULL below BertForMaskedLM */
 } fsdp_bert_model;
 
 /* The struct of BertForSequenceClassification. */
 typedef struct fsdp_bert_classifier {
-    fsdp_module *bert;
+    fsdp_module *bert; /* must be first, as in the struct of every root that has a BertModel */
     fsdp_layer classifier;
 } fsdp_bert_classifier;
+
+/* The struct of BertForMaskedLM and of the modules of its head: cls, cls.predictions and
+ * cls.predictions.decoder. They are called as modules, so each of them can be an FSDP unit. */
+typedef struct fsdp_bert_masked_lm {
+    fsdp_module *bert; /* must be first; its BertModel has no pooler */
+    fsdp_module *cls, *predictions, *transform, *decoder;
+    fsdp_layer output; /* weight: that of the word embeddings; bias: of cls.predictions */
+} fsdp_bert_masked_lm;
 
 typedef struct fsdp_bert_embeddings {
     const fsdp_bert_config *config;
@@ -41,14 +49,15 @@ typedef struct fsdp_bert_self_attention {
     fsdp_layer query, key, value;
 } fsdp_bert_self_attention;
 
-/* The struct of BertSelfOutput, BertOutput, BertIntermediate and BertPooler. BertIntermediate and
- * BertPooler have no norm. */
+/* The struct of BertSelfOutput, BertOutput, BertIntermediate, BertPooler and
+ * BertPredictionHeadTransform. BertIntermediate and BertPooler have no norm. */
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    /* The activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. Only
-     * BertOutput has one. In transformers, BertIntermediate applies it after its linear layer. Here
-     * BertOutput applies it before its linear layer, so that both are one operation. */
+    /* BertPredictionHeadTransform: the activation that is applied to the output of `dense`. Other
+     * classes: the activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. Of
+     * these, only BertOutput has one. In transformers, BertIntermediate applies it after its linear
+     * layer. Here BertOutput applies it before its linear layer, so that both are one operation. */
     fsdp_activation activation;
 } fsdp_bert_dense;
 
@@ -71,6 +80,12 @@ fsdp_forward_fn fsdp_bert_self_attention_forward;
 fsdp_forward_fn fsdp_bert_intermediate_forward;
 fsdp_forward_fn fsdp_bert_output_forward; /* also for BertSelfOutput */
 fsdp_forward_fn fsdp_bert_pooler_forward;
+fsdp_forward_fn fsdp_bert_hidden_forward; /* of BertModel: the hidden states, without the pooler */
+/* Forwards of the head of BertForMaskedLM (bert_masked_lm.c), each from hidden states to logits. */
+fsdp_forward_fn fsdp_bert_cls_forward;
+fsdp_forward_fn fsdp_bert_predictions_forward;
+fsdp_forward_fn fsdp_bert_transform_forward; /* from hidden states to hidden states */
+fsdp_forward_fn fsdp_bert_decoder_forward;
 
 /* Functions for the tables in bert_type.c: see fsdp_model_create(), fsdp_model_loss() and
  * fsdp_model_logits(). */
@@ -78,10 +93,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_bert_model_create(const fsdp_bert_config *confi
                                                    fsdp_module **model);
 FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config,
                                                         fsdp_module **model);
-/* Accepts a BertModel or a BertForSequenceClassification. The result is borrowed. */
+FSDP_MUST_CHECK fsdp_status fsdp_bert_masked_lm_create(const fsdp_bert_config *config,
+                                                       fsdp_module **model);
+/* Accepts the root of any BERT. The result is borrowed. */
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model);
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);
+fsdp_tensor *fsdp_bert_masked_lm_loss(fsdp_scope *s, fsdp_module *model, float factor);
+fsdp_model_outputs fsdp_bert_masked_lm_logits(fsdp_scope *s, fsdp_module *model);
+/* Check the batch before any module is called, so that a bad batch does not fail inside a sharded
+ * module. Returns false if the scope has failed. */
+bool fsdp_bert_check_batch(fsdp_scope *s, const fsdp_module *model);
 /* Always fails, because a BertModel has no head. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 /* Returns last_hidden only. */

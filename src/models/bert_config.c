@@ -80,6 +80,18 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
     return FSDP_OK;
 }
 
+static bool has_lm_head(fsdp_json_node root)
+{
+    const fsdp_json_node list = fsdp_json_find(root, "architectures");
+    for (size_t i = 0; i < fsdp_json_len(list); i++) {
+        const char *name;
+        if (fsdp_json_get_str(fsdp_json_at(list, i), NULL, &name) == FSDP_OK &&
+            (strcmp(name, "BertForMaskedLM") == 0 || strcmp(name, "BertForPreTraining") == 0))
+            return true;
+    }
+    return false;
+}
+
 fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_config *config)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -92,6 +104,8 @@ fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_co
     if (classifier)
         FSDP_TRY(check_problem_type(root, &c));
     FSDP_TRY(fsdp_config_hidden_act(root, "hidden_act", FSDP_HIDDEN_ACT_GELU, &c.hidden_act));
+    FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c.tie_word_embeddings));
+    c.has_lm_head = has_lm_head(root);
     FSDP_TRY(fsdp_config_dtype(root, &c.dtype));
     *config = c;
     return FSDP_OK;
@@ -132,6 +146,7 @@ fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *con
             .layer_norm_eps = 1e-12,
             .initializer_range = 0.02,
             .pad_token_id = 0,
+            .tie_word_embeddings = true,
             .dtype = FSDP_DTYPE_F32,
         };
         return FSDP_OK;

@@ -142,7 +142,7 @@ static fsdp_module *add_pooler(builder *b, fsdp_module *parent)
 }
 
 /* Build the BertModel `m`: set its struct, and add the modules below it. */
-static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *config)
+static void build_base(builder *b, fsdp_module *m, const fsdp_bert_config *config, bool pools)
 {
     fsdp_bert_model *model = fsdp_build_impl(&b->base, m, fsdp_bert_model_forward, sizeof *model);
     if (!model)
@@ -151,7 +151,13 @@ static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *conf
     b->config = &model->config;
     model->embeddings = add_embeddings(b, m);
     model->encoder = add_encoder(b, m);
-    model->pooler = add_pooler(b, m);
+    if (pools)
+        model->pooler = add_pooler(b, m);
+}
+
+static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *config)
+{
+    build_base(b, m, config, true);
 }
 
 static void build_classifier(builder *b, fsdp_module *root, const fsdp_bert_config *config)
@@ -160,10 +166,67 @@ static void build_classifier(builder *b, fsdp_module *root, const fsdp_bert_conf
     if (!c)
         return;
     c->bert = fsdp_build_module(&b->base, root, "bert", "BertModel");
-    build_model(b, c->bert, config);
+    build_base(b, c->bert, config, true);
     fsdp_build_dropout(&b->base, root, "dropout", config->classifier_dropout);
     if (b->base.status == FSDP_OK)
         c->classifier = add_linear(b, root, "classifier", config->hidden_size, config->num_labels);
+}
+
+static fsdp_module *add_transform(builder *b, fsdp_module *parent)
+{
+    const int64_t width = b->config->hidden_size;
+    fsdp_module *m = add_dense(b, parent, "transform", "BertPredictionHeadTransform",
+                               fsdp_bert_transform_forward, width, width);
+    fsdp_build_module(&b->base, m, "transform_act_fn",
+                      fsdp_hidden_act_class(b->config->hidden_act));
+    if (!m)
+        return NULL;
+    fsdp_bert_dense *d = m->impl;
+    d->norm = add_norm(b, m);
+    d->activation = fsdp_hidden_act_activation(b->config->hidden_act);
+    return m;
+}
+
+/* Return the weight of the word embeddings of a BertModel, or NULL after a failure. */
+static fsdp_parameter *word_embeddings(const builder *b, const fsdp_module *bert)
+{
+    if (b->base.status != FSDP_OK)
+        return NULL;
+    const fsdp_bert_model *model = bert->impl;
+    const fsdp_bert_embeddings *e = model->embeddings->impl;
+    return e->word;
+}
+
+/* Add the head. The output embedding is that of the words. Its bias belongs to cls.predictions, and
+ * cls.predictions.decoder has the same tensor under another name. */
+static void add_head(builder *b, fsdp_module *root, fsdp_bert_masked_lm *m)
+{
+    const int64_t vocab = b->config->vocab_size;
+    m->cls = fsdp_build_module(&b->base, root, "cls", "BertOnlyMLMHead");
+    m->predictions = fsdp_build_module(&b->base, m->cls, "predictions", "BertLMPredictionHead");
+    m->output.weight = word_embeddings(b, m->bert);
+    m->output.bias =
+        fsdp_build_parameter(&b->base, m->predictions, "bias", 1, &vocab, (fsdp_init){0});
+    m->transform = add_transform(b, m->predictions);
+    fsdp_build_tied(&b->base, m->predictions, "decoder", "Linear", m->output.weight);
+    if (b->base.status != FSDP_OK)
+        return;
+    m->decoder = fsdp_module_find(m->predictions, "decoder");
+    b->base.status = fsdp_module_share_parameter(m->decoder, "bias", m->output.bias);
+    fsdp_module_set_forward(m->cls, fsdp_bert_cls_forward, m, NULL);
+    fsdp_module_set_forward(m->predictions, fsdp_bert_predictions_forward, m, NULL);
+    fsdp_module_set_forward(m->decoder, fsdp_bert_decoder_forward, m, NULL);
+}
+
+static void build_masked_lm(builder *b, fsdp_module *root, const fsdp_bert_config *config)
+{
+    fsdp_bert_masked_lm *m = fsdp_build_impl(&b->base, root, NULL, sizeof *m);
+    if (!m)
+        return;
+    m->bert = fsdp_build_module(&b->base, root, "bert", "BertModel");
+    build_base(b, m->bert, config, false);
+    if (b->base.status == FSDP_OK)
+        add_head(b, root, m);
 }
 
 static fsdp_status check_config(const fsdp_bert_config *c)
@@ -213,4 +276,13 @@ fsdp_status fsdp_bert_model_create(const fsdp_bert_config *config, fsdp_module *
 fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config, fsdp_module **model)
 {
     return create(config, "BertForSequenceClassification", build_classifier, model);
+}
+
+fsdp_status fsdp_bert_masked_lm_create(const fsdp_bert_config *config, fsdp_module **model)
+{
+    if (!config->tie_word_embeddings)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "BERT: tie_word_embeddings is false, but a masked language model with an "
+                          "output embedding of its own is not supported");
+    return create(config, "BertForMaskedLM", build_masked_lm, model);
 }

@@ -1,9 +1,9 @@
-/* The model types of BERT, with and without a classifier: see model_type.h. */
+/* The model types of BERT, with its two kinds of heads and without a head: see model_type.h. */
 #include "src/models/bert.h"
 #include "src/models/bert_config.h"
 #include "src/models/model_type.h"
 
-/* --- functions that both types share --- */
+/* --- functions that the types share --- */
 
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
@@ -29,6 +29,15 @@ static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     config->type = &fsdp_bert_classifier_type;
     config->bert.num_labels = n;
+}
+
+static bool set_task(fsdp_model_config *config, fsdp_task task)
+{
+    if (task == FSDP_TASK_MASKED_LM)
+        config->type = &fsdp_bert_masked_lm_type;
+    else if (task == FSDP_TASK_CLASSIFICATION)
+        config->type = &fsdp_bert_classifier_type;
+    return task == FSDP_TASK_MASKED_LM || task == FSDP_TASK_CLASSIFICATION;
 }
 
 static void get_config(const fsdp_module *model, fsdp_model_config *config)
@@ -103,6 +112,7 @@ const fsdp_model_type fsdp_bert_classifier_type = {
     .info = classifier_info,
     .set_dropout = set_dropout,
     .set_num_labels = set_num_labels,
+    .set_task = set_task,
     .create = classifier_create,
     .get_config = get_config,
     .loss = fsdp_bert_classifier_loss,
@@ -111,6 +121,64 @@ const fsdp_model_type fsdp_bert_classifier_type = {
     .block_classes = block_classes,
     .base_prefix = "bert",
     .fresh_modules = classifier_fresh_modules,
+};
+
+/* --- BertForMaskedLM --- */
+
+static void masked_lm_write(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head)
+{
+    (void)has_own_head;
+    fsdp_bert_config_set(root, &config->bert, false);
+}
+
+static void masked_lm_info(const fsdp_model_config *config, fsdp_model_info *out)
+{
+    info(config, out);
+    out->format.task = FSDP_TASK_MASKED_LM;
+    out->tie_word_embeddings = true;
+}
+
+static fsdp_status masked_lm_create(const fsdp_model_config *config, fsdp_module **model)
+{
+    return fsdp_bert_masked_lm_create(&config->bert, model);
+}
+
+/* The head runs on the rows with a label: 15 % of them, as usual. */
+static fsdp_model_work masked_lm_work(const fsdp_model_config *config, int64_t rows, int64_t source,
+                                      int64_t target)
+{
+    (void)target;
+    const fsdp_bert_config *c = &config->bert;
+    const int64_t width = c->hidden_size, wide = c->intermediate_size;
+    const double tokens = (double)rows * (double)source, d = (double)width;
+    const double layers = (double)c->num_hidden_layers;
+    const double layer = 4.0 * d * d + 2.0 * d * (double)wide;
+    const double head = 0.15 * (d * d + d * (double)c->vocab_size);
+    const double pairs = layers * tokens * (double)source;
+    return (fsdp_model_work){.flops = 6.0 * tokens * (layers * layer + head) + 12.0 * d * pairs,
+                             .products = {{wide, width}, {width, wide}, {width, width}},
+                             .n_products = 3};
+}
+
+static const char *const masked_lm_fresh_modules[] = {"cls", NULL};
+
+const fsdp_model_type fsdp_bert_masked_lm_type = {
+    .name = "bert",
+    .root_class = "BertForMaskedLM",
+    .by_task = true,
+    .parse = classifier_parse,
+    .write = masked_lm_write,
+    .info = masked_lm_info,
+    .set_dropout = set_dropout,
+    .set_task = set_task,
+    .create = masked_lm_create,
+    .get_config = get_config,
+    .loss = fsdp_bert_masked_lm_loss,
+    .logits = fsdp_bert_masked_lm_logits,
+    .work = masked_lm_work,
+    .block_classes = block_classes,
+    .base_prefix = "bert",
+    .fresh_modules = masked_lm_fresh_modules,
 };
 
 /* --- BertModel --- */
@@ -141,6 +209,7 @@ const fsdp_model_type fsdp_bert_model_type = {
     .info = info,
     .set_dropout = set_dropout,
     .set_num_labels = set_num_labels,
+    .set_task = set_task,
     .create = create,
     .get_config = get_config,
     .loss = fsdp_bert_model_loss,

@@ -66,6 +66,11 @@ struct fsdp_model_type {
     /* Make the model a classifier of n classes. NULL: there is no classifier for this
      * model_type. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
+    /* Give the model a head for another task. Return false if there is none for this model_type.
+     * NULL: there is no other task for this model_type. */
+    bool (*set_task)(fsdp_model_config *config, fsdp_task task);
+    /* `architectures` of config.json does not choose this type; only set_task() does. */
+    bool by_task;
 
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_model_config *config, fsdp_module **model);
     void (*get_config)(const fsdp_module *model, fsdp_model_config *config);
@@ -109,4 +114,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_config_parse(fsdp_json *doc, fsdp_model_c
 extern const fsdp_model_type fsdp_t5_type, fsdp_mt5_type, fsdp_umt5_type;
 extern const fsdp_model_type fsdp_llama_type, fsdp_mistral_type, fsdp_qwen2_type, fsdp_qwen3_type;
 extern const fsdp_model_type fsdp_gpt2_type;
-extern const fsdp_model_type fsdp_bert_classifier_type, fsdp_bert_model_type;
+extern const fsdp_model_type fsdp_bert_classifier_type, fsdp_bert_model_type,
+    fsdp_bert_masked_lm_type;

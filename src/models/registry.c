@@ -23,14 +23,15 @@
 
 /* Types with the same model_type are adjacent. The type for a config.json must have the model_type
  * of the file. If there are several such types, the one whose root class is in `architectures` of
- * the file is chosen. If none of them has such a root class, the first one is chosen. For example,
- * there is no type for BertForMaskedLM, so a pretrained BertForMaskedLM is fine-tuned as a
- * classifier. */
+ * the file is chosen. If none of them has such a root class, the first one is chosen. A type with
+ * by_task set is not chosen: a pretrained BertForMaskedLM is fine-tuned as a classifier, unless
+ * fsdp_model_config_set_task() says otherwise. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,
     &fsdp_mt5_type,
     &fsdp_umt5_type,
     &fsdp_bert_classifier_type,
+    &fsdp_bert_masked_lm_type,
     &fsdp_bert_model_type,
     &fsdp_llama_type,
     &fsdp_mistral_type,
@@ -65,7 +66,7 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 {
     const fsdp_model_type *first = NULL;
     for (const fsdp_model_type *const *t = fsdp_model_types; *t; t++) {
-        if (strcmp((*t)->name, model_type) != 0)
+        if (strcmp((*t)->name, model_type) != 0 || (*t)->by_task)
             continue;
         if (has_architecture(root, *t))
             return *t;
@@ -75,6 +76,8 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 }
 
 /* --- configurations --- */
+
+static const char *const task_names[] = {"seq2seq", "causal-lm", "classification", "masked-lm"};
 
 /* Write the model_types to `text`, as in: "t5", "mt5" or "bert" (with quotes). */
 static void list_types(char *text, size_t size)
@@ -172,6 +175,16 @@ fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config)
     return info;
 }
 
+fsdp_status fsdp_model_config_set_task(fsdp_model_config *config, fsdp_task task)
+{
+    const fsdp_model_type *type = config->type;
+    const fsdp_task now = fsdp_model_config_info(config).format.task;
+    if (type->set_task ? type->set_task(config, task) : now == task)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "a %s is for %s, and has no head for %s", type->root_class,
+                      task_names[now], task_names[task]);
+}
+
 void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
 {
     config->type->set_dropout(config, p);
@@ -213,14 +226,13 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
  * model could read more labels than the batch has. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
-    static const char *const names[] = {"seq2seq", "causal-lm", "classification", "masked-lm"};
     fsdp_model_config config = {.type = type};
     type->get_config(model, &config);
     const fsdp_task wanted = fsdp_model_config_info(&config).format.task;
     const fsdp_task task = fsdp_scope_get_options(s)->batch->task;
     if (task != wanted)
         fsdp_scope_error(s, type->root_class, "the batch has labels for %s, not for %s",
-                         names[task], names[wanted]);
+                         task_names[task], task_names[wanted]);
     return task == wanted;
 }
 

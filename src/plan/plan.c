@@ -325,6 +325,9 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     int32_t *ids = fsdp_calloc((size_t)longest, sizeof *ids); /* id 0 is in every vocabulary */
     fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
     fsdp_status status = ids && rows ? FSDP_OK : FSDP_ERR_NOMEM;
+    /* A row that will be masked has a label for one token of six, more than most draws give. */
+    for (int64_t i = 0; ids && p->task == FSDP_TASK_MASKED_LM && i < longest; i++)
+        ids[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
     for (int64_t i = 0; rows && i < n; i++)
         rows[i] = (fsdp_batch_row){.source = ids,
                                    .labels = ids,

@@ -148,6 +148,18 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
+/* Choose the head, if the options do. */
+static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_config *config)
+{
+    const bool saved = options->keep_lm_head && config->type == &fsdp_bert_classifier_type &&
+                       config->bert.has_lm_head;
+    if (!options->masked_lm && !saved)
+        return FSDP_OK;
+    fsdp_status status = fsdp_model_config_set_task(config, FSDP_TASK_MASKED_LM);
+    fsdp_error_context(status, "%s", options->name);
+    return status;
+}
+
 /* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
  * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
  * the weights will be drawn at random. */
@@ -158,6 +170,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
         FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
+        FSDP_TRY(choose_head(options, &p->config));
         FSDP_TRY(choose_labels(options, m, &p->config));
         p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
         FSDP_TRY(check_classifier(p));

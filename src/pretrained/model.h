@@ -30,8 +30,12 @@ typedef struct fsdp_model_options {
     size_t n_frozen;
     int64_t num_labels;             /* number of classes of a classifier; 0: as in config.json */
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
-    bool ignore_mismatched_sizes;   /* initialize a weight at random if its shape in the files is
-                                       not its shape in the model */
+    bool masked_lm; /* open a masked language model, whatever head config.json describes */
+    /* Open a masked language model if config.json describes one. Without this flag, a pretrained
+     * BERT is opened as the classifier that will be made of it. */
+    bool keep_lm_head;
+    bool ignore_mismatched_sizes; /* initialize a weight at random if its shape in the files is
+                                     not its shape in the model */
     fsdp_fully_shard_options shard;
     /* The number of consecutive modules that together form one unit. `wrap` chooses these modules.
      * 0 or 1: each module that `wrap` chooses is a unit. */

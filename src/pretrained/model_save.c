@@ -58,8 +58,9 @@ static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype
 
 static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
 {
-    if (m->info.format.task == FSDP_TASK_CLASSIFICATION)
-        return FSDP_OK;
+    if (m->info.format.task == FSDP_TASK_CLASSIFICATION ||
+        m->info.format.task == FSDP_TASK_MASKED_LM)
+        return FSDP_OK; /* the model does not generate */
     char *path = fsdp_path_join(dir, "generation_config.json");
     fsdp_status status =
         path ? fsdp_generation_config_write(&m->info, m->dir, path) : FSDP_ERR_NOMEM;

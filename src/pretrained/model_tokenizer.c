@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/pretrained/mask_ids.h"
+
 fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, const char *path,
                                       fsdp_model_tokenizer *t)
 {
@@ -36,7 +38,19 @@ fsdp_status fsdp_model_dataset_open(const fsdp_model *model, const fsdp_model_to
     all.class_names = (const char *const *)model->label_names;
     all.eos_id = info->eos_token_id > 0 ? (int32_t)info->eos_token_id : 0;
     all.decoder_start_id = info->format.decoder_start_token_id;
+    fsdp_mask_ids ids = {.mask_token_id = -1};
+    fsdp_masking masking = options->masking ? *options->masking : (fsdp_masking){0};
+    if (options->task == FSDP_TASK_MASKED_LM) {
+        FSDP_TRY(fsdp_mask_ids_read(t->tokenizer ? fsdp_tokenizer_path(t->tokenizer) : NULL,
+                                    model->dir, info->vocab_size, &ids));
+        masking.mask_token_id = ids.mask_token_id;
+        masking.special_ids = ids.special;
+        masking.n_special = ids.n_special;
+        masking.why_no_mask = FSDP_NO_MASK_TOKEN;
+        all.masking = &masking;
+    }
     fsdp_status status = fsdp_dataset_open(path, &all, set);
+    fsdp_mask_ids_fini(&ids);
     if (status == FSDP_ERR_INVALID && !t->tokenizer && strstr(fsdp_last_error(), "tokenizer"))
         return fsdp_error(status, "%s (%s)", fsdp_last_error(), t->why_none);
     return status;

@@ -110,7 +110,7 @@ fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *resu
     fsdp_json_node line;
     FSDP_TRY(fsdp_metrics_begin(t->metrics, "validation", &line));
     set_loss(line, t, epoch, result, seconds);
-    if (t->task == FSDP_TASK_CAUSAL_LM)
+    if (fsdp_train_has_perplexity(t->task))
         fsdp_metrics_set_number(line, "perplexity", exp(result->loss));
     if (t->task == FSDP_TASK_CLASSIFICATION) {
         fsdp_metrics_set_number(line, "accuracy", result->accuracy);
@@ -195,9 +195,9 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
  * to the headings of these columns, and return the number of columns. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
-    headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";
+    headings[0] = fsdp_train_has_perplexity(task) ? "perplexity" : "accuracy";
     headings[1] = "F1";
-    return task == FSDP_TASK_CAUSAL_LM ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
+    return fsdp_train_has_perplexity(task) ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
 }
 
 /* Add a cell with `value`, a result of the validation of epoch `e`, or with "-" if this epoch had
@@ -219,7 +219,7 @@ static void epoch_row(const fsdp_trainer *t, fsdp_table *table, size_t i)
     fsdp_table_cell(table, "%zu", i + 1);
     fsdp_table_cell(table, "%.4f", e->train_loss);
     validation_cell(table, e, e->validation_loss);
-    if (t->task == FSDP_TASK_CAUSAL_LM)
+    if (fsdp_train_has_perplexity(t->task))
         validation_cell(table, e, exp(e->validation_loss));
     if (t->task == FSDP_TASK_CLASSIFICATION) {
         validation_cell(table, e, e->accuracy);

@@ -27,6 +27,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
 {
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = fsdp_train_span_corruption(c);
+    const fsdp_masking masking = {.mlm_probability = c->noise_density};
     fsdp_cleaning cleaning;
     FSDP_TRY(choose_cleaning(c, source, &cleaning));
     const fsdp_dataset_options options = {
@@ -47,7 +48,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .split_documents = c->document_token >= 0,
         .document_token = (int32_t)c->document_token,
         .class_hint = "--num-labels N or --class-names A,B,... says otherwise",
-        .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL};
+        .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL,
+        .masking = &masking};
     FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set));
     if (fsdp_trainer_is_first(t) && fsdp_dataset_note(*set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(*set));

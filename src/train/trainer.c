@@ -87,7 +87,7 @@ static void print_validation(const fsdp_trainer *t, const fsdp_step_result *resu
     if (!t->out)
         return;
     fprintf(t->out, "Validation Loss: %.4f", result->loss);
-    if (t->task == FSDP_TASK_CAUSAL_LM)
+    if (fsdp_train_has_perplexity(t->task))
         fprintf(t->out, ", Perplexity: %.4g", exp(result->loss));
     if (t->task == FSDP_TASK_CLASSIFICATION)
         fprintf(t->out, ", Accuracy: %.4f, F1: %.4f", result->accuracy, result->f1);

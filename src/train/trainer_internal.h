@@ -128,6 +128,13 @@ static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
+/* Return true for tasks whose loss is that of tokens, so that its exponential is a perplexity, and
+ * which are judged by it. */
+static inline bool fsdp_train_has_perplexity(fsdp_task task)
+{
+    return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
+}
+
 /* Print a line to rank 0's output and flush it, so that it appears even if the run is killed. */
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -181,6 +181,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .n_frozen = c->frozen_prefixes.count,
         .num_labels = c->class_names.count ? (int64_t)c->class_names.count : c->num_labels,
         .label_names = c->class_names.items,
+        .masked_lm = c->task == FSDP_TRAIN_MASKED_LM,
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
         .named = c->named,

@@ -57,6 +57,12 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
     if (task == FSDP_TASK_CLASSIFICATION && c->generate_examples > 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples: classifiers do not generate texts");
+    if (task == FSDP_TASK_MASKED_LM && c->generate_examples > 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--generate-examples: masked language models do not generate texts");
+    if (task == FSDP_TASK_MASKED_LM && c->target_column)
+        return fsdp_error(FSDP_ERR_INVALID, "--target-column is for pairs and prompts; masked-lm "
+                                            "has one text a row");
     if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
         return fsdp_error(
             FSDP_ERR_INVALID,

@@ -8,7 +8,8 @@
 #include "src/base/assert.h"
 
 static const int source_tasks[] = {FSDP_TRAIN_SEQ2SEQ, FSDP_TRAIN_CAUSAL_LM,
-                                   FSDP_TRAIN_CLASSIFICATION, FSDP_TRAIN_SPAN_CORRUPTION};
+                                   FSDP_TRAIN_CLASSIFICATION, FSDP_TRAIN_MASKED_LM,
+                                   FSDP_TRAIN_SPAN_CORRUPTION};
 
 /* ---- one source ---- */
 
@@ -37,7 +38,7 @@ fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
     if (!find_task(text, (size_t)(weight - text), &source.task))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--mix-data %s: task '%.*s' is none of seq2seq, causal-lm, "
-                          "classification and span-corruption",
+                          "classification, masked-lm and span-corruption",
                           text, (int)(weight - text), text);
     char *end;
     source.weight = strtod(weight + 1, &end);
@@ -81,18 +82,23 @@ static fsdp_status check_span_corruption(const fsdp_train_config *c)
     return status;
 }
 
-static fsdp_status check_without_span_corruption(const fsdp_options *options)
+/* Check the options of span corruption if no source uses it. --noise-density is also the share of
+ * tokens that a masked language model predicts (--mlm-probability). */
+static fsdp_status check_without_span_corruption(const fsdp_options *options, bool any_masked)
 {
-    static const char *const names[] = {"noise-density", "mean-noise-span-length"};
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (fsdp_options_asked_for(options, names[i]))
-            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task span-corruption", names[i]);
+    if (!any_masked && fsdp_options_asked_for(options, "noise-density"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--noise-density (--mlm-probability) is for --task span-corruption and "
+                          "masked-lm");
+    if (fsdp_options_asked_for(options, "mean-noise-span-length"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--mean-noise-span-length is for --task span-corruption");
     return FSDP_OK;
 }
 
 fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_options *options)
 {
-    bool any_spans = false;
+    bool any_spans = false, any_masked = false;
     if (c->mix_data.count == 0 && fsdp_options_asked_for(options, "data-weight"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--data-weight needs --mix-data: without it --data is the only source");
@@ -100,8 +106,10 @@ fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_opti
         fsdp_train_source source;
         FSDP_TRY(fsdp_train_source_get(c, i, &source));
         any_spans |= source.task == FSDP_TRAIN_SPAN_CORRUPTION;
+        any_masked |= source.task == FSDP_TRAIN_MASKED_LM;
     }
-    return any_spans ? check_span_corruption(c) : check_without_span_corruption(options);
+    return any_spans ? check_span_corruption(c)
+                     : check_without_span_corruption(options, any_masked);
 }
 
 fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *c, fsdp_task task)

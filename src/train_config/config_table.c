@@ -81,7 +81,8 @@ static const fsdp_option table[] = {
     {.name = "noise-density", .aliases = "mlm-probability", .type = FSDP_OPTION_DOUBLE,
      PLACE(noise_density), .value = "0.15",
      .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
-     .help = "span-corruption: fraction of the tokens that are replaced by sentinels"},
+     .help = "span-corruption: fraction of the tokens that are replaced by sentinels; masked-lm: "
+             "of the tokens that are predicted, most of them behind [MASK]"},
     {.name = "mean-noise-span-length", .type = FSDP_OPTION_DOUBLE, PLACE(mean_noise_span_length),
      .value = "3", .bounds = FSDP_AT_LEAST(1),
      .help = "span-corruption: average number of tokens that a sentinel replaces"},

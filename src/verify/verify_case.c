@@ -292,7 +292,7 @@ fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
     char *path = fsdp_verify_path(c, dir);
     if (!path)
         return FSDP_ERR_NOMEM;
-    fsdp_model_options o = {.name = path};
+    fsdp_model_options o = {.name = path, .keep_lm_head = true};
     if (options)
         o.shard = *options;
     fsdp_status status = fsdp_model_open(&o, c->group, c->device, model);

@@ -8,6 +8,7 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/models/model_type.h"
 #include "src/pretrained/model.h"
 
 static void shard(fsdp_test *t, const fsdp_model_config *config,
@@ -82,6 +83,8 @@ void model_case_open(fsdp_test *t, const char *name, const char *inputs,
     *c = (model_case){0};
     snprintf(dir, sizeof dir, "golden/%s/model", name);
     ASSERT_OK(fsdp_pretrained_open(fsdp_test_path(dir), false, &weights));
+    if (strcmp(weights.config.type->name, "bert") == 0 && weights.config.bert.has_lm_head)
+        ASSERT_OK(fsdp_model_config_set_task(&weights.config, FSDP_TASK_MASKED_LM));
     model_case_shard(t, &weights.config, options, c);
     CHECK_HERE();
     ASSERT_OK(fsdp_pretrained_load(&weights, c->model, t->group, 1, NULL));

@@ -13,6 +13,8 @@
 static void check_all(fsdp_test *t)
 {
     model_check_golden(t, "bert", "inputs", "expected");
+    CHECK_HERE();
+    model_check_golden(t, "bert_mlm", "inputs", "expected");
 }
 
 GOLDEN_TESTS(check_all)

@@ -1,0 +1,17 @@
+/* BERT's objective: replaces some tokens of each row at random. */
+#pragma once
+#include <fsdp/data.h>
+
+/* Mask the row in example->source, and set example->labels, which must be empty: the token that was
+ * in each chosen place, and FSDP_IGNORE_INDEX elsewhere. `key` alone determines what is drawn.
+ * `is_special` [vocab_size]: nonzero for ids that are never chosen. */
+FSDP_MUST_CHECK fsdp_status fsdp_mask_tokens(const fsdp_masking *masking, const uint8_t *is_special,
+                                             int64_t vocab_size, uint64_t key,
+                                             fsdp_example *example);
+
+/* Create a dataset that masks the rows of `rows`, and owns it on success. A row that has a label
+ * for each token keeps its labels and is not masked. `options` are complete. `path` is for
+ * messages. */
+FSDP_MUST_CHECK fsdp_status fsdp_masked_dataset_create(const char *path, fsdp_dataset *rows,
+                                                       const fsdp_dataset_options *options,
+                                                       fsdp_dataset **out);
