@@ -322,15 +322,16 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     if (n * longest > INT32_MAX)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %lld rows of %lld tokens is too large",
                           (long long)n, (long long)longest);
-    int32_t *ids = fsdp_calloc((size_t)longest, sizeof *ids); /* id 0 is in every vocabulary */
+    int32_t *ids = fsdp_calloc(2 * (size_t)longest, sizeof *ids); /* id 0 is in every vocabulary */
+    int32_t *labels = ids ? ids + longest : NULL;
     fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
     fsdp_status status = ids && rows ? FSDP_OK : FSDP_ERR_NOMEM;
     /* A row that will be masked has a label for one token of six, more than most draws give. */
     for (int64_t i = 0; ids && p->task == FSDP_TASK_MASKED_LM && i < longest; i++)
-        ids[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
+        labels[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
     for (int64_t i = 0; rows && i < n; i++)
         rows[i] = (fsdp_batch_row){.source = ids,
-                                   .labels = ids,
+                                   .labels = labels,
                                    .source_len = (int32_t)p->source_length,
                                    .labels_len = labels_of(p)};
     if (status == FSDP_OK)
