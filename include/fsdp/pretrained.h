@@ -132,10 +132,12 @@ typedef struct fsdp_pretrained {
     /** Like fsdp_load_options.ignore_mismatched_sizes. Set this between open and load. */
     bool ignore_mismatched_sizes;
     /** A prefix that was removed from all names in the files, because the model's names do not have
-     * it, e.g. "model." if a LightningModule was saved; NULL: none. Prefixes of
-     * DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing are removed, too,
-     * but are not recorded here. */
+     * it, e.g. "model." if a LightningModule was saved; NULL: none. */
     char *name_prefix;
+    /** One of the names in the files to which a wrapper had added something that was removed
+     * (DistributedDataParallel, torch.compile, FSDP1, activation checkpointing, PEFT), as it was
+     * before; NULL: none. */
+    char *wrapped_name;
 } fsdp_pretrained;
 
 /**

@@ -277,6 +277,12 @@ static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t
         fsdp_log("model", FSDP_LOG_WARN, -1, 1,
                  "%s: all names of its weights begin with '%s', which was removed", m->dir,
                  p->name_prefix);
+    if (p->wrapped_name && fsdp_group_rank(m->group) == 0)
+        fsdp_log(
+            "model", FSDP_LOG_WARN, -1, 1,
+            "%s: what wrappers of modules added to the names of its weights was removed, as in "
+            "'%s'",
+            m->dir, p->wrapped_name);
     warn_of_names(m);
     return FSDP_OK;
 }

@@ -1,4 +1,5 @@
 /* Finds a model's configuration and weights by the model's name, as from_pretrained() does. */
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -67,9 +68,15 @@ fsdp_status fsdp_pretrained_fit_names(const fsdp_model_config *config,
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         names[i] = fsdp_checkpoint_at(reader, i)->name;
+    char wrapped[sizeof change->wrapped] = "";
     fsdp_status status = fsdp_names_unwrap(fsdp_checkpoint_path(reader), NULL, &arena, names, n);
+    for (size_t i = 0; status == FSDP_OK && i < n && !*wrapped; i++)
+        if (strcmp(names[i], fsdp_checkpoint_at(reader, i)->name) != 0)
+            snprintf(wrapped, sizeof wrapped, "%s", fsdp_checkpoint_at(reader, i)->name);
     if (status == FSDP_OK)
         status = fit_names(config, names, n, reader, change);
+    if (status == FSDP_OK)
+        memcpy(change->wrapped, wrapped, sizeof wrapped);
     fsdp_arena_fini(&arena);
     fsdp_free(names);
     return status;
@@ -81,6 +88,8 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     FSDP_TRY(fsdp_checkpoint_open(p->dir, &p->weights));
     FSDP_TRY(fsdp_pretrained_fit_names(&p->config, p->weights, &change));
     if (*change.prefix && !(p->name_prefix = fsdp_strdup(change.prefix)))
+        return FSDP_ERR_NOMEM;
+    if (*change.wrapped && !(p->wrapped_name = fsdp_strdup(change.wrapped)))
         return FSDP_ERR_NOMEM;
     return decide_tied(&p->config, p->weights);
 }
@@ -120,6 +129,7 @@ void fsdp_pretrained_close(fsdp_pretrained *p)
 {
     fsdp_checkpoint_close(p->weights);
     fsdp_free(p->name_prefix);
+    fsdp_free(p->wrapped_name);
     fsdp_free(p->dir);
     *p = (fsdp_pretrained){0};
 }

@@ -32,7 +32,9 @@ static const char *const units[] = {"epoch", "step", NULL};
 static const char *const accumulations[] = {"reduce", "reduce-scatter|reduce_scatter",
                                             "no-sync|no_sync", NULL};
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|T5Block|MT5Block|"
-                                            "LlamaDecoderLayer|GPT2Block|BertLayer",
+                                            "UMT5Block|LlamaDecoderLayer|MistralDecoderLayer|"
+                                            "Qwen2DecoderLayer|Qwen3DecoderLayer|GPT2Block|"
+                                            "BertLayer",
                                             "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",

@@ -219,6 +219,8 @@ TEST(a_wrapped_model_is_opened_and_loaded)
             write_folder(fsdp_test_dir(t), fsdp_test_path("golden/llama3/model"), prefixes[i]));
         ASSERT_OK(fsdp_pretrained_open(fsdp_test_dir(t), false, &p));
         ASSERT(i == 1 ? p.name_prefix && strcmp(p.name_prefix, "model.") == 0 : !p.name_prefix);
+        ASSERT(i == 0 ? p.wrapped_name && strncmp(p.wrapped_name, "module._orig_mod.", 17) == 0
+                      : !p.wrapped_name);
         ASSERT_OK(fsdp_device_create(NULL, &device));
         ASSERT_OK(fsdp_model_create(&p.config, &model));
         ASSERT_OK(fsdp_fully_shard(model, NULL, device, NULL));
