@@ -104,7 +104,12 @@ static void scale_bf16(bench *b)
 
 static void dropout_bf16(bench *b)
 {
-    b->k->dropout(b->c, b->x[0], b->x[1], FSDP_DTYPE_BF16, ROWS * WIDTH, 0.1f, 1);
+    b->k->dropout(b->c, &(fsdp_dropout_args){.out = b->x[0],
+                                             .x = b->x[1],
+                                             .dtype = FSDP_DTYPE_BF16,
+                                             .n = ROWS * WIDTH,
+                                             .p = 0.1f,
+                                             .key = 1});
 }
 
 static void relu(bench *b)

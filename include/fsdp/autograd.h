@@ -206,6 +206,12 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**
+ * Return x + dropout(y), with the bits of fsdp_add(x, fsdp_dropout(y, p)), in one operation. x and y
+ * must have the same shape. In the second run of a checkpointed part, the result may use
+ * y's memory if nothing else refers to y; do not read y afterwards. p must be in [0, 1].
+ */
+FSDP_API fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p);
+/**
  * If x is float16 and has an infinite element, clamp all elements to [-64512, 64512] (finfo.max -
  * 1000, rounded), as transformers' T5Block does after each layer. Clamped elements get no gradient.
  * The result reuses x's memory if nothing else refers to x; do not read x afterwards. If x is not

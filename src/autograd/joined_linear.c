@@ -62,31 +62,37 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
     fsdp_scope_check(s, fsdp_scope_kernels(s)->gemm(fsdp_scope_context(s), args));
 }
 
-/* Return the gradients of all layers as one matrix [T, n * N]. Usually attention has written them
- * as such; otherwise copy them. The gradient of a layer whose result nothing has read is 0. */
-static fsdp_tensor *joined_gradient(fsdp_scope *s, const joined_options *o,
-                                    fsdp_tensor *const *grad_out)
+/* Return n gradients [rows, width] as one matrix [rows, n * width]. Usually attention has written
+ * them as such; otherwise copy them. The gradient of a result that nothing has read is 0. */
+static fsdp_tensor *joined(fsdp_scope *s, fsdp_tensor *const *grad_out, int n, int64_t rows,
+                           int64_t width, fsdp_dtype dtype)
 {
     const void *parts[FSDP_MAX_JOINED] = {NULL};
+    const int64_t shape[] = {rows, n * width};
     fsdp_tensor *all = NULL;
-    if (fsdp_are_joined_columns(grad_out, o->n)) {
-        if (!fsdp_scope_check(s, fsdp_tensor_over(grad_out[0]->storage, o->dtype, 2,
-                                                  (const int64_t[]){o->rows, o->n * o->features},
+    if (fsdp_are_joined_columns(grad_out, n)) {
+        if (!fsdp_scope_check(s, fsdp_tensor_over(grad_out[0]->storage, dtype, 2, shape,
                                                   grad_out[0]->offset, &all)))
             return NULL;
         return fsdp_scope_own(s, all);
     }
-    all = fsdp_new(s, o->dtype, 2, (const int64_t[]){o->rows, o->n * o->features});
-    for (int i = 0; i < o->n; i++) {
+    all = fsdp_new(s, dtype, 2, shape);
+    for (int i = 0; i < n; i++) {
         if (grad_out[i] && !fsdp_check_inputs(s, "joined_linear", &grad_out[i], 1))
             return NULL;
         parts[i] = grad_out[i] ? fsdp_tensor_ptr(grad_out[i]) : NULL;
     }
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        k->join_columns(fsdp_scope_context(s), fsdp_tensor_ptr(all), parts, o->n, o->rows,
-                        (size_t)o->features * fsdp_dtype_size(o->dtype));
+        k->join_columns(fsdp_scope_context(s), fsdp_tensor_ptr(all), parts, n, rows,
+                        (size_t)width * fsdp_dtype_size(dtype));
     return all;
+}
+
+static fsdp_tensor *joined_gradient(fsdp_scope *s, const joined_options *o,
+                                    fsdp_tensor *const *grad_out)
+{
+    return joined(s, grad_out, o->n, o->rows, o->features, o->dtype);
 }
 
 static char *column_ptr(const fsdp_tensor *t, int64_t first)
@@ -305,4 +311,37 @@ void fsdp_joined_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *const *w,
         return;
     fsdp_selective_save(s, &joined_op, out, n);
     record(s, &o, x, w, bias, out);
+}
+
+/* --- columns of a matrix --- */
+
+static void split_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in)
+{
+    const joined_options *o = (const joined_options *)n->options;
+    grad_in[0] = joined_gradient(s, o, grad_out);
+}
+
+static const fsdp_op split_op = {.name = "split_columns", .backward = split_backward};
+
+void fsdp_split_columns(fsdp_scope *s, fsdp_tensor *x, int n, fsdp_tensor **out)
+{
+    if (!fsdp_scope_ok(s) || x->ndim != 2 || n < 1 || x->shape[1] % n || x->shape[0] == 0 ||
+        !s->run->device->traits->joins_products) {
+        fsdp_chunk(s, x, n, out);
+        return;
+    }
+    const joined_options o = {
+        .rows = x->shape[0], .features = x->shape[1] / n, .dtype = x->dtype, .n = n};
+    fsdp_record_args args = {.op = &split_op,
+                             .in = {x},
+                             .n_in = 1,
+                             .n_out = n,
+                             .options = &o,
+                             .options_bytes = sizeof o};
+    for (int i = 0; i < n; i++)
+        out[i] = args.out[i] = column(s, x, i, n);
+    fsdp_record(s, &args);
+    for (int i = 0; i < n && !fsdp_scope_ok(s); i++)
+        out[i] = NULL;
 }

@@ -26,6 +26,12 @@ enum {
 void fsdp_joined_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *const *w,
                         fsdp_tensor *const *bias, int n, fsdp_tensor **out);
 
+/* Split x [T, n * N] into n matrices of N columns, like fsdp_chunk(), for the inputs of
+ * fsdp_attention() only: where products are joined, the results are columns of x itself, and no
+ * element is copied, neither in forward nor, usually, in backward. n is at most FSDP_MAX_JOINED. If
+ * the scope fails, the results are NULL. */
+void fsdp_split_columns(fsdp_scope *s, fsdp_tensor *x, int n, fsdp_tensor **out);
+
 /* Return true if t[0] to t[n - 1] are columns of one tensor, each directly after the one before, as
  * fsdp_joined_linear() makes them: matrices of the same shape and dtype. */
 bool fsdp_are_joined_columns(fsdp_tensor *const *t, int n);

@@ -271,12 +271,17 @@ static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!y)
         return NULL;
-    if (k)
+    if (k && drops)
+        k->dropout(fsdp_scope_context(s), &(fsdp_dropout_args){.dtype = x->dtype,
+                                                               .n = fsdp_tensor_numel(x),
+                                                               .x = fsdp_tensor_ptr(x),
+                                                               .out = fsdp_tensor_ptr(y),
+                                                               .p = p,
+                                                               .key = key,
+                                                               .relu = true});
+    else if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(y),
                       fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
-    if (k && drops)
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(y), y->dtype,
-                   fsdp_tensor_numel(y), p, key);
     y->node = x->node;
     y->generation = x->generation;
     y->output = x->output;

@@ -57,17 +57,22 @@ static bool check_pair(fsdp_scope *s, const char *op, fsdp_tensor *x, const char
            fsdp_check_same_shape(s, op, x, x_name, y, y_name);
 }
 
+/* Return a tensor for x + y. With in_place, it may be x's memory. But use that only in the second
+ * run of a checkpointed part. In other runs, this would not lower the peak of memory. In one
+ * measurement, it even raised the peak by 39 MiB (bert-base, bf16), because results that are kept
+ * for a long time then occupied the memory of products. */
+static fsdp_tensor *sum_result(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *y, bool in_place)
+{
+    return in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
+               ? fsdp_tensor_alias(s, x)
+               : fsdp_new(s, x->dtype, x->ndim, x->shape);
+}
+
 static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool in_place)
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
-    /* Write the sum to x's memory only in the second run of a checkpointed part. In other runs,
-     * this would not lower the peak of memory. In one measurement, it even raised the peak by 39
-     * MiB (bert-base, bf16), because results that are kept for a long time then occupied the memory
-     * of products. */
-    fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
-                           ? fsdp_tensor_alias(s, x)
-                           : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *out = sum_result(s, x, y, in_place);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->add(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), fsdp_tensor_ptr(y),
@@ -288,6 +293,17 @@ typedef struct dropout_options {
     float p;
 } dropout_options;
 
+static void drop_elements(const fsdp_scope *s, const fsdp_kernels *k, const dropout_options *o,
+                          const fsdp_tensor *x, const fsdp_tensor *out)
+{
+    k->dropout(fsdp_scope_context(s), &(fsdp_dropout_args){.dtype = x->dtype,
+                                                           .n = fsdp_tensor_numel(x),
+                                                           .x = fsdp_tensor_ptr(x),
+                                                           .out = fsdp_tensor_ptr(out),
+                                                           .p = o->p,
+                                                           .key = o->key});
+}
+
 static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                              fsdp_tensor **grad_in)
 {
@@ -295,8 +311,7 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
     fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]),
-                   dx->dtype, fsdp_tensor_numel(dx), o->p, o->key);
+        drop_elements(s, k, o, grad_out[0], dx);
 }
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
@@ -309,8 +324,7 @@ static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsd
     const dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(from), x->dtype,
-                   fsdp_tensor_numel(x), o.p, o.key);
+        drop_elements(s, k, &o, from, out);
     fsdp_record(s, &(fsdp_record_args){.op = op,
                                        .in = {x},
                                        .n_in = 1,
@@ -330,6 +344,59 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
     if (!fsdp_dropout_is_active(s, p))
         return x;
     return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
+}
+
+static void add_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                 fsdp_tensor **grad_in)
+{
+    const dropout_options *o = (const dropout_options *)n->options;
+    grad_in[0] = grad_out[0];
+    fsdp_tensor *dy = fsdp_input_grad_like(s, n, 1, grad_out[0], grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k && dy)
+        drop_elements(s, k, o, grad_out[0], dy);
+}
+
+static const fsdp_op add_dropout_op = {.name = "add_dropout", .backward = add_dropout_backward};
+
+/* The same for tensors of two dtypes, in two operations. */
+static fsdp_tensor *add_promoted_dropout(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p)
+{
+    fsdp_tensor *dropped = fsdp_dropout(s, y, p);
+    fsdp_tensor *out = fsdp_add_(s, dropped, x);
+    if (dropped != y)
+        fsdp_drop(s, dropped);
+    return out;
+}
+
+fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p)
+{
+    if (x && y && x->dtype != y->dtype)
+        return add_promoted_dropout(s, x, y, p);
+    if (!check_pair(s, add_dropout_op.name, x, "x", y, "y") ||
+        !fsdp_check_probability(s, add_dropout_op.name, p))
+        return NULL;
+    if (!fsdp_dropout_is_active(s, p))
+        return fsdp_add_(s, y, x);
+    const dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
+    fsdp_tensor *out = sum_result(s, y, x, true);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->dropout(fsdp_scope_context(s), &(fsdp_dropout_args){.dtype = x->dtype,
+                                                               .n = fsdp_tensor_numel(x),
+                                                               .x = fsdp_tensor_ptr(y),
+                                                               .out = fsdp_tensor_ptr(out),
+                                                               .p = o.p,
+                                                               .key = o.key,
+                                                               .addend = fsdp_tensor_ptr(x)});
+    fsdp_record(s, &(fsdp_record_args){.op = &add_dropout_op,
+                                       .in = {x, y},
+                                       .n_in = 2,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o});
+    return out;
 }
 
 /* Where the result is 0, relu or dropout (or both) has set it to 0, so the gradient is 0. Where the
@@ -393,8 +460,7 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
     if (!k)
         return;
     if (o->dropout.p > 0.0f) {
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(d_gate), fsdp_tensor_ptr(dy), dy->dtype,
-                   fsdp_tensor_numel(dy), o->dropout.p, o->dropout.key);
+        drop_elements(s, k, &o->dropout, dy, d_gate);
         dy = d_gate;
     }
     k->gated_backward(fsdp_scope_context(s), o->activation, fsdp_tensor_ptr(d_gate),
@@ -412,8 +478,7 @@ static void compute_gated(fsdp_scope *s, const gated_options *o, const fsdp_tens
     k->gated(fsdp_scope_context(s), o->activation, fsdp_tensor_ptr(out), fsdp_tensor_ptr(gate),
              fsdp_tensor_ptr(up), gate->dtype, n);
     if (o->dropout.p > 0.0f)
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(out), out->dtype, n,
-                   o->dropout.p, o->dropout.key);
+        drop_elements(s, k, &o->dropout, out, out);
 }
 
 static void gated_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)

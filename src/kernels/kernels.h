@@ -67,6 +67,23 @@ typedef struct fsdp_activated_backward_args {
     void *hidden;
 } fsdp_activated_backward_args;
 
+/* Inverted dropout (Srivastava et al. 2014): out[i] = x[i] / (1 - p) if element i is kept,
+ * otherwise 0. fsdp_drop_threshold() defines which elements are kept. Backward is the same call on
+ * the gradient. */
+typedef struct fsdp_dropout_args {
+    fsdp_dtype dtype; /* dtype of all arrays */
+    int64_t n;
+    const void *x;
+    void *out; /* may be the same array as x or addend */
+    float p;
+    uint64_t key;
+    /* Before: max(x[i], 0) takes the place of x[i]; NaN stays NaN. Only without addend. */
+    bool relu;
+    /* After: addend[i] is added to the result, which has been rounded to dtype. NULL: nothing is
+     * added. */
+    const void *addend;
+} fsdp_dropout_args;
+
 /* Multi-head attention over packed sequences. Sequence b has query rows [q_offsets[b],
  * q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]). If k_ends is NULL, the key rows end at
  * k_offsets[b+1]. Both ranges may be empty. Backward requires that k_ends is NULL, since it writes
@@ -250,11 +267,7 @@ typedef struct fsdp_kernels {
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
     void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
-    /* Inverted dropout (Srivastava et al. 2014): out[i] = x[i] / (1 - p) if element i is kept,
-     * otherwise 0. fsdp_drop_threshold() defines which elements are kept. Backward is the same call
-     * on the gradient. */
-    void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
-                    float p, uint64_t key);
+    void (*dropout)(fsdp_kernel_context *c, const fsdp_dropout_args *args);
 
     /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
      * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,

@@ -135,8 +135,7 @@ void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     fsdp_tensor *y = d->activation == FSDP_ACTIVATION_NONE
                          ? fsdp_apply_linear(s, in->t[0], &d->dense)
                          : fsdp_apply_activated_linear(s, d->activation, in->t[0], NULL, &d->dense);
-    y = fsdp_apply_dropout(s, y, d->config->hidden_dropout_prob);
-    fsdp_tensor *x = fsdp_add_(s, y, in->t[1]);
+    fsdp_tensor *x = fsdp_add_dropout_(s, in->t[1], y, (float)d->config->hidden_dropout_prob);
     fsdp_drop(s, y);
     *out = one(fsdp_apply_layer_norm(s, x, &d->norm, d->config->layer_norm_eps));
 }

@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "src/autograd/joined_linear.h"
 #include "src/models/hidden_act.h"
 #include "src/models/layers.h"
 
@@ -39,7 +40,12 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_ten
                                             .scale = attention_scale(m),
                                             .dropout_p = (float)c->attn_pdrop};
     fsdp_tensor *qkv = fsdp_apply_conv1d(s, x, &m->c_attn), *part[3];
-    fsdp_chunk(s, qkv, 3, part);
+    /* Only attention itself reads columns. Rows are gathered from whole matrices, and copied from
+     * them to a cache. */
+    if (rows->rows || fsdp_causal_input_of(s, &m->root->lm).cache)
+        fsdp_chunk(s, qkv, 3, part);
+    else
+        fsdp_split_columns(s, qkv, 3, part);
     fsdp_drop(s, qkv);
     fsdp_tensor *q = fsdp_causal_rows_of(s, rows, part[0]);
     fsdp_tensor *mixed =

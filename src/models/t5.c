@@ -42,8 +42,7 @@ fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x)
 
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y)
 {
-    y = fsdp_t5_dropout(s, t5, y);
-    fsdp_tensor *sum = fsdp_add_(s, y, x);
+    fsdp_tensor *sum = fsdp_add_dropout_(s, x, y, (float)t5->config.dropout_rate);
     fsdp_drop(s, y);
     fsdp_tensor *clamped = fsdp_clamp_infinite_(s, sum);
     if (clamped != sum)

@@ -254,6 +254,60 @@ TEST(dropout_of_everything_is_zero)
     fsdp_device_destroy(device);
 }
 
+/* x + dropout(y), as one operation or as two: the result, and the gradients of x and y. */
+static void add_and_drop(fsdp_test *t, fsdp_dtype dtype, fsdp_dtype y_dtype, float p, bool fused,
+                         float out[3][N])
+{
+    const int64_t n = N;
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(
+        fsdp_scope_open(device, tape, &(fsdp_scope_options){.training = true, .seed = 5}, &s));
+    fsdp_tensor *x = op_random_tensor(t, device, dtype, 1, &n, 3);
+    fsdp_tensor *y = op_random_tensor(t, device, y_dtype, 1, &n, 4);
+    fsdp_tensor *d_sum = op_random_tensor(t, device, dtype, 1, &n, 5);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    ASSERT_OK(fsdp_tensor_set_requires_grad(y, true));
+    fsdp_tensor *twice_x = fsdp_scale(s, x, 2.0f), *twice_y = fsdp_scale(s, y, 2.0f);
+    fsdp_tensor *sum = fused ? fsdp_add_dropout_(s, twice_x, twice_y, p)
+                             : fsdp_add(s, twice_x, fsdp_dropout(s, twice_y, p));
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_to_floats(sum, out[0]));
+    ASSERT_OK(fsdp_backward(tape, &sum, &d_sum, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), out[1]));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(y), out[2]));
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(d_sum);
+    fsdp_tensor_release(y);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+TEST(a_sum_with_dropout_has_the_bits_of_two_operations)
+{
+    static float one[3][N], two[3][N];
+    const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+    for (int i = 0; i < 12; i++) {
+        const float p = (float[]){0.0f, 0.3f, 1.0f}[i / 4];
+        /* The last case has a float32 x and a bfloat16 y. */
+        const fsdp_dtype dtype = dtypes[i % 4 % 3], y_dtype = i % 4 == 3 ? dtypes[1] : dtype;
+        add_and_drop(t, dtype, y_dtype, p, true, one);
+        CHECK_HERE();
+        add_and_drop(t, dtype, y_dtype, p, false, two);
+        CHECK_HERE();
+        ASSERT(memcmp(one, two, sizeof one) == 0);
+        int kept = 0;
+        for (int e = 0; e < N; e++)
+            kept += one[2][e] != 0.0f;
+        ASSERT(p == 0.3f ? kept > N / 2 && kept < N : kept == (p == 0.0f ? N : 0));
+    }
+}
+
 /* An activation followed by dropout, as one operation or as two: relu, geglu, swiglu, or a gate of
  * tanh. */
 static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, int kind, bool fused, float p)

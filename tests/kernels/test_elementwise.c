@@ -347,13 +347,55 @@ TEST(dropout_keeps_the_elements_that_philox_selects)
                 int64_t n = sizes[s];
                 void *x = operand(&o, float_dtypes[d], n), *y = operand(&o, float_dtypes[d], n);
                 fill_uniform(x, float_dtypes[d], n, 4, 1.0, 2.0);
-                v.at[j].k->dropout(v.at[j].c, y, x, float_dtypes[d], n, p, key);
+                v.at[j].k->dropout(
+                    v.at[j].c,
+                    &(fsdp_dropout_args){
+                        .out = y, .x = x, .dtype = float_dtypes[d], .n = n, .p = p, .key = key});
                 for (int64_t i = 0; i < n; i++) {
                     double keep = kept_by_dropout(key, (uint64_t)i, p) ? 1.0 : 0.0;
                     double want = keep * value_of(x, float_dtypes[d], i) / (1.0 - (double)p);
                     ASSERT_NEAR(value_of(y, float_dtypes[d], i), want,
                                 want * (rounding_of(float_dtypes[d]) + 0x1p-23));
                 }
+                ASSERT(operands_close(&o));
+            }
+    variants_close(&v);
+}
+
+/* relu before dropout, and a sum after it: the bits of two calls. */
+TEST(dropout_with_relu_or_an_addend_has_the_bits_of_two_calls)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int j = 0; j < v.n; j++)
+        for (size_t d = 0; d < 3; d++)
+            for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+                operands o = {.n = 0};
+                const fsdp_dtype dtype = float_dtypes[d];
+                const int64_t n = sizes[s];
+                const size_t bytes = (size_t)n * fsdp_dtype_size(dtype);
+                void *x = operand(&o, dtype, n), *y = operand(&o, dtype, n);
+                void *addend = operand(&o, dtype, n), *want = operand(&o, dtype, n);
+                fill_uniform(x, dtype, n, 4, -2.0, 2.0);
+                fill_uniform(addend, dtype, n, 5, -2.0, 2.0);
+                fsdp_dropout_args a = {.dtype = dtype, .n = n, .p = 0.3f, .key = 77};
+                const fsdp_kernels *k = v.at[j].k;
+                k->activation(v.at[j].c, FSDP_ACTIVATION_RELU, want, x, dtype, n);
+                a.x = a.out = want;
+                k->dropout(v.at[j].c, &a);
+                a.x = x;
+                a.out = y;
+                a.relu = true;
+                k->dropout(v.at[j].c, &a);
+                ASSERT(memcmp(y, want, bytes) == 0);
+                a.relu = false;
+                a.out = want;
+                k->dropout(v.at[j].c, &a);
+                k->add(v.at[j].c, want, want, addend, dtype, n);
+                a.out = addend;
+                a.addend = addend;
+                k->dropout(v.at[j].c, &a);
+                ASSERT(memcmp(addend, want, bytes) == 0);
                 ASSERT(operands_close(&o));
             }
     variants_close(&v);
@@ -367,9 +409,15 @@ TEST(dropout_of_0_keeps_all_and_of_1_nothing)
     for (int i = 0; i < 100; i++)
         x[i] = i == 3 ? NAN : (float)i;
     for (int j = 0; j < v.n; j++) {
-        v.at[j].k->dropout(v.at[j].c, y, x, FSDP_DTYPE_F32, 100, 0.0f, 7);
+        v.at[j].k->dropout(
+            v.at[j].c,
+            &(fsdp_dropout_args){
+                .out = y, .x = x, .dtype = FSDP_DTYPE_F32, .n = 100, .p = 0.0f, .key = 7});
         ASSERT(memcmp(x, y, sizeof x) == 0);
-        v.at[j].k->dropout(v.at[j].c, y, x, FSDP_DTYPE_F32, 100, 1.0f, 7);
+        v.at[j].k->dropout(
+            v.at[j].c,
+            &(fsdp_dropout_args){
+                .out = y, .x = x, .dtype = FSDP_DTYPE_F32, .n = 100, .p = 1.0f, .key = 7});
         for (int i = 0; i < 100; i++)
             ASSERT_F32(y[i], 0.0f);
     }

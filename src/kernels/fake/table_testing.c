@@ -129,7 +129,7 @@ KERNEL(gated_backward, 8, fsdp_activation, void *, void *, const void *, const v
 KERNEL_OF_STRUCT(activated_backward, fsdp_activated_backward_args)
 KERNEL(clamp_infinite, 3, void *, uint8_t *, int64_t)
 KERNEL(clamp_infinite_backward, 4, void *, const void *, const uint8_t *, int64_t)
-KERNEL(dropout, 6, void *, const void *, fsdp_dtype, int64_t, float, uint64_t)
+KERNEL_OF_STRUCT(dropout, fsdp_dropout_args)
 
 KERNEL(rms_norm, 9, void *, float *, const void *, const void *, fsdp_dtype, fsdp_dtype, int64_t, int64_t, float)
 KERNEL(rms_norm_backward, 12, void *, void *, fsdp_dtype, float, const void *, const void *, const float *, const void *, fsdp_dtype, fsdp_dtype, int64_t, int64_t)

@@ -398,19 +398,43 @@ static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
         y[j] = fsdp_select(-(uint32_t)(halves[j] >= threshold), x[j] * factor, 0.0f);
 }
 
-static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
-                    float p, uint64_t key)
+static void relu_dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                               const float *const in[MAX_IN], int64_t first, int n)
 {
-    run_elementwise(c, &(elementwise){.block = dropout_block,
-                                      .n_in = 1,
-                                      .in = {x},
+    float rectified[FSDP_BLOCK];
+    fsdp_vec slope;
+    for (int j = 0; j < n; j += FSDP_VEC)
+        fsdp_vec_store(rectified + j, relu(fsdp_vec_load(in[0] + j), &slope));
+    dropout_block(e, out, (const float *const[MAX_IN]){rectified}, first, n);
+}
+
+/* Adds in[1] after dropout of in[0] has been rounded to the dtype. */
+static void dropout_add_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                              const float *const in[MAX_IN], int64_t first, int n)
+{
+    float stored[FSDP_BLOCK], rounded[FSDP_BLOCK];
+    dropout_block(e, out, in, first, n);
+    fsdp_store_block(stored, e->dtype, 0, out[0], n);
+    const float *dropped = fsdp_load_block(rounded, stored, e->dtype, 0, n), *addend = in[1];
+    float *restrict y = out[0];
+    for (int j = 0; j < n; j++)
+        y[j] = dropped[j] + addend[j];
+}
+
+static void dropout(fsdp_kernel_context *c, const fsdp_dropout_args *args)
+{
+    run_elementwise(c, &(elementwise){.block = args->addend ? dropout_add_block
+                                               : args->relu ? relu_dropout_block
+                                                            : dropout_block,
+                                      .n_in = args->addend ? 2 : 1,
+                                      .in = {args->x, args->addend},
                                       .n_out = 1,
-                                      .out = {out},
-                                      .dtype = dtype,
-                                      .n = n,
-                                      .factor = fsdp_keep_factor(p),
-                                      .threshold = fsdp_drop_threshold(p),
-                                      .key = key});
+                                      .out = {args->out},
+                                      .dtype = args->dtype,
+                                      .n = args->n,
+                                      .factor = fsdp_keep_factor(args->p),
+                                      .threshold = fsdp_drop_threshold(args->p),
+                                      .key = args->key});
 }
 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_elementwise)(fsdp_kernels *k)
