@@ -17,6 +17,8 @@ typedef struct fsdp_storage_guard {
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
     void (*leave)(void *self); /* called before the storage loses its memory and drops this guard */
+    /* A write takes memory until it ends, so as few writes as possible should be open. */
+    bool writes_take_memory;
     void *self;
     struct fsdp_storage_guard *next;
 } fsdp_storage_guard;
@@ -140,6 +142,9 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
+/* Return true if a write of the tensor takes memory until it ends. `in_halves` as in
+ * fsdp_writing. */
+bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves);
 /* The state of a series of writes to tensors, one after another. If consecutive tensors share a
  * storage, the guards of this storage see a single write. Consecutive halved tensors with the same
  * fsdp_tensor_key() belong to one unit, but each has its own storage. For such tensors, the write

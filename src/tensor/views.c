@@ -231,9 +231,13 @@ static fsdp_status look_for_not_finite(const fsdp_tensor *t, const fsdp_tensor *
 {
     const fsdp_device *device = t->storage->device;
     const int64_t rows = fsdp_tensor_numel(largest);
+    const fsdp_row_powers powers = {.x = fsdp_tensor_ptr(t),
+                                    .dtype = t->dtype,
+                                    .rows = rows,
+                                    .width = fsdp_tensor_row_numel(t),
+                                    .sums = fsdp_tensor_ptr(largest)};
     fsdp_host_copy values;
-    device->kernels->row_power_sums(device->context, fsdp_tensor_ptr(largest), fsdp_tensor_ptr(t),
-                                    t->dtype, rows, fsdp_tensor_row_numel(t), (double)INFINITY);
+    device->kernels->row_power_sums(device->context, &powers, 1, (double)INFINITY);
     FSDP_TRY(fsdp_host_copy_of(&values, largest));
     for (int64_t r = 0; r < rows; r++)
         *yes &= isfinite(((const double *)values.data)[r]) != 0;

@@ -140,9 +140,9 @@ static void check_adam(conform *x, const adam_case *a, bool in_halves, int copy,
                                       .step = a->step,
                                       .grad_scale = 0.3f};
         if (device)
-            x->dk->adamw(x->dc, &args);
+            x->dk->adamw(x->dc, &args, 1, NULL);
         else
-            x->k->adamw(x->c, &args);
+            x->k->adamw(x->c, &args, 1, NULL);
     }
     check_parameter(x, &p);
     check_equal(x, &m, "exp_avg");
@@ -194,9 +194,9 @@ static void check_sgd(conform *x, int kind, bool is_first, bool in_halves, int c
                                     .first = is_first,
                                     .grad_scale = 0.3f};
         if (device)
-            x->dk->sgd(x->dc, &args);
+            x->dk->sgd(x->dc, &args, 1, NULL);
         else
-            x->k->sgd(x->c, &args);
+            x->k->sgd(x->c, &args, 1, NULL);
     }
     check_parameter(x, &p);
     check_equal(x, &buffer, "momentum_buffer");

@@ -66,14 +66,24 @@ enum {
     ROWS = 5
 };
 
+static void power_sums(const conform *x, bool device, const void *of, fsdp_dtype dtype,
+                       int64_t rows, int64_t width, double *sums, double power)
+{
+    const fsdp_row_powers tensor = {of, dtype, rows, width, sums};
+    if (device)
+        x->dk->row_power_sums(x->dc, &tensor, 1, power);
+    else
+        x->k->row_power_sums(x->c, &tensor, 1, power);
+}
+
 /* The order of the terms differs from the CPU's. */
 static void check_powers(conform *x, fsdp_dtype dtype, int64_t rows, int64_t width, double power)
 {
     fsdp_test *t = x->t;
     conform_array *a = conform_input(x, dtype, rows * width, 1, -1.0, 1.0);
     conform_array *sums = conform_output(x, FSDP_DTYPE_F64, rows);
-    x->k->row_power_sums(x->c, sums->host, a->host, dtype, rows, width, power);
-    x->dk->row_power_sums(x->dc, sums->device, a->device, dtype, rows, width, power);
+    power_sums(x, false, a->host, dtype, rows, width, sums->host, power);
+    power_sums(x, true, a->device, dtype, rows, width, sums->device, power);
     conform_near(x, sums, isinf(power) ? 0.0 : 1e-14 * (double)(width < 100 ? 100 : 1000), 0.0,
                  fsdp_dtype_name(dtype));
     CHECK_HERE();
@@ -85,8 +95,7 @@ static void check_powers(conform *x, fsdp_dtype dtype, int64_t rows, int64_t wid
         const size_t bytes = (size_t)width * fsdp_dtype_size(dtype);
         memcpy(element(moved, false, 1), element(a, false, width * (rows - 1)), bytes);
         conform_send(x, moved);
-        x->dk->row_power_sums(x->dc, alone->device, element(moved, true, 1), dtype, 1, width,
-                              power);
+        power_sums(x, true, element(moved, true, 1), dtype, 1, width, alone->device, power);
         memcpy(alone->host, (double *)sums->result + rows - 1, sizeof(double));
         conform_equal(x, alone, "a row alone");
     }
@@ -127,8 +136,8 @@ TEST(a_nan_makes_its_rows_sum_nan)
                 conform_array *sums = conform_output(&x, FSDP_DTYPE_F64, 2);
                 ((float *)a->host)[width + at] = NAN;
                 conform_send(&x, a);
-                x.dk->row_power_sums(x.dc, sums->device, a->device, FSDP_DTYPE_F32, 2, width,
-                                     powers[p]);
+                power_sums(&x, true, a->device, FSDP_DTYPE_F32, 2, width, sums->device,
+                           powers[p]);
                 conform_fetch(&x, sums);
                 CHECK_HERE();
                 ASSERT(isfinite(((double *)sums->result)[0]) && isnan(((double *)sums->result)[1]));

@@ -49,7 +49,7 @@ static void check_adam(fsdp_test *t, const variants *v, adam_case a, fsdp_dtype 
         args.exp_avg = to[1];
         args.exp_avg_sq = to[2];
         args.copy = j % 2 ? NULL : copy;
-        v->at[j].k->adamw(v->at[j].c, &args);
+        v->at[j].k->adamw(v->at[j].c, &args, 1, NULL);
         for (int k = 0; j && k < 3; k++)
             ASSERT(memcmp(x[k], first[k], bytes) == 0);
     }
@@ -116,7 +116,8 @@ static void check_sgd(fsdp_test *t, const variants *v, double momentum, double d
                                          .weight_decay = 0.05,
                                          .nesterov = nesterov,
                                          .first = is_first,
-                                         .grad_scale = 0.5f});
+                                         .grad_scale = 0.5f},
+                        1, NULL);
         ASSERT(j == 0 || memcmp(p, first, bytes) == 0);
     }
     for (int64_t i = 0; i < n; i++) {

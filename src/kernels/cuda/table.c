@@ -46,6 +46,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(attention_backward),
     SLOT(tree_sum),
     SLOT(row_power_sums),
+    SLOT(combine),
+    SLOT(clip_factor),
     SLOT(clamp),
     SLOT(adamw),
     SLOT(sgd),

@@ -1,0 +1,113 @@
+/* See tables.h. */
+#include "src/kernels/cuda/tables.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/error.h"
+
+enum {
+    /* Tables are copied in pieces of this size, for which fsdp_cuda_from_host() does not wait. */
+    PIECE_BYTES = 1 << 16
+};
+
+typedef struct table {
+    char *next; /* what the caller writes */
+    size_t next_bytes, next_capacity;
+    char *host; /* what the device has */
+    size_t bytes, capacity;
+    void *device;
+    size_t device_capacity;
+} table;
+
+typedef struct tables {
+    table of[FSDP_CUDA_N_TABLES];
+    int64_t copies;
+} tables;
+
+static void destroy_tables(fsdp_cuda_context *c, void *data)
+{
+    tables *all = data;
+    for (int i = 0; i < FSDP_CUDA_N_TABLES; i++) {
+        table *t = &all->of[i];
+        if (t->device)
+            cudaFreeAsync(t->device, fsdp_cuda_stream(c));
+        fsdp_free(t->host);
+        fsdp_free(t->next);
+    }
+    fsdp_free(all);
+}
+
+/* The tables of the context; NULL before the first one. */
+static tables *tables_of(fsdp_cuda_context *c)
+{
+    return fsdp_cuda_tables(c)->data;
+}
+
+int64_t fsdp_cuda_table_copies(fsdp_cuda_context *c)
+{
+    return tables_of(c) ? tables_of(c)->copies : 0;
+}
+
+static bool create_tables(fsdp_cuda_context *c)
+{
+    fsdp_cuda_attachment *attachment = fsdp_cuda_tables(c);
+    attachment->data = fsdp_calloc(1, sizeof(tables));
+    attachment->destroy = attachment->data ? destroy_tables : NULL;
+    return attachment->data;
+}
+
+void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table which, size_t bytes)
+{
+    table *t = tables_of(c) || create_tables(c) ? &tables_of(c)->of[which] : NULL;
+    if (!t || !FSDP_GROW(t->next, t->next_capacity, bytes)) {
+        fsdp_cuda_fail(c, fsdp_error_nomem());
+        return NULL;
+    }
+    memset(t->next, 0, bytes);
+    t->next_bytes = bytes;
+    return t->next;
+}
+
+/* Make room for the table on the device. Kernels that were started before may still read the old
+ * memory: it is freed in the order of the stream. */
+static bool reserve(fsdp_cuda_context *c, table *t)
+{
+    if (t->next_bytes <= t->device_capacity)
+        return true;
+    const size_t bytes = t->next_bytes + t->next_bytes / 2;
+    if (t->device)
+        fsdp_cuda_check(c, cudaFreeAsync(t->device, fsdp_cuda_stream(c)), "table");
+    t->device = NULL;
+    t->device_capacity = t->bytes = 0;
+    if (!fsdp_cuda_check(c, cudaMallocAsync(&t->device, bytes, fsdp_cuda_stream(c)), "table"))
+        return false;
+    t->device_capacity = bytes;
+    return true;
+}
+
+/* What the caller has written becomes what the device has. */
+static void exchange(table *t)
+{
+    const table old = *t;
+    t->host = old.next;
+    t->bytes = old.next_bytes;
+    t->capacity = old.next_capacity;
+    t->next = old.host;
+    t->next_capacity = old.capacity;
+}
+
+const void *fsdp_cuda_table_end(fsdp_cuda_context *c, fsdp_cuda_table which)
+{
+    table *t = &tables_of(c)->of[which];
+    if (t->next_bytes == t->bytes && t->bytes && memcmp(t->next, t->host, t->bytes) == 0)
+        return t->device;
+    if (!reserve(c, t))
+        return NULL;
+    exchange(t);
+    tables_of(c)->copies++;
+    for (size_t at = 0; at < t->bytes; at += PIECE_BYTES)
+        fsdp_cuda_from_host(c, (char *)t->device + at, t->host + at,
+                            t->bytes - at < PIECE_BYTES ? t->bytes - at : PIECE_BYTES);
+    return fsdp_cuda_status(c) == FSDP_OK ? t->device : NULL;
+}
