@@ -238,14 +238,13 @@ static void put_columns(const work *w, size_t i)
 }
 
 /* Adds up row_values over the rows of parameter i, as its number `column`. */
-static fsdp_status put_row_values(const work *w, const fsdp_row_sums *sums, size_t i,
-                                  int64_t column)
+static void put_row_values(const work *w, const fsdp_row_sums *sums, size_t i, int64_t column)
 {
     const fsdp_row_values values = {.item = i,
                                     .column = column,
                                     .rows = fsdp_tensor_ptr(w->row_values),
                                     .n = rows_of(&w->parts[i])};
-    return fsdp_row_sums_combine(sums, &values, 1);
+    fsdp_row_sums_combine(sums, &values, 1);
 }
 
 static void start_power_sums(const work *w, double *sums, const void *x, fsdp_dtype dtype,
@@ -278,17 +277,17 @@ static fsdp_status put_moments(const work *w, size_t i)
     if (p->is_matrix)
         put_columns(w, i);
     start_power_sums(w, values, fsdp_tensor_ptr(local), local->dtype, rows, p->cols, 2.0);
-    FSDP_TRY(put_row_values(w, &w->moments, i, PARAM_SQUARES));
+    put_row_values(w, &w->moments, i, PARAM_SQUARES);
     k->square_row_sums(w->device->context, values, grad_of(p, 0), rows, p->cols, w->grad_scale,
                        (float)p->options->eps1);
     k->moving_average(w->device->context, row_state_of(p), values, (double)p->cols, beta2_of(p),
                       rows);
     if (p->is_matrix) {
         start_power_sums(w, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1, 1.0);
-        return put_row_values(w, &w->moments, i, ROW_MEANS);
-    }
-    if (!p->is_vector)
+        put_row_values(w, &w->moments, i, ROW_MEANS);
+    } else if (!p->is_vector) {
         average_columns(w, p, values);
+    }
     return FSDP_OK;
 }
 
@@ -374,7 +373,8 @@ static fsdp_status put_updates(const work *w, size_t i)
         FSDP_TRY(compute_factors(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
-    return put_row_values(w, &w->updates, i, 0);
+    put_row_values(w, &w->updates, i, 0);
+    return FSDP_OK;
 }
 
 static fsdp_status take_updates(const work *w, size_t i)

@@ -30,7 +30,7 @@ struct fsdp_clip {
     fsdp_device *device; /* NULL if n is 0 */
     fsdp_row_sums sums;
     fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
-    fsdp_event *computed;   /* occurs when *on_device is valid */
+    fsdp_event *computed;   /* occurs when fsdp_clip_compute()'s kernels have run */
     /* An optimizer whose step has been started, although it may be refused; NULL: none. Borrowed.
      */
     fsdp_optimizer *stepped;
@@ -109,11 +109,11 @@ static void describe_rows(const fsdp_clip *clip, size_t i, double *rows, fsdp_ro
                                 .in_order = !is_cut_by_rows(clip->named[i].parameter)};
 }
 
-static fsdp_status start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
-                                 const fsdp_row_values *values, size_t n)
+static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
+                          const fsdp_row_values *values, size_t n)
 {
     clip->device->kernels->row_power_sums(clip->device->context, powers, n, clip->type);
-    return fsdp_row_sums_combine(&clip->sums, values, n);
+    fsdp_row_sums_combine(&clip->sums, values, n);
 }
 
 /* Computes the numbers of all gradients, in scratch memory for one gradient at a time: room for the
@@ -126,7 +126,7 @@ static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
         if (!fsdp_tensor_numel(grad_of(clip, i)))
             continue;
         describe_rows(clip, i, rows, &powers, &values);
-        FSDP_TRY(start_kernels(clip, &powers, &values, 1));
+        start_kernels(clip, &powers, &values, 1);
     }
     return FSDP_OK;
 }
@@ -136,15 +136,15 @@ static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 {
     fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);
     fsdp_row_values *values = fsdp_calloc(clip->n, sizeof *values);
-    fsdp_status status = powers && values ? FSDP_OK : FSDP_ERR_NOMEM;
+    const fsdp_status status = powers && values ? FSDP_OK : FSDP_ERR_NOMEM;
     size_t n = 0;
     for (size_t i = 0; i < clip->n && status == FSDP_OK; rows += grad_of(clip, i++)->shape[0])
         if (fsdp_tensor_numel(grad_of(clip, i))) {
             describe_rows(clip, i, rows, &powers[n], &values[n]);
             n++;
         }
-    if (status == FSDP_OK && n)
-        status = start_kernels(clip, powers, values, n);
+    if (n)
+        start_kernels(clip, powers, values, n);
     fsdp_free(values);
     fsdp_free(powers);
     return status;
@@ -243,7 +243,7 @@ fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameters, double max_no
     return FSDP_OK;
 }
 
-static void start_factor(fsdp_clip *clip, const fsdp_tensor *losses)
+static void start_factor(const fsdp_clip *clip, const fsdp_tensor *losses)
 {
     const fsdp_clip_args args = {.sums = fsdp_row_sums_send_totals(&clip->sums),
                                  .n = (int64_t)clip->n,
@@ -254,29 +254,31 @@ static void start_factor(fsdp_clip *clip, const fsdp_tensor *losses)
                                  .n_losses = losses ? fsdp_tensor_numel(losses) : 0,
                                  .result = fsdp_tensor_ptr(clip->on_device)};
     clip->device->kernels->clip_factor(clip->device->context, &args);
-    clip->computed = fsdp_device_record(clip->device);
 }
 
+/* Without gradients, and on meta, the norm is 0. */
 fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses)
 {
+    const fsdp_device *device = clip->n ? clip->device : losses ? losses->storage->device : NULL;
     fsdp_status status = FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
     if (clip->n && !clip->sums.is_local)
         status = fsdp_row_sums_gather(&clip->sums);
-    clip->is_known = !clip->n || !clip->device->kernels;
+    clip->is_known = !clip->n || !device->kernels;
     clip->result.scale = fsdp_clip_scale(0.0, clip->max_norm);
     if (status == FSDP_OK && !clip->is_known)
         start_factor(clip, losses);
+    if (status == FSDP_OK && device)
+        clip->computed = fsdp_device_record(device);
     fsdp_trace_end();
     return status;
 }
 
-/* Waits for the result of fsdp_clip_compute(), and gets it. */
-static fsdp_status read_result(fsdp_clip *clip)
+fsdp_status fsdp_clip_wait(fsdp_clip *clip)
 {
+    FSDP_TRY(fsdp_event_synchronize(clip->computed));
     if (clip->is_known)
         return FSDP_OK;
-    FSDP_TRY(fsdp_event_synchronize(clip->computed));
     FSDP_TRY(fsdp_device_peek(clip->device, &clip->result, fsdp_tensor_ptr(clip->on_device),
                               sizeof clip->result));
     clip->is_known = true;
@@ -293,14 +295,14 @@ fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *cl
         clip->stepped = optimizer;
         return FSDP_OK;
     }
-    FSDP_TRY(read_result(clip));
+    FSDP_TRY(fsdp_clip_wait(clip));
     return clip->result.refused ? FSDP_OK : fsdp_optimizer_step(optimizer, clip->result.scale);
 }
 
 fsdp_status fsdp_clip_end(fsdp_clip *clip, double *total_norm, float *scale)
 {
     fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
-    fsdp_status status = read_result(clip);
+    fsdp_status status = fsdp_clip_wait(clip);
     if (status == FSDP_OK && clip->error_if_nonfinite)
         status = check_finite(clip);
     if (status == FSDP_OK && total_norm)

@@ -37,6 +37,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor
  * wait for the factor if kernels can read it. The optimizer's counts of steps are valid after
  * fsdp_clip_end(), and the optimizer must exist until then. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip);
+/* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
+ * that were started after it. */
+FSDP_MUST_CHECK fsdp_status fsdp_clip_wait(fsdp_clip *clip);
 /* Wait for the result of fsdp_clip_compute(), but not for kernels that were started after it. Get
  * the norm and the factor; both pointers may be NULL. With options->error_if_nonfinite, fail with
  * FSDP_ERR_NUMERIC if the norm is not finite. */

@@ -153,6 +153,16 @@ static int64_t open_items(fsdp_row_sums *sums)
     return totals;
 }
 
+/* Returns the number of segments of all items. An item whose numbers are combined in order has one
+ * run even if this rank has no segment of it. */
+static size_t count_runs(const fsdp_row_sums *sums)
+{
+    size_t n = sums->n;
+    for (size_t i = 0; i < sums->n; i++)
+        n += (size_t)count_segments(&sums->items[i], sums->items[i].begin, sums->items[i].end);
+    return n;
+}
+
 fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                fsdp_reduce_op op, fsdp_device *device)
 {
@@ -164,6 +174,9 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){sent + gathered + totals},
                                 FSDP_TAG_COMM, &sums->memory));
     FSDP_TRY(fsdp_host_copy_create(&sums->copy, sums->memory));
+    sums->runs = fsdp_calloc(count_runs(sums), sizeof *sums->runs);
+    if (!sums->runs)
+        return FSDP_ERR_NOMEM;
     double *memory = sums->copy.data;
     if (!memory)
         return FSDP_OK;
@@ -178,18 +191,13 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
 
 void fsdp_row_sums_close(fsdp_row_sums *sums)
 {
+    fsdp_free(sums->runs);
     fsdp_host_copy_destroy(&sums->copy);
     fsdp_tensor_release(sums->memory);
     *sums = (fsdp_row_sums){0};
 }
 
 /* --- adding up the rows --- */
-
-static size_t count_runs(const fsdp_row_sums *sums, const fsdp_row_values *values)
-{
-    const fsdp_row_sum *s = &sums->items[values->item];
-    return values->in_order ? 1 : (size_t)count_segments(s, s->begin, s->end);
-}
 
 /* Sets runs[0], runs[1] and so on to those of the item. Returns the end of these runs. */
 static fsdp_numbers *add_runs(const fsdp_row_sums *sums, const fsdp_row_values *v,
@@ -208,22 +216,15 @@ static fsdp_numbers *add_runs(const fsdp_row_sums *sums, const fsdp_row_values *
     return runs;
 }
 
-fsdp_status fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values,
-                                  size_t n)
+void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values, size_t n)
 {
     const fsdp_device *device = sums->memory->storage->device;
-    size_t n_runs = 0;
-    for (size_t i = 0; i < n; i++)
-        n_runs += count_runs(sums, &values[i]);
-    fsdp_numbers *runs = fsdp_calloc(n_runs, sizeof *runs), *end = runs;
-    if (!runs)
-        return FSDP_ERR_NOMEM;
+    fsdp_numbers *end = sums->runs;
     for (size_t i = 0; i < n; i++)
         end = add_runs(sums, &values[i], end);
-    if (n_runs)
-        device->kernels->combine(device->context, runs, n_runs, sums->op == FSDP_REDUCE_MAX);
-    fsdp_free(runs);
-    return FSDP_OK;
+    if (end > sums->runs)
+        device->kernels->combine(device->context, sums->runs, (size_t)(end - sums->runs),
+                                 sums->op == FSDP_REDUCE_MAX);
 }
 
 static size_t position_of(const fsdp_row_sums *sums, const double *number)

@@ -51,6 +51,7 @@ typedef struct fsdp_row_sums {
     size_t sent_bytes;   /* the numbers that this rank sends, or `total` of all items if is_local */
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
+    struct fsdp_numbers *runs; /* owned; room for the segments of all items */
 } fsdp_row_sums;
 
 /* Allocate `own` and `total` of all items. On meta they are NULL, and the memory is only
@@ -69,7 +70,7 @@ static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const d
     return fsdp_host_copy_on_device(&sums->copy, number);
 }
 
-/* The numbers of this rank's rows of an item. */
+/* The numbers of this rank's rows of an item, in one column. */
 typedef struct fsdp_row_values {
     size_t item;
     int64_t column;
@@ -79,10 +80,10 @@ typedef struct fsdp_row_values {
      * than 0: combine them one after another into one number. */
     bool in_order;
 } fsdp_row_values;
-/* Start kernels that combine the rows of each segment, as sums->op says: add them up, or take the
- * largest. The result is number `column` of the segment in `own`. */
-FSDP_MUST_CHECK fsdp_status fsdp_row_sums_combine(const fsdp_row_sums *sums,
-                                                  const fsdp_row_values *values, size_t n);
+/* Start a kernel that combines the rows of each segment, as sums->op says: add them up, or take the
+ * largest. The result is number `column` of the segment in `own`. `values` [n] belong to different
+ * items. */
+void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values, size_t n);
 /* Compute the totals of all items. Wait for the kernels that write `own`, and exchange the numbers.
  * Collective. Each process group does one gather for all items that have this group. The gathers
  * follow each other in the order in which the groups first occur in the items. */

@@ -49,8 +49,8 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c);
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* How cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
-/* What the tables of this context (tables.h) need; zeros at first. When the context is closed, it
- * calls `destroy` if that is set. */
+/* The tables of this context, for tables.c. When the context is closed, it calls `destroy` if that
+ * is set. */
 typedef struct fsdp_cuda_attachment {
     void *data;
     void (*destroy)(fsdp_cuda_context *c, void *data);

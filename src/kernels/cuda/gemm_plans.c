@@ -14,8 +14,8 @@
  * do not matter, so that bits do not depend on where a rank's allocator placed a matrix.
  *
  * Sums are float32 to the end, but for Note [Odd extents] in gemm.c. Algorithms that split k and
- * add the parts in the dtype of C are only allowed if C is float32. Those that remain add parts in a
- * fixed order: cublasLt serializes additions in place, or adds parts in a second kernel. */
+ * add the parts in the dtype of C are only allowed if C is float32. Those that remain add parts in
+ * a fixed order: cublasLt serializes additions in place, or adds parts in a second kernel. */
 #include "src/kernels/cuda/gemm_plans.h"
 
 #include <string.h>

@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/error.h"
 
 enum {
     /* Tables are copied in pieces of this size, for which fsdp_cuda_from_host() does not wait. */
-    PIECE_BYTES = 1 << 16
+    PIECE_BYTES = 1 << 16,
+    /* Initial room for each table. */
+    SMALL_BYTES = 1 << 13
 };
 
 typedef struct table {
@@ -38,30 +39,36 @@ static void destroy_tables(fsdp_cuda_context *c, void *data)
     fsdp_free(all);
 }
 
-/* The tables of the context; NULL before the first one. */
 static tables *tables_of(fsdp_cuda_context *c)
 {
     return fsdp_cuda_tables(c)->data;
 }
 
-int64_t fsdp_cuda_table_copies(fsdp_cuda_context *c)
+fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c)
 {
-    return tables_of(c) ? tables_of(c)->copies : 0;
+    tables *all = fsdp_calloc(1, sizeof *all);
+    if (!all)
+        return FSDP_ERR_NOMEM;
+    *fsdp_cuda_tables(c) = (fsdp_cuda_attachment){all, destroy_tables};
+    for (int i = 0; i < FSDP_CUDA_N_TABLES; i++) {
+        table *t = &all->of[i];
+        if (!FSDP_GROW(t->next, t->next_capacity, SMALL_BYTES) ||
+            !FSDP_GROW(t->host, t->capacity, SMALL_BYTES))
+            return FSDP_ERR_NOMEM;
+    }
+    return FSDP_OK;
 }
 
-static bool create_tables(fsdp_cuda_context *c)
+int64_t fsdp_cuda_table_copies(fsdp_cuda_context *c)
 {
-    fsdp_cuda_attachment *attachment = fsdp_cuda_tables(c);
-    attachment->data = fsdp_calloc(1, sizeof(tables));
-    attachment->destroy = attachment->data ? destroy_tables : NULL;
-    return attachment->data;
+    return tables_of(c)->copies;
 }
 
 void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table which, size_t bytes)
 {
-    table *t = tables_of(c) || create_tables(c) ? &tables_of(c)->of[which] : NULL;
-    if (!t || !FSDP_GROW(t->next, t->next_capacity, bytes)) {
-        fsdp_cuda_fail(c, fsdp_error_nomem());
+    table *t = &tables_of(c)->of[which];
+    if (!FSDP_GROW(t->next, t->next_capacity, bytes)) {
+        fsdp_cuda_fail(c, FSDP_ERR_NOMEM);
         return NULL;
     }
     memset(t->next, 0, bytes);

@@ -24,6 +24,9 @@ typedef enum fsdp_cuda_table {
     FSDP_CUDA_N_TABLES
 } fsdp_cuda_table;
 
+/* Create the tables of a context, with room for small ones: so a call for a few tensors needs no
+ * more memory. The context destroys them. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c);
 /* Return `bytes` bytes of host memory, all zero, into which the caller writes the table: all of it,
  * padding of structs included, is compared. Returns NULL if there is no memory; the failure is then
  * kept (fsdp_cuda_fail()). */
