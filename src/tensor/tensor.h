@@ -137,6 +137,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
 /* Set *yes to true if all elements are finite, else to false. The tensor must be contiguous and of
  * a floating dtype. On meta, *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
+/* The same for n tensors on one device. */
+FSDP_MUST_CHECK fsdp_status fsdp_all_are_finite(const fsdp_tensor *const *tensors, size_t n,
+                                                bool *yes);
 /* Return true if the tensor has data only while a read or a write of it is open. */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {

@@ -59,9 +59,9 @@ fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c)
     return FSDP_OK;
 }
 
-int64_t fsdp_cuda_table_copies(fsdp_cuda_context *c)
+int64_t fsdp_cuda_table_copies(fsdp_kernel_context *context)
 {
-    return tables_of(c)->copies;
+    return tables_of(fsdp_cuda_of(context))->copies;
 }
 
 void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table which, size_t bytes)

@@ -34,8 +34,8 @@ void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table table, size_t 
 /* Bring the table to the device unless it is there. Return its address, aligned to 256 bytes, for
  * the kernels that the caller starts next. Returns NULL on failure (kept). */
 const void *fsdp_cuda_table_end(fsdp_cuda_context *c, fsdp_cuda_table table);
-/* Return how often a table of this context was copied to the device. */
-int64_t fsdp_cuda_table_copies(fsdp_cuda_context *c);
+/* Return how often a table of this context was copied to the device, for tests. */
+int64_t fsdp_cuda_table_copies(fsdp_kernel_context *context);
 
 #ifdef __cplusplus
 }
