@@ -16,6 +16,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/models/model_type.h"
+#include "src/optim/clip_grad.h"
 #include "src/pretrained/model.h"
 #include "src/profile/profile.h"
 #include "src/tensor/cards.h"
@@ -139,7 +140,8 @@ static fsdp_status make_batch(run *r, uint64_t micro_batch, fsdp_batch **batch)
     return status;
 }
 
-static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
+/* Set *out to the loss, which may not be computed yet. */
+static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step, fsdp_tensor **out)
 {
     fsdp_scope *s;
     fsdp_scope_options options = {.training = true,
@@ -154,12 +156,37 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     double middle = fsdp_clock_s();
     if (status == FSDP_OK)
         status = fsdp_backward(r->tape, &loss, NULL, 1);
-    /* This waits for the device, so all kernels have been started before. */
     if (status == FSDP_OK)
-        status = fsdp_tensor_item(loss, &r->loss);
+        *out = fsdp_tensor_retain(loss);
     fsdp_scope_close(s);
     r->forward_s = middle - begin;
     r->backward_s = fsdp_clock_s() - middle;
+    return status;
+}
+
+static fsdp_status update(run *r, fsdp_clip *clip)
+{
+    const double begin = fsdp_clock_s();
+    FSDP_TRY(fsdp_clip_compute(clip, NULL));
+    const double middle = fsdp_clock_s();
+    FSDP_TRY(fsdp_optimizer_step_clipped(r->optimizer, clip));
+    FSDP_TRY(fsdp_clip_end(clip, &r->grad_norm, NULL));
+    r->clip_s += middle - begin;
+    r->optimizer_s = fsdp_clock_s() - middle;
+    return FSDP_OK;
+}
+
+/* Run the kernels of a step. The host waits for none of them, unless there are several ranks: Note
+ * [Late norm] in src/optim/clip_grad.h. */
+static fsdp_status start_step(run *r, const fsdp_batch *batch, int step, fsdp_tensor **loss)
+{
+    fsdp_clip *clip;
+    FSDP_TRY(forward_backward(r, batch, step, loss));
+    const double begin = fsdp_clock_s();
+    FSDP_TRY(fsdp_clip_begin(fsdp_optimizer_parameters(r->optimizer), 1.0, NULL, &clip));
+    r->clip_s = fsdp_clock_s() - begin;
+    const fsdp_status status = update(r, clip);
+    fsdp_clip_destroy(clip);
     return status;
 }
 
@@ -168,6 +195,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
+    fsdp_tensor *loss = NULL;
     uint64_t micro_batch = (uint64_t)step * (uint64_t)fsdp_group_world_size(r->group) +
                            (uint64_t)fsdp_group_rank(r->group);
     fsdp_trace_begin(FSDP_TRACE_DATA, "draw batch", NULL);
@@ -175,25 +203,13 @@ static fsdp_status train_step(run *r, int step, double *took)
     fsdp_trace_end();
     if (status != FSDP_OK)
         return status;
-    double begin = fsdp_clock_s(), clip = begin, update = begin;
-    float scale = 1.0f;
-    status = forward_backward(r, batch, step);
-    if (status == FSDP_OK) {
-        clip = fsdp_clock_s();
-        status = fsdp_clip_grad_norm(fsdp_optimizer_parameters(r->optimizer), 1.0, NULL,
-                                     &r->grad_norm, &scale);
-    }
-    if (status == FSDP_OK) {
-        update = fsdp_clock_s();
-        status = fsdp_optimizer_step(r->optimizer, scale);
-    }
+    double begin = fsdp_clock_s();
+    status = start_step(r, batch, step, &loss);
     fsdp_optimizer_zero_grad(r->optimizer);
     if (status == FSDP_OK)
-        status = fsdp_device_synchronize(r->device);
-    double end = fsdp_clock_s();
-    r->clip_s = update - clip;
-    r->optimizer_s = end - update;
-    *took = end - begin;
+        status = fsdp_tensor_item(loss, &r->loss); /* waits for the device */
+    *took = fsdp_clock_s() - begin;
+    fsdp_tensor_release(loss);
     fsdp_batch_release(batch);
     return status;
 }

@@ -220,6 +220,7 @@ static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_
     fsdp_status status = fsdp_tensor_over(storage, p->dtype, p->parameter->ndim, shape, 0, local);
     h->guard = (fsdp_storage_guard){.begin_write = begin_write,
                                     .end_write = end_write,
+                                    .writes_take_memory = true,
                                     .self = h,
                                     .next = &memories->items[p->storage->unsharded]->write_guard};
     storage->guards = &h->guard;

@@ -14,6 +14,8 @@
  * Legend: T tokens (rows), D model width, F feed-forward width, V vocabulary, H heads, K head
  * width, N output features. */
 #pragma once
+#include <math.h>
+
 #include <fsdp/base.h>
 
 #include "src/base/halves.h"
@@ -162,13 +164,60 @@ typedef struct fsdp_layer_norm_backward_args {
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
+/* |x|^power is added up over each row of a tensor: row_power_sums(). */
+typedef struct fsdp_row_powers {
+    const void *x; /* [rows, width] of dtype */
+    fsdp_dtype dtype;
+    int64_t rows, width;
+    double *sums; /* [rows] */
+} fsdp_row_powers;
+
+/* Numbers that combine() combines into one. */
+typedef struct fsdp_numbers {
+    const double *numbers; /* [n] */
+    int64_t n;
+    double *result; /* 0 if n is 0 */
+    /* false: combine them as an aligned binary tree, as tree_sum() does; true: from the first to
+     * the last */
+    bool in_order;
+} fsdp_numbers;
+
+/* What clip_factor() computes, in memory of the device. The kernels of an optimizer's step can read
+ * it there, so that the host need not wait for it. */
+typedef struct fsdp_clip_result {
+    double norm;
+    float scale;     /* the factor of the gradients */
+    int32_t refused; /* not 0: the step must not change anything */
+} fsdp_clip_result;
+
+/* norm = (sums[0] + ... + sums[n - 1])^(1 / power), added in this order in double. If power is
+ * INFINITY, norm is the largest of `sums`; NaN counts as the largest. scale = min(1, max_norm /
+ * (norm + 1e-6)); it is 1 if max_norm is INFINITY. A NaN stays NaN. The step is refused if one of
+ * `losses` is not finite or, with refuses_norm, if the norm is not. */
+typedef struct fsdp_clip_args {
+    const double *sums; /* [n] */
+    int64_t n;
+    double power, max_norm;
+    bool refuses_norm;
+    const float *losses; /* [n_losses] */
+    int64_t n_losses;
+    fsdp_clip_result *result;
+} fsdp_clip_args;
+
+/* Return the `scale` of fsdp_clip_args. */
+static inline float fsdp_clip_scale(double norm, double max_norm)
+{
+    const double scale = max_norm / (norm + 1e-6);
+    return scale > 1.0 || isinf(max_norm) ? 1.0f : (float)scale; /* NaN stays NaN */
+}
+
 /* AdamW step for one tensor's shard (Loshchilov & Hutter 2019, torch.optim.AdamW): g = grad *
  * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) * m /
  * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
     float *param, *exp_avg, *exp_avg_sq; /* NULL for `param`: the parameter is in `halves` */
-    fsdp_halves halves;
+    fsdp_halves halves; /* NULL for its arrays, too: the parameter is `copy`, and not float32 */
     const float *grad;
     void *copy; /* also gets the new parameter, in copy_dtype; NULL: no copy */
     fsdp_dtype copy_dtype;
@@ -183,7 +232,7 @@ typedef struct fsdp_adamw_args {
  * and momentum_buffer is NULL. The update is then p -= lr g with the first g. */
 typedef struct fsdp_sgd_args {
     int64_t n;
-    float *param, *momentum_buffer; /* NULL for `param`: the parameter is in `halves` */
+    float *param, *momentum_buffer; /* `param`, `halves` and `copy` as in fsdp_adamw_args */
     fsdp_halves halves;
     const float *grad;
     void *copy;
@@ -383,14 +432,24 @@ typedef struct fsdp_kernels {
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     void (*tree_sum_rows)(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args);
-    /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
-     * INFINITY, sums[r] is the largest |x| of row r. A NaN makes its row's sum NaN. */
-    void (*row_power_sums)(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
-                           int64_t rows, int64_t width, double power);
+    /* For each of n tensors, sums[r] = sum over row r of |x|^power, in double, in a fixed order;
+     * power > 0. With power INFINITY, sums[r] is the largest |x| of row r. A NaN makes its row's
+     * sum NaN. */
+    void (*row_power_sums)(fsdp_kernel_context *c, const fsdp_row_powers *tensors, size_t n,
+                           double power);
+    /* Add up the numbers of each of n runs or, if `largest`, take the largest of them; NaN counts
+     * as the largest. */
+    void (*combine)(fsdp_kernel_context *c, const fsdp_numbers *runs, size_t n, bool largest);
+    void (*clip_factor)(fsdp_kernel_context *c, const fsdp_clip_args *args);
     /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
-    void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
-    void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
+    /* Steps of n tensors. If `clip` is not NULL, clip->scale replaces all grad_scale, and nothing
+     * is changed if clip->refused is not 0. @{ */
+    void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
+                  const fsdp_clip_result *clip);
+    void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
+                const fsdp_clip_result *clip);
+    /* @} */
 
     /* --- Adafactor: the kernels of a step, in their order --- */
     /* sums[r] = sum over row r of ((grad * grad_scale)^2 + eps). The terms are float32, and the

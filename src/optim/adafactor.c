@@ -145,7 +145,6 @@ typedef struct work {
     fsdp_row_sum *first, *second; /* [n] for the first round, [n] for the second */
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
-    fsdp_host_copy seen;     /* the host reads row_values through it */
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 
@@ -225,29 +224,34 @@ static float *row_state_of(const part *p)
 
 /* Computes the column sums of a matrix for the first round. Each segment of this rank's rows
  * (row_sums.h) gets separate sums. */
-static fsdp_status put_columns(const work *w, size_t i)
+static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
     const fsdp_row_sum *s = &w->first[i];
     double *own = fsdp_row_sums_on_device(&w->moments, s->own + COLUMNS);
     for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
-        e = fsdp_row_segment_end(b, s->end);
+        e = fsdp_row_segment_end(s, b);
         w->device->kernels->square_column_sums(w->device->context, own,
                                                grad_of(p, 0) + (b - s->begin) * p->cols, e - b,
                                                p->cols, w->grad_scale, (float)p->options->eps1);
     }
-    return fsdp_row_sums_fetch(&w->moments, i);
 }
 
-/* Waits for the kernels that compute row_values, and stores the sums over the rows of parameter i
- * as its number `column`. */
-static fsdp_status put_row_values(const work *w, const fsdp_row_sums *sums, size_t i,
-                                  int64_t column)
+/* Adds up row_values over the rows of parameter i, as its number `column`. */
+static void put_row_values(const work *w, const fsdp_row_sums *sums, size_t i, int64_t column)
 {
-    const size_t bytes = (size_t)rows_of(&w->parts[i]) * sizeof(double);
-    FSDP_TRY(fsdp_host_copy_read_part(&w->seen, 0, bytes));
-    fsdp_row_sums_put(sums, i, column, w->seen.data);
-    return FSDP_OK;
+    const fsdp_row_values values = {.item = i,
+                                    .column = column,
+                                    .rows = fsdp_tensor_ptr(w->row_values),
+                                    .n = rows_of(&w->parts[i])};
+    fsdp_row_sums_combine(sums, &values, 1);
+}
+
+static void start_power_sums(const work *w, double *sums, const void *x, fsdp_dtype dtype,
+                             int64_t rows, int64_t cols, double power)
+{
+    const fsdp_row_powers powers = {x, dtype, rows, cols, sums};
+    w->device->kernels->row_power_sums(w->device->context, &powers, 1, power);
 }
 
 /* Updates exp_avg_sq_col of a tensor that consists of several matrices. No rank has only a part of
@@ -271,21 +275,19 @@ static fsdp_status put_moments(const work *w, size_t i)
     double *values = fsdp_tensor_ptr(w->row_values);
     int64_t rows = rows_of(p);
     if (p->is_matrix)
-        FSDP_TRY(put_columns(w, i));
-    k->row_power_sums(w->device->context, values, fsdp_tensor_ptr(local), local->dtype, rows,
-                      p->cols, 2.0);
-    FSDP_TRY(put_row_values(w, &w->moments, i, PARAM_SQUARES));
+        put_columns(w, i);
+    start_power_sums(w, values, fsdp_tensor_ptr(local), local->dtype, rows, p->cols, 2.0);
+    put_row_values(w, &w->moments, i, PARAM_SQUARES);
     k->square_row_sums(w->device->context, values, grad_of(p, 0), rows, p->cols, w->grad_scale,
                        (float)p->options->eps1);
     k->moving_average(w->device->context, row_state_of(p), values, (double)p->cols, beta2_of(p),
                       rows);
     if (p->is_matrix) {
-        k->row_power_sums(w->device->context, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1,
-                          1.0);
-        return put_row_values(w, &w->moments, i, ROW_MEANS);
-    }
-    if (!p->is_vector)
+        start_power_sums(w, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1, 1.0);
+        put_row_values(w, &w->moments, i, ROW_MEANS);
+    } else if (!p->is_vector) {
         average_columns(w, p, values);
+    }
     return FSDP_OK;
 }
 
@@ -371,7 +373,8 @@ static fsdp_status put_updates(const work *w, size_t i)
         FSDP_TRY(compute_factors(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
-    return put_row_values(w, &w->updates, i, 0);
+    put_row_values(w, &w->updates, i, 0);
+    return FSDP_OK;
 }
 
 static fsdp_status take_updates(const work *w, size_t i)
@@ -390,7 +393,6 @@ static void end(void *arg)
     if (!w)
         return;
     fsdp_tensor_release(w->factors);
-    fsdp_host_copy_destroy(&w->seen);
     fsdp_tensor_release(w->row_values);
     fsdp_row_sums_close(&w->updates);
     fsdp_row_sums_close(&w->moments);
@@ -413,7 +415,6 @@ static fsdp_status create_scratch(work *w)
     }
     FSDP_TRY(fsdp_tensor_create(w->device, FSDP_DTYPE_F64, 1, (int64_t[]){values}, FSDP_TAG_OPTIM,
                                 &w->row_values));
-    FSDP_TRY(fsdp_host_copy_create(&w->seen, w->row_values));
     return fsdp_tensor_create(w->device, FSDP_DTYPE_F32, 1, (int64_t[]){factors}, FSDP_TAG_OPTIM,
                               &w->factors);
 }

@@ -37,11 +37,10 @@ static double *lr(fsdp_optimizer_options *options)
     return &options->adamw.lr;
 }
 
-static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
+static void describe_update(const fsdp_optimizer_options *options, const fsdp_update *u, void *args)
 {
     const fsdp_adamw_options *o = &options->adamw;
-    u->device->kernels->adamw(u->device->context,
-                              &(fsdp_adamw_args){.n = u->n,
+    *(fsdp_adamw_args *)args = (fsdp_adamw_args){.n = u->n,
                                                  .param = u->param,
                                                  .halves = u->halves,
                                                  .exp_avg = u->state[0],
@@ -56,7 +55,13 @@ static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
                                                  .weight_decay = o->weight_decay,
                                                  .decoupled = !o->l2,
                                                  .step = u->step,
-                                                 .grad_scale = u->grad_scale});
+                                                 .grad_scale = u->grad_scale};
+}
+
+static void start_updates(const fsdp_device *device, const void *args, size_t n,
+                          const fsdp_clip_result *clip)
+{
+    device->kernels->adamw(device->context, args, n, clip);
 }
 
 static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"exp_avg", "exp_avg_sq"};
@@ -66,7 +71,9 @@ static const fsdp_optimizer_class adamw = {.state_names = state_names,
                                            .check = check_options,
                                            .state_shape = state_shape,
                                            .lr = lr,
-                                           .update = update};
+                                           .update_bytes = sizeof(fsdp_adamw_args),
+                                           .describe_update = describe_update,
+                                           .start_updates = start_updates};
 
 static fsdp_optimizer_options options_of(const fsdp_adamw_options *options)
 {

@@ -13,28 +13,40 @@
 
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
+#include "src/optim/clip_grad.h"
 #include "src/optim/optimizer.h"
 #include "src/optim/row_sums.h"
 #include "src/tensor/tensor.h"
 #include "src/trace/trace.h"
 
-typedef struct grad_norm {
-    double type;                 /* p of the norm */
-    fsdp_named_parameter *named; /* [n] the parameters that have a gradient, sorted by name */
-    fsdp_row_sum *items;         /* [n] */
+struct fsdp_clip {
+    double type; /* p of the norm */
+    double max_norm;
+    bool error_if_nonfinite;
+    const fsdp_parameter_list *list; /* borrowed */
+    fsdp_named_parameter *named;     /* [n] the parameters that have a gradient, sorted by name */
+    fsdp_row_sum *items;             /* [n] */
     size_t n;
     fsdp_device *device; /* NULL if n is 0 */
-    double total;
-} grad_norm;
+    fsdp_row_sums sums;
+    fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
+    fsdp_event *computed;   /* occurs when fsdp_clip_compute()'s kernels have run */
+    /* An optimizer whose step has been started, although it may be refused; NULL: none. Borrowed.
+     */
+    fsdp_optimizer *stepped;
+    /* The result as the host knows it. */
+    bool is_known;
+    fsdp_clip_result result;
+};
 
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const fsdp_named_parameter *)a)->name, ((const fsdp_named_parameter *)b)->name);
 }
 
-static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
+static fsdp_tensor *grad_of(const fsdp_clip *clip, size_t i)
 {
-    return fsdp_parameter_grad(norm->named[i].parameter);
+    return fsdp_parameter_grad(clip->named[i].parameter);
 }
 
 /* Returns true if p is sharded along dimension 0. If p is sharded along any other dimension, no
@@ -45,188 +57,282 @@ static bool is_cut_by_rows(const fsdp_parameter *p)
     return fsdp_parameter_shard(p).dim == 0;
 }
 
-static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm *norm)
+static fsdp_status collect_gradients(const fsdp_parameter_list *list, fsdp_clip *clip)
 {
-    norm->named = fsdp_calloc(list->n, sizeof *norm->named);
-    norm->items = fsdp_calloc(list->n, sizeof *norm->items);
-    if (!norm->named || !norm->items)
+    clip->named = fsdp_calloc(list->n, sizeof *clip->named);
+    clip->items = fsdp_calloc(list->n, sizeof *clip->items);
+    if (!clip->named || !clip->items)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < list->n; i++)
         if (fsdp_optimizer_gradient(list->items[i].parameter))
-            norm->named[norm->n++] = list->items[i];
-    qsort(norm->named, norm->n, sizeof *norm->named, by_name);
-    for (size_t i = 0; i < norm->n; i++) {
-        const fsdp_parameter *p = norm->named[i].parameter;
-        norm->items[i] = (fsdp_row_sum){
+            clip->named[clip->n++] = list->items[i];
+    qsort(clip->named, clip->n, sizeof *clip->named, by_name);
+    for (size_t i = 0; i < clip->n; i++) {
+        const fsdp_parameter *p = clip->named[i].parameter;
+        clip->items[i] = (fsdp_row_sum){
             .group = fsdp_parameter_group(p),
             .rows = is_cut_by_rows(p) ? fsdp_parameter_shape(p)[0]
                                       : fsdp_group_world_size(fsdp_parameter_group(p)),
             .inner = 1,
             .width = 1};
-        norm->device = grad_of(norm, i)->storage->device;
+        clip->device = grad_of(clip, i)->storage->device;
     }
     return FSDP_OK;
 }
 
-/* Adds x to *sum. For the infinity norm, sets *sum to the larger of *sum and x instead. */
-static void add_to_norm(const grad_norm *norm, double *sum, double x)
-{
-    if (!isinf(norm->type))
-        *sum += x;
-    else
-        *sum = x > *sum || isnan(x) ? x : *sum; /* NaN stays NaN */
-}
-
-/* Combines the numbers rows[0] to rows[n - 1] into one number, which replaces rows[0]. */
-static void join_rows(const grad_norm *norm, double *rows, int64_t n)
-{
-    for (int64_t r = 1; r < n; r++)
-        add_to_norm(norm, &rows[0], rows[r]);
-}
-
-/* Starts the kernel that computes one number for each row that this rank has of gradient i, and
- * stores the numbers at element `at` of the tensor `rows`. */
-static void start_rows(const grad_norm *norm, size_t i, const fsdp_tensor *rows, int64_t at)
-{
-    const fsdp_tensor *grad = grad_of(norm, i);
-    norm->device->kernels->row_power_sums(
-        norm->device->context, (double *)fsdp_tensor_ptr(rows) + at, fsdp_tensor_ptr(grad),
-        grad->dtype, grad->shape[0], fsdp_tensor_row_numel(grad), norm->type);
-}
-
-/* Combines the numbers of the rows of gradient i, and stores the results in `sums`. */
-static void put_rows(const grad_norm *norm, size_t i, const fsdp_row_sums *sums, double *rows)
-{
-    if (!is_cut_by_rows(norm->named[i].parameter))
-        join_rows(norm, rows, grad_of(norm, i)->shape[0]);
-    fsdp_row_sums_put(sums, i, 0, rows);
-}
-
-/* Computes the numbers of all gradients, in scratch memory for one gradient at a time: room for the
- * gradient with the most rows. */
-static fsdp_status sum_one_by_one(const grad_norm *norm, const fsdp_row_sums *sums,
-                                  const fsdp_host_copy *scratch)
-{
-    for (size_t i = 0; i < norm->n; i++) {
-        if (!fsdp_tensor_numel(grad_of(norm, i)))
-            continue;
-        start_rows(norm, i, scratch->tensor, 0);
-        FSDP_TRY(fsdp_host_copy_read_part(scratch, 0,
-                                          (size_t)grad_of(norm, i)->shape[0] * sizeof(double)));
-        put_rows(norm, i, sums, scratch->data);
-    }
-    return FSDP_OK;
-}
-
-/* Does the same with room for the rows of all gradients, so that the host waits once. */
-static fsdp_status sum_together(const grad_norm *norm, const fsdp_row_sums *sums,
-                                const fsdp_host_copy *scratch)
-{
-    int64_t at = 0;
-    for (size_t i = 0; i < norm->n; at += grad_of(norm, i++)->shape[0])
-        if (fsdp_tensor_numel(grad_of(norm, i)))
-            start_rows(norm, i, scratch->tensor, at);
-    FSDP_TRY(fsdp_host_copy_read(scratch));
-    at = 0;
-    for (size_t i = 0; i < norm->n; at += grad_of(norm, i++)->shape[0])
-        if (fsdp_tensor_numel(grad_of(norm, i)))
-            put_rows(norm, i, sums, (double *)scratch->data + at);
-    return FSDP_OK;
-}
-
-/* Returns the number of rows that the scratch memory has room for. */
-static int64_t scratch_rows(const grad_norm *norm, bool together)
+/* Returns the number of rows for whose numbers there is scratch memory. */
+static int64_t scratch_rows(const fsdp_clip *clip, bool together)
 {
     int64_t most = 0, all = 0;
-    for (size_t i = 0; i < norm->n; i++) {
-        const int64_t rows = grad_of(norm, i)->shape[0];
+    for (size_t i = 0; i < clip->n; i++) {
+        const int64_t rows = grad_of(clip, i)->shape[0];
         most = rows > most ? rows : most;
         all += rows;
     }
     return together ? all : most;
 }
 
-static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
+/* Describes how one number for each row that this rank has of gradient i is computed, in scratch
+ * memory at `rows`, and what becomes of the numbers. */
+static void describe_rows(const fsdp_clip *clip, size_t i, double *rows, fsdp_row_powers *powers,
+                          fsdp_row_values *values)
 {
-    const bool together = norm->device->traits->joins_reads;
-    fsdp_tensor *rows;
-    FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1,
-                                (int64_t[]){scratch_rows(norm, together)}, FSDP_TAG_COMM, &rows));
-    fsdp_host_copy scratch = {0};
-    fsdp_status status = fsdp_host_copy_create(&scratch, rows);
-    if (status == FSDP_OK && norm->device->kernels)
-        status = (together ? sum_together : sum_one_by_one)(norm, sums, &scratch);
-    fsdp_host_copy_destroy(&scratch);
-    fsdp_tensor_release(rows);
-    return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
+    const fsdp_tensor *grad = grad_of(clip, i);
+    *powers = (fsdp_row_powers){.x = fsdp_tensor_ptr(grad),
+                                .dtype = grad->dtype,
+                                .rows = grad->shape[0],
+                                .width = fsdp_tensor_row_numel(grad),
+                                .sums = rows};
+    *values = (fsdp_row_values){.item = i,
+                                .rows = rows,
+                                .n = grad->shape[0],
+                                .in_order = !is_cut_by_rows(clip->named[i].parameter)};
 }
 
+static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
+                          const fsdp_row_values *values, size_t n)
+{
+    clip->device->kernels->row_power_sums(clip->device->context, powers, n, clip->type);
+    fsdp_row_sums_combine(&clip->sums, values, n);
+}
+
+/* Computes the numbers of all gradients, in scratch memory for one gradient at a time: room for the
+ * gradient with the most rows. */
+static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
+{
+    for (size_t i = 0; i < clip->n; i++) {
+        fsdp_row_powers powers;
+        fsdp_row_values values;
+        if (!fsdp_tensor_numel(grad_of(clip, i)))
+            continue;
+        describe_rows(clip, i, rows, &powers, &values);
+        start_kernels(clip, &powers, &values, 1);
+    }
+    return FSDP_OK;
+}
+
+/* Does the same with room for the rows of all gradients, in one kernel. */
+static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
+{
+    fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);
+    fsdp_row_values *values = fsdp_calloc(clip->n, sizeof *values);
+    const fsdp_status status = powers && values ? FSDP_OK : FSDP_ERR_NOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < clip->n && status == FSDP_OK; rows += grad_of(clip, i++)->shape[0])
+        if (fsdp_tensor_numel(grad_of(clip, i))) {
+            describe_rows(clip, i, rows, &powers[n], &values[n]);
+            n++;
+        }
+    if (n)
+        start_kernels(clip, powers, values, n);
+    fsdp_free(values);
+    fsdp_free(powers);
+    return status;
+}
+
+static fsdp_status start_sums(const fsdp_clip *clip)
+{
+    const bool together = clip->device->traits->joins_kernels;
+    fsdp_tensor *rows;
+    FSDP_TRY(fsdp_tensor_create(clip->device, FSDP_DTYPE_F64, 1,
+                                (int64_t[]){scratch_rows(clip, together)}, FSDP_TAG_COMM, &rows));
+    fsdp_status status = FSDP_OK;
+    if (clip->device->kernels)
+        status = (together ? sum_together : sum_one_by_one)(clip, fsdp_tensor_ptr(rows));
+    fsdp_tensor_release(rows);
+    return status;
+}
+
+/* --- what is not finite --- */
+
 /* Returns the total of one gradient over all its rows: the sum of |x|^p or, for the infinity norm,
- * the largest |x|. On meta there are no values, and the result is 0. */
+ * the largest |x|. */
 static double sum_of(const fsdp_row_sum *s)
 {
     return s->total ? s->total[0] : 0.0;
 }
 
-static void add_tensors(grad_norm *norm)
+static bool is_finite(const fsdp_clip *clip, const fsdp_parameter *p)
 {
-    double sum = 0.0;
-    for (size_t i = 0; i < norm->n; i++)
-        add_to_norm(norm, &sum, sum_of(&norm->items[i]));
-    if (norm->type == 2.0)
-        norm->total = sqrt(sum);
-    else
-        norm->total = norm->type == 1.0 || isinf(norm->type) ? sum : pow(sum, 1.0 / norm->type);
-}
-
-static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
-{
-    for (size_t i = 0; i < norm->n; i++)
-        if (norm->named[i].parameter == p)
-            return isfinite(sum_of(&norm->items[i]));
+    for (size_t i = 0; i < clip->n; i++)
+        if (clip->named[i].parameter == p)
+            return isfinite(sum_of(&clip->items[i]));
     return true;
 }
 
-/* Fails if the norm is not finite. The message names the first parameter of `list` whose gradient
- * is not finite. The parameters in `list` are in the order of the model, so the name shows best
- * where the problem began. */
-static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
+/* Fails if the norm is not finite. The message names the first parameter of clip->list whose
+ * gradient is not finite. The parameters in this list are in the order of the model, so the name
+ * shows best where the problem began. */
+static fsdp_status check_finite(fsdp_clip *clip)
 {
-    if (isfinite(norm->total))
+    const fsdp_parameter_list *list = clip->list;
+    if (isfinite(clip->result.norm))
         return FSDP_OK;
+    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has gathered them */
+        FSDP_TRY(fsdp_row_sums_gather(&clip->sums));
     for (size_t i = 0; i < list->n; i++)
-        if (!is_finite(norm, list->items[i].parameter))
+        if (!is_finite(clip, list->items[i].parameter))
             return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is %s: that of %s is",
-                              isnan(norm->total) ? "NaN" : "infinite", list->items[i].name);
+                              isnan(clip->result.norm) ? "NaN" : "infinite", list->items[i].name);
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* Computes the norm. If `to_check` is not NULL, fails if the norm is not finite; see
- * check_finite(). */
-static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
+/* --- the steps --- */
+
+static fsdp_status begin_clip(fsdp_clip *clip)
 {
-    fsdp_row_sums sums = {0};
-    if (!norm->n)
+    enum {
+        NUMBERS = sizeof(fsdp_clip_result) / sizeof(double)
+    };
+    _Static_assert(sizeof(fsdp_clip_result) == NUMBERS * sizeof(double), "whole numbers");
+    FSDP_TRY(collect_gradients(clip->list, clip));
+    if (!clip->n)
         return FSDP_OK;
-    fsdp_status status =
-        fsdp_row_sums_open(&sums, norm->items, norm->n,
-                           isinf(norm->type) ? FSDP_REDUCE_MAX : FSDP_REDUCE_SUM, norm->device);
-    if (status == FSDP_OK)
-        status = gather_sums(norm, &sums);
-    if (status == FSDP_OK)
-        add_tensors(norm);
-    if (status == FSDP_OK && to_check)
-        status = check_finite(norm, to_check);
-    fsdp_row_sums_close(&sums);
+    FSDP_TRY(fsdp_row_sums_open(&clip->sums, clip->items, clip->n,
+                                isinf(clip->type) ? FSDP_REDUCE_MAX : FSDP_REDUCE_SUM,
+                                clip->device));
+    FSDP_TRY(fsdp_tensor_create(clip->device, FSDP_DTYPE_F64, 1, (int64_t[]){NUMBERS},
+                                FSDP_TAG_COMM, &clip->on_device));
+    return start_sums(clip);
+}
+
+fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameters, double max_norm,
+                            const fsdp_clip_grad_options *options, fsdp_clip **out)
+{
+    const fsdp_clip_grad_options o = options ? *options : (fsdp_clip_grad_options){0};
+    const double type = o.norm_type != 0.0 ? o.norm_type : 2.0;
+    if (!(max_norm >= 0.0))
+        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
+    if (!(type > 0.0))
+        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: norm_type is %g, not above 0", type);
+    fsdp_clip *clip = fsdp_calloc(1, sizeof *clip);
+    if (!clip)
+        return FSDP_ERR_NOMEM;
+    *clip = (fsdp_clip){.type = type,
+                        .max_norm = max_norm,
+                        .error_if_nonfinite = o.error_if_nonfinite,
+                        .list = parameters};
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
+    const fsdp_status status = begin_clip(clip);
+    fsdp_trace_end();
+    if (status != FSDP_OK) {
+        fsdp_clip_destroy(clip);
+        return status;
+    }
+    *out = clip;
+    return FSDP_OK;
+}
+
+static void start_factor(const fsdp_clip *clip, const fsdp_tensor *losses)
+{
+    const fsdp_clip_args args = {.sums = fsdp_row_sums_send_totals(&clip->sums),
+                                 .n = (int64_t)clip->n,
+                                 .power = clip->type,
+                                 .max_norm = clip->max_norm,
+                                 .refuses_norm = clip->error_if_nonfinite,
+                                 .losses = losses ? fsdp_tensor_ptr(losses) : NULL,
+                                 .n_losses = losses ? fsdp_tensor_numel(losses) : 0,
+                                 .result = fsdp_tensor_ptr(clip->on_device)};
+    clip->device->kernels->clip_factor(clip->device->context, &args);
+}
+
+/* Without gradients, and on meta, the norm is 0. */
+fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses)
+{
+    const fsdp_device *device = clip->n ? clip->device : losses ? losses->storage->device : NULL;
+    fsdp_status status = FSDP_OK;
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
+    if (clip->n && !clip->sums.is_local)
+        status = fsdp_row_sums_gather(&clip->sums);
+    clip->is_known = !clip->n || !device->kernels;
+    clip->result.scale = fsdp_clip_scale(0.0, clip->max_norm);
+    if (status == FSDP_OK && !clip->is_known)
+        start_factor(clip, losses);
+    if (status == FSDP_OK && device)
+        clip->computed = fsdp_device_record(device);
+    fsdp_trace_end();
     return status;
 }
 
-static void scale_all(const grad_norm *norm, float factor)
+fsdp_status fsdp_clip_wait(fsdp_clip *clip)
 {
-    for (size_t i = 0; i < norm->n; i++) {
-        const fsdp_tensor *grad = grad_of(norm, i);
-        if (norm->device->kernels && fsdp_tensor_numel(grad))
-            norm->device->kernels->scale(norm->device->context, fsdp_tensor_ptr(grad),
+    FSDP_TRY(fsdp_event_synchronize(clip->computed));
+    if (clip->is_known)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_device_peek(clip->device, &clip->result, fsdp_tensor_ptr(clip->on_device),
+                              sizeof clip->result));
+    clip->is_known = true;
+    if (clip->stepped && clip->result.refused)
+        fsdp_optimizer_uncount_step(clip->stepped);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip)
+{
+    if (!clip->is_known && !clip->stepped && clip->device->traits->joins_kernels &&
+        fsdp_optimizer_is_elementwise(optimizer)) {
+        FSDP_TRY(fsdp_optimizer_step_scaled(optimizer, 1.0f, fsdp_tensor_ptr(clip->on_device)));
+        clip->stepped = optimizer;
+        return FSDP_OK;
+    }
+    FSDP_TRY(fsdp_clip_wait(clip));
+    return clip->result.refused ? FSDP_OK : fsdp_optimizer_step(optimizer, clip->result.scale);
+}
+
+fsdp_status fsdp_clip_end(fsdp_clip *clip, double *total_norm, float *scale)
+{
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
+    fsdp_status status = fsdp_clip_wait(clip);
+    if (status == FSDP_OK && clip->error_if_nonfinite)
+        status = check_finite(clip);
+    if (status == FSDP_OK && total_norm)
+        *total_norm = clip->result.norm;
+    if (status == FSDP_OK && scale)
+        *scale = clip->result.scale;
+    fsdp_trace_end();
+    return status;
+}
+
+void fsdp_clip_destroy(fsdp_clip *clip)
+{
+    if (!clip)
+        return;
+    fsdp_event_destroy(clip->computed);
+    fsdp_tensor_release(clip->on_device);
+    fsdp_row_sums_close(&clip->sums);
+    fsdp_free(clip->items);
+    fsdp_free(clip->named);
+    fsdp_free(clip);
+}
+
+/* --- public functions --- */
+
+static void scale_all(const fsdp_clip *clip, float factor)
+{
+    for (size_t i = 0; i < clip->n; i++) {
+        const fsdp_tensor *grad = grad_of(clip, i);
+        if (clip->device->kernels && fsdp_tensor_numel(grad))
+            clip->device->kernels->scale(clip->device->context, fsdp_tensor_ptr(grad),
                                          fsdp_tensor_ptr(grad), factor, FSDP_DTYPE_F32,
                                          fsdp_tensor_numel(grad));
     }
@@ -236,30 +342,17 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
                                 const fsdp_clip_grad_options *options, double *total_norm,
                                 float *scale)
 {
-    fsdp_clip_grad_options o = options ? *options : (fsdp_clip_grad_options){0};
-    grad_norm norm = {.type = o.norm_type != 0.0 ? o.norm_type : 2.0};
-    if (!(max_norm >= 0.0))
-        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
-    if (!(norm.type > 0.0))
-        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: norm_type is %g, not above 0",
-                          norm.type);
-    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
-    fsdp_status status = collect_gradients(parameters, &norm);
+    fsdp_clip *clip;
+    float factor;
+    FSDP_TRY(fsdp_clip_begin(parameters, max_norm, options, &clip));
+    fsdp_status status = fsdp_clip_compute(clip, NULL);
     if (status == FSDP_OK)
-        status = compute_norm(&norm, o.error_if_nonfinite ? parameters : NULL);
-    if (status == FSDP_OK) {
-        double factor = max_norm / (norm.total + 1e-6);
-        factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* NaN stays NaN */
-        if (total_norm)
-            *total_norm = norm.total;
-        if (scale)
-            *scale = (float)factor;
-        else if (factor != 1.0)
-            scale_all(&norm, (float)factor);
-    }
-    fsdp_free(norm.items);
-    fsdp_free(norm.named);
-    fsdp_trace_end();
+        status = fsdp_clip_end(clip, total_norm, &factor);
+    if (status == FSDP_OK && scale)
+        *scale = factor;
+    else if (status == FSDP_OK && factor != 1.0f)
+        scale_all(clip, factor);
+    fsdp_clip_destroy(clip);
     return status;
 }
 

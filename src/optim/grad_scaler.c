@@ -118,34 +118,65 @@ fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scal
 
 /* --- unscale --- */
 
-/* Multiplies a gradient by `factor`. Sets *finite to false if an element of the result is not
- * finite. */
-static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
+static void unscale_tensor(const fsdp_tensor *grad, float factor)
 {
     const fsdp_device *device = grad->storage->device;
-    const fsdp_kernels *k = device->kernels;
     float *data = fsdp_tensor_ptr(grad);
-    const int64_t n = fsdp_tensor_numel(grad);
-    bool own;
-    if (n == 0)
-        return FSDP_OK;
-    if (k)
-        k->scale(device->context, data, data, factor, FSDP_DTYPE_F32, n);
-    FSDP_TRY(fsdp_all_finite(grad, &own));
-    *finite &= own;
+    if (device->kernels)
+        device->kernels->scale(device->context, data, data, factor, FSDP_DTYPE_F32,
+                               fsdp_tensor_numel(grad));
+}
+
+/* Sets grads[0] to grads[*n - 1] to this rank's rows of all gradients that have elements. `grads`
+ * has room for all parameters. */
+static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_tensor **grads,
+                              size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < parameters->n; i++) {
+        const fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
+        if (grad && fsdp_tensor_numel(grad))
+            grads[(*n)++] = grad;
+    }
+}
+
+/* Multiplies gradients by `factor`. Sets *finite to false if an element of a result is not finite.
+ * A CPU looks for such elements in each gradient while that is in the cache. */
+static fsdp_status unscale_each(const fsdp_tensor *const *grads, size_t n, float factor,
+                                bool *finite)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool own;
+        unscale_tensor(grads[i], factor);
+        FSDP_TRY(fsdp_all_finite(grads[i], &own));
+        *finite &= own;
+    }
     return FSDP_OK;
+}
+
+static fsdp_status unscale_together(const fsdp_tensor *const *grads, size_t n, float factor,
+                                    bool *finite)
+{
+    for (size_t i = 0; i < n; i++)
+        unscale_tensor(grads[i], factor);
+    return fsdp_all_are_finite(grads, n, finite);
 }
 
 /* Multiplies this rank's rows of all gradients by `factor`. Sets *finite to false if an element of
  * a result is not finite. */
 static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
 {
-    for (size_t i = 0; i < parameters->n; i++) {
-        fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
-        if (grad)
-            FSDP_TRY(unscale_tensor(grad, factor, finite));
-    }
-    return FSDP_OK;
+    const fsdp_tensor **grads = fsdp_calloc(parameters->n, sizeof *grads);
+    fsdp_status status = grads ? FSDP_OK : FSDP_ERR_NOMEM;
+    size_t n = 0;
+    if (status == FSDP_OK)
+        collect_gradients(parameters, grads, &n);
+    if (n)
+        status = (grads[0]->storage->device->traits->joins_kernels
+                      ? unscale_together
+                      : unscale_each)(grads, n, factor, finite);
+    fsdp_free(grads);
+    return status;
 }
 
 static fsdp_status max_over_group(fsdp_group *group, float *found)

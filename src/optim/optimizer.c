@@ -15,17 +15,13 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
 #include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
 #include "src/trace/trace.h"
-
-enum {
-    /* A bfloat16 master weight is updated in parts of this many elements, in float32 scratch. */
-    SCRATCH_ELEMENTS = 1 << 18
-};
 
 typedef struct entry {
     int group;
@@ -318,92 +314,85 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
 
 /* --- element-wise updates --- */
 
-/* Updates a parameter that is not float32. SCRATCH_ELEMENTS elements at a time are widened into
- * `scratch`, updated, and rounded. */
-static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
-                           float *scratch)
-{
-    const fsdp_device *device = u.device;
-    fsdp_dtype dtype = item->local->dtype;
-    char *master = fsdp_tensor_ptr(item->local);
-    fsdp_update part = u;
-    part.param = scratch;
-    part.copy_dtype = dtype;
-    for (int64_t at = 0; at < u.n; at += SCRATCH_ELEMENTS) {
-        part.n = u.n - at < SCRATCH_ELEMENTS ? u.n - at : SCRATCH_ELEMENTS;
-        part.grad = u.grad + at;
-        part.copy = master + (size_t)at * fsdp_dtype_size(dtype);
-        for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
-            part.state[k] = u.state[k] ? u.state[k] + at : NULL;
-        device->kernels->cast(device->context, scratch, FSDP_DTYPE_F32, part.copy, dtype, part.n);
-        o->class->update(item->options, &part);
-    }
-}
+/* What the updates of one step need. If the optimizer has `whole`, `work` is what whole->begin()
+ * has set, and only grad_scale is used besides. */
+typedef struct step {
+    float grad_scale;
+    const fsdp_clip_result *clip; /* NULL: the kernels use grad_scale */
+    void *work;
+    /* The arguments of the updates that are described, but not started yet, and room for those of
+     * all items. */
+    char *args;
+    size_t n_args;
+    fsdp_writing *writings; /* [n_items] */
+} step;
 
-static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item, float grad_scale,
-                            float *scratch)
+/* Adds the update of an item to those that are described. The item is open for writing. */
+static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item, step *s)
 {
-    fsdp_update u = {.device = item->local->storage->device,
-                     .n = fsdp_tensor_numel(item->local),
-                     .param = fsdp_tensor_ptr(item->local),
+    fsdp_update u = {.n = fsdp_tensor_numel(item->local),
                      .grad = fsdp_tensor_ptr(item->grad),
                      .step = item->step,
-                     .grad_scale = grad_scale};
+                     .grad_scale = s->grad_scale};
     if (fsdp_tensor_is_halved(item->local)) {
-        u.param = NULL;
         u.halves = fsdp_tensor_halves(item->local);
     } else if (item->local->dtype == FSDP_DTYPE_F32) {
+        u.param = fsdp_tensor_ptr(item->local);
         u.copy = fsdp_parameter_own_rows_of_copy(item->parameter, &u.copy_dtype);
+    } else {
+        u.copy = fsdp_tensor_ptr(item->local);
+        u.copy_dtype = item->local->dtype;
     }
-    if (!u.device->kernels || !u.n)
+    if (!item->local->storage->device->kernels || !u.n)
         return;
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
         u.state[k] = item->state[k] ? fsdp_tensor_ptr(item->state[k]) : NULL;
-    if (item->local->dtype == FSDP_DTYPE_F32)
-        o->class->update(item->options, &u);
-    else
-        update_widened(o, item, u, scratch);
+    o->class->describe_update(item->options, &u, s->args + s->n_args++ * o->class->update_bytes);
+}
+
+/* Starts the updates that are described, in one call. */
+static void start_updates(const fsdp_optimizer *o, const fsdp_device *device, step *s)
+{
+    if (s->n_args)
+        o->class->start_updates(device, s->args, s->n_args, s->clip);
+    s->n_args = 0;
 }
 
 /* --- a step --- */
-
-/* What the updates of one step need. There are two kinds of optimizers. If the optimizer has
- * `whole`, grad_scale is passed to whole->begin(), which sets `work`; `scratch` is NULL. Otherwise
- * the updates are element-wise and use grad_scale and `scratch`; `work` is NULL. If all parameters
- * are float32, element-wise updates need no scratch, and `scratch` is also NULL. */
-typedef struct step {
-    float grad_scale;
-    fsdp_tensor *scratch;
-    void *work;
-} step;
 
 static fsdp_status begin_step(fsdp_optimizer *o, step *s)
 {
     if (o->class->whole)
         return o->n_items ? o->class->whole->begin(o->items, o->n_items, s->grad_scale, &s->work)
                           : FSDP_OK;
-    for (size_t i = 0; i < o->n_items; i++)
-        if (o->items[i].local->dtype != FSDP_DTYPE_F32)
-            return fsdp_tensor_create(o->items[i].local->storage->device, FSDP_DTYPE_F32, 1,
-                                      (int64_t[]){SCRATCH_ELEMENTS}, FSDP_TAG_OPTIM, &s->scratch);
-    return FSDP_OK;
+    s->args = fsdp_calloc(o->n_items, o->class->update_bytes);
+    s->writings = fsdp_calloc(o->n_items, sizeof *s->writings);
+    return s->args && s->writings ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
 static void end_step(const fsdp_optimizer *o, step *s)
 {
     if (o->class->whole)
         o->class->whole->end(s->work);
-    fsdp_tensor_release(s->scratch);
+    fsdp_free(s->writings);
+    fsdp_free(s->args);
 }
 
-static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
+static void count_step(fsdp_optimizer *o, size_t i)
+{
+    o->entries[o->items[i].index].steps = o->items[i].step;
+}
+
+static fsdp_status update_item(fsdp_optimizer *o, size_t i, step *s)
 {
     const fsdp_step_item *item = &o->items[i];
-    if (o->class->whole)
+    if (o->class->whole) {
         FSDP_TRY(o->class->whole->apply(s->work, i));
-    else
-        update_elements(o, item, s->grad_scale, s->scratch ? fsdp_tensor_ptr(s->scratch) : NULL);
-    o->entries[item->index].steps = item->step;
+    } else {
+        describe_update(o, item, s);
+        start_updates(o, item->local->storage->device, s);
+    }
+    count_step(o, i);
     return FSDP_OK;
 }
 
@@ -478,7 +467,7 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
 /* Updates items [begin, end), which share one fsdp_tensor_key(). Before the first update, starts to
  * prefetch item `end`, the first item of the next run. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
-                              const step *s)
+                              step *s)
 {
     FSDP_TRY(begin_item(writing, &o->items[begin]));
     fsdp_status status = end < o->n_items ? prefetch(&o->items[end]) : FSDP_OK;
@@ -495,36 +484,125 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
     return status;
 }
 
-static fsdp_status update_all(fsdp_optimizer *o, const step *s)
+/* --- one kernel for many items --- */
+
+/* Returns true if the item may be updated along with others, while all of them are open for
+ * writing. */
+static bool can_join(const fsdp_optimizer *o, size_t i)
+{
+    const fsdp_step_item *item = &o->items[i];
+    bool takes_memory = fsdp_tensor_write_takes_memory(item->local, true);
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
+        takes_memory |= item->state[k] && fsdp_tensor_write_takes_memory(item->state[k], false);
+    return !o->class->whole && item->local->storage->device->traits->joins_kernels && !takes_memory;
+}
+
+static bool all_can_join(const fsdp_optimizer *o, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        if (!can_join(o, i) ||
+            o->items[i].local->storage->device != o->items[begin].local->storage->device)
+            return false;
+    return true;
+}
+
+/* A span is runs that are updated together. Returns the end of the span that begins at item
+ * `begin`, or `begin` if the run there cannot join others. */
+static size_t span_end(const fsdp_optimizer *o, size_t begin)
+{
+    size_t end = begin;
+    while (end < o->n_items && all_can_join(o, begin, run_end(o, end)))
+        end = run_end(o, end);
+    return end;
+}
+
+/* Opens items [begin, end) for writing. Each run has a write of its own. Sets *opened to the end of
+ * the items whose states are open. */
+static fsdp_status open_span(const fsdp_optimizer *o, size_t begin, size_t end, const step *s,
+                             size_t *opened)
+{
+    for (size_t i = begin, run = begin; i < end; *opened = ++i) {
+        if (i == run_end(o, run))
+            run = i;
+        s->writings[run].in_halves = true;
+        FSDP_TRY(begin_item(&s->writings[run], &o->items[i]));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status update_span(fsdp_optimizer *o, size_t begin, size_t end, step *s)
+{
+    size_t opened = begin;
+    fsdp_status status = open_span(o, begin, end, s, &opened);
+    for (size_t i = begin; i < end && status == FSDP_OK; i++)
+        describe_update(o, &o->items[i], s);
+    if (status == FSDP_OK)
+        start_updates(o, o->items[begin].local->storage->device, s);
+    for (size_t i = begin; i < end && status == FSDP_OK; i++)
+        count_step(o, i);
+    for (size_t i = begin; i < opened; i++)
+        fsdp_step_item_end_state(&o->items[i], FSDP_ALL_STATES);
+    for (size_t i = begin; i < end; i++)
+        fsdp_writing_end(&s->writings[i]);
+    return status;
+}
+
+/* --- all items --- */
+
+static fsdp_status update_all(fsdp_optimizer *o, step *s)
 {
     fsdp_writing writing = {.in_halves = !o->class->whole};
     fsdp_status status = FSDP_OK;
     for (size_t i = 0, end; i < o->n_items && status == FSDP_OK; i = end) {
-        end = run_end(o, i);
-        status = update_run(o, i, end, &writing, s);
+        end = span_end(o, i);
+        if (end > i) {
+            fsdp_writing_end(&writing);
+            status = update_span(o, i, end, s);
+        } else {
+            end = run_end(o, i);
+            status = update_run(o, i, end, &writing, s);
+        }
     }
     fsdp_writing_end(&writing);
     return status;
 }
 
-static fsdp_status run_step(fsdp_optimizer *o, float grad_scale)
+static fsdp_status run_step(fsdp_optimizer *o, step *s)
 {
-    step s = {.grad_scale = grad_scale};
     FSDP_TRY(prepare_all(o));
     group_items(o);
-    fsdp_status status = begin_step(o, &s);
+    fsdp_status status = begin_step(o, s);
     if (status == FSDP_OK)
-        status = update_all(o, &s);
-    end_step(o, &s);
+        status = update_all(o, s);
+    end_step(o, s);
+    return status;
+}
+
+fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *o, float grad_scale,
+                                       const fsdp_clip_result *clip)
+{
+    step s = {.grad_scale = grad_scale, .clip = clip};
+    FSDP_ASSERT(!clip || !o->class->whole);
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "optimizer step", NULL);
+    fsdp_status status = run_step(o, &s);
+    fsdp_trace_end();
     return status;
 }
 
 fsdp_status fsdp_optimizer_step(fsdp_optimizer *o, float grad_scale)
 {
-    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "optimizer step", NULL);
-    fsdp_status status = run_step(o, grad_scale);
-    fsdp_trace_end();
-    return status;
+    return fsdp_optimizer_step_scaled(o, grad_scale, NULL);
+}
+
+bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *o)
+{
+    return !o->class->whole;
+}
+
+void fsdp_optimizer_uncount_step(fsdp_optimizer *o)
+{
+    for (size_t i = 0; i < o->n_items; i++)
+        o->entries[o->items[i].index].steps = o->items[i].step - 1;
 }
 
 void fsdp_optimizer_zero_grad(fsdp_optimizer *o)

@@ -22,12 +22,13 @@ enum {
     FSDP_MAX_OPTIMIZER_STATE = 5
 };
 
-/* The arguments of an element-wise update: n consecutive elements of one parameter. All arrays
- * except `copy` are float32. */
+/* An element-wise update of this rank's rows of one parameter: n elements. All arrays except `copy`
+ * are float32. */
 typedef struct fsdp_update {
-    const fsdp_device *device;
     int64_t n;
-    float *param; /* NULL: the parameter's values are in `halves` */
+    /* NULL: the parameter's values are in `halves` or, if halves.hi is NULL, they are not float32,
+     * and `copy` is the parameter. */
+    float *param;
     fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
@@ -68,9 +69,9 @@ typedef enum fsdp_state_shape {
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
 
-/* The table of an algorithm. There are two kinds of step. `update` computes each element from the
- * gradient and the state of this element alone, so optimizer.c may pass it any part of this rank's
- * rows. `whole` is for algorithms that need statistics of whole tensors. */
+/* The table of an algorithm. There are two kinds of step. An element-wise step computes each
+ * element from the gradient and the state of this element alone. `whole` is for algorithms that
+ * need statistics of whole tensors. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
@@ -84,8 +85,15 @@ typedef struct fsdp_optimizer_class {
      * parameter, which was step number `step`. Called only if lr() returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
-    void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
-    const struct fsdp_whole_step *whole; /* NULL: the steps use `update` */
+    /* An element-wise step. describe_update() writes the arguments that the kernel needs for one
+     * parameter to `args`, which has room for update_bytes bytes. start_updates() starts the kernel
+     * for n parameters, whose arguments are contiguous in memory. `clip` as in fsdp_kernels. */
+    size_t update_bytes;
+    void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,
+                            void *args);
+    void (*start_updates)(const fsdp_device *device, const void *args, size_t n,
+                          const fsdp_clip_result *clip);
+    const struct fsdp_whole_step *whole; /* NULL: the steps are element-wise */
 } fsdp_optimizer_class;
 
 /* A step with statistics of whole tensors.
@@ -123,6 +131,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
  * helper for fsdp_optimizer_class.check(). */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
+/* fsdp_optimizer_step(), or, if `clip` is not NULL, a step whose kernels read the factor at this
+ * address of the device (fsdp_clip_result in kernels.h). The optimizer's steps must then be
+ * element-wise. */
+FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
+                                                       const fsdp_clip_result *clip);
+/* Return true if the optimizer's steps are element-wise. */
+bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
+/* Take the latest step off the counts of steps of all parameters: clip->refused was set. */
+void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);

@@ -4,6 +4,7 @@
 
 #include <fsdp/dtensor.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/optim/row_sums.h"
 
@@ -13,9 +14,18 @@ enum {
 
 /* --- segments --- */
 
-int64_t fsdp_row_segment_end(int64_t begin, int64_t end)
+/* Returns true if other ranks have rows of the item, too. */
+static bool has_peers(const fsdp_row_sum *s)
+{
+    return fsdp_group_world_size(s->group) > 1;
+}
+
+/* Returns the end of the largest segment that begins at row `begin`. */
+static int64_t segment_end(const fsdp_row_sum *s, int64_t begin, int64_t end)
 {
     int64_t size = begin & -begin; /* largest power of two that divides begin; 0 if begin is 0 */
+    if (!has_peers(s))
+        return end;
     if (!size)
         size = INT64_C(1) << 62;
     while (size > end - begin)
@@ -23,10 +33,15 @@ int64_t fsdp_row_segment_end(int64_t begin, int64_t end)
     return begin + size;
 }
 
-static int64_t count_segments(int64_t begin, int64_t end)
+int64_t fsdp_row_segment_end(const fsdp_row_sum *s, int64_t begin)
+{
+    return segment_end(s, begin, s->end);
+}
+
+static int64_t count_segments(const fsdp_row_sum *s, int64_t begin, int64_t end)
 {
     int64_t n = 0;
-    for (; begin < end; begin = fsdp_row_segment_end(begin, end))
+    for (; begin < end; begin = segment_end(s, begin, end))
         n++;
     return n;
 }
@@ -47,7 +62,7 @@ static int64_t numbers_sent(const fsdp_row_sum *s)
     for (int r = 0; r < fsdp_group_world_size(s->group); r++) {
         int64_t begin, end;
         rows_of_rank(s, r, &begin, &end);
-        int64_t n = count_segments(begin, end);
+        int64_t n = count_segments(s, begin, end);
         most = n > most ? n : most;
     }
     return most * s->width;
@@ -80,9 +95,9 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* Sets `own` and `total` of all items. All numbers that a rank sends in the gather of one group are
- * contiguous in memory. */
-static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
+/* Sets `own` of all items. All numbers that a rank sends in the gather of one group are contiguous
+ * in memory. */
+static void assign_own(fsdp_row_sums *sums, double *own)
 {
     for (size_t first = 0; first < sums->n; first++) {
         if (!begins_group(sums, first))
@@ -93,42 +108,90 @@ static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
                 continue;
             s->own = own;
             own += numbers_sent(s);
-            s->total = totals;
-            totals += s->width;
         }
     }
+}
+
+static void assign_totals(fsdp_row_sums *sums)
+{
+    double *total = sums->totals;
+    for (size_t i = 0; i < sums->n; i++) {
+        fsdp_row_sum *s = &sums->items[i];
+        s->total = total;
+        if (sums->is_local)
+            s->own = total;
+        total += s->width;
+    }
+}
+
+/* Counts the numbers that this rank sends, and those that it receives in the largest gather. */
+static void count_exchanged(const fsdp_row_sums *sums, int64_t *sent, int64_t *gathered)
+{
+    for (size_t i = 0; i < sums->n; i++) {
+        const fsdp_row_sum *s = &sums->items[i];
+        if (!begins_group(sums, i))
+            continue;
+        const int64_t of_group = numbers_of_group(sums, s->group);
+        const int64_t all = s->group ? of_group * fsdp_group_world_size(s->group) : 0;
+        *sent += of_group;
+        *gathered = all > *gathered ? all : *gathered;
+    }
+}
+
+/* Sets the fields of the items that do not depend on memory, and sums->is_local. Returns the number
+ * of totals. */
+static int64_t open_items(fsdp_row_sums *sums)
+{
+    int64_t totals = 0;
+    sums->is_local = true;
+    for (size_t i = 0; i < sums->n; i++) {
+        fsdp_row_sum *s = &sums->items[i];
+        rows_of_rank(s, fsdp_group_rank(s->group), &s->begin, &s->end);
+        totals += s->width;
+        sums->is_local &= !has_peers(s);
+    }
+    return totals;
+}
+
+/* Returns the number of segments of all items. An item whose numbers are combined in order has one
+ * run even if this rank has no segment of it. */
+static size_t count_runs(const fsdp_row_sums *sums)
+{
+    size_t n = sums->n;
+    for (size_t i = 0; i < sums->n; i++)
+        n += (size_t)count_segments(&sums->items[i], sums->items[i].begin, sums->items[i].end);
+    return n;
 }
 
 fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                fsdp_reduce_op op, fsdp_device *device)
 {
-    int64_t sent = 0, gathered = 0, totals = 0;
+    int64_t sent = 0, gathered = 0;
     *sums = (fsdp_row_sums){.items = items, .n = n, .op = op};
-    for (size_t i = 0; i < n; i++) {
-        fsdp_row_sum *s = &items[i];
-        rows_of_rank(s, fsdp_group_rank(s->group), &s->begin, &s->end);
-        totals += s->width;
-        if (!begins_group(sums, i))
-            continue;
-        int64_t of_group = numbers_of_group(sums, s->group);
-        int64_t all = s->group ? of_group * fsdp_group_world_size(s->group) : 0;
-        sent += of_group;
-        gathered = all > gathered ? all : gathered;
-    }
+    const int64_t totals = open_items(sums);
+    if (!sums->is_local)
+        count_exchanged(sums, &sent, &gathered);
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){sent + gathered + totals},
                                 FSDP_TAG_COMM, &sums->memory));
     FSDP_TRY(fsdp_host_copy_create(&sums->copy, sums->memory));
-    double *own = sums->copy.data;
-    if (!own)
+    sums->runs = fsdp_calloc(count_runs(sums), sizeof *sums->runs);
+    if (!sums->runs)
+        return FSDP_ERR_NOMEM;
+    double *memory = sums->copy.data;
+    if (!memory)
         return FSDP_OK;
-    memset(own, 0, (size_t)sent * sizeof *own);
-    sums->gathered = own + sent;
-    assign_places(sums, own, sums->gathered + gathered);
+    sums->sent_bytes = (size_t)(sums->is_local ? totals : sent) * sizeof *memory;
+    fsdp_device_memset(device, fsdp_tensor_ptr(sums->memory), 0, sums->sent_bytes);
+    sums->gathered = memory + sent;
+    sums->totals = sums->gathered + gathered;
+    assign_own(sums, memory);
+    assign_totals(sums);
     return FSDP_OK;
 }
 
 void fsdp_row_sums_close(fsdp_row_sums *sums)
 {
+    fsdp_free(sums->runs);
     fsdp_host_copy_destroy(&sums->copy);
     fsdp_tensor_release(sums->memory);
     *sums = (fsdp_row_sums){0};
@@ -136,23 +199,32 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
 
 /* --- adding up the rows --- */
 
-/* Returns the sum, or for FSDP_REDUCE_MAX the maximum, of a segment of n rows. n is a power of
- * two. */
-static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
+/* Sets runs[0], runs[1] and so on to those of the item. Returns the end of these runs. */
+static fsdp_numbers *add_runs(const fsdp_row_sums *sums, const fsdp_row_values *v,
+                              fsdp_numbers *runs)
 {
-    if (n == 1)
-        return rows[0];
-    return join_two(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
+    const fsdp_row_sum *s = &sums->items[v->item];
+    double *own = fsdp_row_sums_on_device(sums, s->own + v->column);
+    if (v->in_order) {
+        *runs++ = (fsdp_numbers){v->rows, v->n, own, true};
+        return runs;
+    }
+    for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
+        e = fsdp_row_segment_end(s, b);
+        *runs++ = (fsdp_numbers){v->rows + (b - s->begin), e - b, own, false};
+    }
+    return runs;
 }
 
-void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows)
+void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values, size_t n)
 {
-    const fsdp_row_sum *s = &sums->items[item];
-    double *own = s->own + column;
-    for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
-        e = fsdp_row_segment_end(b, s->end);
-        *own = sum_segment(sums->op, rows + (b - s->begin), e - b);
-    }
+    const fsdp_device *device = sums->memory->storage->device;
+    fsdp_numbers *end = sums->runs;
+    for (size_t i = 0; i < n; i++)
+        end = add_runs(sums, &values[i], end);
+    if (end > sums->runs)
+        device->kernels->combine(device->context, sums->runs, (size_t)(end - sums->runs),
+                                 sums->op == FSDP_REDUCE_MAX);
 }
 
 static size_t position_of(const fsdp_row_sums *sums, const double *number)
@@ -160,20 +232,26 @@ static size_t position_of(const fsdp_row_sums *sums, const double *number)
     return (size_t)((const char *)number - (const char *)sums->copy.data);
 }
 
-fsdp_status fsdp_row_sums_fetch(const fsdp_row_sums *sums, size_t item)
+/* Brings `n` totals to the device. */
+static const double *send(const fsdp_row_sums *sums, const double *totals, size_t n)
 {
-    const fsdp_row_sum *s = &sums->items[item];
-    const int64_t numbers = count_segments(s->begin, s->end) * s->width;
-    return fsdp_host_copy_read_part(&sums->copy, position_of(sums, s->own),
-                                    (size_t)numbers * sizeof *s->own);
+    if (!sums->is_local)
+        fsdp_host_copy_write_part(&sums->copy, position_of(sums, totals), n * sizeof *totals);
+    return fsdp_row_sums_on_device(sums, totals);
 }
 
 const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item)
 {
     const fsdp_row_sum *s = &sums->items[item];
-    fsdp_host_copy_write_part(&sums->copy, position_of(sums, s->total),
-                              (size_t)s->width * sizeof *s->total);
-    return fsdp_row_sums_on_device(sums, s->total);
+    return send(sums, s->total, (size_t)s->width);
+}
+
+const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sums->n; i++)
+        n += (size_t)sums->items[i].width;
+    return send(sums, sums->totals, n);
 }
 
 /* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
@@ -191,7 +269,7 @@ static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const doub
         const double *part = parts + r * stride;
         rows_of_rank(s, r, &b, &end);
         for (; b < end; b = e, part += s->width) {
-            e = fsdp_row_segment_end(b, end);
+            e = segment_end(s, b, end);
             FSDP_DEBUG_ASSERT(depth < MAX_DEPTH);
             sum[depth] = *part;
             size[depth++] = e - b;
@@ -224,7 +302,8 @@ fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
     if (!sums->copy.data)
         return FSDP_OK;
-    for (size_t i = 0; i < sums->n; i++) {
+    FSDP_TRY(fsdp_host_copy_read_part(&sums->copy, 0, sums->sent_bytes));
+    for (size_t i = 0; i < sums->n && !sums->is_local; i++) {
         const fsdp_row_sum *s = &sums->items[i];
         if (!begins_group(sums, i))
             continue;

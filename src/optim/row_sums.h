@@ -10,10 +10,15 @@
  * possible, so there are at most two segments of each size. A rank adds up each of its segments and
  * sends the sums. Every rank then joins the segments of all ranks into the tree. So the result does
  * not depend on which rank has which rows. A rank sends at most 2 log2(rows) sums. It sends only
- * one sum if the number of rows and the number of ranks are both powers of two.
+ * one sum if the number of rows and the number of ranks are both powers of two. A rank that has all
+ * rows adds them up as a single segment, and sends nothing.
  *
  * If a tensor is sharded along any dimension other than 0, no rank has whole rows. Each rank then
- * sends one number. */
+ * sends one number.
+ *
+ * Kernels add up the rows of segments (combine() in kernels.h), so that a device with memory of its
+ * own need not copy the numbers of all rows to the host. If no tensor has rows on other ranks, the
+ * totals can stay on the device, too. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
@@ -32,17 +37,21 @@ typedef struct fsdp_row_sum {
     int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
     /* `own` and `total` point to host memory. Kernels use other addresses for the same numbers:
      * fsdp_row_sums_on_device(). */
-    double *own;   /* [segments, width], initially zeros; must be filled before the gather */
-    double *total; /* [width], valid after the gather */
+    double *own;   /* [segments, width], initially zeros; kernels write them before the gather */
+    double *total; /* [width], valid after the gather; equals `own` if fsdp_row_sums.is_local */
 } fsdp_row_sum;
 
 typedef struct fsdp_row_sums {
     fsdp_row_sum *items; /* borrowed */
     size_t n;
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
+    bool is_local;     /* this rank has all rows of all items: the gather has nothing to do */
     fsdp_tensor *memory;
     fsdp_host_copy copy; /* the host uses `memory` through it */
+    size_t sent_bytes;   /* the numbers that this rank sends, or `total` of all items if is_local */
     double *gathered;
+    double *totals; /* `total` of all items, one after another, in the order of the items */
+    struct fsdp_numbers *runs; /* owned; room for the segments of all items */
 } fsdp_row_sums;
 
 /* Allocate `own` and `total` of all items. On meta they are NULL, and the memory is only
@@ -50,27 +59,37 @@ typedef struct fsdp_row_sums {
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                                fsdp_reduce_op op, fsdp_device *device);
 void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has failed */
-/* Return the end of the segment that begins at row `begin`. `end` is the end of this rank's rows.
- * The segments of an item are
+/* Return the end of the segment that begins at row `begin` of the item. The segments are
  *     for (b = item->begin; b < item->end; b = e)
- *         e = fsdp_row_segment_end(b, item->end);
+ *         e = fsdp_row_segment_end(item, b);
  * and item->own has them in this order. */
-int64_t fsdp_row_segment_end(int64_t begin, int64_t end);
-/* `rows` has one number for each row of this rank. For each segment of the item, combine the
- * numbers of the segment's rows, as sums->op says: add them up, or take the largest. Store the
- * result as number `column` of the segment. */
-void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows);
-/* Kernels may write numbers of `own`, at the address that fsdp_row_sums_on_device() returns for
- * them, until fsdp_row_sums_fetch() waits for these kernels and makes the numbers visible in `own`.
- * It replaces all numbers of the item's segments, so call it before fsdp_row_sums_put(). */
-static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const double *own)
+int64_t fsdp_row_segment_end(const fsdp_row_sum *item, int64_t begin);
+/* Return the address that kernels use for a number of `own` or `total`. */
+static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const double *number)
 {
-    return fsdp_host_copy_on_device(&sums->copy, own);
+    return fsdp_host_copy_on_device(&sums->copy, number);
 }
-FSDP_MUST_CHECK fsdp_status fsdp_row_sums_fetch(const fsdp_row_sums *sums, size_t item);
-/* After the gather, return an address from which kernels can read `total` of the item. */
-const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);
-/* Compute the totals of all items. Collective. Each process group does one gather for all items
- * that have this group. The gathers follow each other in the order in which the groups first occur
- * in the items. */
+
+/* The numbers of this rank's rows of an item, in one column. */
+typedef struct fsdp_row_values {
+    size_t item;
+    int64_t column;
+    const double *rows; /* memory of the device */
+    int64_t n;          /* number of rows */
+    /* The rows are not those of the item, because the tensor is sharded along another dimension
+     * than 0: combine them one after another into one number. */
+    bool in_order;
+} fsdp_row_values;
+/* Start a kernel that combines the rows of each segment, as sums->op says: add them up, or take the
+ * largest. The result is number `column` of the segment in `own`. `values` [n] belong to different
+ * items. */
+void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *values, size_t n);
+/* Compute the totals of all items. Wait for the kernels that write `own`, and exchange the numbers.
+ * Collective. Each process group does one gather for all items that have this group. The gathers
+ * follow each other in the order in which the groups first occur in the items. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums);
+/* After the gather, or without it if sums->is_local, return an address from which kernels can read
+ * sums->totals. */
+const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums);
+/* The same for `total` of an item. */
+const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);

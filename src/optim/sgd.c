@@ -40,23 +40,29 @@ static double *lr(fsdp_optimizer_options *options)
     return &options->sgd.lr;
 }
 
-static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
+static void describe_update(const fsdp_optimizer_options *options, const fsdp_update *u, void *args)
 {
     const fsdp_sgd_options *o = &options->sgd;
-    u->device->kernels->sgd(u->device->context, &(fsdp_sgd_args){.n = u->n,
-                                                                 .param = u->param,
-                                                                 .halves = u->halves,
-                                                                 .momentum_buffer = u->state[0],
-                                                                 .grad = u->grad,
-                                                                 .copy = u->copy,
-                                                                 .copy_dtype = u->copy_dtype,
-                                                                 .lr = o->lr,
-                                                                 .momentum = o->momentum,
-                                                                 .dampening = o->dampening,
-                                                                 .weight_decay = o->weight_decay,
-                                                                 .nesterov = o->nesterov,
-                                                                 .first = u->step == 1,
-                                                                 .grad_scale = u->grad_scale});
+    *(fsdp_sgd_args *)args = (fsdp_sgd_args){.n = u->n,
+                                             .param = u->param,
+                                             .halves = u->halves,
+                                             .momentum_buffer = u->state[0],
+                                             .grad = u->grad,
+                                             .copy = u->copy,
+                                             .copy_dtype = u->copy_dtype,
+                                             .lr = o->lr,
+                                             .momentum = o->momentum,
+                                             .dampening = o->dampening,
+                                             .weight_decay = o->weight_decay,
+                                             .nesterov = o->nesterov,
+                                             .first = u->step == 1,
+                                             .grad_scale = u->grad_scale};
+}
+
+static void start_updates(const fsdp_device *device, const void *args, size_t n,
+                          const fsdp_clip_result *clip)
+{
+    device->kernels->sgd(device->context, args, n, clip);
 }
 
 static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"momentum_buffer"};
@@ -66,7 +72,9 @@ static const fsdp_optimizer_class sgd = {.state_names = state_names,
                                          .check = check_options,
                                          .state_shape = state_shape,
                                          .lr = lr,
-                                         .update = update};
+                                         .update_bytes = sizeof(fsdp_sgd_args),
+                                         .describe_update = describe_update,
+                                         .start_updates = start_updates};
 
 static fsdp_optimizer_options options_of(const fsdp_sgd_options *options)
 {

@@ -90,9 +90,10 @@ typedef struct fsdp_device_traits {
     bool joins_products;
     /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
     size_t shared_bytes;
-    /* A read by the host waits for all kernels, so a step reads once, even if that takes more
-     * memory. */
-    bool joins_reads;
+    /* To start a kernel takes time, and so does a wait for it. So an optimizer starts one kernel
+     * for many tensors, even if that takes more memory, and reads results late: Note [Late norm] in
+     * src/optim/clip_grad.h. */
+    bool joins_kernels;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;

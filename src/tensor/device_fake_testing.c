@@ -27,9 +27,11 @@ static void wait_for_all(void *device)
 
 static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    static fsdp_device_traits traits; /* the CPU's, but products are joined, to test that */
+    /* The CPU's, but products and kernels are joined, to test that. */
+    static fsdp_device_traits traits;
     traits = fsdp_cpu_traits;
     traits.joins_products = true;
+    traits.joins_kernels = true;
     device->traits = &traits;
     fsdp_fake_stream *stream;
     fsdp_fake_memory *memory;

@@ -132,6 +132,15 @@ void fsdp_tensor_end_read(const fsdp_tensor *tensor)
     fsdp_storage_end_read(tensor->storage);
 }
 
+bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves)
+{
+    const fsdp_storage *st = t->storage;
+    for (const fsdp_storage_guard *g = st->guards; g; g = g->next)
+        if (g->writes_take_memory)
+            return true;
+    return st->kind && !(in_halves && st->halved);
+}
+
 static bool is_joined(const fsdp_writing *w, const fsdp_tensor *tensor)
 {
     return !(w->in_halves && tensor->storage->halved);

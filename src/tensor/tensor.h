@@ -17,6 +17,8 @@ typedef struct fsdp_storage_guard {
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
     void (*leave)(void *self); /* called before the storage loses its memory and drops this guard */
+    /* A write takes memory until it ends, so as few writes as possible should be open. */
+    bool writes_take_memory;
     void *self;
     struct fsdp_storage_guard *next;
 } fsdp_storage_guard;
@@ -135,11 +137,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
 /* Set *yes to true if all elements are finite, else to false. The tensor must be contiguous and of
  * a floating dtype. On meta, *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
+/* The same for n tensors on one device. */
+FSDP_MUST_CHECK fsdp_status fsdp_all_are_finite(const fsdp_tensor *const *tensors, size_t n,
+                                                bool *yes);
 /* Return true if the tensor has data only while a read or a write of it is open. */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
+/* Return true if a write of the tensor takes memory until it ends. `in_halves` as in
+ * fsdp_writing. */
+bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves);
 /* The state of a series of writes to tensors, one after another. If consecutive tensors share a
  * storage, the guards of this storage see a single write. Consecutive halved tensors with the same
  * fsdp_tensor_key() belong to one unit, but each has its own storage. For such tensors, the write

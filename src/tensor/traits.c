@@ -28,6 +28,6 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .activated_rows_bytes = 128 << 20,
                                              .sum_numel = 1 << 24,
                                              .joins_products = true,
-                                             .joins_reads = true,
+                                             .joins_kernels = true,
                                              .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};

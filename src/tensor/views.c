@@ -227,31 +227,59 @@ fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_
     return status;
 }
 
-static fsdp_status look_for_not_finite(const fsdp_tensor *t, const fsdp_tensor *largest, bool *yes)
+static int64_t rows_of(const fsdp_tensor *t)
 {
-    const fsdp_device *device = t->storage->device;
-    const int64_t rows = fsdp_tensor_numel(largest);
-    fsdp_host_copy values;
-    device->kernels->row_power_sums(device->context, fsdp_tensor_ptr(largest), fsdp_tensor_ptr(t),
-                                    t->dtype, rows, fsdp_tensor_row_numel(t), (double)INFINITY);
-    FSDP_TRY(fsdp_host_copy_of(&values, largest));
-    for (int64_t r = 0; r < rows; r++)
-        *yes &= isfinite(((const double *)values.data)[r]) != 0;
-    fsdp_host_copy_destroy(&values);
-    return FSDP_OK;
+    return t->ndim ? t->shape[0] : 1;
+}
+
+/* Sets *largest to the largest magnitude in n tensors. `rows` has room for a number of each row of
+ * all tensors and for another number. */
+static fsdp_status find_largest(const fsdp_tensor *const *tensors, size_t n,
+                                const fsdp_tensor *rows, fsdp_row_powers *powers, double *largest)
+{
+    const fsdp_device *device = rows->storage->device;
+    double *values = fsdp_tensor_ptr(rows), *end = values;
+    for (size_t i = 0; i < n; end += rows_of(tensors[i++]))
+        powers[i] = (fsdp_row_powers){.x = fsdp_tensor_ptr(tensors[i]),
+                                      .dtype = tensors[i]->dtype,
+                                      .rows = rows_of(tensors[i]),
+                                      .width = fsdp_tensor_row_numel(tensors[i]),
+                                      .sums = end};
+    const fsdp_numbers all = {.numbers = values, .n = end - values, .result = end};
+    device->kernels->row_power_sums(device->context, powers, n, (double)INFINITY);
+    device->kernels->combine(device->context, &all, 1, true);
+    return fsdp_device_to_host(device, largest, end, sizeof *end);
+}
+
+fsdp_status fsdp_all_are_finite(const fsdp_tensor *const *tensors, size_t n, bool *yes)
+{
+    fsdp_tensor *rows = NULL;
+    int64_t n_rows = 0;
+    double largest = 0.0;
+    if (!n) {
+        *yes = true;
+        return FSDP_OK;
+    }
+    fsdp_device *device = tensors[0]->storage->device;
+    for (size_t i = 0; i < n; i++)
+        n_rows += rows_of(tensors[i]);
+    fsdp_row_powers *powers = fsdp_calloc(n, sizeof *powers);
+    fsdp_status status = powers ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){n_rows + 1},
+                                    FSDP_TAG_COMM, &rows);
+    if (status == FSDP_OK && device->kernels)
+        status = find_largest(tensors, n, rows, powers, &largest);
+    if (status == FSDP_OK)
+        *yes = isfinite(largest);
+    fsdp_tensor_release(rows);
+    fsdp_free(powers);
+    return status;
 }
 
 fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 {
-    const int64_t rows = t->ndim ? t->shape[0] : 1;
-    fsdp_tensor *largest; /* largest magnitude of each row */
-    FSDP_TRY(
-        fsdp_tensor_create(t->storage->device, FSDP_DTYPE_F64, 1, &rows, FSDP_TAG_COMM, &largest));
-    *yes = true;
-    fsdp_status status =
-        t->storage->device->kernels ? look_for_not_finite(t, largest, yes) : FSDP_OK;
-    fsdp_tensor_release(largest);
-    return status;
+    return fsdp_all_are_finite(&t, 1, yes);
 }
 
 /* --- from host memory --- */

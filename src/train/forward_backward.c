@@ -1,5 +1,5 @@
 /* Runs the forward and the backward of one batch. */
-#include <fsdp/train.h>
+#include "src/train/forward_backward.h"
 
 /* Return the factor that turns the sum of the label losses into their mean. The factor is computed
  * in float32, because factor_of() in step.c computes its factor in float32, too. */
@@ -8,9 +8,14 @@ static double mean_factor(const fsdp_batch *batch)
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;
 }
 
-/* Run the forward and, if o->training, the backward. If o->training, o->tape must not be NULL. */
-static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
-                           const fsdp_forward_backward_options *o, double *loss)
+static double scale_of(const fsdp_forward_backward_options *o)
+{
+    return o->training && o->scaler ? fsdp_grad_scaler_scale(o->scaler) : 1.0;
+}
+
+fsdp_status fsdp_start_forward_backward(fsdp_module *model, fsdp_device *device,
+                                        const fsdp_batch *batch,
+                                        const fsdp_forward_backward_options *o, fsdp_tensor **loss)
 {
     const fsdp_scope_options in = {.training = o->training,
                                    .seed = batch->seed,
@@ -19,24 +24,34 @@ static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_b
                                    .micro_step = o->micro_step,
                                    .n_micro_steps = o->n_micro_steps,
                                    .batch = batch};
-    const bool scaled = o->training && o->scaler;
-    const double scale = scaled ? fsdp_grad_scaler_scale(o->scaler) : 1.0;
     const double factor = o->factor != 0.0 ? o->factor : mean_factor(batch);
-    double value = 0.0;
     fsdp_scope *s;
     fsdp_tensor *out;
     FSDP_TRY(fsdp_scope_open(device, o->training ? o->tape : NULL, &in, &s));
-    out = fsdp_model_loss(s, model, (float)(factor * scale));
+    out = fsdp_model_loss(s, model, (float)(factor * scale_of(o)));
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK && o->training)
         status = fsdp_backward(o->tape, &out, NULL, 1);
-    /* This waits for the device, so all kernels have been started before. */
-    if (status == FSDP_OK && !fsdp_device_is_meta(device))
-        status = fsdp_tensor_item(out, &value);
+    if (status == FSDP_OK)
+        *loss = fsdp_tensor_retain(out);
     fsdp_scope_close(s);
     if (status != FSDP_OK && o->training)
         fsdp_tape_reset(o->tape);
-    else if (status == FSDP_OK && loss)
+    return status;
+}
+
+/* Like fsdp_start_forward_backward(), but waits for the loss. */
+static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
+                           const fsdp_forward_backward_options *o, double *loss)
+{
+    const double scale = scale_of(o);
+    double value = 0.0;
+    fsdp_tensor *out;
+    FSDP_TRY(fsdp_start_forward_backward(model, device, batch, o, &out));
+    const fsdp_status status =
+        fsdp_device_is_meta(device) ? FSDP_OK : fsdp_tensor_item(out, &value);
+    fsdp_tensor_release(out);
+    if (status == FSDP_OK && loss)
         *loss = value / scale;
     return status;
 }

@@ -7,9 +7,12 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
+#include "src/optim/clip_grad.h"
 #include "src/report/human.h"
+#include "src/tensor/tensor.h"
 #include "src/trace/trace.h"
 #include "src/train/classification.h"
+#include "src/train/forward_backward.h"
 #include "src/train/not_finite.h"
 
 /* What one micro-batch adds to the loss and the counts of a step. Ranks exchange these structs as
@@ -83,17 +86,13 @@ static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_re
     }
 }
 
-/* Run the forward of a micro-batch, and also its backward if `backward`. *loss is set to the loss
- * of the micro-batch times `scale`. */
-static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
-                            bool backward, double scale, double *loss)
+/* The loss of the batch is multiplied by `scale`. */
+static fsdp_forward_backward_options leaf_options(const fsdp_train_loop *loop,
+                                                  const fsdp_batch *batch, double scale)
 {
-    const fsdp_forward_backward_options options = {.training = backward,
-                                                   .tape = loop->tape,
-                                                   .factor = (double)factor_of(loop, batch) * scale,
-                                                   .micro_step = micro_step,
-                                                   .n_micro_steps = loop->micro_steps};
-    return fsdp_forward_backward(loop->module, loop->device, batch, &options, loss);
+    return (fsdp_forward_backward_options){.tape = loop->tape,
+                                           .factor = (double)factor_of(loop, batch) * scale,
+                                           .n_micro_steps = loop->micro_steps};
 }
 
 /* --- training --- */
@@ -109,29 +108,75 @@ static fsdp_status take_batches(const fsdp_train_loop *loop, fsdp_loader *loader
     return FSDP_OK;
 }
 
-/* --- the update --- */
+/* --- losses --- */
 
-static fsdp_status check_loss(const fsdp_train_loop *loop, double loss, int64_t step, double lr)
+/* A step that is under way. */
+typedef struct running_step {
+    fsdp_train_loop *loop;
+    double lr;
+    int64_t step;
+    micro_batch_sum *mine; /* [micro_steps] of this rank */
+    micro_batch_sum *all;  /* [micro_steps * W] of all ranks */
+    fsdp_tensor *losses;   /* [micro_steps] float32, on the device: scaled losses of this rank */
+    double scale;          /* factor of the losses in backward: Note [Loss scale] */
+    double unscale;        /* turns scaled losses into losses */
+    double divide;         /* the loss of the step is the sum of all losses divided by this */
+    fsdp_step_result *result;
+} running_step;
+
+/* Return true if the step reads losses only after the update has been started. The losses of other
+ * ranks, and a loss scale that may have to change, are needed earlier. */
+static bool reads_late(const running_step *r)
 {
+    const fsdp_train_loop *loop = r->loop;
+    return fsdp_group_world_size(loop->group) == 1 && !loop->scaler &&
+           loop->device->traits->joins_kernels;
+}
+
+static fsdp_status read_losses(const running_step *r, bool late, float *values)
+{
+    const size_t bytes = (size_t)r->loop->micro_steps * sizeof *values;
+    return late ? fsdp_device_peek(r->loop->device, values, fsdp_tensor_ptr(r->losses), bytes)
+                : fsdp_tensor_copy_to_host(r->losses, values, bytes);
+}
+
+/* Set the losses in r->mine. If `late`, the kernels that compute them have run. Otherwise wait for
+ * them. On meta, the losses are 0. */
+static fsdp_status take_own_losses(const running_step *r, bool late)
+{
+    if (fsdp_device_is_meta(r->loop->device))
+        return FSDP_OK;
+    float *values = fsdp_calloc((size_t)r->loop->micro_steps, sizeof *values);
+    fsdp_status status = values ? read_losses(r, late, values) : FSDP_ERR_NOMEM;
+    for (int a = 0; a < r->loop->micro_steps && status == FSDP_OK; a++)
+        r->mine[a].loss = (double)values[a] * r->unscale;
+    fsdp_free(values);
+    return status;
+}
+
+/* Set the loss and the counts in the result. Collective. */
+static fsdp_status take_losses(running_step *r, bool late)
+{
+    const fsdp_train_loop *loop = r->loop;
+    const int n = loop->micro_steps * fsdp_group_world_size(loop->group);
+    FSDP_TRY(take_own_losses(r, late));
+    fsdp_group_at(loop->group, (uint32_t)r->step + 1, "", "gathering losses");
+    FSDP_TRY(gather_micro_batches(loop, r->mine, loop->micro_steps, r->all));
+    (void)add_micro_batches(r->all, n, r->result);
+    r->result->loss /= r->divide;
+    fsdp_group_at(loop->group, (uint32_t)r->step + 1, "", "optimizer step");
+    return FSDP_OK;
+}
+
+static fsdp_status check_loss(const running_step *r)
+{
+    const double loss = r->result->loss;
     char what[64];
     snprintf(what, sizeof what, "the loss is %s", fsdp_human_not_finite(loss));
-    return isfinite(loss) ? FSDP_OK : fsdp_not_finite(loop, what, step, lr);
+    return isfinite(loss) ? FSDP_OK : fsdp_not_finite(r->loop, what, r->step, r->lr);
 }
 
-static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
-                        fsdp_step_result *result, float *scale)
-{
-    const fsdp_clip_grad_options options = {.norm_type = loop->grad_norm_type,
-                                            .error_if_nonfinite = !loop->ignore_nonfinite};
-    double max_norm = loop->max_grad_norm > 0.0 ? loop->max_grad_norm : (double)INFINITY;
-    fsdp_status status =
-        fsdp_clip_grad_norm(&loop->parameters, max_norm, &options, &result->grad_norm, scale);
-    if (status == FSDP_ERR_NUMERIC)
-        return fsdp_not_finite(loop, fsdp_last_error(), step, lr);
-    FSDP_TRY(status);
-    return loop->clip_value > 0.0 ? fsdp_clip_grad_value(&loop->parameters, loop->clip_value)
-                                  : FSDP_OK;
-}
+/* --- steps that are skipped --- */
 
 /* Return true if the loss was not finite even before it was multiplied by the loss scale.
  * result->loss was computed from the scaled loss. There are two cases. If result->loss is NaN, the
@@ -147,74 +192,145 @@ static bool forward_overflowed(const fsdp_step_result *result)
  * parameter is not finite, return an error instead, since no later update can repair the parameter.
  * Also return an error if this is the MOST_IN_A_ROW-th such step in a row, since these steps train
  * nothing. An error ends the run. */
-static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
-                                fsdp_step_result *result)
+static fsdp_status skip_forward(const running_step *r)
 {
     enum {
         MOST_IN_A_ROW = 4
     };
+    fsdp_train_loop *loop = r->loop;
     const fsdp_named_parameter *bad = NULL;
     char what[96];
     FSDP_TRY(fsdp_find_not_finite(loop, &bad));
     if (bad)
-        return check_loss(loop, result->loss, step, lr);
-    result->forward_overflowed = true;
+        return check_loss(r);
+    r->result->forward_overflowed = true;
     if (++loop->overflowed_forwards < MOST_IN_A_ROW)
         return FSDP_OK;
     snprintf(what, sizeof what, "the loss is %s in %d steps in a row, whatever its scale",
-             fsdp_human_not_finite(result->loss), loop->overflowed_forwards);
-    return fsdp_not_finite(loop, what, step, lr);
+             fsdp_human_not_finite(r->result->loss), loop->overflowed_forwards);
+    return fsdp_not_finite(loop, what, r->step, r->lr);
 }
 
 /* Skip a step whose gradients or loss overflowed. Return an error if the gradients overflow with a
  * loss scale below 1, since a smaller scale would not help. */
-static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
-                             fsdp_step_result *result)
+static fsdp_status skip_step(const running_step *r)
 {
+    fsdp_step_result *result = r->result;
     result->skipped = true;
     result->grad_norm = (double)NAN;
     if (forward_overflowed(result))
-        return skip_forward(loop, step, lr, result);
-    loop->overflowed_forwards = 0;
+        return skip_forward(r);
+    r->loop->overflowed_forwards = 0;
     if (result->loss_scale >= 1.0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_NUMERIC,
                       "step %lld: gradients overflow with a loss scale of %g: even unscaled they "
                       "exceed float16's range; bfloat16 has float32's range",
-                      (long long)step + 1, result->loss_scale);
+                      (long long)r->step + 1, result->loss_scale);
 }
 
 /* Unscale the gradients, and decide whether to skip the update. */
-static fsdp_status unscale_gradients(fsdp_train_loop *loop, int64_t step, double lr,
-                                     fsdp_step_result *result)
+static fsdp_status unscale_gradients(const running_step *r)
 {
-    if (loop->scaler)
-        FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
-    if (loop->scaler && fsdp_grad_scaler_found_inf(loop->scaler))
-        return skip_step(loop, step, lr, result);
+    fsdp_train_loop *loop = r->loop;
+    FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
+    if (fsdp_grad_scaler_found_inf(loop->scaler))
+        return skip_step(r);
     loop->overflowed_forwards = 0;
-    return check_loss(loop, result->loss, step, lr);
+    return check_loss(r);
 }
 
-static fsdp_status optimize(fsdp_train_loop *loop, double lr, float grad_scale)
+/* --- the update --- */
+
+static fsdp_status begin_clip(const running_step *r, fsdp_clip **clip)
 {
-    fsdp_optimizer_set_lr(loop->optimizer, lr);
-    if (!loop->scaler)
-        return fsdp_optimizer_step(loop->optimizer, grad_scale);
-    FSDP_TRY(fsdp_grad_scaler_step(loop->scaler, loop->optimizer, grad_scale));
+    const fsdp_train_loop *loop = r->loop;
+    const fsdp_clip_grad_options options = {.norm_type = loop->grad_norm_type,
+                                            .error_if_nonfinite = !loop->ignore_nonfinite};
+    const double max_norm = loop->max_grad_norm > 0.0 ? loop->max_grad_norm : (double)INFINITY;
+    return fsdp_clip_begin(&loop->parameters, max_norm, &options, clip);
+}
+
+/* Get the norm and the factor, which may be NULL. */
+static fsdp_status end_clip(const running_step *r, fsdp_clip *clip, float *scale)
+{
+    const fsdp_status status = fsdp_clip_end(clip, &r->result->grad_norm, scale);
+    if (status == FSDP_ERR_NUMERIC)
+        return fsdp_not_finite(r->loop, fsdp_last_error(), r->step, r->lr);
+    return status;
+}
+
+static fsdp_status clip_values(const fsdp_train_loop *loop)
+{
+    return loop->clip_value > 0.0 ? fsdp_clip_grad_value(&loop->parameters, loop->clip_value)
+                                  : FSDP_OK;
+}
+
+/* Update without a scaler: Note [Late norm] in src/optim/clip_grad.h. */
+static fsdp_status update_with(running_step *r, fsdp_clip *clip)
+{
+    const fsdp_train_loop *loop = r->loop;
+    const bool late = reads_late(r);
+    if (!late) {
+        FSDP_TRY(take_losses(r, false));
+        FSDP_TRY(check_loss(r));
+    }
+    FSDP_TRY(fsdp_clip_compute(clip, late ? r->losses : NULL));
+    FSDP_TRY(clip_values(loop));
+    FSDP_TRY(fsdp_optimizer_step_clipped(loop->optimizer, clip));
+    if (late) {
+        FSDP_TRY(fsdp_clip_wait(clip));
+        FSDP_TRY(take_losses(r, true));
+        FSDP_TRY(check_loss(r));
+    }
+    return end_clip(r, clip, NULL);
+}
+
+static fsdp_status update_unscaled(running_step *r)
+{
+    fsdp_clip *clip;
+    FSDP_TRY(begin_clip(r, &clip));
+    const fsdp_status status = update_with(r, clip);
+    fsdp_clip_destroy(clip);
+    return status;
+}
+
+static fsdp_status clip_scaled(const running_step *r, float *scale)
+{
+    fsdp_clip *clip;
+    FSDP_TRY(begin_clip(r, &clip));
+    fsdp_status status = fsdp_clip_compute(clip, NULL);
+    if (status == FSDP_OK)
+        status = end_clip(r, clip, scale);
+    if (status == FSDP_OK)
+        status = clip_values(r->loop);
+    fsdp_clip_destroy(clip);
+    return status;
+}
+
+/* Update with a scaler, which may skip the step. */
+static fsdp_status update_scaled(running_step *r)
+{
+    fsdp_train_loop *loop = r->loop;
+    float scale = 1.0f;
+    FSDP_TRY(take_losses(r, false));
+    FSDP_TRY(unscale_gradients(r));
+    if (!r->result->skipped)
+        FSDP_TRY(clip_scaled(r, &scale));
+    FSDP_TRY(fsdp_grad_scaler_step(loop->scaler, loop->optimizer, scale));
     return fsdp_grad_scaler_update(loop->scaler);
 }
 
-static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)
+static fsdp_status update(running_step *r)
 {
-    float grad_scale = 1.0f;
-    FSDP_TRY(unscale_gradients(loop, step, lr, result));
-    if (!result->skipped)
-        FSDP_TRY(clip(loop, step, lr, result, &grad_scale));
-    FSDP_TRY(optimize(loop, lr, grad_scale));
-    fsdp_module_zero_grad(loop->module);
+    fsdp_group_at(r->loop->group, (uint32_t)r->step + 1, "", "optimizer step");
+    fsdp_optimizer_set_lr(r->loop->optimizer, r->lr);
+    FSDP_TRY(r->loop->scaler ? update_scaled(r) : update_unscaled(r));
+    fsdp_module_zero_grad(r->loop->module);
     return FSDP_OK;
 }
+
+/* --- a step --- */
 
 /* Return the smallest power of two that is at least x. */
 static double power_above(double x)
@@ -245,47 +361,65 @@ static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step
     return FSDP_OK;
 }
 
-static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, micro_batch_sum *mine,
-                           micro_batch_sum *all, double lr, int64_t step, fsdp_step_result *result)
+/* Run the forward and the backward of a micro-batch. Store its loss in r->losses. */
+static fsdp_status run_micro_step(const running_step *r, const fsdp_batch *batch, int micro_step)
 {
+    fsdp_train_loop *loop = r->loop;
+    fsdp_device *device = loop->device;
+    fsdp_forward_backward_options options = leaf_options(loop, batch, r->scale);
+    fsdp_tensor *loss;
+    options.training = true;
+    options.micro_step = micro_step;
+    FSDP_TRY(set_communication(loop, micro_step));
+    FSDP_TRY(fsdp_start_forward_backward(loop->module, device, batch, &options, &loss));
+    if (device->kernels)
+        device->kernels->cast(device->context, (float *)fsdp_tensor_ptr(r->losses) + micro_step,
+                              FSDP_DTYPE_F32, fsdp_tensor_ptr(loss), loss->dtype, 1);
+    fsdp_tensor_release(loss);
+    return FSDP_OK;
+}
+
+static fsdp_status step_on(running_step *r, fsdp_batch *const *batches)
+{
+    fsdp_train_loop *loop = r->loop;
     int n = loop->micro_steps * fsdp_group_world_size(loop->group);
     if (loop->unshard_first)
         FSDP_TRY(fsdp_unit_unshard_async(loop->module, NULL));
-    FSDP_TRY(gather_micro_batches(loop, mine, loop->micro_steps, all));
+    FSDP_TRY(gather_micro_batches(loop, r->mine, loop->micro_steps, r->all));
     fsdp_step_result counts = {0};
-    int64_t micro_batches = add_micro_batches(all, n, &counts);
-    double divide = divisor(loop, &counts, micro_batches);
+    int64_t micro_batches = add_micro_batches(r->all, n, &counts);
+    r->divide = divisor(loop, &counts, micro_batches);
     double loss_scale = loop->scaler ? fsdp_grad_scaler_scale(loop->scaler) : 1.0;
-    double power = loop->scaler ? power_above(divide) : 1.0;
+    double power = loop->scaler ? power_above(r->divide) : 1.0;
     const double given = loop->gradient_divide_factor;
-    FSDP_TRY(fsdp_set_gradient_divide_factor(loop->module, (given > 0.0 ? given : divide) / power));
-    for (int a = 0; a < loop->micro_steps; a++) {
-        FSDP_TRY(set_communication(loop, a));
-        FSDP_TRY(run_leaf(loop, batches[a], a, true, loss_scale / power, &mine[a].loss));
-        mine[a].loss *= power / loss_scale;
-    }
-    fsdp_group_at(loop->group, (uint32_t)step + 1, "", "gathering losses");
-    FSDP_TRY(gather_micro_batches(loop, mine, loop->micro_steps, all));
-    *result = (fsdp_step_result){.loss_scale = loss_scale};
-    (void)add_micro_batches(all, n, result);
-    result->loss /= divide;
-    fsdp_group_at(loop->group, (uint32_t)step + 1, "", "optimizer step");
-    return update(loop, lr, step, result);
+    FSDP_TRY(
+        fsdp_set_gradient_divide_factor(loop->module, (given > 0.0 ? given : r->divide) / power));
+    r->scale = loss_scale / power;
+    r->unscale = power / loss_scale;
+    *r->result = (fsdp_step_result){.loss_scale = loss_scale};
+    for (int a = 0; a < loop->micro_steps; a++)
+        FSDP_TRY(run_micro_step(r, batches[a], a));
+    return update(r);
 }
 
 fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, double lr,
                                int64_t step, fsdp_step_result *result)
 {
     size_t a = (size_t)loop->micro_steps;
-    micro_batch_sum *mine = fsdp_calloc(a, sizeof *mine);
-    micro_batch_sum *all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *all);
-    fsdp_status status = mine && all ? FSDP_OK : FSDP_ERR_NOMEM;
+    running_step r = {.loop = loop, .lr = lr, .step = step, .result = result};
+    r.mine = fsdp_calloc(a, sizeof *r.mine);
+    r.all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *r.all);
+    fsdp_status status = r.mine && r.all ? FSDP_OK : FSDP_ERR_NOMEM;
     for (size_t i = 0; i < a && status == FSDP_OK; i++)
-        add_batch(&mine[i], batches[i]);
+        add_batch(&r.mine[i], batches[i]);
     if (status == FSDP_OK)
-        status = step_on(loop, batches, mine, all, lr, step, result);
-    fsdp_free(mine);
-    fsdp_free(all);
+        status = fsdp_tensor_create(loop->device, FSDP_DTYPE_F32, 1, (int64_t[]){(int64_t)a},
+                                    FSDP_TAG_ACTIVATION, &r.losses);
+    if (status == FSDP_OK)
+        status = step_on(&r, batches);
+    fsdp_tensor_release(r.losses);
+    fsdp_free(r.mine);
+    fsdp_free(r.all);
     return status;
 }
 
@@ -337,7 +471,8 @@ static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch
     add_batch(mine, batch);
     if (loop->num_labels)
         return classify_leaf(loop, batch, counts, &mine->loss);
-    return run_leaf(loop, batch, 0, false, 1.0, &mine->loss);
+    const fsdp_forward_backward_options options = leaf_options(loop, batch, 1.0);
+    return fsdp_forward_backward(loop->module, loop->device, batch, &options, &mine->loss);
 }
 
 fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)

@@ -15,7 +15,7 @@
 
 enum {
     CONFORM_GUARD = 512, /* bytes before and after the elements of an array on the device */
-    CONFORM_MOST = 64
+    CONFORM_MOST = 128
 };
 
 typedef struct conform_array {

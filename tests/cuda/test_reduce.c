@@ -127,14 +127,24 @@ enum {
     ROWS = 5
 };
 
+static void power_sums(const conform *x, bool device, const void *of, fsdp_dtype dtype,
+                       int64_t rows, int64_t width, double *sums, double power)
+{
+    const fsdp_row_powers tensor = {of, dtype, rows, width, sums};
+    if (device)
+        x->dk->row_power_sums(x->dc, &tensor, 1, power);
+    else
+        x->k->row_power_sums(x->c, &tensor, 1, power);
+}
+
 /* The order of the terms differs from the CPU's. */
 static void check_powers(conform *x, fsdp_dtype dtype, int64_t rows, int64_t width, double power)
 {
     fsdp_test *t = x->t;
     conform_array *a = conform_input(x, dtype, rows * width, 1, -1.0, 1.0);
     conform_array *sums = conform_output(x, FSDP_DTYPE_F64, rows);
-    x->k->row_power_sums(x->c, sums->host, a->host, dtype, rows, width, power);
-    x->dk->row_power_sums(x->dc, sums->device, a->device, dtype, rows, width, power);
+    power_sums(x, false, a->host, dtype, rows, width, sums->host, power);
+    power_sums(x, true, a->device, dtype, rows, width, sums->device, power);
     conform_near(x, sums, isinf(power) ? 0.0 : 1e-14 * (double)(width < 100 ? 100 : 1000), 0.0,
                  fsdp_dtype_name(dtype));
     CHECK_HERE();
@@ -146,8 +156,7 @@ static void check_powers(conform *x, fsdp_dtype dtype, int64_t rows, int64_t wid
         const size_t bytes = (size_t)width * fsdp_dtype_size(dtype);
         memcpy(element(moved, false, 1), element(a, false, width * (rows - 1)), bytes);
         conform_send(x, moved);
-        x->dk->row_power_sums(x->dc, alone->device, element(moved, true, 1), dtype, 1, width,
-                              power);
+        power_sums(x, true, element(moved, true, 1), dtype, 1, width, alone->device, power);
         memcpy(alone->host, (double *)sums->result + rows - 1, sizeof(double));
         conform_equal(x, alone, "a row alone");
     }
@@ -174,6 +183,45 @@ TEST(row_power_sums_equal_the_cpu_and_are_row_by_row)
     conform_close(&x);
 }
 
+enum {
+    N_MANY = 9
+};
+
+/* Tensors of all dtypes and shapes in one call: each has the bits that it has in a call of its
+ * own. */
+TEST(many_tensors_have_the_bits_of_one)
+{
+    static const int64_t shapes[N_MANY][2] = {{300, 1}, {0, 7},    {5, 768}, {2, 40008}, {9, 16},
+                                              {3, 17},  {1, 2049}, {4, 0},   {2, 20000}};
+    static const double powers[] = {2.0, (double)INFINITY};
+    CONFORM_OPEN(x);
+    for (int p = 0; p < 2; p++) {
+        fsdp_row_powers many[N_MANY];
+        conform_array *sums[N_MANY];
+        for (int i = 0; i < N_MANY; i++) {
+            const int64_t rows = shapes[i][0], width = shapes[i][1];
+            const fsdp_dtype dtype = float_dtypes[(i + p) % 3];
+            conform_array *a = conform_input(&x, dtype, rows * width + 1, (uint64_t)i, -1.0, 1.0);
+            conform_array *alone = conform_output(&x, FSDP_DTYPE_F64, rows);
+            sums[i] = conform_output(&x, FSDP_DTYPE_F64, rows);
+            many[i] =
+                (fsdp_row_powers){element(a, true, i % 2), dtype, rows, width, sums[i]->device};
+            power_sums(&x, true, many[i].x, dtype, rows, width, alone->device, powers[p]);
+            conform_fetch(&x, alone);
+            CHECK_HERE();
+            memcpy(sums[i]->host, alone->result, (size_t)rows * sizeof(double));
+        }
+        x.dk->row_power_sums(x.dc, many, N_MANY, powers[p]);
+        memset(many, 0, sizeof many); /* the call has copied them */
+        for (int i = 0; i < N_MANY; i++) {
+            conform_equal(&x, sums[i], "sums");
+            CHECK_HERE();
+        }
+        conform_free(&x);
+    }
+    conform_close(&x);
+}
+
 /* At any place of a row, and even for the maximum. */
 TEST(a_nan_makes_its_rows_sum_nan)
 {
@@ -188,8 +236,7 @@ TEST(a_nan_makes_its_rows_sum_nan)
                 conform_array *sums = conform_output(&x, FSDP_DTYPE_F64, 2);
                 ((float *)a->host)[width + at] = NAN;
                 conform_send(&x, a);
-                x.dk->row_power_sums(x.dc, sums->device, a->device, FSDP_DTYPE_F32, 2, width,
-                                     powers[p]);
+                power_sums(&x, true, a->device, FSDP_DTYPE_F32, 2, width, sums->device, powers[p]);
                 conform_fetch(&x, sums);
                 CHECK_HERE();
                 ASSERT(isfinite(((double *)sums->result)[0]) && isnan(((double *)sums->result)[1]));

@@ -150,7 +150,8 @@ static void take_adamw(const variant *v, const shard *s, bool in_halves, int64_t
                                          .weight_decay = 0.01,
                                          .decoupled = true,
                                          .step = 3,
-                                         .grad_scale = 0.5f});
+                                         .grad_scale = 0.5f},
+                1, NULL);
 }
 
 static void take_sgd(const variant *v, const shard *s, bool in_halves, int64_t n)
@@ -162,7 +163,8 @@ static void take_sgd(const variant *v, const shard *s, bool in_halves, int64_t n
                                      .grad = s->grad,
                                      .lr = 0.01,
                                      .momentum = 0.9,
-                                     .grad_scale = 0.5f});
+                                     .grad_scale = 0.5f},
+              1, NULL);
 }
 
 static void check_step(fsdp_test *t, const variants *v, take_step *take, int64_t n)

@@ -49,7 +49,7 @@ static void check_adam(fsdp_test *t, const variants *v, adam_case a, fsdp_dtype 
         args.exp_avg = to[1];
         args.exp_avg_sq = to[2];
         args.copy = j % 2 ? NULL : copy;
-        v->at[j].k->adamw(v->at[j].c, &args);
+        v->at[j].k->adamw(v->at[j].c, &args, 1, NULL);
         for (int k = 0; j && k < 3; k++)
             ASSERT(memcmp(x[k], first[k], bytes) == 0);
     }
@@ -116,7 +116,8 @@ static void check_sgd(fsdp_test *t, const variants *v, double momentum, double d
                                          .weight_decay = 0.05,
                                          .nesterov = nesterov,
                                          .first = is_first,
-                                         .grad_scale = 0.5f});
+                                         .grad_scale = 0.5f},
+                        1, NULL);
         ASSERT(j == 0 || memcmp(p, first, bytes) == 0);
     }
     for (int64_t i = 0; i < n; i++) {
@@ -142,6 +143,129 @@ TEST(sgd_equals_the_formula_in_every_variant)
             check_sgd(t, &v, 0.9, 0.25, false, first, sizes[s]);
             CHECK_HERE();
             check_sgd(t, &v, 0.9, 0.0, true, first, sizes[s]);
+            CHECK_HERE();
+        }
+    variants_close(&v);
+}
+
+/* --- where the parameter is, several tensors, a factor on the device --- */
+
+enum {
+    N_STATES = 2
+};
+
+/* The arrays of a tensor in both optimizers; SGD uses state[0]. */
+typedef struct tensor {
+    float *param, *state[N_STATES], *grad;
+    uint16_t *copy;
+} tensor;
+
+static tensor make_tensor(operands *o, int64_t n, uint64_t seed)
+{
+    tensor x = {.param = operand(o, FSDP_DTYPE_F32, n), .grad = operand(o, FSDP_DTYPE_F32, n)};
+    x.copy = operand(o, FSDP_DTYPE_BF16, n);
+    fill_uniform(x.copy, FSDP_DTYPE_BF16, n, seed, -1.0, 1.0);
+    fill_uniform(x.grad, FSDP_DTYPE_F32, n, seed + 1, -2.0, 2.0);
+    for (int64_t i = 0; i < n; i++)
+        x.param[i] = fsdp_f32_from_bf16(x.copy[i]);
+    for (int k = 0; k < N_STATES; k++) {
+        x.state[k] = operand(o, FSDP_DTYPE_F32, n);
+        fill_uniform(x.state[k], FSDP_DTYPE_F32, n, seed + 2 + (uint64_t)k, 0.0, 1.0);
+    }
+    return x;
+}
+
+/* A step of n tensors, all with `elements` elements. The parameters are in `param` or, if
+ * `in_copy`, in `copy`. */
+static void step_all(const variant *v, bool adam, const tensor *x, size_t n, int64_t elements,
+                     bool in_copy, float grad_scale, const fsdp_clip_result *clip)
+{
+    fsdp_adamw_args a[3];
+    fsdp_sgd_args s[3];
+    for (size_t i = 0; i < n; i++) {
+        float *param = in_copy ? NULL : x[i].param;
+        a[i] = (fsdp_adamw_args){.n = elements,
+                                 .param = param,
+                                 .exp_avg = x[i].state[0],
+                                 .exp_avg_sq = x[i].state[1],
+                                 .grad = x[i].grad,
+                                 .copy = x[i].copy,
+                                 .copy_dtype = FSDP_DTYPE_BF16,
+                                 .lr = 0.01 * (double)(i + 1),
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.99,
+                                 .eps = 1e-8,
+                                 .step = 3,
+                                 .grad_scale = grad_scale};
+        s[i] = (fsdp_sgd_args){.n = elements,
+                               .param = param,
+                               .momentum_buffer = x[i].state[0],
+                               .grad = x[i].grad,
+                               .copy = x[i].copy,
+                               .copy_dtype = FSDP_DTYPE_BF16,
+                               .lr = 0.01 * (double)(i + 1),
+                               .momentum = 0.9,
+                               .grad_scale = grad_scale};
+    }
+    if (adam)
+        v->k->adamw(v->c, a, n, clip);
+    else
+        v->k->sgd(v->c, s, n, clip);
+}
+
+/* A parameter in `copy` is widened, updated and rounded. */
+static void check_in_copy(fsdp_test *t, const variant *v, bool adam, int64_t n)
+{
+    operands o = {.n = 0};
+    const tensor want = make_tensor(&o, n, 1), got = make_tensor(&o, n, 1);
+    step_all(v, adam, &want, 1, n, false, 0.5f, NULL);
+    step_all(v, adam, &got, 1, n, true, 0.5f, NULL);
+    ASSERT(memcmp(want.copy, got.copy, (size_t)n * sizeof *want.copy) == 0);
+    for (int k = 0; k < N_STATES; k++)
+        ASSERT(memcmp(want.state[k], got.state[k], (size_t)n * sizeof(float)) == 0);
+    ASSERT(operands_close(&o));
+}
+
+TEST(a_parameter_may_be_its_copy)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int j = 0; j < v.n; j++)
+            for (int adam = 0; adam < 2; adam++) {
+                check_in_copy(t, &v.at[j], adam, sizes[s]);
+                CHECK_HERE();
+            }
+    variants_close(&v);
+}
+
+/* Three tensors in one call equal three calls; the factor of `clip` replaces grad_scale. */
+static void check_several(fsdp_test *t, const variant *v, bool adam, int64_t n)
+{
+    const fsdp_clip_result clip = {.scale = 0.5f}, refused = {.scale = 0.5f, .refused = 1};
+    operands o = {.n = 0};
+    tensor want[3], got[3];
+    for (size_t i = 0; i < 3; i++) {
+        want[i] = make_tensor(&o, n, 10 * i);
+        got[i] = make_tensor(&o, n, 10 * i);
+    }
+    step_all(v, adam, got, 3, n, false, 7.0f, &refused);
+    for (size_t i = 0; i < 3; i++)
+        ASSERT(memcmp(want[i].param, got[i].param, (size_t)n * sizeof(float)) == 0);
+    step_all(v, adam, got, 3, n, false, 7.0f, &clip);
+    step_all(v, adam, want, 3, n, false, 0.5f, NULL);
+    for (size_t i = 0; i < 3; i++)
+        ASSERT(memcmp(want[i].param, got[i].param, (size_t)n * sizeof(float)) == 0);
+    ASSERT(operands_close(&o));
+}
+
+TEST(several_tensors_are_updated_by_a_factor_in_memory)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int j = 0; j < v.n; j++)
+        for (int adam = 0; adam < 2; adam++) {
+            check_several(t, &v.at[j], adam, 300);
             CHECK_HERE();
         }
     variants_close(&v);

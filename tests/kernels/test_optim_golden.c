@@ -70,7 +70,8 @@ static void one_step(const variant *v, fsdp_json_node unit, bool adam, bool deco
                                              .weight_decay = option(unit, "weight_decay"),
                                              .decoupled = decoupled,
                                              .step = step,
-                                             .grad_scale = 1.0f});
+                                             .grad_scale = 1.0f},
+                    1, NULL);
     else
         v->k->sgd(v->c, &(fsdp_sgd_args){.n = n,
                                          .param = s->param,
@@ -82,7 +83,8 @@ static void one_step(const variant *v, fsdp_json_node unit, bool adam, bool deco
                                          .weight_decay = option(unit, "weight_decay"),
                                          .nesterov = nesterov,
                                          .first = step == 1,
-                                         .grad_scale = 1.0f});
+                                         .grad_scale = 1.0f},
+                  1, NULL);
 }
 
 /* Runs the five steps of unit `unit` on `part` ("matrix" or "vector") and compares the parameters

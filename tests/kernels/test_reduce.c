@@ -206,12 +206,14 @@ static void check_powers(fsdp_test *t, const variants *v, fsdp_dtype dtype, int6
     fill_uniform(x, dtype, ROWS * width, 1, -1.0, 1.0);
     for (int j = 0; j < v->n; j++) {
         const variant *at = &v->at[j];
-        at->k->row_power_sums(at->c, j ? sums : first, x, dtype, ROWS, width, power);
+        at->k->row_power_sums(
+            at->c, &(fsdp_row_powers){x, dtype, ROWS, width, j ? sums : first}, 1, power);
         ASSERT(j == 0 || memcmp(sums, first, ROWS * sizeof *sums) == 0);
         for (int r = 0; r < ROWS; r++) {
             double alone;
-            at->k->row_power_sums(at->c, &alone, x + (size_t)(r * width) * fsdp_dtype_size(dtype),
-                                  dtype, 1, width, power);
+            const char *row = x + (size_t)(r * width) * fsdp_dtype_size(dtype);
+            at->k->row_power_sums(at->c, &(fsdp_row_powers){row, dtype, 1, width, &alone}, 1,
+                                  power);
             ASSERT_F32(alone, first[r]);
         }
     }
@@ -255,7 +257,8 @@ TEST(a_nan_makes_its_rows_sum_nan)
             double sums[2];
             fill_uniform(x, FSDP_DTYPE_F32, 74, 1, -1.0, 1.0);
             x[1][at] = NAN;
-            v.at[0].k->row_power_sums(v.at[0].c, sums, x, FSDP_DTYPE_F32, 2, 37, powers[p]);
+            const fsdp_row_powers rows = {x, FSDP_DTYPE_F32, 2, 37, sums};
+            v.at[0].k->row_power_sums(v.at[0].c, &rows, 1, powers[p]);
             ASSERT(isfinite(sums[0]) && isnan(sums[1]));
         }
     variants_close(&v);

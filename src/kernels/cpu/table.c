@@ -22,6 +22,7 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_loss_##isa(table);                                                           \
         fsdp_cpu_fill_optim_##isa(table);                                                          \
         fsdp_cpu_fill_reduce_##isa(table);                                                         \
+        fsdp_cpu_fill_combine_##isa(table);                                                        \
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
     } while (0)
 

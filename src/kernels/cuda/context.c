@@ -35,6 +35,7 @@ struct fsdp_cuda_context {
     size_t scratch_bytes;
     upload_ring ring;
     fsdp_gemm_plans *gemm_plans;
+    fsdp_cuda_attachment tables;
     fsdp_saved_error failure;
 };
 
@@ -61,6 +62,11 @@ int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c)
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c)
 {
     return c->gemm_plans;
+}
+
+fsdp_cuda_attachment *fsdp_cuda_tables(fsdp_cuda_context *c)
+{
+    return &c->tables;
 }
 
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow)
@@ -293,6 +299,8 @@ void fsdp_kernels_cuda_close(fsdp_kernel_context *context)
         ring_free(c);
         if (c->scratch)
             cudaFreeAsync(c->scratch, c->stream);
+        if (c->tables.destroy)
+            c->tables.destroy(c, c->tables.data);
         cudaStreamSynchronize(c->stream);
         cudaStreamDestroy(c->stream);
     }

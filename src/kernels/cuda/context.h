@@ -49,6 +49,13 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c);
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* How cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
+/* The tables of this context, for tables.c. When the context is closed, it calls `destroy` if that
+ * is set. */
+typedef struct fsdp_cuda_attachment {
+    void *data;
+    void (*destroy)(fsdp_cuda_context *c, void *data);
+} fsdp_cuda_attachment;
+fsdp_cuda_attachment *fsdp_cuda_tables(fsdp_cuda_context *c);
 /* Let products of float32 matrices use TF32, or, initially, forbid it. */
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 

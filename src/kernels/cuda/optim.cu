@@ -2,39 +2,52 @@
  * this file with -fmad=false, so that every product and every sum is rounded, as on the CPU: both
  * devices compute the same bits, except that NaNs may differ.
  *
- * A block updates a chunk of a tensor. What it does is a function of the tensor, of the scalars and
- * of the chunk's index, so that one launch could also update the chunks of many tensors. */
+ * A block updates a chunk of a tensor. One launch updates the chunks of many tensors: Note [Tables]
+ * in tables.h. Scalars change in each step, so they are arguments of the kernel, not a part of the
+ * table. Tensors that are stored in different ways need different kernels, so a call makes a launch
+ * for each way that occurs. */
+#include <string.h>
+
 #include "src/kernels/cuda/four_halves.cuh"
+#include "src/kernels/cuda/tables.cuh"
 
 enum {
     THREADS = 256,
-    CHUNK = 4096, /* elements; a multiple of 4 * THREADS */
+    CHUNK = 4096,   /* elements; a multiple of 4 * THREADS */
+    MOST_SETS = 16, /* sets of scalars of one launch */
 };
 
 /* --- a parameter --- */
 
-/* The array of a parameter, or its halves if HALVES. */
+enum place {
+    IN_FLOATS, /* in `param` */
+    IN_HALVES,
+    IN_COPY
+};
+
 struct parameter {
     float *param;
     fsdp_halves halves;
     void *copy; /* NULL: none */
 };
 
-template <bool HALVES, bool WHOLE>
+template <place PLACE, bool WHOLE, typename COPY>
 FSDP_DEVICE void open_param(float (&x)[4], const parameter &p, int64_t i, int64_t n)
 {
-    if (HALVES)
+    if (PLACE == IN_HALVES)
         load_four_halves<WHOLE>(x, p.halves, i, n);
-    else
+    else if (PLACE == IN_FLOATS)
         load_four<WHOLE>(x, p.param, i, n);
+    else
+        load_four<WHOLE>(x, (const COPY *)p.copy, i, n);
 }
 
-template <bool HALVES, bool WHOLE, typename COPY>
+template <place PLACE, bool WHOLE, typename COPY>
 FSDP_DEVICE void close_param(const parameter &p, const float (&x)[4], int64_t i, int64_t n)
 {
-    if (HALVES)
+    if (PLACE == IN_HALVES)
         store_four_halves<WHOLE>(p.halves, x, i, n);
-    else
+    else if (PLACE == IN_FLOATS)
         store_four<WHOLE>(p.param, x, i, n);
     if (p.copy)
         store_four<WHOLE>((COPY *)p.copy, x, i, n);
@@ -52,9 +65,24 @@ FSDP_DEVICE bool warp_begins_before(int64_t i, int64_t n)
     return i - threadIdx.x % 32 * 4 < n;
 }
 
-static bool parameter_has_fours(const parameter &p)
+/* How the arrays of a tensor are stored. All tensors of a launch are of the same kind. */
+struct kind {
+    place of;
+    bool whole; /* all arrays have fours */
+    fsdp_dtype copy;
+};
+
+template <typename ARGS> static place place_of(const ARGS *a)
 {
-    return has_fours<float>(p.param) && has_fours<uint16_t>(p.halves.hi, p.halves.lo);
+    return a->param ? IN_FLOATS : a->halves.hi ? IN_HALVES : IN_COPY;
+}
+
+template <typename ARGS> static parameter parameter_of(const ARGS *a)
+{
+    parameter p = {a->param, a->halves, a->copy};
+    if (a->param)
+        p.halves = fsdp_halves{};
+    return p;
 }
 
 static bool copy_has_fours(const void *copy, fsdp_dtype dtype)
@@ -62,30 +90,129 @@ static bool copy_has_fours(const void *copy, fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? has_fours<float>(copy) : has_fours<uint16_t>(copy);
 }
 
-static parameter parameter_of(float *param, fsdp_halves halves, void *copy)
+/* `others`: the arrays besides the parameter and its copy. */
+template <typename ARGS, typename... P> static kind kind_of(const ARGS *a, P... others)
 {
-    parameter p = {param, halves, copy};
-    if (param)
-        p.halves = fsdp_halves{};
-    return p;
+    const parameter p = parameter_of(a);
+    return {place_of(a),
+            has_fours<float>(p.param, others...) && has_fours<uint16_t>(p.halves.hi, p.halves.lo) &&
+                copy_has_fours(a->copy, a->copy_dtype),
+            a->copy ? a->copy_dtype : FSDP_DTYPE_F32};
 }
 
-/* Call f with three values whose types are flags and the dtype of the copy: HALVES, WHOLE, COPY. */
-template <bool VALUE> struct flag {
-    static constexpr bool value = VALUE;
+static bool is_same(const kind &a, const kind &b)
+{
+    return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
+}
+
+/* Call f with three values whose types are constants and the dtype of the copy: PLACE, WHOLE, COPY.
+ */
+template <typename T, T VALUE> struct constant {
+    static constexpr T value = VALUE;
 };
-template <typename F> static void with_kind(bool halves, bool whole, fsdp_dtype copy, F f)
+template <bool WHOLE, typename F> static void with_place(place of, fsdp_dtype copy, F f)
 {
     with_type(copy, [&](auto zero) {
-        if (halves && whole)
-            f(flag<true>(), flag<true>(), zero);
-        else if (halves)
-            f(flag<true>(), flag<false>(), zero);
-        else if (whole)
-            f(flag<false>(), flag<true>(), zero);
+        if (of == IN_FLOATS)
+            f(constant<place, IN_FLOATS>(), constant<bool, WHOLE>(), zero);
+        else if (of == IN_HALVES)
+            f(constant<place, IN_HALVES>(), constant<bool, WHOLE>(), zero);
         else
-            f(flag<false>(), flag<false>(), zero);
+            f(constant<place, IN_COPY>(), constant<bool, WHOLE>(), zero);
     });
+}
+template <typename F> static void with_kind(const kind &k, F f)
+{
+    if (k.whole)
+        with_place<true>(k.of, k.copy, f);
+    else
+        with_place<false>(k.of, k.copy, f);
+}
+
+/* --- many tensors --- */
+
+/* The scalars of a launch. Most tensors of an optimizer have the same ones. */
+template <typename SCALARS> struct sets_of {
+    SCALARS at[MOST_SETS];
+    int n;
+};
+
+/* Return the index of a set that equals `s`, which is added if there is room, or else -1. */
+template <typename SCALARS> static int set_of(sets_of<SCALARS> *sets, const SCALARS &s)
+{
+    for (int i = 0; i < sets->n; i++)
+        if (memcmp(&sets->at[i], &s, sizeof s) == 0)
+            return i;
+    if (sets->n == MOST_SETS)
+        return -1;
+    sets->at[sets->n] = s;
+    return sets->n++;
+}
+
+static int64_t chunks_of(int64_t n)
+{
+    return (n + CHUNK - 1) / CHUNK;
+}
+
+/* Update n tensors. The class METHOD is that of an optimizer:
+ *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
+ *     TABLE                     its table
+ *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
+ *     launch<PLACE, WHOLE, COPY>(stream, blocks, table, sets, clip)
+ * One launch updates tensors from `first` on that are of kind k, as long as there is room for their
+ * scalars. Returns the index of the first tensor that it has left. */
+template <typename METHOD>
+static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *tensors, size_t first,
+                          size_t n, const kind &k, const fsdp_clip_result *clip)
+{
+    table_writer<typename METHOD::TENSOR> writer;
+    table_of<typename METHOD::TENSOR> table;
+    sets_of<typename METHOD::SCALARS> sets;
+    size_t i = first;
+    memset(&sets, 0, sizeof sets);
+    if (!writer.begin(c, METHOD::TABLE, n - first))
+        return n;
+    for (; i < n; i++) {
+        typename METHOD::SCALARS scalars;
+        const typename METHOD::ARGS *a = &tensors[i];
+        if (!a->n || !is_same(METHOD::kind_of(a), k))
+            continue;
+        memset(&scalars, 0, sizeof scalars);
+        METHOD::scalars_of(&scalars, a);
+        const int set = set_of(&sets, scalars);
+        if (set < 0)
+            break;
+        typename METHOD::TENSOR *t = writer.add(chunks_of(a->n));
+        METHOD::fill(t, a);
+        t->set = set;
+    }
+    if (writer.end(&table))
+        with_kind(k, [&](auto of, auto whole, auto copy) {
+            METHOD::template launch<decltype(of)::value, decltype(whole)::value, decltype(copy)>(
+                fsdp_cuda_stream(c), writer.blocks(), table, sets, clip);
+        });
+    return i;
+}
+
+/* True if no tensor before i is of the same kind. */
+template <typename METHOD> static bool begins_kind(const typename METHOD::ARGS *tensors, size_t i)
+{
+    const kind k = METHOD::kind_of(&tensors[i]);
+    for (size_t j = 0; j < i; j++)
+        if (tensors[j].n && is_same(METHOD::kind_of(&tensors[j]), k))
+            return false;
+    return true;
+}
+
+template <typename METHOD>
+static void update_all(fsdp_cuda_context *c, const typename METHOD::ARGS *tensors, size_t n,
+                       const fsdp_clip_result *clip)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tensors[i].n && begins_kind<METHOD>(tensors, i))
+            for (size_t first = i; first < n;)
+                first =
+                    update_some<METHOD>(c, tensors, first, n, METHOD::kind_of(&tensors[i]), clip);
 }
 
 /* --- adamw --- */
@@ -94,7 +221,7 @@ struct adam_tensor {
     parameter p;
     float *exp_avg, *exp_avg_sq;
     const float *grad;
-    int64_t n;
+    int64_t n, set;
 };
 
 struct adam_scalars {
@@ -102,7 +229,7 @@ struct adam_scalars {
     float keep;         /* the factor of decoupled weight decay */
     float weight_decay; /* the factor of weight decay that is added to the gradient */
     float toward;       /* factor of g - m: Note [Adam's lerp] */
-    bool from_m;
+    int from_m;
     float beta2, rest2; /* rest2: 1 - beta2 */
     float correction2;  /* sqrt(1 - beta2^step) */
     float eps;
@@ -111,12 +238,12 @@ struct adam_scalars {
 
 /* Note [Adam's lerp]. torch.lerp(m, g, weight) computes m + weight (g - m) if weight = 1 - beta1 is
  * less than 1/2, and g - (g - m) (1 - weight) otherwise. */
-static adam_scalars adam_scalars_of(const fsdp_adamw_args *a)
+static void set_adam_scalars(adam_scalars *to, const fsdp_adamw_args *a)
 {
     const double correction1 = 1.0 - pow(a->beta1, (double)a->step);
     const double correction2 = 1.0 - pow(a->beta2, (double)a->step);
     const float weight = (float)(1.0 - a->beta1);
-    adam_scalars s;
+    adam_scalars &s = *to;
     s.grad_scale = a->grad_scale;
     s.keep = a->decoupled ? (float)(1.0 - a->lr * a->weight_decay) : 1.0f;
     s.weight_decay = a->decoupled ? 0.0f : (float)a->weight_decay;
@@ -127,7 +254,6 @@ static adam_scalars adam_scalars_of(const fsdp_adamw_args *a)
     s.correction2 = (float)sqrt(correction2);
     s.eps = (float)a->eps;
     s.step_size = (float)-(a->lr / correction1);
-    return s;
 }
 
 FSDP_DEVICE void adam_element(const adam_scalars &s, float &param, float &m, float &v, float grad)
@@ -140,7 +266,7 @@ FSDP_DEVICE void adam_element(const adam_scalars &s, float &param, float &m, flo
     param = p + s.step_size * m / denominator;
 }
 
-template <bool HALVES, bool WHOLE, typename COPY>
+template <place PLACE, bool WHOLE, typename COPY>
 FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t chunk)
 {
 #pragma unroll
@@ -149,41 +275,67 @@ FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t
         if (!warp_begins_before(i, t.n))
             return;
         float p[4], m[4], v[4], g[4];
-        open_param<HALVES, WHOLE>(p, t.p, i, t.n);
+        open_param<PLACE, WHOLE, COPY>(p, t.p, i, t.n);
         load_four<WHOLE>(m, t.exp_avg, i, t.n);
         load_four<WHOLE>(v, t.exp_avg_sq, i, t.n);
         load_four<WHOLE>(g, t.grad, i, t.n);
         for (int e = 0; e < 4; e++)
             adam_element(s, p[e], m[e], v[e], g[e]);
-        close_param<HALVES, WHOLE, COPY>(t.p, p, i, t.n);
+        close_param<PLACE, WHOLE, COPY>(t.p, p, i, t.n);
         store_four<WHOLE>(t.exp_avg, m, i, t.n);
         store_four<WHOLE>(t.exp_avg_sq, v, i, t.n);
     }
 }
 
-template <bool HALVES, bool WHOLE, typename COPY>
-static __global__ void __launch_bounds__(THREADS) adam(adam_tensor t, adam_scalars s)
+template <place PLACE, bool WHOLE, typename COPY>
+static __global__ void __launch_bounds__(THREADS)
+    adam(table_of<adam_tensor> table, sets_of<adam_scalars> sets, const fsdp_clip_result *clip)
 {
-    adam_chunk<HALVES, WHOLE, COPY>(t, s, blockIdx.x);
+    if (clip && clip->refused)
+        return;
+    const int i = tensor_of_block(table);
+    const adam_tensor t = table.tensors[i];
+    adam_scalars s = sets.at[t.set];
+    if (clip)
+        s.grad_scale = clip->scale;
+    adam_chunk<PLACE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
 }
 
-extern "C" void fsdp_cuda_adamw(fsdp_kernel_context *context, const fsdp_adamw_args *args)
+struct adam_method {
+    typedef fsdp_adamw_args ARGS;
+    typedef adam_tensor TENSOR;
+    typedef adam_scalars SCALARS;
+    static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_ADAMW;
+
+    static kind kind_of(const fsdp_adamw_args *a)
+    {
+        return ::kind_of(a, a->exp_avg, a->exp_avg_sq, a->grad);
+    }
+    static void scalars_of(adam_scalars *s, const fsdp_adamw_args *a)
+    {
+        set_adam_scalars(s, a);
+    }
+    static void fill(adam_tensor *t, const fsdp_adamw_args *a)
+    {
+        t->p = parameter_of(a);
+        t->exp_avg = a->exp_avg;
+        t->exp_avg_sq = a->exp_avg_sq;
+        t->grad = a->grad;
+        t->n = a->n;
+    }
+    template <place PLACE, bool WHOLE, typename COPY>
+    static void launch(cudaStream_t stream, unsigned blocks, const table_of<adam_tensor> &table,
+                       const sets_of<adam_scalars> &sets, const fsdp_clip_result *clip)
+    {
+        CUDA_LAUNCH((adam<PLACE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+    }
+};
+
+extern "C" void fsdp_cuda_adamw(fsdp_kernel_context *context, const fsdp_adamw_args *tensors,
+                                size_t n, const fsdp_clip_result *clip)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    if (!args->n)
-        return;
-    const adam_tensor t = {parameter_of(args->param, args->halves, args->copy), args->exp_avg,
-                           args->exp_avg_sq, args->grad, args->n};
-    const adam_scalars s = adam_scalars_of(args);
-    const bool whole = parameter_has_fours(t.p) && copy_has_fours(args->copy, args->copy_dtype) &&
-                       has_fours<float>(t.exp_avg, t.exp_avg_sq, t.grad);
-    const fsdp_dtype copy_dtype = args->copy ? args->copy_dtype : FSDP_DTYPE_F32;
-    with_kind(!args->param, whole, copy_dtype, [&](auto halves, auto fours, auto copy) {
-        typedef decltype(copy) COPY;
-        constexpr bool HALVES = decltype(halves)::value, WHOLE = decltype(fours)::value;
-        CUDA_LAUNCH((adam<HALVES, WHOLE, COPY>), (unsigned)((t.n + CHUNK - 1) / CHUNK), THREADS, 0,
-                    fsdp_cuda_stream(c), t, s);
-    });
+    update_all<adam_method>(c, tensors, n, clip);
     fsdp_cuda_launched(c, "adamw");
 }
 
@@ -193,7 +345,7 @@ struct sgd_tensor {
     parameter p;
     float *buffer; /* NULL without momentum */
     const float *grad;
-    int64_t n;
+    int64_t n, set;
 };
 
 struct sgd_scalars {
@@ -201,7 +353,7 @@ struct sgd_scalars {
     float step;           /* -lr */
     float momentum, rest; /* factors of the buffer and of the gradient */
     float ahead;          /* the factor of the buffer in Nesterov's update */
-    bool nesterov, first; /* first: the buffer's old values are undefined */
+    int nesterov, first;  /* first: the buffer's old values are undefined */
 };
 
 FSDP_DEVICE void sgd_element(const sgd_scalars &s, float &param, float &buffer, float grad)
@@ -211,7 +363,7 @@ FSDP_DEVICE void sgd_element(const sgd_scalars &s, float &param, float &buffer, 
     param = p + s.step * (s.nesterov ? g + s.ahead * buffer : buffer);
 }
 
-template <bool HALVES, bool WHOLE, typename COPY>
+template <place PLACE, bool WHOLE, typename COPY>
 FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t chunk)
 {
 #pragma unroll
@@ -220,7 +372,7 @@ FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t ch
         if (!warp_begins_before(i, t.n))
             return;
         float p[4], b[4] = {0.0f, 0.0f, 0.0f, 0.0f}, g[4];
-        open_param<HALVES, WHOLE>(p, t.p, i, t.n);
+        open_param<PLACE, WHOLE, COPY>(p, t.p, i, t.n);
         load_four<WHOLE>(g, t.grad, i, t.n);
         if (t.buffer && !s.first)
             load_four<WHOLE>(b, t.buffer, i, t.n);
@@ -229,48 +381,66 @@ FSDP_DEVICE void sgd_chunk(const sgd_tensor &t, const sgd_scalars &s, int64_t ch
                 sgd_element(s, p[e], b[e], g[e]);
             else
                 p[e] += s.step * (g[e] * s.grad_scale + s.weight_decay * p[e]);
-        close_param<HALVES, WHOLE, COPY>(t.p, p, i, t.n);
+        close_param<PLACE, WHOLE, COPY>(t.p, p, i, t.n);
         if (t.buffer)
             store_four<WHOLE>(t.buffer, b, i, t.n);
     }
 }
 
-template <bool HALVES, bool WHOLE, typename COPY>
-static __global__ void __launch_bounds__(THREADS) descend(sgd_tensor t, sgd_scalars s)
+template <place PLACE, bool WHOLE, typename COPY>
+static __global__ void __launch_bounds__(THREADS)
+    descend(table_of<sgd_tensor> table, sets_of<sgd_scalars> sets, const fsdp_clip_result *clip)
 {
-    sgd_chunk<HALVES, WHOLE, COPY>(t, s, blockIdx.x);
+    if (clip && clip->refused)
+        return;
+    const int i = tensor_of_block(table);
+    const sgd_tensor t = table.tensors[i];
+    sgd_scalars s = sets.at[t.set];
+    if (clip)
+        s.grad_scale = clip->scale;
+    sgd_chunk<PLACE, WHOLE, COPY>(t, s, blockIdx.x - table.first[i]);
 }
 
-static sgd_scalars sgd_scalars_of(const fsdp_sgd_args *a)
-{
-    sgd_scalars s;
-    s.grad_scale = a->grad_scale;
-    s.weight_decay = (float)a->weight_decay;
-    s.step = (float)-a->lr;
-    s.momentum = a->first ? 0.0f : (float)a->momentum;
-    s.rest = a->first ? 1.0f : (float)(1.0 - a->dampening);
-    s.ahead = (float)a->momentum;
-    s.nesterov = a->nesterov;
-    s.first = a->first;
-    return s;
-}
+struct sgd_method {
+    typedef fsdp_sgd_args ARGS;
+    typedef sgd_tensor TENSOR;
+    typedef sgd_scalars SCALARS;
+    static constexpr fsdp_cuda_table TABLE = FSDP_CUDA_TABLE_SGD;
 
-extern "C" void fsdp_cuda_sgd(fsdp_kernel_context *context, const fsdp_sgd_args *args)
+    static kind kind_of(const fsdp_sgd_args *a)
+    {
+        return ::kind_of(a, a->momentum_buffer, a->grad);
+    }
+    static void scalars_of(sgd_scalars *s, const fsdp_sgd_args *a)
+    {
+        s->grad_scale = a->grad_scale;
+        s->weight_decay = (float)a->weight_decay;
+        s->step = (float)-a->lr;
+        s->momentum = a->first ? 0.0f : (float)a->momentum;
+        s->rest = a->first ? 1.0f : (float)(1.0 - a->dampening);
+        s->ahead = (float)a->momentum;
+        s->nesterov = a->nesterov;
+        s->first = a->first;
+    }
+    static void fill(sgd_tensor *t, const fsdp_sgd_args *a)
+    {
+        t->p = parameter_of(a);
+        t->buffer = a->momentum_buffer;
+        t->grad = a->grad;
+        t->n = a->n;
+    }
+    template <place PLACE, bool WHOLE, typename COPY>
+    static void launch(cudaStream_t stream, unsigned blocks, const table_of<sgd_tensor> &table,
+                       const sets_of<sgd_scalars> &sets, const fsdp_clip_result *clip)
+    {
+        CUDA_LAUNCH((descend<PLACE, WHOLE, COPY>), blocks, THREADS, 0, stream, table, sets, clip);
+    }
+};
+
+extern "C" void fsdp_cuda_sgd(fsdp_kernel_context *context, const fsdp_sgd_args *tensors, size_t n,
+                              const fsdp_clip_result *clip)
 {
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    if (!args->n)
-        return;
-    const sgd_tensor t = {parameter_of(args->param, args->halves, args->copy),
-                          args->momentum_buffer, args->grad, args->n};
-    const sgd_scalars s = sgd_scalars_of(args);
-    const bool whole = parameter_has_fours(t.p) && copy_has_fours(args->copy, args->copy_dtype) &&
-                       has_fours<float>(t.buffer, t.grad);
-    const fsdp_dtype copy_dtype = args->copy ? args->copy_dtype : FSDP_DTYPE_F32;
-    with_kind(!args->param, whole, copy_dtype, [&](auto halves, auto fours, auto copy) {
-        typedef decltype(copy) COPY;
-        constexpr bool HALVES = decltype(halves)::value, WHOLE = decltype(fours)::value;
-        CUDA_LAUNCH((descend<HALVES, WHOLE, COPY>), (unsigned)((t.n + CHUNK - 1) / CHUNK), THREADS,
-                    0, fsdp_cuda_stream(c), t, s);
-    });
+    update_all<sgd_method>(c, tensors, n, clip);
     fsdp_cuda_launched(c, "sgd");
 }

@@ -1,6 +1,7 @@
 /* Sums over the buffers of all ranks (tree_sum), and sums of powers over rows, from which norms are
  * computed (row_power_sums). */
 #include "src/kernels/cuda/row_sums.cuh"
+#include "src/kernels/cuda/tables.cuh"
 #include "src/kernels/cuda/tree.cuh"
 
 /* --- tree_sum --- */
@@ -222,20 +223,113 @@ template <typename T, bool SQUARES> struct powers {
     }
 };
 
-extern "C" void fsdp_cuda_row_power_sums(fsdp_kernel_context *context, double *sums, const void *x,
-                                         fsdp_dtype dtype, int64_t rows, int64_t width,
-                                         double power)
+/* A tensor in the table. */
+struct row_tensor {
+    const void *x;
+    double *to; /* the sums or, if rows have several parts, scratch for the sums of parts */
+    int64_t rows, width;
+    int64_t vectorizable;
+};
+
+template <typename T, bool SQUARES>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_rows_of_many(table_of<row_tensor> table, double power)
 {
+    const int i = tensor_of_block(table);
+    const row_tensor t = table.tensors[i];
+    const powers<T, SQUARES> terms = {(const T *)t.x, t.width, power, t.vectorizable != 0};
+    sum_rows_of_block(t.to, terms, t.rows, t.width, blockIdx.x - table.first[i]);
+}
+
+template <typename T, bool SQUARES>
+static void start_power_sums(fsdp_cuda_context *c, const table_of<row_tensor> &table,
+                             unsigned blocks, double power)
+{
+    CUDA_LAUNCH((sum_rows_of_many<T, SQUARES>), blocks, ROW_SUMS_THREADS, 0, fsdp_cuda_stream(c),
+                table, power);
+}
+
+/* The number of sums of parts, for which there is scratch. */
+static int64_t scratch_of(const fsdp_row_powers *t)
+{
+    const int64_t parts = row_sums_parts(t->width);
+    return parts > 1 ? t->rows * parts : 0;
+}
+
+static double *open_scratch(fsdp_cuda_context *c, const fsdp_row_powers *tensors, size_t n)
+{
+    int64_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += scratch_of(&tensors[i]);
+    return all ? (double *)fsdp_cuda_scratch(c, (size_t)all * sizeof(double)) : NULL;
+}
+
+/* Add up the rows of those tensors that have the dtype of T. */
+template <typename T>
+static void sum_rows_of_dtype(fsdp_cuda_context *c, const fsdp_row_powers *tensors, size_t n,
+                              fsdp_dtype dtype, double power, double *scratch)
+{
+    table_writer<row_tensor> writer;
+    table_of<row_tensor> table;
+    if (!writer.begin(c, FSDP_CUDA_TABLE_ROWS, n))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_row_powers *of = &tensors[i];
+        row_tensor *t =
+            of->dtype == dtype ? writer.add(row_sums_blocks(of->rows, of->width)) : NULL;
+        if (t) {
+            t->x = of->x;
+            t->to = scratch_of(of) ? scratch : of->sums;
+            t->rows = of->rows;
+            t->width = of->width;
+            t->vectorizable = is_vectorizable<T>(of->width, of->x);
+        }
+        scratch += scratch_of(of);
+    }
+    if (!writer.end(&table))
+        return;
+    if (power == 2.0)
+        start_power_sums<T, true>(c, table, writer.blocks(), power);
+    else
+        start_power_sums<T, false>(c, table, writer.blocks(), power);
+}
+
+static void add_parts(fsdp_cuda_context *c, const fsdp_row_powers *t, double power,
+                      const double *scratch)
+{
+    const int64_t parts = row_sums_parts(t->width);
+    if (power == 2.0)
+        start_sum_of_parts(c, t->sums, scratch, powers<float, true>{}, t->rows, parts);
+    else
+        start_sum_of_parts(c, t->sums, scratch, powers<float, false>{NULL, 0, power, false},
+                           t->rows, parts);
+}
+
+static bool has_dtype(const fsdp_row_powers *tensors, size_t n, fsdp_dtype dtype)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tensors[i].dtype == dtype)
+            return true;
+    return false;
+}
+
+extern "C" void fsdp_cuda_row_power_sums(fsdp_kernel_context *context,
+                                         const fsdp_row_powers *tensors, size_t n, double power)
+{
+    static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
     fsdp_cuda_context *c = fsdp_cuda_of(context);
-    with_type(dtype, [&](auto zero) {
-        typedef decltype(zero) T;
-        const bool vectorizable = is_vectorizable<T>(width, x);
-        if (power == 2.0)
-            start_row_sums(c, sums, powers<T, true>{(const T *)x, width, power, vectorizable}, rows,
-                           width);
-        else
-            start_row_sums(c, sums, powers<T, false>{(const T *)x, width, power, vectorizable},
-                           rows, width);
-    });
+    double *scratch = open_scratch(c, tensors, n);
+    if (fsdp_cuda_status(c) != FSDP_OK)
+        return;
+    for (int d = 0; d < 3; d++)
+        if (has_dtype(tensors, n, dtypes[d]))
+            with_type(dtypes[d], [&](auto zero) {
+                sum_rows_of_dtype<decltype(zero)>(c, tensors, n, dtypes[d], power, scratch);
+            });
+    for (size_t i = 0; i < n; i++) {
+        if (scratch_of(&tensors[i]))
+            add_parts(c, &tensors[i], power, scratch);
+        scratch += scratch_of(&tensors[i]);
+    }
     fsdp_cuda_launched(c, "row_power_sums");
 }

@@ -64,39 +64,63 @@ template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, do
     return x;
 }
 
-template <typename TERMS>
-static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
-    sum_narrow_rows(double *sums, TERMS terms, int64_t rows, int64_t width)
+/* The number of parts of a row of this width. */
+static inline int64_t row_sums_parts(int64_t width)
 {
-    const int64_t row = (int64_t)blockIdx.x * ROW_SUMS_THREADS + threadIdx.x;
-    if (row < rows)
-        sums[row] = sum_of_thread(terms, row, 0, width, 0, 1);
+    return width <= ROW_SUMS_MEDIUM ? 1 : (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
 }
 
-template <typename TERMS>
-static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
-    sum_medium_rows(double *sums, TERMS terms, int64_t rows, int64_t width)
+/* The number of blocks that add up such rows. */
+static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
 {
-    const int64_t row = (int64_t)blockIdx.x * ROW_SUMS_WARPS + threadIdx.x / 32;
-    if (row >= rows)
-        return;
-    const double x =
-        sum_of_warp(terms, sum_of_thread(terms, row, 0, width, (int)threadIdx.x % 32, 32));
-    if (threadIdx.x % 32 == 0)
-        sums[row] = x;
+    if (width <= ROW_SUMS_NARROW)
+        return (rows + ROW_SUMS_THREADS - 1) / ROW_SUMS_THREADS;
+    if (width <= ROW_SUMS_MEDIUM)
+        return (rows + ROW_SUMS_WARPS - 1) / ROW_SUMS_WARPS;
+    return rows * row_sums_parts(width);
 }
 
-/* sums[row * parts + part] = the sum of a part of a row */
+/* sums[row * parts + part] = the sum of a part of a row, in long rows. */
 template <typename TERMS>
-static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
-    sum_parts(double *sums, TERMS terms, int64_t parts, int64_t width)
+FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64_t block)
 {
-    const int64_t row = blockIdx.x / parts, begin = blockIdx.x % parts * ROW_SUMS_PART;
+    const int64_t parts = (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
+    const int64_t row = block / parts, begin = block % parts * ROW_SUMS_PART;
     const int64_t end = begin + ROW_SUMS_PART < width ? begin + ROW_SUMS_PART : width;
     const double x = sum_of_block(
         terms, sum_of_thread(terms, row, begin, end, (int)threadIdx.x, ROW_SUMS_THREADS));
     if (threadIdx.x == 0)
-        sums[blockIdx.x] = x;
+        sums[block] = x;
+}
+
+/* Add up the rows of one of row_sums_blocks() blocks: sums[r] = the sum over row r or, if rows have
+ * several parts, sums[r * parts + p] = the sum over part p of row r. */
+template <typename TERMS>
+FSDP_DEVICE void sum_rows_of_block(double *sums, const TERMS &terms, int64_t rows, int64_t width,
+                                   int64_t block)
+{
+    if (width <= ROW_SUMS_NARROW) {
+        const int64_t row = block * ROW_SUMS_THREADS + threadIdx.x;
+        if (row < rows)
+            sums[row] = sum_of_thread(terms, row, 0, width, 0, 1);
+    } else if (width <= ROW_SUMS_MEDIUM) {
+        const int64_t row = block * ROW_SUMS_WARPS + threadIdx.x / 32;
+        if (row >= rows)
+            return;
+        const double x =
+            sum_of_warp(terms, sum_of_thread(terms, row, 0, width, (int)threadIdx.x % 32, 32));
+        if (threadIdx.x % 32 == 0)
+            sums[row] = x;
+    } else {
+        sum_part(sums, terms, width, block);
+    }
+}
+
+template <typename TERMS>
+static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
+    sum_rows(double *sums, TERMS terms, int64_t rows, int64_t width)
+{
+    sum_rows_of_block(sums, terms, rows, width, blockIdx.x);
 }
 
 /* The terms of the second kernel: sums of parts. */
@@ -127,33 +151,30 @@ static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
         sums[blockIdx.x] = x;
 }
 
+/* sums[r] = the sum of the parts of row r. */
+template <typename TERMS>
+static void start_sum_of_parts(fsdp_cuda_context *c, double *sums, const double *of_parts,
+                               const TERMS &terms, int64_t rows, int64_t parts)
+{
+    CUDA_LAUNCH((sum_of_parts<TERMS>), (unsigned)rows, ROW_SUMS_THREADS, 0, fsdp_cuda_stream(c),
+                sums, (parts_of<TERMS>{of_parts, parts, terms}), parts);
+}
+
 /* sums[r] = the sum over row r; 0 if the width is 0. Uses the context's scratch. */
 template <typename TERMS>
 static void start_row_sums(fsdp_cuda_context *c, double *sums, const TERMS &terms, int64_t rows,
                            int64_t width)
 {
-    const cudaStream_t stream = fsdp_cuda_stream(c);
-    const int64_t parts = (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
-    double *scratch = sums;
+    const int64_t parts = row_sums_parts(width);
+    double *to = sums;
     if (!rows)
         return;
-    if (width <= ROW_SUMS_NARROW) {
-        CUDA_LAUNCH((sum_narrow_rows<TERMS>), blocks_for(rows, ROW_SUMS_THREADS, INT32_MAX),
-                    ROW_SUMS_THREADS, 0, stream, sums, terms, rows, width);
-        return;
-    }
-    if (width <= ROW_SUMS_MEDIUM) {
-        CUDA_LAUNCH((sum_medium_rows<TERMS>), blocks_for(rows, ROW_SUMS_WARPS, INT32_MAX),
-                    ROW_SUMS_THREADS, 0, stream, sums, terms, rows, width);
-        return;
-    }
     if (parts > 1)
-        scratch = (double *)fsdp_cuda_scratch(c, (size_t)(rows * parts) * sizeof *sums);
-    if (!scratch)
+        to = (double *)fsdp_cuda_scratch(c, (size_t)(rows * parts) * sizeof *sums);
+    if (!to)
         return;
-    CUDA_LAUNCH((sum_parts<TERMS>), (unsigned)(rows * parts), ROW_SUMS_THREADS, 0, stream, scratch,
-                terms, parts, width);
+    CUDA_LAUNCH((sum_rows<TERMS>), (unsigned)row_sums_blocks(rows, width), ROW_SUMS_THREADS, 0,
+                fsdp_cuda_stream(c), to, terms, rows, width);
     if (parts > 1)
-        CUDA_LAUNCH((sum_of_parts<TERMS>), (unsigned)rows, ROW_SUMS_THREADS, 0, stream, sums,
-                    (parts_of<TERMS>{scratch, parts, terms}), parts);
+        start_sum_of_parts(c, sums, to, terms, rows, parts);
 }

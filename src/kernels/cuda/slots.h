@@ -50,6 +50,8 @@ FSDP_CUDA_SLOT(attention_backward);
 FSDP_CUDA_SLOT(tree_sum);
 FSDP_CUDA_SLOT(tree_sum_rows);
 FSDP_CUDA_SLOT(row_power_sums);
+FSDP_CUDA_SLOT(combine);
+FSDP_CUDA_SLOT(clip_factor);
 FSDP_CUDA_SLOT(clamp);
 FSDP_CUDA_SLOT(adamw);
 FSDP_CUDA_SLOT(sgd);

@@ -1,5 +1,6 @@
 /* The table of the CUDA kernels. */
 #include "src/kernels/cuda/slots.h"
+#include "src/kernels/cuda/tables.h"
 
 #define SLOT(name) .name = fsdp_cuda_##name
 
@@ -47,6 +48,8 @@ const fsdp_kernels fsdp_kernels_cuda = {
     SLOT(tree_sum),
     SLOT(tree_sum_rows),
     SLOT(row_power_sums),
+    SLOT(combine),
+    SLOT(clip_factor),
     SLOT(clamp),
     SLOT(adamw),
     SLOT(sgd),
@@ -61,7 +64,14 @@ const fsdp_kernels fsdp_kernels_cuda = {
 fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                    const fsdp_kernels **kernels)
 {
-    FSDP_TRY(fsdp_cuda_context_open(device, context));
+    fsdp_kernel_context *opened;
+    FSDP_TRY(fsdp_cuda_context_open(device, &opened));
+    const fsdp_status status = fsdp_cuda_tables_create(fsdp_cuda_of(opened));
+    if (status != FSDP_OK) {
+        fsdp_kernels_cuda_close(opened);
+        return status;
+    }
+    *context = opened;
     *kernels = &fsdp_kernels_cuda;
     return FSDP_OK;
 }

@@ -152,10 +152,12 @@ KERNEL(sum, 4, float *, const float *, int64_t, float)
 KERNEL(argmax, 5, int32_t *, const void *, fsdp_dtype, int64_t, int64_t)
 
 KERNEL_WITH(tree_sum, 6, a5, (size_t)a4 * sizeof *a5, float *, const void *const *, int, fsdp_dtype, int64_t, float)
-KERNEL(row_power_sums, 6, double *, const void *, fsdp_dtype, int64_t, int64_t, double)
+KERNEL_WITH(row_power_sums, 3, a3, a2 * sizeof *a3, const fsdp_row_powers *, size_t, double)
+KERNEL_WITH(combine, 3, a3, a2 * sizeof *a3, const fsdp_numbers *, size_t, bool)
+KERNEL_OF_STRUCT(clip_factor, fsdp_clip_args)
 KERNEL(clamp, 3, float *, float, int64_t)
-KERNEL_OF_STRUCT(adamw, fsdp_adamw_args)
-KERNEL_OF_STRUCT(sgd, fsdp_sgd_args)
+KERNEL_WITH(adamw, 3, a3, a2 * sizeof *a3, const fsdp_adamw_args *, size_t, const fsdp_clip_result *)
+KERNEL_WITH(sgd, 3, a3, a2 * sizeof *a3, const fsdp_sgd_args *, size_t, const fsdp_clip_result *)
 KERNEL(square_row_sums, 6, double *, const float *, int64_t, int64_t, float, float)
 KERNEL(square_column_sums, 6, double *, const float *, int64_t, int64_t, float, float)
 KERNEL(moving_average, 5, float *, const double *, double, double, int64_t)
@@ -291,6 +293,8 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(tree_sum),
                                         SLOT(tree_sum_rows),
                                         SLOT(row_power_sums),
+                                        SLOT(combine),
+                                        SLOT(clip_factor),
                                         SLOT(clamp),
                                         SLOT(adamw),
                                         SLOT(sgd),

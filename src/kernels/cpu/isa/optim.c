@@ -10,30 +10,42 @@
 
 /* --- a block of a parameter --- */
 
-/* Returns a pointer to elements [i, i + n) of a parameter. If `param` is NULL, the parameter is
- * stored in `halves`: the elements are joined into `wide`, and `wide` is returned. */
-static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
-                         float wide[restrict FSDP_BLOCK])
+/* Where a parameter is: see fsdp_adamw_args. */
+typedef struct parameter {
+    float *param;
+    fsdp_halves halves;
+    void *copy;
+    fsdp_dtype copy_dtype;
+} parameter;
+
+/* Returns a pointer to elements [i, i + n) of a parameter in float32. They are in the parameter
+ * itself, or they are joined or widened into `wide`. */
+static float *open_param(const parameter *p, int64_t i, int n, float wide[restrict FSDP_BLOCK])
 {
-    if (param)
-        return param + i;
-    fsdp_join_block(wide, fsdp_halves_at(halves, i), n);
+    if (p->param)
+        return p->param + i;
+    if (p->halves.hi)
+        fsdp_join_block(wide, fsdp_halves_at(p->halves, i), n);
+    else
+        fsdp_load_block(wide, p->copy, p->copy_dtype, i, n);
     return wide;
 }
 
-/* Ends the update of elements [i, i + n) after open_param(). If `param` is NULL, splits `wide` into
- * `halves`. */
-static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
-                        const float wide[restrict FSDP_BLOCK])
+/* Ends the update of elements [i, i + n) after open_param(), which returned `values`. */
+static void close_param(const parameter *p, int64_t i, int n, const float values[FSDP_BLOCK])
 {
-    if (!param)
-        fsdp_split_block(fsdp_halves_at(halves, i), wide, n);
+    if (p->halves.hi && !p->param)
+        fsdp_split_block(fsdp_halves_at(p->halves, i), values, n);
+    if (p->copy)
+        fsdp_store_block(p->copy, p->copy_dtype, i, values, n);
 }
 
 /* --- adamw --- */
 
 typedef struct adam_job {
     const fsdp_adamw_args *args;
+    parameter param;
+    float grad_scale;
     /* 1 - lr * weight_decay, the factor of decoupled weight decay; 1 if not decoupled */
     float keep;
     /* Factor of the weight decay that is added to the gradient; 0 if decoupled. */
@@ -45,12 +57,14 @@ typedef struct adam_job {
     float step_size; /* -lr / (1 - beta1^step) */
 } adam_job;
 
-static adam_job adam_job_of(const fsdp_adamw_args *a)
+static adam_job adam_job_of(const fsdp_adamw_args *a, const fsdp_clip_result *clip)
 {
     double correction1 = 1.0 - pow(a->beta1, (double)a->step);
     double correction2 = 1.0 - pow(a->beta2, (double)a->step);
     return (adam_job){
         .args = a,
+        .param = {a->param, a->halves, a->copy, a->copy_dtype},
+        .grad_scale = clip ? clip->scale : a->grad_scale,
         .keep = a->decoupled ? (float)(1.0 - a->lr * a->weight_decay) : 1.0f,
         .weight_decay = a->decoupled ? 0.0f : (float)a->weight_decay,
         .weight = (float)(1.0 - a->beta1),
@@ -66,7 +80,7 @@ static adam_job adam_job_of(const fsdp_adamw_args *a)
 static void adam_block(const adam_job *job, float *restrict param, float *restrict exp_avg,
                        float *restrict exp_avg_sq, const float *restrict grad, int n)
 {
-    float grad_scale = job->args->grad_scale, keep = job->keep, decay = job->weight_decay;
+    float grad_scale = job->grad_scale, keep = job->keep, decay = job->weight_decay;
     float weight = job->weight, beta2 = job->beta2, rest2 = job->rest2;
     float correction2 = job->correction2, eps = job->eps, step_size = job->step_size;
     /* torch.lerp(m, g, weight) computes m + weight (g - m) if weight < 1/2. Otherwise it computes
@@ -95,24 +109,27 @@ static void adam_task(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
-        float wide[FSDP_BLOCK], *param = open_param(a->param, a->halves, i, n, wide);
+        float wide[FSDP_BLOCK], *param = open_param(&job->param, i, n, wide);
         adam_block(job, param, a->exp_avg + i, a->exp_avg_sq + i, a->grad + i, n);
-        close_param(a->param, a->halves, i, n, wide);
-        if (a->copy)
-            fsdp_store_block(a->copy, a->copy_dtype, i, param, n);
+        close_param(&job->param, i, n, param);
     }
 }
 
-static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *args)
+static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
+                  const fsdp_clip_result *clip)
 {
-    adam_job job = adam_job_of(args);
-    fsdp_run_tasks(c, fsdp_ceil_div(args->n, FSDP_CHUNK), adam_task, &job);
+    for (size_t i = 0; i < n && !(clip && clip->refused); i++) {
+        adam_job job = adam_job_of(&tensors[i], clip);
+        fsdp_run_tasks(c, fsdp_ceil_div(tensors[i].n, FSDP_CHUNK), adam_task, &job);
+    }
 }
 
 /* --- sgd --- */
 
 typedef struct sgd_job {
     const fsdp_sgd_args *args;
+    parameter param;
+    float grad_scale;
     float step, momentum, rest, weight_decay; /* step: -lr; rest: 1 - dampening */
 } sgd_job;
 
@@ -120,7 +137,7 @@ static void sgd_block(const sgd_job *job, float *restrict param, float *restrict
                       const float *restrict grad, int n)
 {
     const fsdp_sgd_args *a = job->args;
-    float grad_scale = a->grad_scale, step = job->step, decay = job->weight_decay;
+    float grad_scale = job->grad_scale, step = job->step, decay = job->weight_decay;
     float momentum = a->first ? 0.0f : job->momentum, rest = a->first ? 1.0f : job->rest;
     if (!buffer) {
         for (int j = 0; j < n; j++)
@@ -147,19 +164,26 @@ static void sgd_task(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
-        float wide[FSDP_BLOCK], *param = open_param(a->param, a->halves, i, n, wide);
+        float wide[FSDP_BLOCK], *param = open_param(&job->param, i, n, wide);
         sgd_block(job, param, a->momentum_buffer ? a->momentum_buffer + i : NULL, a->grad + i, n);
-        close_param(a->param, a->halves, i, n, wide);
-        if (a->copy)
-            fsdp_store_block(a->copy, a->copy_dtype, i, param, n);
+        close_param(&job->param, i, n, param);
     }
 }
 
-static void sgd(fsdp_kernel_context *c, const fsdp_sgd_args *args)
+static void sgd(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
+                const fsdp_clip_result *clip)
 {
-    sgd_job job = {args, (float)-args->lr, (float)args->momentum, (float)(1.0 - args->dampening),
-                   (float)args->weight_decay};
-    fsdp_run_tasks(c, fsdp_ceil_div(args->n, FSDP_CHUNK), sgd_task, &job);
+    for (size_t i = 0; i < n && !(clip && clip->refused); i++) {
+        const fsdp_sgd_args *a = &tensors[i];
+        sgd_job job = {.args = a,
+                       .param = {a->param, a->halves, a->copy, a->copy_dtype},
+                       .grad_scale = clip ? clip->scale : a->grad_scale,
+                       .step = (float)-a->lr,
+                       .momentum = (float)a->momentum,
+                       .rest = (float)(1.0 - a->dampening),
+                       .weight_decay = (float)a->weight_decay};
+        fsdp_run_tasks(c, fsdp_ceil_div(a->n, FSDP_CHUNK), sgd_task, &job);
+    }
 }
 
 /* --- clamp --- */

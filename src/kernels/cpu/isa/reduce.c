@@ -186,10 +186,8 @@ static void tree_sum_rows(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args 
 /* --- row_power_sums --- */
 
 typedef struct powers_job {
-    double *sums;
-    const void *x;
-    fsdp_dtype dtype;
-    int64_t rows, width, task_rows;
+    const fsdp_row_powers *of;
+    int64_t task_rows;
     double power;
 } powers_job;
 
@@ -231,11 +229,12 @@ static void accumulate_powers(double acc[restrict FSDP_LANES], const float *rest
  * are combined pairwise. */
 static double row_powers(const powers_job *job, int64_t row)
 {
+    const fsdp_row_powers *of = job->of;
     double acc[FSDP_LANES] = {0};
     float buffer[FSDP_BLOCK];
-    for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
-        int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
-        const float *x = fsdp_load_block(buffer, job->x, job->dtype, row * job->width + i, n);
+    for (int64_t i = 0; i < of->width; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(of->width - i, FSDP_BLOCK);
+        const float *x = fsdp_load_block(buffer, of->x, of->dtype, row * of->width + i, n);
         accumulate_powers(acc, x, fsdp_padded(n), job->power);
     }
     for (int width = FSDP_LANES / 2; width; width /= 2)
@@ -247,32 +246,36 @@ static double row_powers(const powers_job *job, int64_t row)
 /* Computes the sums of rows [begin, end), each of which has only one element. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
+    const fsdp_row_powers *of = job->of;
     float buffer[FSDP_BLOCK];
     for (int64_t r = begin; r < end; r += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - r, FSDP_BLOCK);
-        const float *x = fsdp_load_block(buffer, job->x, job->dtype, r, n);
+        const float *x = fsdp_load_block(buffer, of->x, of->dtype, r, n);
         for (int j = 0; j < n; j++)
-            job->sums[r + j] = power_of(x[j], job->power);
+            of->sums[r + j] = power_of(x[j], job->power);
     }
 }
 
 static void powers_task(void *arg, int64_t task, int worker)
 {
     const powers_job *job = arg;
-    int64_t begin = task * job->task_rows, end = fsdp_min_i64(job->rows, begin + job->task_rows);
+    int64_t begin = task * job->task_rows;
+    int64_t end = fsdp_min_i64(job->of->rows, begin + job->task_rows);
     (void)worker;
-    if (job->width == 1)
+    if (job->of->width == 1)
         single_powers(job, begin, end);
     else
         for (int64_t r = begin; r < end; r++)
-            job->sums[r] = row_powers(job, r);
+            job->of->sums[r] = row_powers(job, r);
 }
 
-static void row_power_sums(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
-                           int64_t rows, int64_t width, double power)
+static void row_power_sums(fsdp_kernel_context *c, const fsdp_row_powers *tensors, size_t n,
+                           double power)
 {
-    powers_job job = {sums, x, dtype, rows, width, fsdp_task_rows(width), power};
-    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), powers_task, &job);
+    for (size_t i = 0; i < n; i++) {
+        powers_job job = {&tensors[i], fsdp_task_rows(tensors[i].width), power};
+        fsdp_run_tasks(c, fsdp_ceil_div(tensors[i].rows, job.task_rows), powers_task, &job);
+    }
 }
 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_reduce)(fsdp_kernels *k)

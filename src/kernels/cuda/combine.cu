@@ -1,0 +1,204 @@
+/* Combines sums of rows into sums of tensors (combine), and these into the norm of all gradients
+ * and the factor that clips them (clip_factor). The order of the terms is that of the CPU, and so
+ * are the bits, except if the power of the norm is neither 1 nor 2 nor infinite. */
+#include "src/kernels/cuda/tables.cuh"
+
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    /* A warp combines a tile of 32 numbers by shuffles. A chunk has 32 x 32 tiles. */
+    TILE = 32,
+    TILES = 32 * 32,
+    CHUNK = TILES * TILE,
+    LEVELS = 48 /* levels of the tree over chunks */
+};
+
+FSDP_DEVICE double join_two(bool largest, double left, double right)
+{
+    if (!largest)
+        return left + right;
+    return right > left || right != right ? right : left; /* NaN if one of them is NaN */
+}
+
+/* A term that changes nothing where the tree lacks one: a sum with -0 has the bits of the other
+ * term. */
+FSDP_DEVICE double no_term(bool largest)
+{
+    return largest ? -INFINITY : -0.0;
+}
+
+/* --- the tree --- */
+
+/* Return the tree over x of all lanes. */
+FSDP_DEVICE double tree_of_warp(bool largest, double x)
+{
+    for (int step = 1; step < 32; step *= 2)
+        x = join_two(largest, x, __shfl_xor_sync(~0u, x, step));
+    return x;
+}
+
+/* to[i] = the tree over tile i of x [n], for each tile that has a number. */
+FSDP_DEVICE void combine_tiles(bool largest, double *to, const double *x, int64_t n)
+{
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll 4
+    for (int64_t begin = (int64_t)(threadIdx.x / 32) * TILE; begin < n; begin += WARPS * TILE) {
+        const double own = begin + lane < n ? x[begin + lane] : no_term(largest);
+        const double sum = tree_of_warp(largest, own);
+        if (lane == 0)
+            to[begin / TILE] = sum;
+    }
+}
+
+/* Return the tree over x [n], n <= CHUNK, in thread 0. */
+FSDP_DEVICE double combine_chunk(bool largest, const double *x, int64_t n)
+{
+    SHARED(double, tiles, [TILES]);
+    SHARED(double, few, [TILE]);
+    const int64_t n_tiles = (n + TILE - 1) / TILE;
+    combine_tiles(largest, tiles, x, n);
+    __syncthreads();
+    combine_tiles(largest, few, tiles, n_tiles);
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return 0.0;
+    const bool exists = (int64_t)threadIdx.x * TILE < n_tiles;
+    return tree_of_warp(largest, exists ? few[threadIdx.x] : no_term(largest));
+}
+
+/* Return the tree over x [n], in thread 0. The trees of chunks are joined like the digits of a
+ * binary counter: levels[l] is the tree over 2^l chunks if bit l of the number of chunks so far is
+ * set. */
+FSDP_DEVICE double combine_tree(bool largest, const double *x, int64_t n)
+{
+    SHARED(double, levels, [LEVELS]);
+    const int64_t chunks = (n + CHUNK - 1) / CHUNK;
+    double sum = 0.0;
+    for (int64_t c = 0; c < chunks; c++) {
+        const int64_t end = (c + 1) * CHUNK;
+        sum = combine_chunk(largest, x + c * CHUNK, (end < n ? end : n) - c * CHUNK);
+        if (threadIdx.x == 0 && chunks > 1) {
+            int l = 0;
+            for (; c >> l & 1; l++)
+                sum = join_two(largest, levels[l], sum);
+            levels[l] = sum;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x != 0 || chunks <= 1)
+        return sum;
+    sum = no_term(largest);
+    for (int l = 0; chunks >> l; l++)
+        if (chunks >> l & 1)
+            sum = join_two(largest, levels[l], sum);
+    return sum;
+}
+
+/* --- from the first to the last --- */
+
+/* Return sum and x [n], joined in this order, in thread 0. */
+FSDP_DEVICE double combine_in_order(bool largest, double sum, const double *x, int64_t n)
+{
+    SHARED(double, some, [THREADS]);
+    for (int64_t begin = 0; begin < n; begin += THREADS) {
+        const int count = n - begin < THREADS ? (int)(n - begin) : (int)THREADS;
+        if ((int)threadIdx.x < count)
+            some[threadIdx.x] = x[begin + threadIdx.x];
+        __syncthreads();
+        if (threadIdx.x == 0) {
+#pragma unroll 8
+            for (int i = 0; i < count; i++)
+                sum = join_two(largest, sum, some[i]);
+        }
+        __syncthreads();
+    }
+    return sum;
+}
+
+/* --- combine --- */
+
+/* A run in the table. */
+struct run {
+    const double *numbers;
+    int64_t n;
+    double *result;
+    int64_t in_order;
+};
+
+static __global__ void __launch_bounds__(THREADS) combine_runs(table_of<run> table, bool largest)
+{
+    const run r = table.tensors[blockIdx.x];
+    const double sum = r.in_order && r.n
+                           ? combine_in_order(largest, no_term(largest), r.numbers, r.n)
+                           : combine_tree(largest, r.numbers, r.n);
+    if (threadIdx.x == 0)
+        *r.result = sum;
+}
+
+extern "C" void fsdp_cuda_combine(fsdp_kernel_context *context, const fsdp_numbers *runs, size_t n,
+                                  bool largest)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    table_writer<run> writer;
+    table_of<run> table;
+    if (!n || !writer.begin(c, FSDP_CUDA_TABLE_RUNS, n))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        run *r = writer.add(1);
+        r->numbers = runs[i].numbers;
+        r->n = runs[i].n;
+        r->result = runs[i].result;
+        r->in_order = runs[i].in_order;
+    }
+    if (!writer.end(&table))
+        return;
+    CUDA_LAUNCH(combine_runs, writer.blocks(), THREADS, 0, fsdp_cuda_stream(c), table, largest);
+    fsdp_cuda_launched(c, "combine");
+}
+
+/* --- clip_factor --- */
+
+struct clip_options {
+    double power, max_norm;
+    bool refuses_norm;
+};
+
+FSDP_DEVICE double norm_of(const double sum, double power)
+{
+    if (power == 2.0)
+        return sqrt(sum);
+    return power == 1.0 || isinf(power) ? sum : pow(sum, 1.0 / power);
+}
+
+/* fsdp_clip_scale() */
+FSDP_DEVICE float scale_of(double norm, double max_norm)
+{
+    const double scale = max_norm / (norm + 1e-6);
+    return scale > 1.0 || isinf(max_norm) ? 1.0f : (float)scale;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    compute_clip(fsdp_clip_result *result, const double *sums, int64_t n, clip_options o,
+                 const float *losses, int64_t n_losses)
+{
+    int refused = 0;
+    for (int64_t i = threadIdx.x; i < n_losses; i += THREADS)
+        refused |= !isfinite(losses[i]);
+    refused = __syncthreads_or(refused);
+    const double sum = combine_in_order(isinf(o.power), 0.0, sums, n);
+    if (threadIdx.x == 0) {
+        const double norm = norm_of(sum, o.power);
+        result->norm = norm;
+        result->scale = scale_of(norm, o.max_norm);
+        result->refused = refused || (o.refuses_norm && !isfinite(norm));
+    }
+}
+
+extern "C" void fsdp_cuda_clip_factor(fsdp_kernel_context *context, const fsdp_clip_args *args)
+{
+    fsdp_cuda_context *c = fsdp_cuda_of(context);
+    const clip_options options = {args->power, args->max_norm, args->refuses_norm};
+    CUDA_LAUNCH(compute_clip, 1, THREADS, 0, fsdp_cuda_stream(c), args->result, args->sums, args->n,
+                options, args->losses, args->n_losses);
+    fsdp_cuda_launched(c, "clip_factor");
+}

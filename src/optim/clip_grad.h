@@ -1,0 +1,47 @@
+/* The norm of gradients and the factor that clips them, computed without a wait.
+ *
+ * Note [Late norm]. A host that reads a number from a card waits until the card has run all its
+ * kernels. Until the host has started the next ones, the card is idle. So a training step does not
+ * read the factor by which an optimizer multiplies the gradients. The kernels of the optimizer's
+ * step read it where another kernel has computed it, in the memory of the card. After the host has
+ * started them, it reads the norm, which is ready long before they end:
+ *
+ *     fsdp_clip_begin(&parameters, 1.0, NULL, &clip);
+ *     fsdp_clip_compute(clip, losses);
+ *     fsdp_optimizer_step_clipped(optimizer, clip);
+ *     fsdp_clip_end(clip, &norm, NULL);
+ *     fsdp_clip_destroy(clip);
+ *
+ * Only when the host reads the norm and the losses does it learn that they are not finite and the
+ * step should not have been taken. So the kernel that computes the factor looks for such values,
+ * too. If it finds one, the step is refused: its kernels change nothing. */
+#pragma once
+#include <fsdp/optim.h>
+
+#include "src/kernels/kernels.h"
+
+typedef struct fsdp_clip fsdp_clip;
+
+/* Start the kernels that add up this rank's rows of the gradients. Does not wait. The arguments are
+ * those of fsdp_clip_grad_norm(). `parameters` and the gradients must exist until
+ * fsdp_clip_destroy(). */
+FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameters, double max_norm,
+                                            const fsdp_clip_grad_options *options,
+                                            fsdp_clip **clip);
+/* Start the kernel that computes the factor. Waits only if there are several ranks, which first
+ * exchange their sums. Collective if parameters are sharded. If `losses` (float32) is not NULL, the
+ * step is refused unless all its elements are finite. With options->error_if_nonfinite, it is
+ * refused if the norm is not finite. */
+FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
+/* Do a step of the optimizer with the factor or, if the step is refused, change nothing. Does not
+ * wait for the factor if kernels can read it. The optimizer's counts of steps are valid after
+ * fsdp_clip_end(), and the optimizer must exist until then. */
+FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip);
+/* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
+ * that were started after it. */
+FSDP_MUST_CHECK fsdp_status fsdp_clip_wait(fsdp_clip *clip);
+/* Wait for the result of fsdp_clip_compute(), but not for kernels that were started after it. Get
+ * the norm and the factor; both pointers may be NULL. With options->error_if_nonfinite, fail with
+ * FSDP_ERR_NUMERIC if the norm is not finite. */
+FSDP_MUST_CHECK fsdp_status fsdp_clip_end(fsdp_clip *clip, double *total_norm, float *scale);
+void fsdp_clip_destroy(fsdp_clip *clip); /* accepts NULL */
