@@ -33,6 +33,9 @@
 #define LLVMFuzzerTestOneInput fuzz_tiktoken
 #include "tests/fuzz/fuzz_tiktoken.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_tokenizer_json
+#include "tests/fuzz/fuzz_tokenizer_json.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_torch_file
 #include "tests/fuzz/fuzz_torch_file.c"
 #undef LLVMFuzzerTestOneInput
@@ -101,5 +104,6 @@ CORPUS(fuzz_model_json)
 CORPUS(fuzz_safetensors)
 CORPUS(fuzz_sentencepiece)
 CORPUS(fuzz_tiktoken)
+CORPUS(fuzz_tokenizer_json)
 CORPUS(fuzz_torch_file)
 CORPUS(fuzz_vocab_txt)
