@@ -108,7 +108,7 @@ typedef enum fsdp_offset_unit {
 /** With all fields zero: special tokens, no limit, no offsets. */
 typedef struct fsdp_encode_options {
     bool no_special_tokens;
-    int max_length; /**< of the whole result; 0: no limit */
+    int max_length; /**< largest length of the whole result; 0: no limit */
     fsdp_truncation truncation;
     bool truncate_left; /**< leave out the beginning of a text and not its end; also if
                              truncation_side in tokenizer_config.json is "left" */

@@ -21,7 +21,7 @@ typedef struct fsdp_text_view {
     size_t len;
     const fsdp_align *align; /* [len], or NULL */
     /* If `align` is NULL: the view is a part of the original text that begins at this byte. Or
-     * FSDP_ORIGIN_UNKNOWN: the text was changed, and nobody wants its alignment. */
+     * FSDP_ORIGIN_UNKNOWN: the text was changed, and its alignment is not wanted. */
     size_t origin;
 } fsdp_text_view;
 

@@ -23,7 +23,7 @@ void fsdp_post_processor_trim(const fsdp_post_processor *post, fsdp_token_sequen
 /* A part of the result: one of the texts, or special tokens. */
 typedef struct fsdp_post_part {
     int text;           /* 0 or 1: all tokens of the first or second text; -1: special tokens */
-    int32_t type_id;    /* of all its tokens */
+    int32_t type_id;    /* the type id of all its tokens */
     const int32_t *ids; /* [count]: special tokens; borrowed from the post-processor */
     size_t count;
 } fsdp_post_part;

@@ -27,7 +27,7 @@ fsdp_status fsdp_regex_error(fsdp_status status, const fsdp_regex_pattern *p, si
 /* Append the character `c` so that it has no special meaning. */
 void fsdp_regex_append_literal(fsdp_str *out, uint32_t c);
 
-/* If an escape that stands for one character is at the pattern's position (after the backslash),
+/* If an escape that means one character is at the pattern's position (after the backslash),
  * set *c to it and move past it. Otherwise, *is_character is false. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_escaped_character(fsdp_regex_pattern *p, bool *is_character,
                                                          uint32_t *c);

@@ -52,7 +52,7 @@ typedef struct fsdp_work_pool {
 } fsdp_work_pool;
 
 struct fsdp_tokenizer {
-    char *path; /* of the file with the vocabulary */
+    char *path; /* the file with the vocabulary */
     fsdp_char_classes *classes;
     fsdp_normalizer *normalizer; /* NULL: none; also the three below */
     fsdp_pre_tokenizer *pre;

@@ -39,6 +39,9 @@
 #define LLVMFuzzerTestOneInput fuzz_tiktoken
 #include "tests/fuzz/fuzz_tiktoken.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_tokenizer_json
+#include "tests/fuzz/fuzz_tokenizer_json.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_torch_file
 #include "tests/fuzz/fuzz_torch_file.c"
 #undef LLVMFuzzerTestOneInput
@@ -109,5 +112,6 @@ CORPUS(fuzz_jinja)
 CORPUS(fuzz_safetensors)
 CORPUS(fuzz_sentencepiece)
 CORPUS(fuzz_tiktoken)
+CORPUS(fuzz_tokenizer_json)
 CORPUS(fuzz_torch_file)
 CORPUS(fuzz_vocab_txt)

@@ -25,7 +25,7 @@ enum {
 typedef struct fixture {
     fsdp_json *models[MODELS]; /* {"model": name, "json": text} */
     int n_models;
-    fsdp_tokenizer *tokenizer; /* of the rows that follow */
+    fsdp_tokenizer *tokenizer; /* the tokenizer that the next rows use */
     char name[64], path[512];
     int tokenizers, cases;
 } fixture;
