@@ -223,9 +223,9 @@ static const char *fixed_escape(char kind)
 #define WORD "[" FSDP_REGEX_WORD "]"
     switch (kind) {
     case 'd':
-        return "\\p{Nd}";
+        return "[" FSDP_REGEX_DIGIT "]";
     case 'D':
-        return "\\P{Nd}";
+        return "[^" FSDP_REGEX_DIGIT "]";
     case 's':
         return "[" FSDP_REGEX_SPACE "]";
     case 'S':
