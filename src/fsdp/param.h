@@ -20,7 +20,7 @@ enum {
     /* Offsets in buffers are multiples of this number of elements, so they are multiples of 64
      * bytes in every floating dtype. */
     FSDP_ALIGN_ELEMENTS = 32,
-    FSDP_MOST_SUMS = 3 /* of a gradient: Note [Same bits at any world size] in grad_sums.h */
+    FSDP_MOST_SUMS = 3 /* Note [Same bits at any world size] in grad_sums.h */
 };
 
 /* The gradient of a parameter as a table of rows: Note [Gradients by row] in grad_rows.h. */

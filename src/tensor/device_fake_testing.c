@@ -3,6 +3,8 @@
  * results differ, and ThreadSanitizer reports a data race. Its memory is memory of its own,
  * although the addresses are the host's: if the code under test uses it without a copy, it faults
  * (fake_memory_testing.h). */
+#include <pthread.h>
+
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/device_testing.h"
@@ -25,13 +27,20 @@ static void wait_for_all(void *device)
         return; /* every later wait returns this error, too */
 }
 
-static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
+/* The CPU's, but products and kernels are joined, to test that. */
+static fsdp_device_traits traits;
+static pthread_once_t traits_once = PTHREAD_ONCE_INIT;
+
+static void set_traits(void)
 {
-    /* The CPU's, but products and kernels are joined, to test that. */
-    static fsdp_device_traits traits;
     traits = fsdp_cpu_traits;
     traits.joins_products = true;
     traits.joins_kernels = true;
+}
+
+static fsdp_status fake_open(fsdp_device *device, const fsdp_device_options *options)
+{
+    pthread_once(&traits_once, set_traits);
     device->traits = &traits;
     fsdp_fake_stream *stream;
     fsdp_fake_memory *memory;

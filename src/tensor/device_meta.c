@@ -4,11 +4,13 @@
 
 static fsdp_status meta_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    if (strcmp(options->name, "meta:cuda") == 0)
-        device->traits = &fsdp_cuda_traits;
-    /* In builds where each block of memory is an allocation of its own, plans count them as such.
-     */
+    /* In builds where each block of the CPU is an allocation of its own, its plans count blocks as
+     * such. */
     fsdp_memory_source source = fsdp_host_memory_source();
+    if (strcmp(options->name, "meta:cuda") == 0) {
+        device->traits = &fsdp_cuda_traits;
+        source.blocks_are_alone = false;
+    }
     source.growth_bytes = device->traits->growth_bytes;
     source.meta = true;
     return fsdp_allocator_create_from(&source, &device->allocator);

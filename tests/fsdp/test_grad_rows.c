@@ -233,7 +233,7 @@ TEST_RANKS(a_table_has_the_bits_of_a_whole_gradient_on_eight_ranks, 8)
 }
 
 /* Add leaves 4 to 4n - 1 to leaves 0 to 3, block by block, in the order of Note [Same bits at any
- * world size]. */
+ * world size] in src/fsdp/grad_sums.h. */
 static void add_blocks(float leaves[][V * D], int n)
 {
     for (int block = 0; block < n; block++) {

@@ -29,7 +29,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 }
 
 enum {
-    FAST_MULTIPLE = 8, /* of elements */
+    FAST_MULTIPLE = 8, /* elements */
     PART_MULTIPLE = 64,
     LEAST_EXTENT = 1024 /* shorter extents are not split */
 };
