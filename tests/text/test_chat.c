@@ -52,8 +52,7 @@ static void check_row(fsdp_test *t, fsdp_json_node row)
     fixture(folder, "");
     fixture(path, name);
     ASSERT_OK(fsdp_chat_template_open(folder, path, &chat));
-    if (fsdp_chat_render_node(chat, fsdp_json_find(row, "conversation"), &options, &text) !=
-        FSDP_OK)
+    if (fsdp_chat_render_node(chat, row, &options, &text) != FSDP_OK)
         FAIL("%s: %s", name, fsdp_last_error());
     if (strcmp(text.text, wanted) != 0)
         FAIL("%s: '%s' instead of '%s'", name, text.text, wanted);
