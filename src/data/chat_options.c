@@ -6,17 +6,20 @@
 
 void fsdp_chat_row_options_derive(fsdp_chat_row_options *chat, const fsdp_options *options)
 {
+    static const char name[] = "completion-only-loss";
     chat->asked_for.assistant_only_loss = fsdp_options_asked_for(options, "assistant-only-loss");
-    chat->asked_for.completion_only_loss = fsdp_options_asked_for(options, "completion-only-loss");
+    chat->given_completion = fsdp_options_given(options, name);
+    chat->asked_for.completion_only_loss = fsdp_options_asked_for(options, name) ||
+                                           fsdp_options_origin(options, name) == FSDP_ORIGIN_FLAG;
 }
 
 void fsdp_chat_row_options_apply(const fsdp_chat_row_options *chat, fsdp_chat_rows *rows)
 {
     rows->kwargs = chat->kwargs;
     rows->assistant_only_loss = chat->assistant_only_loss;
-    rows->completion_loss = !chat->asked_for.completion_only_loss ? FSDP_COMPLETION_LOSS_DEFAULT
-                            : chat->completion_only_loss          ? FSDP_COMPLETION_LOSS_ONLY
-                                                                  : FSDP_COMPLETION_LOSS_ALL;
+    rows->completion_loss = !chat->given_completion      ? FSDP_COMPLETION_LOSS_DEFAULT
+                            : chat->completion_only_loss ? FSDP_COMPLETION_LOSS_ONLY
+                                                         : FSDP_COMPLETION_LOSS_ALL;
 }
 
 fsdp_status fsdp_chat_row_options_check_uses(const fsdp_chat_row_options *chat, unsigned uses,

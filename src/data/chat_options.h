@@ -10,7 +10,9 @@ typedef struct fsdp_chat_row_options {
     const char *chat_template; /* a file, or a name; NULL: the model's own */
     const char *kwargs;        /* NULL: none */
     bool assistant_only_loss, completion_only_loss;
-    /* Not options. True if the user asked for the option (fsdp_options_asked_for()). */
+    /* Not options. given_completion: a flag or a file gave completion-only-loss. The others: true
+     * if the user asked for the option (fsdp_options_asked_for()), or gave its flag. */
+    bool given_completion;
     struct {
         bool assistant_only_loss, completion_only_loss;
     } asked_for;

@@ -429,7 +429,8 @@ TEST(templates_are_found_where_transformers_finds_them)
     CHECK_HERE();
     snprintf(dir, sizeof dir, "%s/additional_chat_templates", fsdp_test_dir(t));
     ASSERT_OK(fsdp_directory_make(dir));
-    put(t, "chat_template.jinja", "file\n");
+    put(t, "chat_template.jinja",
+        "{#- A comment that is longer than what a program looks at. -#}\n{{ 'fi' }}le\n");
     put(t, "additional_chat_templates/rag.jinja", "more");
     check_text(t, NULL, one_with_tools, "file");
     check_text(t, "rag", one, "more");
