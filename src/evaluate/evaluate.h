@@ -35,8 +35,8 @@ typedef struct fsdp_evaluate_config {
     /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
     const char *text_column, *target_column;
     fsdp_chat_row_options chat; /* as in `fsdp train` */
-    bool wikihow_cleaning; /* as in `fsdp train` */
-    int64_t max_samples;   /* maximum number of rows; 0: all */
+    bool wikihow_cleaning;      /* as in `fsdp train` */
+    int64_t max_samples;        /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
     /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets is
      * true if the user gave --max-target-length. If the user gave a length, both texts and rows of
