@@ -215,40 +215,48 @@ static void tree_sum_2_bf16(bench *b)
 
 static void row_power_sums(bench *b)
 {
-    b->k->row_power_sums(b->c, (double *)(void *)b->x[0], b->x[1], FSDP_DTYPE_F32, PARAMS / WIDTH,
-                         WIDTH, 2);
+    const fsdp_row_powers tensor = {.x = b->x[1],
+                                    .dtype = FSDP_DTYPE_F32,
+                                    .rows = PARAMS / WIDTH,
+                                    .width = WIDTH,
+                                    .sums = (double *)(void *)b->x[0]};
+    b->k->row_power_sums(b->c, &tensor, 1, 2);
 }
 
 static void adamw(bench *b)
 {
-    b->k->adamw(b->c, &(fsdp_adamw_args){.n = PARAMS,
-                                         .param = (float *)(void *)b->x[0],
-                                         .exp_avg = (float *)(void *)b->x[1],
-                                         .exp_avg_sq = (float *)(void *)b->x[2],
-                                         .grad = (float *)(void *)b->x[3],
-                                         .copy = b->x[4],
-                                         .copy_dtype = FSDP_DTYPE_BF16,
-                                         .lr = 1e-4,
-                                         .beta1 = 0.9,
-                                         .beta2 = 0.999,
-                                         .eps = 1e-8,
-                                         .weight_decay = 0.01,
-                                         .decoupled = true,
-                                         .step = 10,
-                                         .grad_scale = 1.0f});
+    b->k->adamw(b->c,
+                &(fsdp_adamw_args){.n = PARAMS,
+                                   .param = (float *)(void *)b->x[0],
+                                   .exp_avg = (float *)(void *)b->x[1],
+                                   .exp_avg_sq = (float *)(void *)b->x[2],
+                                   .grad = (float *)(void *)b->x[3],
+                                   .copy = b->x[4],
+                                   .copy_dtype = FSDP_DTYPE_BF16,
+                                   .lr = 1e-4,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.01,
+                                   .decoupled = true,
+                                   .step = 10,
+                                   .grad_scale = 1.0f},
+                1, NULL);
 }
 
 static void sgd(bench *b)
 {
-    b->k->sgd(b->c, &(fsdp_sgd_args){.n = PARAMS,
-                                     .param = (float *)(void *)b->x[0],
-                                     .momentum_buffer = (float *)(void *)b->x[1],
-                                     .grad = (float *)(void *)b->x[2],
-                                     .copy = b->x[3],
-                                     .copy_dtype = FSDP_DTYPE_BF16,
-                                     .lr = 1e-4,
-                                     .momentum = 0.9,
-                                     .grad_scale = 1.0f});
+    b->k->sgd(b->c,
+              &(fsdp_sgd_args){.n = PARAMS,
+                               .param = (float *)(void *)b->x[0],
+                               .momentum_buffer = (float *)(void *)b->x[1],
+                               .grad = (float *)(void *)b->x[2],
+                               .copy = b->x[3],
+                               .copy_dtype = FSDP_DTYPE_BF16,
+                               .lr = 1e-4,
+                               .momentum = 0.9,
+                               .grad_scale = 1.0f},
+              1, NULL);
 }
 
 /* --- measurements --- */

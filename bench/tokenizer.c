@@ -1,8 +1,8 @@
 /* Encodes and decodes texts with a tokenizer.
  *
  *     tokenizer check PATH             for tools/check_tokenizers.py
- *     tokenizer speed PATH FILE [N]    megabytes per second of processor time on the lines of a text
- *                                      file, and on the whole file, with N threads
+ *     tokenizer speed PATH FILE [N]    megabytes per second of processor time on the lines of a
+ * text file, and on the whole file, with N threads
  *
  * `check` reads requests from the standard input: a line "length pair_length max_length truncation
  * flags" (pair_length -1: no pair; truncation as fsdp_truncation; flags: 1 no special tokens, 2

@@ -16,7 +16,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import unicodedata
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
                         processors, trainers)
@@ -123,14 +122,7 @@ def expected(tokenizer, text, pair, max_length, truncation, flags):
     return tokens, decoded
 
 
-# Tokenizers with other expressions than GPT-2's, Llama 3's and Qwen2's use PCRE2's version of Unicode,
-# which may be older than that of the library.
-OLD_UNICODE = ("cl100k", "tekken", "deepseek", "split-regex", "split-empty", "word-boundary", "repeats")
-
-
 def compare(name, tokenizer, path, texts, rng, show):
-    if name.startswith(OLD_UNICODE):
-        texts = [t for t in texts if all(unicodedata.category(c) != "Cn" for c in t)]
     program = Program(path)
     different = refused = 0
     tokenizer.no_padding()

@@ -6,7 +6,8 @@ static fsdp_status meta_open(fsdp_device *device, const fsdp_device_options *opt
 {
     if (strcmp(options->name, "meta:cuda") == 0)
         device->traits = &fsdp_cuda_traits;
-    /* In builds where each block of memory is an allocation of its own, plans count them as such. */
+    /* In builds where each block of memory is an allocation of its own, plans count them as such.
+     */
     fsdp_memory_source source = fsdp_host_memory_source();
     source.growth_bytes = device->traits->growth_bytes;
     source.meta = true;

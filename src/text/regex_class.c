@@ -124,66 +124,108 @@ typedef struct property {
 } property;
 
 static const property properties[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"alpha", "\\p{Alphabetic}"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}" FSDP_REGEX_NEWER_ALPHABETIC FSDP_REGEX_NEWER_ND},
+    {"alpha", "\\p{Alphabetic}" FSDP_REGEX_NEWER_ALPHABETIC},
     {"ascii", "\\x{0}-\\x{7F}"},
-    {"blank", "\\p{Zs}\\t"},
+    {"blank", "\\p{Zs}\\t" FSDP_REGEX_NEWER_ZS},
     {"cntrl", "\\p{Cc}"},
-    {"digit", "\\p{Nd}"},
-    {"lower", "\\p{Lowercase}"},
-    {"punct", "\\p{P}$+<=>^`|~"},
+    {"digit", "\\p{Nd}" FSDP_REGEX_NEWER_ND},
+    {"lower", "\\p{Lowercase}" FSDP_REGEX_NEWER_LOWERCASE},
+    {"punct", "\\p{P}$+<=>^`|~" FSDP_REGEX_NEWER_P},
     {"space", FSDP_REGEX_SPACE},
-    {"upper", "\\p{Uppercase}"},
+    {"upper", "\\p{Uppercase}" FSDP_REGEX_NEWER_UPPERCASE},
     {"xdigit", FSDP_REGEX_HEX},
     {"word", FSDP_REGEX_WORD},
     {"any", "\\x{0}-\\x{10FFFF}"},
-    {"letter", "\\p{L}"},
-    {"uppercaseletter", "\\p{Lu}"},
-    {"lowercaseletter", "\\p{Ll}"},
-    {"titlecaseletter", "\\p{Lt}"},
-    {"casedletter", "\\p{Lu}\\p{Ll}\\p{Lt}"},
-    {"lc", "\\p{Lu}\\p{Ll}\\p{Lt}"},
-    {"modifierletter", "\\p{Lm}"},
-    {"otherletter", "\\p{Lo}"},
-    {"mark", "\\p{M}"},
-    {"combiningmark", "\\p{M}"},
-    {"nonspacingmark", "\\p{Mn}"},
-    {"spacingmark", "\\p{Mc}"},
-    {"enclosingmark", "\\p{Me}"},
-    {"number", "\\p{N}"},
-    {"decimalnumber", "\\p{Nd}"},
-    {"letternumber", "\\p{Nl}"},
-    {"othernumber", "\\p{No}"},
-    {"punctuation", "\\p{P}"},
-    {"connectorpunctuation", "\\p{Pc}"},
-    {"dashpunctuation", "\\p{Pd}"},
-    {"openpunctuation", "\\p{Ps}"},
-    {"closepunctuation", "\\p{Pe}"},
-    {"initialpunctuation", "\\p{Pi}"},
-    {"finalpunctuation", "\\p{Pf}"},
-    {"otherpunctuation", "\\p{Po}"},
-    {"symbol", "\\p{S}"},
-    {"mathsymbol", "\\p{Sm}"},
-    {"currencysymbol", "\\p{Sc}"},
-    {"modifiersymbol", "\\p{Sk}"},
-    {"othersymbol", "\\p{So}"},
-    {"separator", "\\p{Z}"},
-    {"spaceseparator", "\\p{Zs}"},
+    {"letter", "\\p{L}" FSDP_REGEX_NEWER_L},
+    {"uppercaseletter", "\\p{Lu}" FSDP_REGEX_NEWER_LU},
+    {"lowercaseletter", "\\p{Ll}" FSDP_REGEX_NEWER_LL},
+    {"titlecaseletter", "\\p{Lt}" FSDP_REGEX_NEWER_LT},
+    {"casedletter",
+     "\\p{Lu}\\p{Ll}\\p{Lt}" FSDP_REGEX_NEWER_LU FSDP_REGEX_NEWER_LL FSDP_REGEX_NEWER_LT},
+    {"lc", "\\p{Lu}\\p{Ll}\\p{Lt}" FSDP_REGEX_NEWER_LU FSDP_REGEX_NEWER_LL FSDP_REGEX_NEWER_LT},
+    {"modifierletter", "\\p{Lm}" FSDP_REGEX_NEWER_LM},
+    {"otherletter", "\\p{Lo}" FSDP_REGEX_NEWER_LO},
+    {"mark", "\\p{M}" FSDP_REGEX_NEWER_M},
+    {"combiningmark", "\\p{M}" FSDP_REGEX_NEWER_M},
+    {"nonspacingmark", "\\p{Mn}" FSDP_REGEX_NEWER_MN},
+    {"spacingmark", "\\p{Mc}" FSDP_REGEX_NEWER_MC},
+    {"enclosingmark", "\\p{Me}" FSDP_REGEX_NEWER_ME},
+    {"number", "\\p{N}" FSDP_REGEX_NEWER_N},
+    {"decimalnumber", "\\p{Nd}" FSDP_REGEX_NEWER_ND},
+    {"letternumber", "\\p{Nl}" FSDP_REGEX_NEWER_NL},
+    {"othernumber", "\\p{No}" FSDP_REGEX_NEWER_NO},
+    {"punctuation", "\\p{P}" FSDP_REGEX_NEWER_P},
+    {"connectorpunctuation", "\\p{Pc}" FSDP_REGEX_NEWER_PC},
+    {"dashpunctuation", "\\p{Pd}" FSDP_REGEX_NEWER_PD},
+    {"openpunctuation", "\\p{Ps}" FSDP_REGEX_NEWER_PS},
+    {"closepunctuation", "\\p{Pe}" FSDP_REGEX_NEWER_PE},
+    {"initialpunctuation", "\\p{Pi}" FSDP_REGEX_NEWER_PI},
+    {"finalpunctuation", "\\p{Pf}" FSDP_REGEX_NEWER_PF},
+    {"otherpunctuation", "\\p{Po}" FSDP_REGEX_NEWER_PO},
+    {"symbol", "\\p{S}" FSDP_REGEX_NEWER_S},
+    {"mathsymbol", "\\p{Sm}" FSDP_REGEX_NEWER_SM},
+    {"currencysymbol", "\\p{Sc}" FSDP_REGEX_NEWER_SC},
+    {"modifiersymbol", "\\p{Sk}" FSDP_REGEX_NEWER_SK},
+    {"othersymbol", "\\p{So}" FSDP_REGEX_NEWER_SO},
+    {"separator", "\\p{Z}" FSDP_REGEX_NEWER_Z},
+    {"spaceseparator", "\\p{Zs}" FSDP_REGEX_NEWER_ZS},
     {"lineseparator", "\\p{Zl}"},
     {"paragraphseparator", "\\p{Zp}"},
     {"other", "\\p{C}"},
     {"control", "\\p{Cc}"},
-    {"format", "\\p{Cf}"},
+    {"format", "\\p{Cf}" FSDP_REGEX_NEWER_CF},
     {"unassigned", "\\p{Cn}"},
     {"privateuse", "\\p{Co}"},
     {"surrogate", "\\p{Cs}"},
-    {"alphabetic", "\\p{Alphabetic}"},
-    {"lowercase", "\\p{Lowercase}"},
-    {"uppercase", "\\p{Uppercase}"},
+    {"alphabetic", "\\p{Alphabetic}" FSDP_REGEX_NEWER_ALPHABETIC},
+    {"lowercase", "\\p{Lowercase}" FSDP_REGEX_NEWER_LOWERCASE},
+    {"uppercase", "\\p{Uppercase}" FSDP_REGEX_NEWER_UPPERCASE},
     {"whitespace", FSDP_REGEX_SPACE},
     {"emoji", "\\p{Emoji}"},
     {"extendedpictographic", "\\p{ExtPict}"},
     {"ideographic", "\\p{Ideographic}"},
+};
+
+/* General categories, and their characters in newer versions of Unicode. */
+static const char *const categories[][2] = {
+    {"L", FSDP_REGEX_NEWER_L},
+    {"Lu", FSDP_REGEX_NEWER_LU},
+    {"Ll", FSDP_REGEX_NEWER_LL},
+    {"Lt", FSDP_REGEX_NEWER_LT},
+    {"Lm", FSDP_REGEX_NEWER_LM},
+    {"Lo", FSDP_REGEX_NEWER_LO},
+    {"M", FSDP_REGEX_NEWER_M},
+    {"Mn", FSDP_REGEX_NEWER_MN},
+    {"Mc", FSDP_REGEX_NEWER_MC},
+    {"Me", FSDP_REGEX_NEWER_ME},
+    {"N", FSDP_REGEX_NEWER_N},
+    {"Nd", FSDP_REGEX_NEWER_ND},
+    {"Nl", FSDP_REGEX_NEWER_NL},
+    {"No", FSDP_REGEX_NEWER_NO},
+    {"P", FSDP_REGEX_NEWER_P},
+    {"Pc", FSDP_REGEX_NEWER_PC},
+    {"Pd", FSDP_REGEX_NEWER_PD},
+    {"Ps", FSDP_REGEX_NEWER_PS},
+    {"Pe", FSDP_REGEX_NEWER_PE},
+    {"Pi", FSDP_REGEX_NEWER_PI},
+    {"Pf", FSDP_REGEX_NEWER_PF},
+    {"Po", FSDP_REGEX_NEWER_PO},
+    {"S", FSDP_REGEX_NEWER_S},
+    {"Sm", FSDP_REGEX_NEWER_SM},
+    {"Sc", FSDP_REGEX_NEWER_SC},
+    {"Sk", FSDP_REGEX_NEWER_SK},
+    {"So", FSDP_REGEX_NEWER_SO},
+    {"Z", FSDP_REGEX_NEWER_Z},
+    {"Zs", FSDP_REGEX_NEWER_ZS},
+    {"Zl", ""},
+    {"Zp", ""},
+    {"C", ""},
+    {"Cc", ""},
+    {"Cf", FSDP_REGEX_NEWER_CF},
+    {"Cn", ""},
+    {"Co", ""},
+    {"Cs", ""},
 };
 
 static const char *find_property(const char *name)
@@ -198,10 +240,6 @@ static const char *find_property(const char *name)
 static fsdp_status append_property(const fsdp_regex_pattern *p, size_t start, const char *text,
                                    size_t length, fsdp_str *out)
 {
-    static const char *const categories[] = {
-        "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
-        "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
-        "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs"};
     char name[NAME_MAX_BYTES];
     size_t n = 0;
     for (size_t i = 0; i < length && n + 1 < sizeof name; i++)
@@ -217,8 +255,8 @@ static fsdp_status append_property(const fsdp_regex_pattern *p, size_t start, co
         return FSDP_OK;
     }
     for (size_t i = 0; i < FSDP_LENGTH(categories); i++)
-        if (strcasecmp(categories[i], name) == 0) {
-            fsdp_str_printf(out, "\\p{%s}", categories[i]);
+        if (strcasecmp(categories[i][0], name) == 0) {
+            fsdp_str_printf(out, "\\p{%s}%s", categories[i][0], categories[i][1]);
             return FSDP_OK;
         }
     /* A script. PCRE2 reports an unknown one. Without "sc:", it would match more. */
@@ -290,10 +328,10 @@ static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
     p->at++;
     switch (kind) {
     case 'd':
-        fsdp_str_printf(&o->items, "\\p{Nd}");
+        fsdp_str_printf(&o->items, "%s", FSDP_REGEX_DIGIT);
         break;
     case 'D':
-        fsdp_str_printf(&o->items, "\\P{Nd}");
+        add_negated(o, FSDP_REGEX_DIGIT);
         break;
     case 's':
         fsdp_str_printf(&o->items, "%s", FSDP_REGEX_SPACE);

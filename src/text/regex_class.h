@@ -1,6 +1,7 @@
 /* Character classes of Oniguruma as PCRE2's expressions: a part of regex_syntax.h. */
 #pragma once
 #include "src/base/str.h"
+#include "src/text/regex_newer.h"
 
 /* A position in a pattern. */
 typedef struct fsdp_regex_pattern {
@@ -16,7 +17,10 @@ typedef struct fsdp_regex_pattern {
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}"                   \
     "\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}"                 \
     "\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
-#define FSDP_REGEX_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+#define FSDP_REGEX_WORD                                                                            \
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{"                         \
+    "BE}" FSDP_REGEX_NEWER_WORD
+#define FSDP_REGEX_DIGIT "\\p{Nd}" FSDP_REGEX_NEWER_ND
 #define FSDP_REGEX_HEX "0-9a-fA-F"
 
 /* Return an error for the construct that begins at byte `at`. */

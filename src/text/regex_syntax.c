@@ -137,6 +137,8 @@ static fsdp_status close_group(translation *t)
 static void wrap_atom(translation *t)
 {
     fsdp_str wrapped = {0};
+    if (t->out.failed)
+        return; /* fsdp_str_take() reports it */
     fsdp_str_append(&wrapped, t->out.data + t->atom, t->out.len - t->atom);
     t->out.len = t->atom;
     fsdp_str_printf(&t->out, "(?:%s)", wrapped.data ? wrapped.data : "");
@@ -221,9 +223,9 @@ static const char *fixed_escape(char kind)
 #define WORD "[" FSDP_REGEX_WORD "]"
     switch (kind) {
     case 'd':
-        return "\\p{Nd}";
+        return "[" FSDP_REGEX_DIGIT "]";
     case 'D':
-        return "\\P{Nd}";
+        return "[^" FSDP_REGEX_DIGIT "]";
     case 's':
         return "[" FSDP_REGEX_SPACE "]";
     case 'S':

@@ -10,20 +10,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static const char text[] =
+static const char sample[] =
     "The 1st caf\u00e9, e\u0301 <s>[CLS]</s>  x\r\n\t\u4e2d\u0130\u200d\ufb01'LL "
     "\u1100\u1161aab--\u00a0<|x|> \U0001F600\u2581";
 
 static void use(const fsdp_tokenizer *tokenizer)
 {
     const fsdp_encode_options options = {.offsets = FSDP_OFFSETS_CHARACTERS, .max_length = 40};
-    const size_t length = sizeof text - 1;
+    const size_t length = sizeof sample - 1;
     fsdp_encoding e = {0};
     fsdp_token_list ids = {0};
     char *decoded = NULL;
     fsdp_status tracked =
-        fsdp_tokenizer_encode_pair(tokenizer, text, length, NULL, 0, &options, &e);
-    fsdp_status fast = fsdp_tokenizer_encode(tokenizer, text, length, 40, &ids);
+        fsdp_tokenizer_encode_pair(tokenizer, sample, length, NULL, 0, &options, &e);
+    fsdp_status fast = fsdp_tokenizer_encode(tokenizer, sample, length, 40, &ids);
     if (tracked == FSDP_OK && fast == FSDP_OK) {
         if (ids.len != e.ids.len ||
             (ids.len && memcmp(ids.ids, e.ids.ids, ids.len * sizeof *ids.ids) != 0))
@@ -35,7 +35,7 @@ static void use(const fsdp_tokenizer *tokenizer)
             FSDP_OK)
             fsdp_text_free(decoded);
     }
-    if (fsdp_tokenizer_encode_pair(tokenizer, text, length, "b", 1, NULL, &e) != FSDP_OK)
+    if (fsdp_tokenizer_encode_pair(tokenizer, sample, length, "b", 1, NULL, &e) != FSDP_OK)
         e.ids.len = 0;
     fsdp_token_list_fini(&ids);
     fsdp_encoding_fini(&e);

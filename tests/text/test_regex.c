@@ -31,12 +31,12 @@ TEST(oniguruma_is_translated_to_pcre2)
         {"(?m:.)(?i)a|b", "(?s:.)(?i:a|b)"},
         {"\\h\\v", "[0-9a-fA-F]\\x{B}"},
         {"\\u00e9\\x{1F600}\\x41", "\\x{E9}\\x{1F600}A"},
-        {"\\p{Han}\\p{^L}\\P{Letter}\\p{lu}", "[\\p{sc:han}][^\\p{L}][^\\p{L}][\\p{Lu}]"},
+        {"\\p{Han}\\p{^Zl}\\P{LineSeparator}\\p{zl}", "[\\p{sc:han}][^\\p{Zl}][^\\p{Zl}][\\p{Zl}]"},
         {"[a-c-]", "[a-c\\x{2D}]"},
         {"[]a]", "[\\x{5D}a]"},
         {"[^a[b-d]]", "(?:(?!(?:[a]|[b-d]))(?s:.))"},
         {"[a-z&&[^b]]", "(?:(?=[a-z])(?:[^b]))"},
-        {"[[:digit:]]", "[\\p{Nd}]"},
+        {"[[:xdigit:]]", "[0-9a-fA-F]"},
         {"(?<x>a)\\k<x>\\1", "(?<x>a)\\k{x}\\g{1}"},
         {"^a$|\\.", "^a$|\\x{2E}"},
     };
@@ -115,6 +115,8 @@ TEST(searches_find_what_oniguruma_finds)
         {"(?i:'s|'ll)", "it'S '\u017f he'lL", "2-4 5-8 11-14 "},
         {"^.$", "a\nb\n\nc", "0-1 2-3 5-6 "},
         {"(?m:a.)", "a\na", "0-2 "},
+        /* Characters of Unicode 15 and 16: a letter, a digit, a mark. */
+        {"\\p{L}+|\\d|[^\\P{M}]", "a\uA7DAb\U00010D40\u0897", "0-5 5-9 9-12 "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];
@@ -157,10 +159,10 @@ static uint32_t next_random(uint32_t *state)
 static size_t append_character(uint32_t *state, char *out)
 {
     static const char *const common[] = {
-        "a",          "B",      "s",      "S",      "t",      "'",      " ",
-        " ",          "\n",     "\r",     "\t",     "1",      "2",      "!",
-        "-",          "re",     "LL",     "'d",     "\u017f", "\u00e9", "\u4e2d",
-        "\u00bd",     "\u0663", "\u3000", "\u00a0", "\u0301", "\u180e", "\u2028",
+        "a",          "B",        "s",      "S",      "t",      "'",      " ",
+        " ",          "\n",       "\r",     "\t",     "1",      "2",      "!",
+        "-",          "re",       "LL",     "'d",     "\u017f", "\u00e9", "\u4e2d",
+        "\u00bd",     "\u0663",   "\u3000", "\u00a0", "\u0301", "\u180e", "\u2028",
         "\U0001F600", "\xC2\x85", "\u212a", "\u00b2", "\u2160"};
     const char *text = common[next_random(state) % (sizeof common / sizeof *common)];
     memcpy(out, text, strlen(text));
