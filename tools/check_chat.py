@@ -27,6 +27,7 @@ import subprocess
 import sys
 import warnings
 
+import transformers
 from transformers.utils import chat_template_utils
 
 # Python warns about templates such as {{ (1)[2:] }}.
@@ -430,8 +431,19 @@ def check_families(ours, templates, count, rng):
         yield result
 
 
+def masked_ids(tokenizer, template, variables):
+    """The ids of a conversation and the assistant's mask, by apply_chat_template()."""
+    encoded = tokenizer.apply_chat_template(variables["messages"], chat_template=template,
+                                            **{k: v for k, v in variables.items() if k not in ("messages",) and not k.endswith("_token")},
+                                            return_dict=True, return_assistant_tokens_mask=True)
+    return {"ids": encoded["input_ids"], "mask": encoded["assistant_masks"]}
+
+
 def write_cases(templates, out, rng):
-    """Conversations with their texts and the spans of the assistant, if the template marks them."""
+    """Conversations with their texts, the spans of the assistant if the template marks them, and then also the ids
+    and the mask by tokenizer.json in the folder."""
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(templates, "tokenizer.json"),
+                                                     bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
     with open(out, "w", encoding="utf-8") as file:
         for path in sorted(glob.glob(os.path.join(templates, "*.jinja"))):
             with open(path, encoding="utf-8") as template_file:
@@ -451,9 +463,10 @@ def write_cases(templates, out, rng):
                 if kwargs:
                     row["chat_template_kwargs"] = kwargs
                 case = {"template": os.path.basename(path), "generation_prompt": variables["add_generation_prompt"],
-                        "conversation": row, "text": text}
+                        **row, "text": text}
                 if re.search(r"{%-? generation", template):
                     case["spans"] = spans
+                    case.update(masked_ids(tokenizer, template, variables))
                 file.write(json.dumps(case, ensure_ascii=False) + "\n")
 
 

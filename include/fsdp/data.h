@@ -15,6 +15,7 @@
 
 #include <fsdp/base.h>
 #include <fsdp/batch.h>
+#include <fsdp/chat.h>
 #include <fsdp/text.h>
 
 #ifdef __cplusplus
@@ -157,6 +158,24 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
                                                                   int64_t *targets_length,
                                                                   int64_t *spans);
 
+/** What of a row with a prompt and a completion has a loss. */
+typedef enum fsdp_completion_loss {
+    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion, if the row has a prompt; otherwise all */
+    /** The completion; of a conversation without prompt and completion, the last message. */
+    FSDP_COMPLETION_LOSS_ONLY,
+    FSDP_COMPLETION_LOSS_ALL, /**< prompt and completion */
+} fsdp_completion_loss;
+
+/** CAUSAL_LM: how conversations become examples. Pointers must live as long as the dataset. */
+typedef struct fsdp_chat_rows {
+    const fsdp_chat_template *chat_template; /**< NULL: conversations are an error */
+    const char *why_no_template;          /**< end of the message if there is a conversation and no
+                                               template; NULL: none */
+    const char *kwargs;                   /**< fsdp_chat_options.kwargs */
+    bool assistant_only_loss;             /**< only the assistant's texts have a loss */
+    fsdp_completion_loss completion_loss; /**< also for texts with prompts */
+} fsdp_chat_rows;
+
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
     fsdp_task task;                  /**< what the model is trained to do; the form of the rows
@@ -202,8 +221,9 @@ typedef struct fsdp_dataset_options {
      * prompts. If both columns are NULL, "prompt" and "completion" are used if the file has both,
      * else "text". */
     const char *source_column, *target_column;
-    int64_t vocab_size; /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
-                             vocab_size; without a tokenizer, ids are not checked */
+    fsdp_chat_rows chat; /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
+    int64_t vocab_size;  /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
+                              vocab_size; without a tokenizer, ids are not checked */
     /** CLASSIFICATION: token_type_ids must be less than type_vocab_size, and classes less than
      * num_classes; 0: not checked. */
     int64_t type_vocab_size, num_classes;
@@ -257,7 +277,8 @@ typedef struct fsdp_dataset_options {
  *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
  *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
  *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
- *   opened.
+ *   opened. A conversation has "messages", or "prompt" and "completion" that are lists of messages
+ *   (fsdp_chat_render()); `chat` of the options says how it is written and what has a loss.
  * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
  *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is,
  * other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the key

@@ -50,6 +50,7 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "that of 'fsdp train'",
      .help = "the same with the target, or what follows the prompt"},
+    FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_evaluate_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
      .help = "as in 'fsdp train', applied to references too"},
     {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
@@ -109,6 +110,7 @@ static void derive(void *target, const fsdp_options *options)
     c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
     c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
     c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
+    fsdp_chat_row_options_derive(&c->chat, options);
     c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
     c->asked_for.seed = fsdp_options_asked_for(options, "seed");

@@ -292,7 +292,7 @@ fsdp_status fsdp_arrow_dataset_open(const char *path, const fsdp_dataset_options
         return status;
     }
     *is_split = fsdp_arrow_table_folder(d->table)->split != NULL;
-    fsdp_dataset_set_uses(*out, rows.any_texts ? FSDP_USES_TEXTS : 0);
+    fsdp_dataset_set_uses(*out, fsdp_jsonl_rows_uses(&rows));
     fsdp_dataset_set_note(*out, d->note);
     return FSDP_OK;
 }

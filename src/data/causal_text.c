@@ -84,7 +84,7 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
         return FSDP_ERR_NOMEM;
     fsdp_status status = encode_whole(options->tokenizer, whole, true, &example->source);
     fsdp_free(whole);
-    if (status == FSDP_OK && *prompt)
+    if (status == FSDP_OK && *prompt && options->chat.completion_loss != FSDP_COMPLETION_LOSS_ALL)
         status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
     truncate_list(&example->source, options->max_length);
     truncate_list(&example->labels, options->max_length);

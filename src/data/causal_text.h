@@ -5,9 +5,10 @@
 /* Tokenize `prompt` and `text` together, as one text. example->source is set to bos, the ids of
  * this text and eos, truncated to options->max_length ids. example->labels is set to a copy of
  * example->source in which FSDP_IGNORE_INDEX replaces bos and the ids of the prompt (Note [Where a
- * prompt ends] in causal_text.c). There is one exception: if `prompt` is "", example->labels is
- * left empty. Empty labels mean that every id has a loss. Error messages contain neither file nor
- * line; the caller adds them. */
+ * prompt ends] in causal_text.c). There is one exception: if `prompt` is "", or if
+ * options->chat.completion_loss is FSDP_COMPLETION_LOSS_ALL, example->labels is left empty. Empty
+ * labels mean that every id has a loss. Error messages contain neither file nor line; the caller
+ * adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options,
                                                     const char *prompt, const char *text,
                                                     fsdp_example *example);

@@ -395,6 +395,8 @@ fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
         return status;
     }
     const bool pairs = options->task == FSDP_TASK_SEQ2SEQ;
-    fsdp_dataset_set_uses(*out, FSDP_USES_TEXTS | (pairs ? FSDP_USES_CLEANING : 0));
+    const bool prompts = options->task == FSDP_TASK_CAUSAL_LM && d->has_source;
+    fsdp_dataset_set_uses(*out, FSDP_USES_TEXTS | (pairs ? FSDP_USES_CLEANING : 0) |
+                                    (prompts ? FSDP_USES_COMPLETION : 0));
     return FSDP_OK;
 }

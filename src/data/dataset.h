@@ -58,6 +58,8 @@ enum {
     FSDP_USES_SOURCE_COLUMN = 2,
     FSDP_USES_TARGET_COLUMN = 4,
     FSDP_USES_CLEANING = 8,
+    FSDP_USES_CHAT = 1 << 16,       /* some rows are conversations */
+    FSDP_USES_COMPLETION = 1 << 17, /* some rows have a prompt and a completion that are texts */
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);

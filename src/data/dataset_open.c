@@ -81,6 +81,8 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
     fsdp_dataset_options full;
     FSDP_TRY(fsdp_dataset_complete_options(options, &full));
     FSDP_TRY(check_is_kept(path));
-    return full.task == FSDP_TASK_MASKED_LM ? open_masked(path, &full, out)
-                                            : open_rows(path, full, out);
+    if (full.task == FSDP_TASK_MASKED_LM)
+        return open_masked(path, &full, out);
+    full.masking = NULL; /* rows with a masking are those of a masked language model */
+    return open_rows(path, full, out);
 }

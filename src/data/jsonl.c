@@ -179,7 +179,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         jsonl_close(d);
         return status;
     }
-    fsdp_dataset_set_uses(*out, d->of_file.any_texts ? FSDP_USES_TEXTS : 0);
+    fsdp_dataset_set_uses(*out, fsdp_jsonl_rows_uses(&d->of_file));
     fsdp_dataset_set_note(*out, d->note);
     return FSDP_OK;
 }

@@ -12,6 +12,8 @@
 #include "src/base/assert.h"
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
+#include "src/data/chat_text.h"
+#include "src/data/dataset.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */
@@ -21,6 +23,7 @@ typedef struct reading {
     int64_t count, first, end;
     const char *const *keys;   /* keys that this kind of row uses; the last item is NULL */
     const char *prompt, *text; /* keys of the texts; NULL if the row has no such text */
+    bool is_chat;              /* the row is a conversation */
 } reading;
 
 /* ---- arrays ---- */
@@ -281,6 +284,14 @@ static fsdp_status read_masked(reading *r, fsdp_example *example)
                                                  : read_text(r, example);
 }
 
+static fsdp_status read_chat(reading *r, fsdp_example *example)
+{
+    int64_t cut;
+    r->is_chat = true;
+    r->keys = fsdp_chat_row_keys(r->object);
+    return fsdp_chat_text_encode(r->options, r->object, example, &cut);
+}
+
 static fsdp_status read_causal(reading *r, fsdp_example *example)
 {
     if (r->options->masking)
@@ -289,6 +300,8 @@ static fsdp_status read_causal(reading *r, fsdp_example *example)
         return read_causal_ids(r, example);
     if (fsdp_json_has(r->object, "prompt_ids") || fsdp_json_has(r->object, "completion_ids"))
         return read_prompt_and_completion(r, example);
+    if (!r->options->source_column && fsdp_is_chat_row(r->object))
+        return read_chat(r, example);
     return read_text(r, example);
 }
 
@@ -393,6 +406,12 @@ static fsdp_status check_keys(const reading *r, int64_t line, fsdp_unused_keys *
     return FSDP_OK;
 }
 
+unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows)
+{
+    return (rows->any_texts ? FSDP_USES_TEXTS : 0u) | (rows->any_chat ? FSDP_USES_CHAT : 0u) |
+           (rows->any_completions ? FSDP_USES_COMPLETION : 0u);
+}
+
 fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *options, int64_t line,
                            fsdp_example *example, fsdp_jsonl_rows *rows)
 {
@@ -401,5 +420,7 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
         return fsdp_json_mismatch(object, NULL, "an object");
     FSDP_TRY(read_example(&r, example));
     rows->any_texts |= r.text != NULL;
+    rows->any_chat |= r.is_chat;
+    rows->any_completions |= r.prompt != NULL;
     return check_keys(&r, line, &rows->unused);
 }

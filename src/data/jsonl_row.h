@@ -8,9 +8,13 @@
 /* Results that are collected over all rows of a file; {0} before the first row. */
 typedef struct fsdp_jsonl_rows {
     fsdp_unused_keys unused;
-    bool any_texts; /* some rows have texts instead of ids */
+    bool any_texts;       /* some rows have texts instead of ids */
+    bool any_chat;        /* some rows are conversations */
+    bool any_completions; /* some rows have a prompt and a completion that are texts */
 } fsdp_jsonl_rows;
 
+/* Return the FSDP_USES_* of such rows. */
+unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 /* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
  * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND
  * if the row is not valid, with a message that contains the key. Returns FSDP_ERR_INVALID if the

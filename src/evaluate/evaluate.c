@@ -235,7 +235,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     const fsdp_evaluate_config *c = v->config;
     const fsdp_task task = v->model->info.format.task;
     const fsdp_masking masking = {.mlm_probability = c->mlm_probability};
-    const fsdp_dataset_options options = {
+    fsdp_dataset_options options = {
         .task = task,
         .source_prefix = c->task_prefix ? c->task_prefix : fsdp_train_task_prefix(task),
         .source_column = c->text_column,
@@ -249,6 +249,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .max_samples = max_samples,
         .validation = true,
         .masking = &masking};
+    fsdp_chat_row_options_apply(&c->chat, &options.chat);
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
@@ -266,7 +267,7 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     if (flag && !(fsdp_dataset_uses(v->set) & FSDP_USES_TEXTS))
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are texts; those of %s are ids",
                           flag, c->data);
-    return FSDP_OK;
+    return fsdp_chat_row_options_check_uses(&c->chat, fsdp_dataset_uses(v->set), c->data);
 }
 
 /* Read the texts that are the same for all models: the references, the sources for --prompts,
@@ -523,6 +524,8 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_model_tokenizer_open(v->model, v->config->tokenizer, &v->tokenizer));
+    FSDP_TRY(fsdp_model_chat_open(v->model, v->config->tokenizer, v->config->chat.chat_template,
+                                  &v->tokenizer));
     FSDP_TRY(open_data(v, result == v->all->items));
     if (result == v->all->items)
         FSDP_TRY(fsdp_agree(v->group, open_texts(v)));

@@ -206,6 +206,7 @@ static const char *const tokenizer_files[] = {
     "merges.txt",
     "vocab.txt",
     "chat_template.jinja",
+    "chat_template.json",
 };
 
 bool fsdp_hf_dir_is_tokenizer_file(const char *name)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/alloc.h"
+#include "src/base/io.h"
 #include "src/pretrained/mask_ids.h"
 
 fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, const char *path,
@@ -18,8 +20,27 @@ fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, const char *path,
     return FSDP_OK;
 }
 
+fsdp_status fsdp_model_chat_open(const fsdp_model *model, const char *path, const char *name,
+                                 fsdp_model_tokenizer *t)
+{
+    char *folder = path ? fsdp_path_parent(path) : NULL;
+    if (path && !folder)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status = fsdp_chat_template_open(!path                          ? model->dir
+                                                       : fsdp_path_is_directory(path) ? path
+                                                                                      : folder,
+                                                       name, &t->chat_template);
+    fsdp_free(folder);
+    if (status == FSDP_OK || status == FSDP_ERR_NOMEM || name)
+        return status;
+    snprintf(t->why_no_chat, sizeof t->why_no_chat, "%.*s", (int)sizeof t->why_no_chat - 1,
+             fsdp_last_error());
+    return FSDP_OK;
+}
+
 void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t)
 {
+    fsdp_chat_template_close(t->chat_template);
     fsdp_tokenizer_close(t->tokenizer);
     *t = (fsdp_model_tokenizer){0};
 }
@@ -31,6 +52,8 @@ fsdp_status fsdp_model_dataset_open(const fsdp_model *model, const fsdp_model_to
     const fsdp_model_info *info = &model->info;
     fsdp_dataset_options all = *options;
     all.tokenizer = t->tokenizer;
+    all.chat.chat_template = t->chat_template;
+    all.chat.why_no_template = *t->why_no_chat ? t->why_no_chat : NULL;
     all.max_positions = info->max_positions;
     all.vocab_size = info->vocab_size;
     all.type_vocab_size = info->type_vocab_size;

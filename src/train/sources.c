@@ -32,7 +32,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     const fsdp_masking masking = {.mlm_probability = c->noise_density};
     fsdp_cleaning cleaning;
     FSDP_TRY(choose_cleaning(c, source, &cleaning));
-    const fsdp_dataset_options options = {
+    fsdp_dataset_options options = {
         .task = t->task,
         .source_prefix = c->task_prefix,
         .source_column = c->text_column,
@@ -52,6 +52,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .class_hint = "--num-labels N or --class-names A,B,... says otherwise",
         .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL,
         .masking = &masking};
+    fsdp_chat_row_options_apply(&c->chat, &options.chat);
     FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set));
     if (fsdp_trainer_is_first(t) && fsdp_dataset_note(*set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(*set));
@@ -76,7 +77,7 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
         if (options[i].asked_for && !(uses & options[i].use))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are %s; those of %s are not",
                               options[i].flag, options[i].rows, c->data);
-    return FSDP_OK;
+    return fsdp_chat_row_options_check_uses(&c->chat, uses, c->data);
 }
 
 /* Print a source if the run has several sources, or if the task of this source is span corruption.

@@ -324,6 +324,7 @@ static fsdp_status open_data(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     FSDP_TRY(fsdp_model_tokenizer_open(t->model, c->tokenizer, &t->tokenizer));
+    FSDP_TRY(fsdp_model_chat_open(t->model, c->tokenizer, c->chat.chat_template, &t->tokenizer));
     FSDP_TRY(fsdp_train_sources_open(t, true, &t->train_set));
     FSDP_TRY(check_labels(t, t->train_set, c->data));
     FSDP_TRY(open_loader(t, t->train_set, true, &t->train_loader));

@@ -250,6 +250,7 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
     c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
     c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
+    fsdp_chat_row_options_derive(&c->chat, options);
     c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }

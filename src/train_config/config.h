@@ -15,6 +15,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
 
+#include "src/data/chat_options.h"
 #include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
@@ -105,6 +106,7 @@ typedef struct fsdp_train_config {
     const char *validation_data;                  /* NULL: none */
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
+    fsdp_chat_row_options chat;              /* rows that are conversations */
     bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
     /* use only the first `max_train_samples` rows; 0: all */
     int64_t max_train_samples;

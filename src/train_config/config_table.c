@@ -104,6 +104,7 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "headline; causal-lm: completion, or none",
      .help = "column or key with the target, or with the text after the prompt"},
+    FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_train_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
      .help = "seq2seq, CSV: remove line ends and quotes from texts, as the FSDP tutorial's data "
              "set class and its WikiHow script do; otherwise texts are used as they are in the "

@@ -154,6 +154,22 @@ TEST(what_cannot_be_masked_is_named)
                  FSDP_ERR_FORMAT, "token_type_ids[1]: expected");
 }
 
+/* Programs pass the same options for all tasks. */
+TEST(rows_of_causal_models_are_not_masked)
+{
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .vocab_size = 1000, .masking = &masking};
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_open(write_rows(t, "{\"prompt_ids\":[8],\"completion_ids\":[9]}\n"),
+                                &options, &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+    ASSERT_INT(e.source.len, 2);
+    ASSERT_INT(e.labels.ids[1], 9);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
 TEST(opening_without_memory_leaves_nothing)
 {
     const char *path = write_rows(t, "{\"input_ids\":[8,9]}\n");

@@ -52,8 +52,7 @@ static void check_row(fsdp_test *t, fsdp_json_node row)
     fixture(folder, "");
     fixture(path, name);
     ASSERT_OK(fsdp_chat_template_open(folder, path, &chat));
-    if (fsdp_chat_render_node(chat, fsdp_json_find(row, "conversation"), &options, &text) !=
-        FSDP_OK)
+    if (fsdp_chat_render_node(chat, row, &options, &text) != FSDP_OK)
         FAIL("%s: %s", name, fsdp_last_error());
     if (strcmp(text.text, wanted) != 0)
         FAIL("%s: '%s' instead of '%s'", name, text.text, wanted);
@@ -430,7 +429,8 @@ TEST(templates_are_found_where_transformers_finds_them)
     CHECK_HERE();
     snprintf(dir, sizeof dir, "%s/additional_chat_templates", fsdp_test_dir(t));
     ASSERT_OK(fsdp_directory_make(dir));
-    put(t, "chat_template.jinja", "file\n");
+    put(t, "chat_template.jinja",
+        "{#- A comment that is longer than what a program looks at. -#}\n{{ 'fi' }}le\n");
     put(t, "additional_chat_templates/rag.jinja", "more");
     check_text(t, NULL, one_with_tools, "file");
     check_text(t, "rag", one, "more");

@@ -50,8 +50,7 @@ static fsdp_status add_file(fsdp_chat_sources *sources, const char *name, size_t
     char *text = NULL;
     size_t bytes;
     FSDP_TRY(fsdp_file_read(path, JINJA_MAX_SOURCE, &text, &bytes));
-    fsdp_status status =
-        fsdp_file_explain(path, "a chat template", FSDP_WANTED_NUMBERS, text, bytes);
+    fsdp_status status = fsdp_file_explain(path, "a chat template", FSDP_WANTED_TEXT, text, bytes);
     if (status == FSDP_OK && strlen(text) < bytes)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: a chat template with a NUL character", path);
     if (status != FSDP_OK) {

@@ -19,7 +19,7 @@ typedef struct conversation {
     jinja_value given;    /* a dict: the variables */
     jinja_value messages; /* a list */
     size_t n_prompt;      /* number of messages before the completion */
-    uint64_t steps_left;  /* of all renderings */
+    uint64_t steps_left;  /* what is left for all renderings */
 } conversation;
 
 void fsdp_chat_text_fini(fsdp_chat_text *text)

@@ -69,9 +69,9 @@ typedef enum jinja_load_action {
 
 typedef struct jinja_load {
     jinja_load_action action;
-    uint32_t slot;            /* of the variable, in the scope's function */
-    jinja_slot from;          /* of JINJA_LOAD_ALIAS */
-    const jinja_string *name; /* of JINJA_LOAD_RESOLVE */
+    uint32_t slot;            /* the variable's slot in the scope's function */
+    jinja_slot from;          /* used by JINJA_LOAD_ALIAS */
+    const jinja_string *name; /* used by JINJA_LOAD_RESOLVE */
 } jinja_load;
 
 /* What happens to the variables of a scope when it begins. When it ends, they have no value. */
@@ -96,9 +96,9 @@ typedef struct jinja_call {
 
 /* A macro, or the body of a call block. */
 typedef struct jinja_macro_node {
-    const jinja_string *name; /* NULL: of a call block */
+    const jinja_string *name; /* NULL: the body is that of a call block */
     jinja_nodes params;       /* names */
-    jinja_nodes defaults;     /* of the last defaults.n parameters */
+    jinja_nodes defaults;     /* those of the last defaults.n parameters */
     jinja_nodes body;
     jinja_scope scope;
     uint32_t n_slots;
@@ -131,8 +131,8 @@ typedef struct jinja_node {
         jinja_call *call;
         jinja_macro_node *macro;
         jinja_for *loop;
-        jinja_scope *scope; /* of JINJA_NODE_SET_BLOCK, FILTER_BLOCK and WITH */
-        bool stores;        /* of JINJA_NODE_NAME: it is assigned to, not read */
+        jinja_scope *scope; /* used by JINJA_NODE_SET_BLOCK, FILTER_BLOCK and WITH */
+        bool stores;        /* used by JINJA_NODE_NAME: it is assigned to, not read */
     } as;
     union {
         const struct jinja_filter *filter; /* NULL: no filter with this name exists */

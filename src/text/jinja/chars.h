@@ -18,7 +18,7 @@ typedef enum jinja_char_class {
     JINJA_CHAR_ALPHA,
     JINJA_CHAR_DECIMAL,
     JINJA_CHAR_DIGIT,
-    JINJA_CHAR_NUMBER, /* of the categories Nd, Nl and No */
+    JINJA_CHAR_NUMBER, /* has one of the categories Nd, Nl and No */
     JINJA_CHAR_UPPER,  /* has the property Uppercase */
     JINJA_CHAR_LOWER,  /* has the property Lowercase */
     JINJA_CHAR_TITLE,  /* a titlecase letter */

@@ -238,8 +238,8 @@ fsdp_status fsdp_jinja_call_test(jinja_machine *machine, const jinja_test *test,
 
 /* How map and select treat each item. */
 typedef struct treatment {
-    const jinja_filter *filter; /* of map; NULL: map takes an attribute */
-    const jinja_test *test;     /* of select; NULL: the truth of the item */
+    const jinja_filter *filter; /* what map applies; NULL: map takes an attribute */
+    const jinja_test *test;     /* what select asks; NULL: the truth of the item */
     jinja_value attribute;      /* JINJA_MISSING: the item itself */
     jinja_value fallback;       /* map(default=...), or JINJA_MISSING */
     bool keep;                  /* select keeps the items for which the test has this result */

@@ -139,44 +139,77 @@ fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, con
 /* ---- parts of lists ----------------------------------------------------------------------------
  */
 
-fsdp_status fsdp_jinja_filter_batch(jinja_machine *machine, jinja_value value,
-                                    const jinja_args *args, jinja_value *out)
+/* A filter whose result is a generator in Jinja2 does its work when the first item is wanted. */
+typedef struct deferred {
+    /* Make the list of all items. `values` [2] are the arguments of the filter. */
+    fsdp_status (*make)(jinja_machine *machine, jinja_value value, const jinja_value *values,
+                        jinja_value *out);
+    jinja_value values[2];
+} deferred;
+
+static fsdp_status next_deferred(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
 {
-    jinja_value values[2], items, batch = {.kind = JINJA_MISSING}, all;
+    const deferred *d = it->state;
+    jinja_value list;
+    if (!it->inner) {
+        FSDP_TRY(d->make(machine, it->source, d->values, &list));
+        FSDP_TRY(fsdp_jinja_iterate(machine, list, &it->inner));
+    }
+    return fsdp_jinja_next(machine, it->inner, item);
+}
+
+static fsdp_status defer(jinja_machine *machine, jinja_value value, const deferred *d,
+                         jinja_value *out)
+{
+    jinja_iterator *it;
+    deferred *copy;
+    FSDP_TRY(fsdp_jinja_alloc(machine, sizeof *copy, &copy));
+    *copy = *d;
+    FSDP_TRY(fsdp_jinja_iterator(machine, value, next_deferred, &it));
+    it->state = copy;
+    *out = jinja_of_iterator(it);
+    return FSDP_OK;
+}
+
+static fsdp_status make_batches(jinja_machine *machine, jinja_value value,
+                                const jinja_value *values, jinja_value *out)
+{
+    jinja_value items, batch = {.kind = JINJA_MISSING};
     int64_t count;
-    FSDP_TRY(fsdp_jinja_bind("batch", "linecount,fill_with", 1, args, values));
     FSDP_TRY(fsdp_jinja_arg_int("batch", values[0], 0, &count));
-    if (!fsdp_jinja_is_iterable(value))
-        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_to_list(machine, value, &items));
-    FSDP_TRY(fsdp_jinja_list(machine, 0, &all));
+    FSDP_TRY(fsdp_jinja_list(machine, 0, out));
     for (size_t i = 0; i < items.as.list->n; i++) {
         if (batch.kind == JINJA_MISSING || (int64_t)batch.as.list->n == count) {
             FSDP_TRY(fsdp_jinja_list(machine, 0, &batch));
-            FSDP_TRY(fsdp_jinja_list_add(machine, all.as.list, batch));
+            FSDP_TRY(fsdp_jinja_list_add(machine, out->as.list, batch));
         }
         FSDP_TRY(fsdp_jinja_list_add(machine, batch.as.list, items.as.list->items[i]));
     }
     while (batch.kind != JINJA_MISSING && values[1].kind > JINJA_NONE &&
            (int64_t)batch.as.list->n < count)
         FSDP_TRY(fsdp_jinja_list_add(machine, batch.as.list, values[1]));
-    return as_iterator(machine, all, out);
+    return FSDP_OK;
 }
 
-fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
+fsdp_status fsdp_jinja_filter_batch(jinja_machine *machine, jinja_value value,
                                     const jinja_args *args, jinja_value *out)
 {
-    jinja_value values[2], items, all;
+    deferred d = {.make = make_batches};
+    FSDP_TRY(fsdp_jinja_bind("batch", "linecount,fill_with", 1, args, d.values));
+    return defer(machine, value, &d, out);
+}
+
+static fsdp_status make_slices(jinja_machine *machine, jinja_value value, const jinja_value *values,
+                               jinja_value *out)
+{
+    jinja_value items;
     int64_t slices;
-    FSDP_TRY(fsdp_jinja_bind("slice", "slices,fill_with", 1, args, values));
     FSDP_TRY(fsdp_jinja_arg_int("slice", values[0], 0, &slices));
-    if (!fsdp_jinja_is_iterable(value))
-        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_to_list(machine, value, &items));
-    FSDP_TRY(fsdp_jinja_list(machine, 0, &all));
-    if (slices <= 0)
-        return slices ? as_iterator(machine, all, out)
-                      : fsdp_error(FSDP_ERR_INVALID, "slice: division by zero");
+    FSDP_TRY(fsdp_jinja_list(machine, 0, out));
+    if (slices == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "slice: division by zero");
     const int64_t n = (int64_t)items.as.list->n;
     for (int64_t i = 0, at = 0; i < slices; i++) {
         const int64_t size = n / slices + (i < n % slices);
@@ -186,9 +219,17 @@ fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
             FSDP_TRY(fsdp_jinja_list_add(machine, part.as.list, items.as.list->items[at++]));
         if (values[1].kind > JINJA_NONE && i >= n % slices)
             FSDP_TRY(fsdp_jinja_list_add(machine, part.as.list, values[1]));
-        FSDP_TRY(fsdp_jinja_list_add(machine, all.as.list, part));
+        FSDP_TRY(fsdp_jinja_list_add(machine, out->as.list, part));
     }
-    return as_iterator(machine, all, out);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
+                                    const jinja_args *args, jinja_value *out)
+{
+    deferred d = {.make = make_slices};
+    FSDP_TRY(fsdp_jinja_bind("slice", "slices,fill_with", 1, args, d.values));
+    return defer(machine, value, &d, out);
 }
 
 /* ---- order -------------------------------------------------------------------------------------
@@ -376,26 +417,31 @@ fsdp_status fsdp_jinja_filter_max(jinja_machine *machine, jinja_value value, con
     return best_of(machine, "max", value, args, true, out);
 }
 
-fsdp_status fsdp_jinja_filter_unique(jinja_machine *machine, jinja_value value,
-                                     const jinja_args *args, jinja_value *out)
+static fsdp_status make_unique(jinja_machine *machine, jinja_value value, const jinja_value *values,
+                               jinja_value *out)
 {
-    jinja_value values[2], seen, list, item, key, found;
+    jinja_value seen, item, key, found;
     jinja_iterator *it;
-    FSDP_TRY(fsdp_jinja_bind("unique", "case_sensitive,attribute", 0, args, values));
-    if (!fsdp_jinja_is_iterable(value))
-        return as_iterator(machine, value, out);
     FSDP_TRY(fsdp_jinja_iterate(machine, value, &it));
     FSDP_TRY(fsdp_jinja_dict(machine, &seen));
-    FSDP_TRY(fsdp_jinja_list(machine, 0, &list));
+    FSDP_TRY(fsdp_jinja_list(machine, 0, out));
     for (;;) {
         FSDP_TRY(fsdp_jinja_next(machine, it, &item));
         if (item.kind == JINJA_MISSING)
-            return as_iterator(machine, list, out);
+            return FSDP_OK;
         FSDP_TRY(key_of(machine, item, values[1], fsdp_jinja_truth(values[0]), &key));
         FSDP_TRY(fsdp_jinja_dict_get(machine, seen.as.dict, key, &found));
         if (found.kind != JINJA_MISSING)
             continue;
         FSDP_TRY(fsdp_jinja_dict_set(machine, seen.as.dict, key, jinja_none()));
-        FSDP_TRY(fsdp_jinja_list_add(machine, list.as.list, item));
+        FSDP_TRY(fsdp_jinja_list_add(machine, out->as.list, item));
     }
+}
+
+fsdp_status fsdp_jinja_filter_unique(jinja_machine *machine, jinja_value value,
+                                     const jinja_args *args, jinja_value *out)
+{
+    deferred d = {.make = make_unique};
+    FSDP_TRY(fsdp_jinja_bind("unique", "case_sensitive,attribute", 0, args, d.values));
+    return defer(machine, value, &d, out);
 }

@@ -4,7 +4,7 @@
 #include "src/text/jinja/value.h"
 
 typedef enum jinja_token_type {
-    JINJA_TOKEN_END,  /* of the template */
+    JINJA_TOKEN_END,  /* the template ends */
     JINJA_TOKEN_DATA, /* text outside of tags */
     JINJA_TOKEN_BLOCK_BEGIN,
     JINJA_TOKEN_BLOCK_END,
@@ -19,7 +19,7 @@ typedef enum jinja_token_type {
 typedef struct jinja_token {
     jinja_token_type type;
     int line;
-    jinja_string text; /* of names and operators, and of data and strings without escapes */
+    jinja_string text; /* the name or operator, data, or the string without its escapes */
     jinja_value number;
 } jinja_token;
 

@@ -5,7 +5,7 @@
 
 typedef struct jinja_loop {
     jinja_iterator *items;
-    int64_t index0; /* of the current item; -1 before the first */
+    int64_t index0; /* index of the current item; -1 before the first */
     int64_t length; /* number of items; -1: not known yet */
     jinja_value current, previous;
     jinja_value after;   /* the next item, if it was needed already, else JINJA_MISSING */

@@ -33,7 +33,7 @@ typedef struct jinja_output {
 typedef struct jinja_span {
     size_t begin, end; /* offsets in bytes */
     const jinja_string *text;
-    int line; /* of the block */
+    int line; /* where the block begins */
 } jinja_span;
 
 typedef struct jinja_machine {

@@ -4,7 +4,7 @@
 #include "src/text/jinja/lexer.h"
 
 enum {
-    JINJA_MAX_NESTING = 100 /* of expressions and blocks */
+    JINJA_MAX_NESTING = 100 /* depth of expressions and blocks */
 };
 
 typedef struct jinja_parser {

@@ -30,7 +30,7 @@ typedef struct symbol {
 typedef struct symbols {
     const struct symbols *outer;
     function *function;
-    uint32_t level; /* of nested scopes; 0: the template */
+    uint32_t level; /* depth of nested scopes; 0: the template */
     symbol *items;  /* [n] */
     size_t n, cap;
 } symbols;

@@ -47,10 +47,10 @@ typedef struct jinja_value {
         bool boolean;
         int64_t integer;
         double real;
-        jinja_string *string; /* of JINJA_STRING and JINJA_BIG_INT */
+        jinja_string *string; /* for JINJA_STRING and JINJA_BIG_INT */
         struct jinja_undefined *undefined;
-        struct jinja_list *list; /* of JINJA_LIST and JINJA_TUPLE */
-        struct jinja_dict *dict; /* of JINJA_DICT and JINJA_NAMESPACE */
+        struct jinja_list *list; /* for JINJA_LIST and JINJA_TUPLE */
+        struct jinja_dict *dict; /* for JINJA_DICT and JINJA_NAMESPACE */
         struct jinja_range *range;
         struct jinja_view *view;
         struct jinja_iterator *iterator;
@@ -63,7 +63,7 @@ typedef struct jinja_value {
 
 /* Where an undefined value comes from, for error messages. */
 typedef struct jinja_undefined {
-    const jinja_string *name; /* of the variable or attribute; NULL if `hint` says it */
+    const jinja_string *name; /* name of the variable or attribute; NULL if `hint` says it */
     jinja_kind owner;         /* the kind of the value that lacks the attribute; JINJA_MISSING: a
                                  variable */
     const char *hint;         /* the whole message, or NULL */
