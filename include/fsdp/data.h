@@ -248,7 +248,7 @@ typedef struct fsdp_dataset_options {
      * tokens. NULL: the file has pairs of source and target. */
     const fsdp_span_corruption *span_corruption;
     /** MASKED_LM: how rows without labels are masked. NULL: every row has labels. Used only during
-     * fsdp_dataset_open(). */
+     * fsdp_dataset_open(). Not read for other tasks. */
     const fsdp_masking *masking;
 } fsdp_dataset_options;
 

@@ -143,8 +143,11 @@ void fsdp_json_append_u64(fsdp_json_node array, uint64_t value)
 
 void fsdp_json_append_i64s(fsdp_json_node array, const int64_t *values, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        append_value(array, json_integer(values[i]));
+    json_t *last = NULL; /* equal neighbours, as in a mask, share one number */
+    for (size_t i = 0; i < count && array.doc->status == FSDP_OK; i++) {
+        last = i && values[i] == values[i - 1] ? json_incref(last) : json_integer(values[i]);
+        append_value(array, last);
+    }
 }
 
 void fsdp_json_append_f64(fsdp_json_node array, double value)

@@ -1,7 +1,8 @@
 /* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
  * from fsdp_dataset_complete_options(), so defaults are filled in.
  *
- * More than 25 source files: each kind of file has two or three of its own. */
+ * More than 25 source files, because every kind of file and every objective has its own. They share
+ * the dataset, the sampler and the loader. */
 #pragma once
 #include <fsdp/data.h>
 

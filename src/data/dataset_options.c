@@ -76,6 +76,8 @@ fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
         o.type_vocab_size = INT32_MAX;
     if (!o.num_classes)
         o.num_classes = INT32_MAX;
+    if (o.task != FSDP_TASK_MASKED_LM)
+        o.masking = NULL;
     complete_columns(&o);
     *full = o;
     return FSDP_OK;

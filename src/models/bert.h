@@ -55,9 +55,10 @@ typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
     /* BertPredictionHeadTransform: the activation that is applied to the output of `dense`. Other
-     * classes: the activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. Of
-     * these, only BertOutput has one. In transformers, BertIntermediate applies it after its linear
-     * layer. Here BertOutput applies it before its linear layer, so that both are one operation. */
+     * classes: the activation that is applied to the input of `dense`. BertOutput has one, and the
+     * remaining classes have FSDP_ACTIVATION_NONE. In transformers, BertIntermediate applies it
+     * after its linear layer. Here BertOutput applies it before its linear layer, so that both are
+     * one operation. */
     fsdp_activation activation;
 } fsdp_bert_dense;
 
@@ -80,7 +81,7 @@ fsdp_forward_fn fsdp_bert_self_attention_forward;
 fsdp_forward_fn fsdp_bert_intermediate_forward;
 fsdp_forward_fn fsdp_bert_output_forward; /* also for BertSelfOutput */
 fsdp_forward_fn fsdp_bert_pooler_forward;
-fsdp_forward_fn fsdp_bert_hidden_forward; /* of BertModel: the hidden states, without the pooler */
+fsdp_forward_fn fsdp_bert_hidden_forward; /* BertModel: the hidden states, without the pooler */
 /* Forwards of the head of BertForMaskedLM (bert_masked_lm.c), each from hidden states to logits. */
 fsdp_forward_fn fsdp_bert_cls_forward;
 fsdp_forward_fn fsdp_bert_predictions_forward;

@@ -171,7 +171,7 @@ fsdp_status fsdp_rope_config_read(fsdp_json_node root, int64_t max_position_embe
 
 /* --- writing --- */
 
-/* Set `key` to a number that may be missing: 0 stands for a missing number. */
+/* Set `key` to a number that may be missing: 0 means that it is missing. */
 static void set_optional(fsdp_json_node rope, const char *key, double value)
 {
     if (value > 0)

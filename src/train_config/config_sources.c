@@ -87,9 +87,8 @@ static fsdp_status check_span_corruption(const fsdp_train_config *c)
 static fsdp_status check_without_span_corruption(const fsdp_options *options, bool any_masked)
 {
     if (!any_masked && fsdp_options_asked_for(options, "noise-density"))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--noise-density is for --task span-corruption, and as "
-                          "--mlm-probability for masked-lm");
+        return fsdp_error(FSDP_ERR_INVALID, "--noise-density is for --task span-corruption, and as "
+                                            "--mlm-probability for masked-lm");
     if (fsdp_options_asked_for(options, "mean-noise-span-length"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--mean-noise-span-length is for --task span-corruption");

@@ -128,6 +128,23 @@ TEST(rows_with_labels_are_used_as_they_are)
     fsdp_dataset_close(set);
 }
 
+/* A program may pass the same options for every task. */
+TEST(rows_of_other_tasks_are_not_masked)
+{
+    const char *path =
+        write_rows(t, "{\"input_ids\":[8,9,10],\"prompt_length\":1}\n{\"input_ids\":[8,9]}\n");
+    const fsdp_masking all = {.mlm_probability = 1.0, .mask_token_id = MASK};
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .vocab_size = VOCAB, .masking = &all};
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+    ASSERT(e.labels.len == 3 && e.labels.ids[0] == FSDP_IGNORE_INDEX && e.source.ids[1] == 9);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
 TEST(what_cannot_be_masked_is_named)
 {
     fsdp_dataset *set;

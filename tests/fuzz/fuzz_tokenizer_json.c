@@ -14,7 +14,7 @@ static const char sample[] =
     "The 1st caf\u00e9, e\u0301 <s>[CLS]</s>  x\r\n\t\u4e2d\u0130\u200d\ufb01'LL "
     "\u1100\u1161aab--\u00a0<|x|> \U0001F600\u2581";
 
-static void use(const fsdp_tokenizer *tokenizer)
+static void use_tokenizer(const fsdp_tokenizer *tokenizer)
 {
     const fsdp_encode_options options = {.offsets = FSDP_OFFSETS_CHARACTERS, .max_length = 40};
     const size_t length = sizeof sample - 1;
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     fuzz_put("tokenizer.json", data, bytes);
     snprintf(path, sizeof path, "%s/tokenizer.json", fuzz_folder());
     if (fsdp_tokenizer_open(path, &tokenizer) == FSDP_OK) {
-        use(tokenizer);
+        use_tokenizer(tokenizer);
         fsdp_tokenizer_close(tokenizer);
     }
     return 0;

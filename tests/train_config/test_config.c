@@ -521,7 +521,8 @@ TEST(contradictions_name_both_options)
         const char *line, *message;
         fsdp_status status;
     } cases[] = {
-        {"--task translation", "causal-lm, classification, masked-lm or span-corruption", FSDP_ERR_INVALID},
+        {"--task translation", "causal-lm, classification, masked-lm or span-corruption",
+         FSDP_ERR_INVALID},
         {"--task seq2seq --min-lr 0.1", "--min-lr 0.1 is above --lr 0.002", FSDP_ERR_INVALID},
         {"--task clm --target-column a", "--target-column needs --text-column", FSDP_ERR_INVALID},
         {"--document-token -2", "--document-token", FSDP_ERR_INVALID},
