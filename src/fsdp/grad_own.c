@@ -62,32 +62,29 @@ static fsdp_status create_in(const fsdp_tensor *memory, int64_t offset, fsdp_par
     return FSDP_OK;
 }
 
-static fsdp_status create_run(const fsdp_grad_buffer *b, const run *r)
+static fsdp_status create_memory(const fsdp_grad_buffer *b, int64_t numel, fsdp_tensor **memory)
 {
-    const int64_t each = fsdp_aligned_numel(fsdp_param_numel(r->first)), all = r->n * each;
+    return (b->context->comm->depth ? fsdp_tensor_create_in_forward : fsdp_tensor_create)(
+        b->context->device, FSDP_DTYPE_F32, 1, &numel, FSDP_TAG_GRAD, memory);
+}
+
+/* Create the gradients of p and of the parameters that get memory together with it. */
+static fsdp_status create_whole(const fsdp_grad_buffer *b, fsdp_param *p)
+{
+    const run r = find_run(b, p);
+    const int64_t numel = fsdp_param_numel(p), each = fsdp_aligned_numel(numel);
     int64_t offset = 0;
     fsdp_tensor *memory;
-    FSDP_TRY(
-        fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, 1, &all, FSDP_TAG_GRAD, &memory));
+    FSDP_TRY(create_memory(b, (r.n - 1) * each + numel, &memory));
     fsdp_status status = FSDP_OK;
-    for (fsdp_param *q = r->first; q <= r->last && status == FSDP_OK; q++) {
-        if (fsdp_param_is_vector(q) != fsdp_param_is_vector(r->first))
+    for (fsdp_param *q = r.first; q <= r.last && status == FSDP_OK; q++) {
+        if (fsdp_param_is_vector(q) != fsdp_param_is_vector(p))
             continue;
         status = create_in(memory, offset, q);
         offset += each;
     }
     fsdp_tensor_release(memory);
     return status;
-}
-
-static fsdp_status create_whole(const fsdp_grad_buffer *b, fsdp_param *p)
-{
-    const run r = find_run(b, p);
-    if (r.n > 1)
-        return create_run(b, &r);
-    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
-    p->grad.placed = true;
-    return FSDP_OK;
 }
 
 /* --- gradients --- */
@@ -107,8 +104,7 @@ fsdp_status fsdp_grad_own_make_place(fsdp_grad_buffer *b, fsdp_param *p)
 
 fsdp_status fsdp_grad_own_widen(fsdp_grad_buffer *b, fsdp_param *p)
 {
-    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
-    p->grad.placed = true;
+    FSDP_TRY(create_whole(b, p));
     if (p->grad.touched && b->context->device->kernels)
         fsdp_grad_rows_spread(b, p, fsdp_tensor_ptr(p->grad.table.rows), p->grad.whole);
     fsdp_grad_rows_close(p);

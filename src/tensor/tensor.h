@@ -109,6 +109,11 @@ struct fsdp_tensor {
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
+/* Create a tensor that is computed in forward and is not an activation, such as a gradient: Note
+ * [What lasts] in allocator.h. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_create_in_forward(fsdp_device *device, fsdp_dtype dtype,
+                                                          int ndim, const int64_t *shape,
+                                                          fsdp_tag tag, fsdp_tensor **tensor);
 /* Create a tensor whose values are never needed: it has a shape, but no memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype,
                                                        int ndim, const int64_t *shape,
