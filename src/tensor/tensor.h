@@ -50,6 +50,10 @@ struct fsdp_storage {
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
     fsdp_tag tag;    /* used only for a staged or halved storage: the tag of its memory */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
+    /* For an unsharded parameter: a storage with the same bytes, which has data even while this one
+     * has none. NULL: there is none. Borrowed; a tensor over it that is kept may later have no data
+     * either. */
+    struct fsdp_storage *lasting;
 };
 
 /* Create a storage over foreign memory, such as a shared mapping. The storage does not own the
