@@ -49,6 +49,10 @@ struct fsdp_grad_sink {
      * run of a checkpointed part will record are included. Once the number is 0, the gradient is
      * complete, unless another forward reads the leaf later. */
     int n_readers;
+    /* Number of leaves, from this one on, whose gradients one product computes if they are adjacent
+     * in memory: Note [Joined products] in joined_linear.h. 0: this leaf is not the first of such
+     * leaves. The operation sets it before it calls `target` of these leaves, in their order. */
+    int n_joined;
     /* Set *dst to the tensor to which the caller must write a gradient of the leaf. If *beta is 0,
      * this is the first gradient, and it overwrites the tensor. If *beta is 1, it is added to the
      * tensor. For a parameter of a unit, the tensor is a place in the unit's gradient buffer. */

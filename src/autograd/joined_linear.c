@@ -133,6 +133,14 @@ static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_
                                   .beta = dw[first].beta});
 }
 
+/* The gradients of inputs [first, first + n) should be adjacent. */
+static void announce_joined(const fsdp_node *node, int first, int n)
+{
+    const fsdp_tensor *leaf = node->in[first].leaf;
+    if (leaf && leaf->sink)
+        leaf->sink->n_joined = n;
+}
+
 /* The gradients of the biases are the column sums of dy. If their places are not one place, the
  * sums go to a temporary tensor first. */
 static void bias_gradients(fsdp_scope *s, const fsdp_node *n, const joined_options *o,
@@ -140,6 +148,7 @@ static void bias_gradients(fsdp_scope *s, const fsdp_node *n, const joined_optio
 {
     fsdp_grad_destination db[FSDP_MAX_JOINED];
     const int64_t all = o->n * o->features;
+    announce_joined(n, IN_W + o->n, o->n);
     for (int i = 0; i < o->n; i++)
         db[i] =
             fsdp_input_grad_destination(s, n, IN_W + o->n + i, o->dtype, 1, &o->features, grad_in);
@@ -170,6 +179,7 @@ static void joined_backward_first(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
         return;
     const fsdp_tensor *dy = joined_gradient(s, o, grad_out);
     if (fsdp_node_needs(n, IN_W)) {
+        announce_joined(n, IN_W, o->n);
         for (int i = 0; i < o->n; i++)
             dw[i] = fsdp_input_grad_destination(s, n, IN_W + i, o->dtype, 2,
                                                 (const int64_t[]){o->features, o->in_features},

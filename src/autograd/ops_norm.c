@@ -1,7 +1,7 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
  * 2016). Their results are derived (Note [Derived results] in derived.h). A result may be
  * recomputed in the backward of another unit, when the weights of the norm are not gathered. So a
- * node saves copies of the weights. */
+ * node saves copies of the weights, unless their values can also be read elsewhere. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
@@ -12,16 +12,30 @@ enum {
 };
 enum {
     SAVED_X,
-    SAVED_W,    /* a copy */
+    SAVED_W,    /* lasting */
     SAVED_RSTD, /* rms_norm: [vectors] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
-    SAVED_BIAS  /* a copy; NULL if there is none */
+    SAVED_BIAS  /* lasting; NULL if there is none */
 };
 
-/* Copy w. Return NULL if w is NULL or no node will be recorded. */
-static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
+static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)
 {
-    fsdp_tensor *copy = w && is_recorded ? fsdp_new(s, w->dtype, w->ndim, w->shape) : NULL;
+    fsdp_tensor *t = NULL;
+    if (!fsdp_scope_check(
+            s, fsdp_tensor_over(w->storage->lasting, w->dtype, w->ndim, w->shape, w->offset, &t)))
+        return NULL;
+    return fsdp_scope_own(s, t);
+}
+
+/* Return a tensor with the values of w, which has data even while w is resharded: a copy, unless
+ * w's storage has a lasting one. Return NULL if w is NULL or no node will be recorded. */
+static fsdp_tensor *lasting_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
+{
+    if (!w || !is_recorded)
+        return NULL;
+    if (w->storage->lasting && fsdp_scope_ok(s))
+        return over_lasting(s, w);
+    fsdp_tensor *copy = fsdp_new(s, w->dtype, w->ndim, w->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (copy && k)
         k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(copy), fsdp_tensor_ptr(w),
@@ -68,6 +82,8 @@ static void run_rms_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tensor 
 
 static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
 {
+    if (!fsdp_check_inputs(s, "rms_norm", &n->saved[SAVED_W], 1))
+        return;
     run_rms_norm(s, n->saved[SAVED_X], n->saved[SAVED_W], n->saved[SAVED_RSTD],
                  *(const float *)n->options, result);
 }
@@ -96,7 +112,7 @@ static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, floa
     int64_t rows = n_vectors(x, w);
     fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
     fsdp_tensor *rstd = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
-    fsdp_tensor *own_w = copy_of(s, w, fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w));
+    fsdp_tensor *own_w = lasting_of(s, w, fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w));
     run_rms_norm(s, x, w, rstd, eps, y);
     fsdp_record(s, &(fsdp_record_args){.op = &rms_norm_op,
                                        .in = {x, w},
@@ -179,6 +195,9 @@ static void run_layer_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tenso
 
 static void layer_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
 {
+    if (!fsdp_check_inputs(s, "layer_norm", &n->saved[SAVED_W], 1) ||
+        (n->saved[SAVED_BIAS] && !fsdp_check_inputs(s, "layer_norm", &n->saved[SAVED_BIAS], 1)))
+        return;
     run_layer_norm(s, n->saved[SAVED_X], n->saved[SAVED_W], n->saved[SAVED_BIAS],
                    n->saved[SAVED_RSTD], *(const float *)n->options, result);
 }
@@ -227,7 +246,8 @@ fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     fsdp_tensor *moments = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){2, rows});
     const bool is_recorded =
         fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w) || fsdp_needs_grad(s, bias);
-    fsdp_tensor *own_w = copy_of(s, w, is_recorded), *own_bias = copy_of(s, bias, is_recorded);
+    fsdp_tensor *own_w = lasting_of(s, w, is_recorded),
+                *own_bias = lasting_of(s, bias, is_recorded);
     run_layer_norm(s, x, w, bias, moments, eps, y);
     fsdp_record(s, &(fsdp_record_args){.op = &layer_norm_op,
                                        .in = {x, w, bias},

@@ -1,8 +1,6 @@
 /* See grad_own.h. */
 #include "src/fsdp/grad_own.h"
 
-#include <string.h>
-
 #include "src/base/assert.h"
 #include "src/fsdp/grad_reduce.h"
 #include "src/fsdp/grad_rows.h"
@@ -16,40 +14,33 @@ void fsdp_grad_own_lay_out(fsdp_grad_buffer *b)
 
 /* --- memory --- */
 
-/* Return true if q gets memory together with p. */
-static bool is_joined(const fsdp_param *p, const fsdp_param *q)
-{
-    const fsdp_parameter *a = p->parameter, *b = q->parameter;
-    return q->grad.in_buffer && !q->grad.placed && !q->grad.table.most && a->ndim == b->ndim &&
-           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
-}
-
-/* Parameters that get memory together: those of [first, last] that are vectors as `first` is, or
- * all that are not. */
+/* Parameters [first, end) that get memory together, except those that are vectors where `first` is
+ * a matrix, or the other way round. */
 typedef struct run {
-    fsdp_param *first, *last;
-    int64_t n;
+    fsdp_param *first, *end;
+    int64_t numel; /* with padding between them */
 } run;
 
+static bool is_in_run(const run *r, const fsdp_param *p)
+{
+    return fsdp_param_is_vector(p) == fsdp_param_is_vector(r->first);
+}
+
+/* Joined parameters are neighbours in the memory of the group, where matrices come before
+ * vectors. */
 static run find_run(const fsdp_grad_buffer *b, fsdp_param *p)
 {
-    run r = {p, p, 1};
-    if (!b->context->device->traits->joins_products || p->grad.placed)
-        return r;
-    for (fsdp_param *q = p; q-- > b->params;)
-        if (fsdp_param_is_vector(q) == fsdp_param_is_vector(p)) {
-            if (!is_joined(p, q))
-                break;
-            r.first = q;
-            r.n++;
-        }
-    for (fsdp_param *q = p + 1; q < b->params + b->n_params; q++)
-        if (fsdp_param_is_vector(q) == fsdp_param_is_vector(p)) {
-            if (!is_joined(p, q))
-                break;
-            r.last = q;
-            r.n++;
-        }
+    run r = {p, p + 1, fsdp_param_numel(p)};
+    int more = p->parameter->sink.n_joined - 1;
+    for (fsdp_param *q = p + 1; q < b->params + b->n_params && more > 0; q++) {
+        if (!is_in_run(&r, q))
+            continue;
+        if (!q->grad.in_buffer || q->grad.placed || q->grad.table.most)
+            break;
+        r.numel = fsdp_aligned_numel(r.numel) + fsdp_param_numel(q);
+        r.end = q + 1;
+        more--;
+    }
     return r;
 }
 
@@ -62,32 +53,28 @@ static fsdp_status create_in(const fsdp_tensor *memory, int64_t offset, fsdp_par
     return FSDP_OK;
 }
 
-static fsdp_status create_run(const fsdp_grad_buffer *b, const run *r)
+static fsdp_status create_memory(const fsdp_grad_buffer *b, int64_t numel, fsdp_tensor **memory)
 {
-    const int64_t each = fsdp_aligned_numel(fsdp_param_numel(r->first)), all = r->n * each;
-    int64_t offset = 0;
-    fsdp_tensor *memory;
-    FSDP_TRY(
-        fsdp_tensor_create(b->context->device, FSDP_DTYPE_F32, 1, &all, FSDP_TAG_GRAD, &memory));
-    fsdp_status status = FSDP_OK;
-    for (fsdp_param *q = r->first; q <= r->last && status == FSDP_OK; q++) {
-        if (fsdp_param_is_vector(q) != fsdp_param_is_vector(r->first))
-            continue;
-        status = create_in(memory, offset, q);
-        offset += each;
-    }
-    fsdp_tensor_release(memory);
-    return status;
+    return (b->context->comm->depth ? fsdp_tensor_create_in_forward : fsdp_tensor_create)(
+        b->context->device, FSDP_DTYPE_F32, 1, &numel, FSDP_TAG_GRAD, memory);
 }
 
+/* Create the gradients of p and of the parameters that get memory together with it. */
 static fsdp_status create_whole(const fsdp_grad_buffer *b, fsdp_param *p)
 {
     const run r = find_run(b, p);
-    if (r.n > 1)
-        return create_run(b, &r);
-    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
-    p->grad.placed = true;
-    return FSDP_OK;
+    int64_t offset = 0;
+    fsdp_tensor *memory;
+    FSDP_TRY(create_memory(b, r.numel, &memory));
+    fsdp_status status = FSDP_OK;
+    for (fsdp_param *q = r.first; q < r.end && status == FSDP_OK; q++) {
+        if (!is_in_run(&r, q))
+            continue;
+        status = create_in(memory, offset, q);
+        offset += fsdp_aligned_numel(fsdp_param_numel(q));
+    }
+    fsdp_tensor_release(memory);
+    return status;
 }
 
 /* --- gradients --- */
@@ -107,8 +94,7 @@ fsdp_status fsdp_grad_own_make_place(fsdp_grad_buffer *b, fsdp_param *p)
 
 fsdp_status fsdp_grad_own_widen(fsdp_grad_buffer *b, fsdp_param *p)
 {
-    FSDP_TRY(fsdp_grad_sums_create(b, p, &p->grad.whole));
-    p->grad.placed = true;
+    FSDP_TRY(create_whole(b, p));
     if (p->grad.touched && b->context->device->kernels)
         fsdp_grad_rows_spread(b, p, fsdp_tensor_ptr(p->grad.table.rows), p->grad.whole);
     fsdp_grad_rows_close(p);

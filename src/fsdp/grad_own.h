@@ -13,10 +13,8 @@
  * its gradients. Without communication, gradients stay where they are, and later ones are added to
  * them.
  *
- * On devices that join products (Note [Joined products] in src/autograd/joined_linear.h), one
- * product computes the gradients of several parameters if their memory is adjacent. So there,
- * matrices of the same shape that follow each other in the group get adjacent memory, as they have
- * in a gradient buffer. So do vectors. */
+ * If one product computes the gradients of several parameters (Note [Joined products] in
+ * src/autograd/joined_linear.h), they get adjacent memory, as they have in a gradient buffer. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

@@ -27,6 +27,7 @@ typedef struct fsdp_comm_context {
     fsdp_pool lanes;    /* Buffers with lanes for the all-reduce, shared by the replicas. */
     /* The gradient buffer whose posted gradients will be reduced next. NULL: none. */
     struct fsdp_grad_buffer *pending;
+    int depth;            /* Number of units whose forward has begun but not ended. */
     bool last_micro_step; /* The latest forward with gradients belongs to the last micro-step of a
                              step. */
 } fsdp_comm_context;

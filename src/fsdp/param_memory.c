@@ -16,6 +16,7 @@ void fsdp_param_memory_release_view(fsdp_param_memory *m)
     if (m->view) {
         fsdp_storage_drop_guards(m->view);
         fsdp_storage_set_data(m->view, NULL);
+        m->view->lasting = NULL;
     }
     fsdp_storage_release(m->view);
     m->view = NULL;

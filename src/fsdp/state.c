@@ -127,10 +127,10 @@ static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
     fsdp_state_context *c = state->context;
     if (s->run->recomputing)
         return pre_recomputation(state, s);
-    if (c->depth == 0)
+    if (c->comm.depth == 0)
         FSDP_TRY(begin_forward(state, s));
     state->hidden_calls += s->run->hidden_tape != NULL;
-    c->depth++;
+    c->comm.depth++;
     if (any_to_run(state))
         return unshard(state);
     set_to_run(state, true);
@@ -212,11 +212,11 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
         return FSDP_OK;
     }
     const bool has_backward = s->run->tape != NULL;
-    c->depth--;
+    c->comm.depth--;
     member->to_run = false;
     if (!any_to_run(state))
         FSDP_TRY(leave_forward(state, has_backward));
-    if (c->depth)
+    if (c->comm.depth)
         return FSDP_OK;
     FSDP_TRY(end_forward(c, has_backward));
     clear_location(state);
@@ -322,7 +322,7 @@ static void cancel(void *self, bool has_backward)
     fsdp_state_context *c = ((fsdp_state *)self)->context;
     if (!c)
         return;
-    c->depth = 0;
+    c->comm.depth = 0;
     for (size_t i = 0; i < c->n_states; i++)
         set_to_run(c->states[i], false);
     if (has_backward)

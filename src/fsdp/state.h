@@ -15,8 +15,8 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c grad_own.c      what backward writes: layout, sections, posting
- *   grad_reduce.c grad_sums.c grad_rows.c grad_parts.c   the sums of posted gradients over the ranks
- *   pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
+ *   grad_reduce.c grad_sums.c grad_rows.c grad_parts.c   the sums of posted gradients over the
+ * ranks pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
@@ -126,7 +126,6 @@ struct fsdp_state_context {
     bool first_iteration_ended;
 
     /* The progress of the step. */
-    int depth;      /* Number of units whose forward has begun but not ended. */
     bool to_flush;  /* A forward with gradients, or a backward, has begun since the last flush. */
     bool lost_sums; /* Gradients of earlier micro-steps were dropped, so the step must restart. */
     int micro_step; /* The micro-step of the latest forward with gradients. */

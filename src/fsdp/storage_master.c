@@ -49,7 +49,10 @@ static fsdp_status allocate(fsdp_param_memory *base)
     FSDP_TRY(fsdp_buffer_create(c->device, c->shard_group, bytes, FSDP_TAG_PARAM, &m->buffer));
     FSDP_TRY(fsdp_storage_from_memory(c->device, fsdp_buffer_data(m->buffer), bytes, &m->storage));
     m->storage->guards = &base->write_guard;
-    return fsdp_param_memory_create_view(base);
+    FSDP_TRY(fsdp_param_memory_create_view(base));
+    /* Without peers that may write their rows, the buffer can be read at any time. */
+    base->view->lasting = c->shard_group ? NULL : m->storage;
+    return FSDP_OK;
 }
 
 static fsdp_status unshard(fsdp_param_memory *base)

@@ -433,8 +433,9 @@ static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size
     return status;
 }
 
-static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
-                                   fsdp_block **block, void **data)
+/* If `belongs_high`, place the block as high as it fits. Small blocks are not placed so. */
+static fsdp_status alloc_from_side(fsdp_allocator *a, int of, bool belongs_high, size_t bytes,
+                                   fsdp_tag tag, fsdp_block **block, void **data)
 {
     side *s = &a->sides[of == PASSING && bytes <= SMALL_BYTES ? SMALL : of];
     if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
@@ -448,7 +449,7 @@ static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp
         if (status != FSDP_OK)
             return add_request(a, status, bytes, tag);
     } else {
-        const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
+        const bool end = s == &a->sides[PASSING] && belongs_high;
         b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
         if (!b) {
             const fsdp_status status = grow_arena(a, s, wanted, end, &b);
@@ -469,13 +470,19 @@ static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp
 fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
                                  void **data)
 {
-    return alloc_from_side(a, PASSING, bytes, tag, block, data);
+    return alloc_from_side(a, PASSING, tag == FSDP_TAG_GRAD, bytes, tag, block, data);
+}
+
+fsdp_status fsdp_allocator_alloc_in_forward(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
+                                            fsdp_block **block, void **data)
+{
+    return alloc_from_side(a, PASSING, false, bytes, tag, block, data);
 }
 
 fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
                                          fsdp_block **block, void **data)
 {
-    return alloc_from_side(a, LASTING, bytes, tag, block, data);
+    return alloc_from_side(a, LASTING, false, bytes, tag, block, data);
 }
 
 /* Merge block b with its right neighbour. Neither of the two may be in the free list. */

@@ -25,7 +25,10 @@
  *
  * Gradients are kept until the optimizer has read them. Before that, backward frees the activations
  * that forward allocated before the gradients. So each gradient is placed as high in the range as
- * it fits. The freed activations below the gradients can then coalesce. */
+ * it fits. The freed activations below the gradients can then coalesce. The exception is a gradient
+ * that is computed in forward (a head with a fused loss), when all activations are in memory and
+ * the logits will follow. At the high end, it would prevent the range from growing by the little
+ * that the logits may need more than is free. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -69,6 +72,10 @@ void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *ar
 /* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes; on meta it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
+/* Allocate memory for something that is computed in forward and is not an activation. */
+FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_in_forward(fsdp_allocator *allocator, size_t bytes,
+                                                            fsdp_tag tag, fsdp_block **block,
+                                                            void **data);
 /* Allocate memory that is first needed during a step and kept after it: see Note [What lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocator, size_t bytes,
                                                          fsdp_tag tag, fsdp_block **block,

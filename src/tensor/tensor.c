@@ -86,16 +86,18 @@ void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b)
     b->has_values = was.has_values;
 }
 
-fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
-                               const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+typedef fsdp_status alloc_fn(fsdp_allocator *allocator, size_t bytes, fsdp_tag tag,
+                             fsdp_block **block, void **data);
+
+static fsdp_status create_in(fsdp_device *device, alloc_fn *alloc, fsdp_dtype dtype, int ndim,
+                             const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
 {
     int64_t numel;
     FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
     size_t bytes = (size_t)numel * fsdp_dtype_size(dtype);
     fsdp_block *block;
     void *data;
-    FSDP_TRY((tag == FSDP_TAG_OPTIM ? fsdp_allocator_alloc_lasting : fsdp_allocator_alloc)(
-        device->allocator, bytes, tag, &block, &data));
+    FSDP_TRY(alloc(device->allocator, bytes, tag, &block, &data));
 #ifdef FSDP_DEBUG
     if (data)
         fsdp_device_memset(device, data, 0xff, bytes); /* NaN in every floating dtype */
@@ -110,6 +112,20 @@ fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
     status = fsdp_tensor_over(storage, dtype, ndim, shape, 0, tensor);
     fsdp_storage_release(storage);
     return status;
+}
+
+fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
+                               const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+{
+    return create_in(device,
+                     tag == FSDP_TAG_OPTIM ? fsdp_allocator_alloc_lasting : fsdp_allocator_alloc,
+                     dtype, ndim, shape, tag, tensor);
+}
+
+fsdp_status fsdp_tensor_create_in_forward(fsdp_device *device, fsdp_dtype dtype, int ndim,
+                                          const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+{
+    return create_in(device, fsdp_allocator_alloc_in_forward, dtype, ndim, shape, tag, tensor);
 }
 
 fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype, int ndim,

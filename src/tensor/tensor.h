@@ -52,6 +52,10 @@ struct fsdp_storage {
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
     fsdp_tag tag;    /* used only for a staged or halved storage: the tag of its memory */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
+    /* For an unsharded parameter: a storage with the same bytes, which has data even while this one
+     * has none. NULL: there is none. Borrowed; a tensor over it that is kept may later have no data
+     * either. */
+    struct fsdp_storage *lasting;
 };
 
 /* Create a storage over foreign memory, such as a shared mapping. The storage does not own the
@@ -111,6 +115,11 @@ struct fsdp_tensor {
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
+/* Create a tensor that is computed in forward and is not an activation, such as a gradient: Note
+ * [What lasts] in allocator.h. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_create_in_forward(fsdp_device *device, fsdp_dtype dtype,
+                                                          int ndim, const int64_t *shape,
+                                                          fsdp_tag tag, fsdp_tensor **tensor);
 /* Create a tensor whose values are never needed: it has a shape, but no memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype,
                                                        int ndim, const int64_t *shape,

@@ -1,9 +1,10 @@
 /* Gradients of a group of one rank, which has no gradient buffer: Note [Gradients of one rank] in
  * src/fsdp/grad_own.h. */
+#include <math.h>
 #include <string.h>
 
+#include "src/autograd/joined_linear.h"
 #include "src/base/alloc.h"
-#include "src/base/bf16.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/reader.h"
 #include "tests/test.h"
@@ -281,92 +282,150 @@ TEST(a_step_that_fails_leaves_nothing)
 
 /* --- adjacent gradients --- */
 
-static fsdp_param *param_of(const trainee *m, char name, bool bias)
+enum {
+    TOKENS = 7,
+    INPUTS = 24,
+    FEATURES = 32,
+    LAYERS = 3 /* query, key, value */
+};
+
+/* An attention whose linear layers may be one product. */
+typedef struct joined {
+    fsdp_parameter *w[LAYERS], *bias[LAYERS];
+    bool one_by_one;
+} joined;
+
+static void joined_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
-    const reader *r = reader_of(m);
-    return fsdp_param_of(bias ? r->bias[name - 'a'] : r->w[name - 'a']);
+    static const int32_t offsets[] = {0, 3, TOKENS};
+    const joined *m = self->impl;
+    fsdp_tensor *w[LAYERS], *bias[LAYERS], *qkv[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        w[i] = fsdp_read(s, m->w[i]);
+        bias[i] = fsdp_read(s, m->bias[i]);
+    }
+    if (m->one_by_one)
+        for (int i = 0; i < LAYERS; i++)
+            qkv[i] = fsdp_linear(s, in->t[0], w[i], bias[i]);
+    else
+        fsdp_joined_linear(s, in->t[0], w, bias, LAYERS, qkv);
+    fsdp_tensor *y = fsdp_attention(
+        s, qkv[0], qkv[1], qkv[2], NULL,
+        &(fsdp_attention_options){.heads = 2, .n_sequences = 2, .q_offsets = offsets});
+    out->t[out->n++] = fsdp_sum(s, fsdp_mul(s, y, y));
+}
+
+/* A unit on a device that joins products. */
+static fsdp_status open_joined(fsdp_group *group, fsdp_device_traits *traits, trainee *m)
+{
+    const fsdp_init init = {.std = 0.3f};
+    joined *j = fsdp_calloc(1, sizeof *j);
+    FSDP_TRY(trainee_open(group, NULL, FSDP_DTYPE_F32, m));
+    *traits = *m->device->traits;
+    traits->joins_products = true;
+    m->device->traits = traits;
+    FSDP_TRY(fsdp_module_create("Joined", &m->model));
+    fsdp_module_set_forward(m->model, joined_forward, j, fsdp_free);
+    for (int i = 0; i < LAYERS; i++) {
+        const char w[] = {"qkv"[i], 0}, bias[] = {"qkv"[i], '_', 'b', 0};
+        const int64_t shape[] = {FEATURES, INPUTS};
+        FSDP_TRY(fsdp_module_add_parameter(m->model, w, 2, shape, init, &j->w[i]));
+        FSDP_TRY(fsdp_module_add_parameter(m->model, bias, 1, shape, init, &j->bias[i]));
+    }
+    FSDP_TRY(fsdp_fully_shard(m->model, group, m->device, &(fsdp_fully_shard_options){0}));
+    return fsdp_module_init(m->model, 5);
+}
+
+static fsdp_status run_joined(trainee *m, int leaf)
+{
+    float values[TOKENS * INPUTS];
+    fsdp_tensor *x;
+    fsdp_scope *s;
+    for (int i = 0; i < TOKENS * INPUTS; i++)
+        values[i] = (float)((i * 7 + leaf) % 11) / 8.0f - 0.6f;
+    FSDP_TRY(fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 2, (const int64_t[]){TOKENS, INPUTS},
+                                   values, FSDP_TAG_ACTIVATION, &x));
+    fsdp_status status =
+        tree_scope(m, m->tape, &(tree_call){.micro_batch = leaf, .n_micro_steps = 1}, &s);
+    fsdp_tensor *loss = fsdp_module_call1(s, m->model, x);
+    if (status == FSDP_OK)
+        status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fsdp_backward(m->tape, &loss, NULL, 1);
+    fsdp_scope_close(s);
+    fsdp_tensor_release(x);
+    return status;
 }
 
 static void check_adjacent(fsdp_test *t, const fsdp_tensor *a, const fsdp_tensor *b)
 {
     ASSERT(a->storage == b->storage);
-    ASSERT_INT(b->offset, a->offset + fsdp_aligned_numel(fsdp_tensor_numel(a)));
+    ASSERT_INT(b->offset, a->offset + fsdp_tensor_numel(a));
 }
 
-/* The model's device joins products from now on. */
-static void join_products(const trainee *m, fsdp_device_traits *traits)
+/* Although there are vectors between the matrices, and matrices between the vectors. The gradients
+ * have the values of layers that are computed one by one. */
+TEST(gradients_of_joined_layers_are_adjacent)
 {
-    *traits = *m->device->traits;
-    traits->joins_products = true;
-    m->device->traits = traits;
-}
-
-/* Where products are joined, matrices of the same shape are adjacent, although vectors are between
- * them in the group. This does not depend on which of them has a gradient first. */
-TEST(gradients_of_the_same_shape_are_adjacent_where_products_are_joined)
-{
-    static const char *const programs[] = {"ABCD", "DCBA", "CABD"};
-    for (int i = 0; i < 3; i++) {
-        fsdp_device_traits traits;
-        trainee m;
-        ASSERT_OK(reader_open(NULL, NULL, false, &m));
-        join_products(&m, &traits);
-        reader_set(&m, programs[i], false);
-        for (int step = 0; step < 2; step++) {
-            ASSERT_OK(reader_step(&m, step));
-            for (char name = 'a'; name < 'd'; name++) {
-                check_adjacent(t, param_of(&m, name, false)->parameter->sink.grad,
-                               param_of(&m, (char)(name + 1), false)->parameter->sink.grad);
-                CHECK_HERE();
-                check_adjacent(t, param_of(&m, name, true)->parameter->sink.grad,
-                               param_of(&m, (char)(name + 1), true)->parameter->sink.grad);
+    for (int step = 0; step < 2; step++) {
+        fsdp_device_traits traits, other;
+        trainee m, alone;
+        float *got = NULL, *want = NULL;
+        ASSERT_OK(open_joined(NULL, &traits, &m));
+        ASSERT_OK(open_joined(NULL, &other, &alone));
+        joined *j = m.model->impl, *one = alone.model->impl;
+        one->one_by_one = true;
+        for (int leaf = 0; leaf <= step; leaf++) {
+            ASSERT_OK(run_joined(&m, leaf));
+            ASSERT_OK(run_joined(&alone, leaf));
+        }
+        for (int i = 0; i < LAYERS; i++) {
+            if (i + 1 < LAYERS) {
+                check_adjacent(t, j->w[i]->sink.grad, j->w[i + 1]->sink.grad);
+                check_adjacent(t, j->bias[i]->sink.grad, j->bias[i + 1]->sink.grad);
                 CHECK_HERE();
             }
-            fsdp_module_zero_grad(m.model);
+            ASSERT_OK(tree_full_grad(j->w[i], &got));
+            ASSERT_OK(tree_full_grad(one->w[i], &want));
+            for (int e = 0; e < FEATURES * INPUTS; e++)
+                ASSERT_NEAR(got[e], want[e], 1e-5 * (1.0 + fabs((double)want[e])));
+            fsdp_free(got);
+            fsdp_free(want);
         }
+        fsdp_module_zero_grad(m.model);
         ASSERT_INT(memory(&m).tag_allocated[FSDP_TAG_GRAD], 0);
         ASSERT_OK(trainee_close(&m));
+        ASSERT_OK(trainee_close(&alone));
     }
 }
 
-/* Frozen neighbours have no memory, and a gradient that does not arrive has none afterwards. */
-TEST(memory_of_a_neighbour_without_a_gradient_is_released)
+/* Layers that are not joined, because one of them is frozen, have memory of their own. */
+TEST(gradients_of_other_layers_are_apart)
 {
     fsdp_device_traits traits;
     trainee m;
-    ASSERT_OK(reader_open(NULL, NULL, false, &m));
-    join_products(&m, &traits);
-    reader_set(&m, "ABD", false);
-    fsdp_parameter_set_requires_grad(reader_of(&m)->w[1], false);
-    ASSERT_OK(reader_step(&m, 0));
-    ASSERT(!fsdp_parameter_grad(reader_of(&m)->w[1]));
-    ASSERT(!fsdp_parameter_grad(reader_of(&m)->w[2]));
-    /* "a" is alone; "c", which is not read, is beside "d". */
-    ASSERT(param_of(&m, 'a', false)->parameter->sink.grad->storage !=
-           param_of(&m, 'd', false)->parameter->sink.grad->storage);
-    ASSERT(!param_of(&m, 'c', false)->grad.whole);
-    fsdp_module_zero_grad(m.model);
-    ASSERT_INT(memory(&m).tag_allocated[FSDP_TAG_GRAD], 0);
+    ASSERT_OK(open_joined(NULL, &traits, &m));
+    joined *j = m.model->impl;
+    fsdp_parameter_set_requires_grad(j->w[1], false);
+    ASSERT_OK(run_joined(&m, 0));
+    ASSERT(!j->w[1]->sink.grad);
+    ASSERT(j->w[0]->sink.grad->storage != j->w[2]->sink.grad->storage);
     ASSERT_OK(trainee_close(&m));
 }
 
 /* The same in a gradient buffer. */
-TEST_RANKS(gradients_in_a_whole_buffer_are_adjacent_where_products_are_joined, 2)
+TEST_RANKS(gradients_of_joined_layers_are_adjacent_in_a_whole_buffer, 2)
 {
-    for (int joins = 0; joins < 2; joins++) {
-        fsdp_device_traits traits;
-        trainee m;
-        ASSERT_OK(reader_open(t->group, NULL, false, &m));
-        traits = *m.device->traits;
-        traits.joins_products = joins;
-        m.device->traits = &traits;
-        reader_set(&m, "CABD", false);
-        ASSERT_OK(reader_step(&m, t->rank));
-        for (char name = 'a'; name < 'd'; name++) {
-            const fsdp_tensor *a = param_of(&m, name, false)->grad.whole;
-            const fsdp_tensor *b = param_of(&m, (char)(name + 1), false)->grad.whole;
-            ASSERT_INT(b->offset - a->offset, NUMEL + (joins ? 0 : READER_WIDTH));
-        }
-        ASSERT_OK(trainee_close(&m));
+    fsdp_device_traits traits;
+    trainee m;
+    ASSERT_OK(open_joined(t->group, &traits, &m));
+    const joined *j = m.model->impl;
+    ASSERT_OK(run_joined(&m, t->rank));
+    for (int i = 0; i + 1 < LAYERS; i++) {
+        check_adjacent(t, fsdp_param_of(j->w[i])->grad.whole,
+                       fsdp_param_of(j->w[i + 1])->grad.whole);
+        check_adjacent(t, fsdp_param_of(j->bias[i])->grad.whole,
+                       fsdp_param_of(j->bias[i + 1])->grad.whole);
     }
+    ASSERT_OK(trainee_close(&m));
 }

@@ -128,3 +128,95 @@ TEST_RANKS(offloaded_parameters_are_cast, 2)
     o.no_shard = true;
     check(t, t->group, o, FROZEN_BF16, "offloaded", "offloaded");
 }
+
+/* --- lasting storages --- */
+
+enum {
+    BLOCKS = 3,
+    WIDTH = 8
+};
+
+/* The kernels of a device, with a count of the calls of `copy` by this rank. */
+static _Thread_local int copies;
+static const fsdp_kernels *counted;
+
+static void count_copy(fsdp_kernel_context *c, void *dst, const void *src, size_t bytes)
+{
+    copies++;
+    counted->copy(c, dst, src, bytes);
+}
+
+/* Count the copies of a step. */
+static void count_copies(fsdp_test *t, const fsdp_fully_shard_options *options, int *n)
+{
+    static fsdp_kernels counting;
+    trainee m;
+    ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, options, &m));
+    ASSERT_OK(fsdp_barrier(t->group));
+    if (t->rank == 0) {
+        counted = m.device->kernels;
+        counting = *counted;
+        counting.copy = count_copy;
+    }
+    ASSERT_OK(fsdp_barrier(t->group));
+    m.device->kernels = &counting;
+    copies = 0;
+    ASSERT_OK(tree_step(&m, 0, t->world_size));
+    *n = copies;
+    m.device->kernels = counted;
+    ASSERT_OK(trainee_close(&m));
+}
+
+static const fsdp_fully_shard_options f32, bf16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}},
+                                           f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
+
+/* The weights of a norm that backward needs are in the master buffer, in which no peer writes. */
+TEST_RANKS(one_rank_copies_no_weights_of_norms, 1)
+{
+    const fsdp_fully_shard_options *const variants[] = {&f32, &bf16};
+    for (int v = 0; v < 2; v++) {
+        int n = -1;
+        count_copies(t, variants[v], &n);
+        CHECK_HERE();
+        ASSERT_INT(n, 0);
+    }
+}
+
+/* The buffer of a cast copy is another one in backward. */
+TEST_RANKS(one_rank_copies_the_weights_of_norms_from_cast_copies, 1)
+{
+    int n = 0;
+    count_copies(t, &f16, &n);
+    CHECK_HERE();
+    ASSERT(n >= BLOCKS);
+}
+
+TEST_RANKS(two_ranks_copy_the_weights_of_norms, 2)
+{
+    int n = 0;
+    count_copies(t, &f32, &n);
+    CHECK_HERE();
+    ASSERT(n >= BLOCKS);
+}
+
+/* Memory that is gone between forward and backward is an error, and is not read. */
+TEST(weights_of_a_norm_that_have_lost_their_memory_are_an_error)
+{
+    trainee m;
+    fsdp_scope *s;
+    const tree_call call = {.n_micro_steps = 1};
+    ASSERT_OK(trainee_open_blocks(NULL, NULL, BLOCKS, WIDTH, &f32, &m));
+    ASSERT_OK(tree_scope(&m, m.tape, &call, &s));
+    fsdp_tensor *out = tree_forward(&m, s, m.model, &call);
+    ASSERT_OK(fsdp_scope_status(s));
+    const fsdp_parameter *norm = tree_of(fsdp_module_child(m.model, BLOCKS - 1))->norm;
+    fsdp_storage *lasting = fsdp_parameter_data(norm)->storage->lasting;
+    ASSERT(lasting);
+    void *data = lasting->data;
+    fsdp_storage_set_data(lasting, NULL);
+    ASSERT_ERROR(tree_backward(&m, &out, &call, 1), FSDP_ERR_INVALID,
+                 "rms_norm: input 0 has no data");
+    fsdp_storage_set_data(lasting, data);
+    fsdp_scope_close(s);
+    ASSERT_OK(trainee_close(&m));
+}

@@ -320,6 +320,29 @@ TEST(gradients_without_room_leave_the_low_end_to_freed_activations)
     fsdp_allocator_destroy(a);
 }
 
+/* In the second step, the logits are a little larger. Only that little is new, since they are the
+ * last block of the range, and not the gradient that the head computes before them. */
+TEST(a_gradient_of_forward_leaves_the_high_end_to_the_logits)
+{
+    fsdp_allocator *a;
+    allocation kept, grad = {0}, logits;
+    void *data;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (int step = 0; step < 2; step++) {
+        allocate(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &kept);
+        ASSERT_OK(fsdp_allocator_alloc_in_forward(a, 5 * MIB, FSDP_TAG_GRAD, &grad.block, &data));
+        allocate(t, a, (40 + step) * MIB, FSDP_TAG_ACTIVATION, &logits);
+        CHECK_HERE();
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, (55 + step) * MIB);
+        release(a, &logits);
+        release(a, &kept);
+        fsdp_allocator_free(a, grad.block);
+    }
+    fsdp_allocator_destroy(a);
+}
+
 /* Steps of a training run whose batches differ in length. Activations are allocated and freed in
  * reverse order, and lasting state is allocated in the first step. The reserved memory stays near
  * the peak of the allocated memory. */

@@ -2,9 +2,12 @@
  * tiles, chooses the kernels and adds the parts of the bias gradient. */
 #include "src/kernels/cuda/attention.cuh"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "src/base/philox.h"
+#include "src/kernels/cuda/uploads.h"
 extern "C" {
 #include "src/base/alloc.h"
 }
@@ -89,6 +92,33 @@ static int64_t count_tiles(const fsdp_attention_args *args, bool of_keys, int ro
     return n;
 }
 
+/* All that the lists depend on. The layers of a model need the same lists. */
+typedef struct tile_key {
+    int32_t *at;
+    size_t bytes;
+} tile_key;
+
+static bool make_key(tile_key *key, const fsdp_attention_args *args,
+                     const attention_kernels *kernels, bool backward, const attention_params &p)
+{
+    const size_t n = (size_t)args->n_sequences, offsets = n + 1;
+    const int32_t head[] = {args->causal,    p.window, kernels->q_tile,
+                            kernels->k_tile, backward, args->k_ends != NULL,
+                            (int32_t)n};
+    const size_t heads = sizeof head / sizeof *head;
+    const size_t words = heads + 2 * offsets + (args->k_ends ? n : 0);
+    int32_t *to = (int32_t *)fsdp_realloc(NULL, words, sizeof *to);
+    if (!to)
+        return false;
+    *key = {to, words * sizeof *to};
+    memcpy(to, head, sizeof head);
+    memcpy(to += heads, args->q_offsets, offsets * sizeof *to);
+    memcpy(to += offsets, args->k_offsets, offsets * sizeof *to);
+    if (args->k_ends)
+        memcpy(to + offsets, args->k_ends, n * sizeof *to);
+    return true;
+}
+
 /* Append the tiles of all sequences, in order of falling work. */
 static void append_tiles(tile_list *list, const fsdp_attention_args *args,
                          const attention_params &p, bool of_keys, int rows)
@@ -109,29 +139,47 @@ static void append_tiles(tile_list *list, const fsdp_attention_args *args,
         [](const attention_tile &x, const attention_tile &y) { return x.work > y.work; });
 }
 
-/* Make the lists and copy them to the device. Set p's tiles. */
+/* Make the lists, of n tiles in total, and copy them to the device. */
+static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
+                              const attention_kernels *kernels, bool backward,
+                              const attention_params &p, int64_t n, const tile_key &key,
+                              const void **out)
+{
+    tile_list list = {};
+    list.at = (attention_tile *)fsdp_calloc((size_t)n, sizeof *list.at);
+    if (!list.at)
+        return fsdp_error_nomem();
+    append_tiles(&list, args, p, false, kernels->q_tile);
+    if (backward)
+        append_tiles(&list, args, p, true, kernels->k_tile);
+    *out = fsdp_cuda_upload_for(c, key.at, key.bytes, list.at, (size_t)list.n * sizeof *list.at);
+    fsdp_free(list.at);
+    return *out ? FSDP_OK : fsdp_cuda_status(c);
+}
+
+/* Bring the lists to the device, unless they are there. Set p's tiles. */
 static fsdp_status upload_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                                 const attention_kernels *kernels, bool backward,
                                 attention_params *p)
 {
     const int64_t n_q = count_tiles(args, false, kernels->q_tile),
                   n_k = backward ? count_tiles(args, true, kernels->k_tile) : 0;
-    tile_list list = {};
+    tile_key key = {};
     if (n_q + n_k == 0)
         return FSDP_OK;
-    list.at = (attention_tile *)fsdp_calloc((size_t)(n_q + n_k), sizeof *list.at);
-    if (!list.at)
+    if (!make_key(&key, args, kernels, backward, *p))
         return fsdp_error_nomem();
-    append_tiles(&list, args, *p, false, kernels->q_tile);
-    if (backward)
-        append_tiles(&list, args, *p, true, kernels->k_tile);
-    p->q_tiles =
-        (const attention_tile *)fsdp_cuda_upload(c, list.at, (size_t)list.n * sizeof *list.at);
+    fsdp_status status = FSDP_OK;
+    const void *tiles = fsdp_cuda_find_upload(c, key.at, key.bytes);
+    if (!tiles)
+        status = make_tiles(c, args, kernels, backward, *p, n_q + n_k, key, &tiles);
+    fsdp_free(key.at);
+    FSDP_TRY(status);
+    p->q_tiles = (const attention_tile *)tiles;
     p->k_tiles = p->q_tiles + n_q;
     p->n_q_tiles = (int)n_q;
     p->n_k_tiles = (int)n_k;
-    fsdp_free(list.at);
-    return p->q_tiles ? FSDP_OK : fsdp_cuda_status(c);
+    return FSDP_OK;
 }
 
 /* --- the slots --- */

@@ -78,8 +78,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
  * kept, and the caller returns without starting anything. */
 void *fsdp_cuda_scratch(fsdp_cuda_context *c, size_t bytes);
 
-/* Copy `bytes` bytes of host memory to device memory in order with kernels, and return their
- * address there, aligned to 256 bytes. It is valid for the kernels that the caller starts before it
+/* Copy `bytes` bytes of host memory to device memory in order with kernels, unless they are there
+ * already (Note [Uploads] in uploads.h). Return their address there, aligned to 256 bytes. Kernels
+ * must not write to it. It is valid for the kernels that the caller starts before it
  * returns. `src` may be reused at once. Returns NULL on failure (kept), and for 0 bytes or src
  * NULL. */
 const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes);

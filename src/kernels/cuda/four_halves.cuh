@@ -55,6 +55,7 @@ FSDP_DEVICE void store_four_halves(fsdp_halves h, const float (&x)[4], int64_t i
     }
     marks |= __shfl_xor_sync(~0u, marks, 1);
     marks |= __shfl_xor_sync(~0u, marks, 2);
+    __syncwarp(); /* threads of this warp may have read the old word of marks */
     if (i < n && i % FSDP_HALVES_WORD == 0)
         h.marks[i / FSDP_HALVES_WORD] = (uint16_t)marks;
     if (WHOLE && i + 4 <= n) {

@@ -115,7 +115,8 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
         status = multiply_parts(c, args);
     else if (args->bias || args->beta == 0.0f)
         fsdp_cuda_gemm_begin(c, args);
-    if (status != FSDP_OK)
+    /* If memory was missing for a plan, the caller knows. Later calls may succeed. */
+    if (status != FSDP_OK && status != FSDP_ERR_NOMEM)
         fsdp_cuda_fail(c, status);
     return status;
 }
