@@ -152,7 +152,7 @@ static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 
 static fsdp_status start_sums(const fsdp_clip *clip)
 {
-    const bool together = clip->device->traits->joins_kernels;
+    const bool together = clip->device->traits->joins_sums;
     fsdp_tensor *rows;
     FSDP_TRY(fsdp_tensor_create(clip->device, FSDP_DTYPE_F64, 1,
                                 (int64_t[]){scratch_rows(clip, together)}, FSDP_TAG_COMM, &rows));

@@ -172,9 +172,8 @@ static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float fact
     if (status == FSDP_OK)
         collect_gradients(parameters, grads, &n);
     if (n)
-        status = (grads[0]->storage->device->traits->joins_kernels
-                      ? unscale_together
-                      : unscale_each)(grads, n, factor, finite);
+        status = (grads[0]->storage->device->traits->joins_sums ? unscale_together : unscale_each)(
+            grads, n, factor, finite);
     fsdp_free(grads);
     return status;
 }

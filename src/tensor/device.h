@@ -90,10 +90,11 @@ typedef struct fsdp_device_traits {
     bool joins_products;
     /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
     size_t shared_bytes;
-    /* To start a kernel takes time, and so does a wait for it. So an optimizer starts one kernel
-     * for many tensors, even if that takes more memory, and reads results late: Note [Late norm] in
-     * src/optim/clip_grad.h. */
+    /* To start a kernel takes time, and so does a wait for it. So an optimizer updates many tensors
+     * by one kernel, and results are read late: Note [Late norm] in src/optim/clip_grad.h. */
     bool joins_kernels;
+    /* The same, even if it takes more memory: for the sums over the rows of all gradients. */
+    bool joins_sums;
     /* Memory that is free between steps is kept, since the system has no other use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;

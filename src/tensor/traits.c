@@ -29,5 +29,6 @@ const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .sum_numel = 1 << 24,
                                              .joins_products = true,
                                              .joins_kernels = true,
+                                             .joins_sums = true,
                                              .shared_bytes = (size_t)1 << 21,
                                              .keeps_idle_memory = true};
