@@ -356,7 +356,8 @@ TEST(the_factor_is_read_on_the_device)
     conform_close(&x);
 }
 
-/* Of src/kernels/cuda/tables.h, which a build without CUDA cannot include. NULL in such a build. */
+/* Declared in src/kernels/cuda/tables.h, which a build without CUDA cannot include. It is NULL in
+ * such a build. */
 __attribute__((weak)) int64_t fsdp_cuda_table_copies(fsdp_kernel_context *context);
 
 /* The table is copied only if it has changed, although the scalars change in each step. */

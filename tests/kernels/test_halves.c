@@ -137,33 +137,35 @@ typedef void take_step(const variant *v, const shard *s, bool in_halves, int64_t
 
 static void take_adamw(const variant *v, const shard *s, bool in_halves, int64_t n)
 {
-    v->k->adamw(v->c, &(fsdp_adamw_args){.n = n,
-                                         .param = in_halves ? NULL : s->param,
-                                         .halves = s->halves,
-                                         .exp_avg = s->state[0],
-                                         .exp_avg_sq = s->state[1],
-                                         .grad = s->grad,
-                                         .lr = 0.01,
-                                         .beta1 = 0.9,
-                                         .beta2 = 0.999,
-                                         .eps = 1e-8,
-                                         .weight_decay = 0.01,
-                                         .decoupled = true,
-                                         .step = 3,
-                                         .grad_scale = 0.5f},
+    v->k->adamw(v->c,
+                &(fsdp_adamw_args){.n = n,
+                                   .param = in_halves ? NULL : s->param,
+                                   .halves = s->halves,
+                                   .exp_avg = s->state[0],
+                                   .exp_avg_sq = s->state[1],
+                                   .grad = s->grad,
+                                   .lr = 0.01,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.01,
+                                   .decoupled = true,
+                                   .step = 3,
+                                   .grad_scale = 0.5f},
                 1, NULL);
 }
 
 static void take_sgd(const variant *v, const shard *s, bool in_halves, int64_t n)
 {
-    v->k->sgd(v->c, &(fsdp_sgd_args){.n = n,
-                                     .param = in_halves ? NULL : s->param,
-                                     .halves = s->halves,
-                                     .momentum_buffer = s->state[0],
-                                     .grad = s->grad,
-                                     .lr = 0.01,
-                                     .momentum = 0.9,
-                                     .grad_scale = 0.5f},
+    v->k->sgd(v->c,
+              &(fsdp_sgd_args){.n = n,
+                               .param = in_halves ? NULL : s->param,
+                               .halves = s->halves,
+                               .momentum_buffer = s->state[0],
+                               .grad = s->grad,
+                               .lr = 0.01,
+                               .momentum = 0.9,
+                               .grad_scale = 0.5f},
               1, NULL);
 }
 

@@ -58,32 +58,34 @@ static void one_step(const variant *v, fsdp_json_node unit, bool adam, bool deco
     if (!adam && fsdp_json_opt_bool(unit, "nesterov", false, &nesterov) != FSDP_OK)
         return;
     if (adam)
-        v->k->adamw(v->c, &(fsdp_adamw_args){.n = n,
-                                             .param = s->param,
-                                             .exp_avg = s->exp_avg,
-                                             .exp_avg_sq = s->exp_avg_sq,
-                                             .grad = grad,
-                                             .lr = option(unit, "lr"),
-                                             .beta1 = beta1,
-                                             .beta2 = beta2,
-                                             .eps = option(unit, "eps"),
-                                             .weight_decay = option(unit, "weight_decay"),
-                                             .decoupled = decoupled,
-                                             .step = step,
-                                             .grad_scale = 1.0f},
+        v->k->adamw(v->c,
+                    &(fsdp_adamw_args){.n = n,
+                                       .param = s->param,
+                                       .exp_avg = s->exp_avg,
+                                       .exp_avg_sq = s->exp_avg_sq,
+                                       .grad = grad,
+                                       .lr = option(unit, "lr"),
+                                       .beta1 = beta1,
+                                       .beta2 = beta2,
+                                       .eps = option(unit, "eps"),
+                                       .weight_decay = option(unit, "weight_decay"),
+                                       .decoupled = decoupled,
+                                       .step = step,
+                                       .grad_scale = 1.0f},
                     1, NULL);
     else
-        v->k->sgd(v->c, &(fsdp_sgd_args){.n = n,
-                                         .param = s->param,
-                                         .momentum_buffer =
-                                             option(unit, "momentum") != 0.0 ? s->momentum : NULL,
-                                         .grad = grad,
-                                         .lr = option(unit, "lr"),
-                                         .momentum = option(unit, "momentum"),
-                                         .weight_decay = option(unit, "weight_decay"),
-                                         .nesterov = nesterov,
-                                         .first = step == 1,
-                                         .grad_scale = 1.0f},
+        v->k->sgd(v->c,
+                  &(fsdp_sgd_args){.n = n,
+                                   .param = s->param,
+                                   .momentum_buffer =
+                                       option(unit, "momentum") != 0.0 ? s->momentum : NULL,
+                                   .grad = grad,
+                                   .lr = option(unit, "lr"),
+                                   .momentum = option(unit, "momentum"),
+                                   .weight_decay = option(unit, "weight_decay"),
+                                   .nesterov = nesterov,
+                                   .first = step == 1,
+                                   .grad_scale = 1.0f},
                   1, NULL);
 }
 

@@ -206,8 +206,8 @@ static void check_powers(fsdp_test *t, const variants *v, fsdp_dtype dtype, int6
     fill_uniform(x, dtype, ROWS * width, 1, -1.0, 1.0);
     for (int j = 0; j < v->n; j++) {
         const variant *at = &v->at[j];
-        at->k->row_power_sums(
-            at->c, &(fsdp_row_powers){x, dtype, ROWS, width, j ? sums : first}, 1, power);
+        at->k->row_power_sums(at->c, &(fsdp_row_powers){x, dtype, ROWS, width, j ? sums : first}, 1,
+                              power);
         ASSERT(j == 0 || memcmp(sums, first, ROWS * sizeof *sums) == 0);
         for (int r = 0; r < ROWS; r++) {
             double alone;
