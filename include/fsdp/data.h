@@ -141,6 +141,36 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
                                                                   int64_t *targets_length,
                                                                   int64_t *spans);
 
+/** Where a document of plain text ends. */
+typedef enum fsdp_documents {
+    FSDP_DOCUMENTS_DEFAULT,    /**< span corruption: at each line end; else at blank lines */
+    FSDP_DOCUMENTS_BLANK_LINE, /**< at one or more lines that are empty or white space */
+    FSDP_DOCUMENTS_LINE,       /**< at each line end; blank lines are skipped */
+    FSDP_DOCUMENTS_FILE,       /**< at the end of the file */
+} fsdp_documents;
+
+/** Type of the numbers in a token file without a header. All are little endian. */
+typedef enum fsdp_token_dtype {
+    FSDP_TOKENS_DEFAULT, /**< uint16, as in nanoGPT */
+    FSDP_TOKENS_U16,
+    FSDP_TOKENS_U8,
+    FSDP_TOKENS_I32, /**< int32 or uint32 */
+    FSDP_TOKENS_I64, /**< int64 or uint64 */
+} fsdp_token_dtype;
+
+/** How rows of CAUSAL_LM that are shorter than max_length are joined. */
+typedef enum fsdp_packing {
+    FSDP_PACKING_NONE,
+    /** Concatenate all rows and cut the result into rows of max_length tokens (transformers'
+     * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
+     * new row may be shorter. */
+    FSDP_PACKING_WRAPPED,
+    /** Put whole rows together, so that few tokens are missing in each new row: best-fit
+     * decreasing, in windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that
+     * are put together do not attend to each other. */
+    FSDP_PACKING_BFD,
+} fsdp_packing;
+
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
     fsdp_task task;                  /**< what the model is trained to do; the form of the rows
@@ -180,12 +210,33 @@ typedef struct fsdp_dataset_options {
      * out do not count towards max_samples. Setting this is an error for other tasks and for JSON
      * lines. */
     bool skip_long_summaries;
-    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: a NULL source_column means "text",
-     * and a NULL target_column means "headline". CAUSAL_LM: source_column has prompts, and
-     * target_column has completions. If target_column is NULL, source_column has texts without
-     * prompts. If both columns are NULL, "prompt" and "completion" are used if the file has both,
-     * else "text". */
+    /** Columns of CSV, or keys of texts in JSON. A dot in the name of a key leads into an object:
+     * "translation.en". SEQ2SEQ: if both are NULL, they are "text" and "headline" or, if the file
+     * does not have both, another usual pair that it has: text and summary, article and highlights,
+     * document and summary, dialogue and summary, source and target, input and output, prompt and
+     * completion, question and answer; fsdp_dataset_note() then names them. CAUSAL_LM:
+     * source_column has prompts, and target_column has completions. If target_column is NULL,
+     * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
+     * are used if the file has both, else "text". */
     const char *source_column, *target_column;
+    /** SEQ2SEQ: the languages of the source and the target, as in transformers' run_translation.
+     * The texts are then the keys of these names in the object "translation" of a row of JSON, or
+     * columns of these names in CSV. Either both or none are set. They exclude source_column and
+     * target_column. */
+    const char *source_lang, *target_lang;
+    /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
+     * has it. Used only during fsdp_dataset_open(). */
+    const char *json_field;
+    /** CSV: the character between two fields. 0: a tab in files .tsv and .tab. In other files it is
+     * the one of comma, tab, semicolon and vertical bar with which the header has the columns;
+     * fsdp_dataset_note() names it if it is not a comma. */
+    char delimiter;
+    /** CSV: quotes are characters like any other, so no field contains a line end or the delimiter
+     * (Python's csv.QUOTE_NONE). */
+    bool no_csv_quotes;
+    fsdp_documents documents;     /**< plain text, for CAUSAL_LM and span corruption */
+    fsdp_token_dtype token_dtype; /**< token files without a header */
+    fsdp_packing packing;         /**< CAUSAL_LM: rows of CSV and JSON */
     int64_t vocab_size; /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
                              vocab_size; without a tokenizer, ids are not checked */
     /** CLASSIFICATION: token_type_ids must be less than type_vocab_size, and classes less than
@@ -296,6 +347,26 @@ FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
  * number of the first line that has the key. NULL if all keys are used. The dataset owns the
  * text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
+
+/** What a dataset does not use of the rows of its file. */
+typedef struct fsdp_left_out {
+    int64_t counted_rows;  /**< rows for which cut_rows and cut_tokens were counted */
+    int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
+    int64_t cut_tokens;    /**< tokens that are cut off these rows */
+    int64_t skipped_rows;  /**< rows of the file that are not in the dataset, although its split and
+                                max_samples include them */
+    int64_t unused_tokens; /**< tokens at the ends of files that do not fill a row */
+} fsdp_left_out;
+
+/**
+ * Count what a dataset leaves out.
+ *
+ * @param most_rows rows whose cut tokens are counted, from the first one; 0: all rows. Rows of
+ * texts are tokenised for this, which takes time
+ * @param out       the sums, of all parts if the dataset is a mixture
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,
+                                                           int64_t most_rows, fsdp_left_out *out);
 
 /** Return the number of examples. */
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);

@@ -22,12 +22,12 @@ void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Open a CSV file. If `titles` is not NULL, it is the path of a list of titles, and only rows with
- * these titles are used. (csv_dataset.c) */
-FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
-                                                  const fsdp_dataset_options *options,
-                                                  fsdp_dataset **out);
-/* Open a file of JSON lines. (jsonl.c) */
+/* Open a file of texts: JSON if `json` is true, otherwise CSV. If `titles` is not NULL, it is the
+ * path of a list of titles, and only rows with these titles are used. (pair_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, bool json, const char *titles,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
+/* Open a file of JSON, whose rows have ids, or texts for CAUSAL_LM. (jsonl.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
@@ -47,6 +47,11 @@ enum {
     FSDP_USES_SOURCE_COLUMN = 2,
     FSDP_USES_TARGET_COLUMN = 4,
     FSDP_USES_CLEANING = 8,
+    FSDP_USES_CSV = 16,       /* delimiter, no_csv_quotes */
+    FSDP_USES_JSON = 32,      /* json_field */
+    FSDP_USES_DOCUMENTS = 64, /* document_separator */
+    FSDP_USES_DTYPE = 128,    /* token_dtype */
+    FSDP_USES_PACKING = 256,
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
@@ -55,15 +60,25 @@ void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
+/* Add what rows [first, first + len) of `self` leave out to *sum, with counted_rows. For a mixture,
+ * `first` is 0 and `len` is the largest number of rows to count of each part. */
+typedef fsdp_status fsdp_left_out_fn(void *self, int64_t first, int64_t len, fsdp_left_out *sum);
+/* Set the function that counts cut rows. Without it, no row is cut. */
+void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
+
 /* Set *is to true if `path` is a token file, a pattern of file names, or a folder that contains
  * token files. Otherwise set it to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
 /* Return true if `path` ends with ".csv", in upper or lower case. */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to true if the file `path` contains JSON lines, otherwise to false. The ending of the
- * file's name decides. If the ending is unknown, the first bytes of the file decide. */
+/* Set *is to true if the file `path` contains JSON, otherwise to false. The ending of the file's
+ * name decides. If the ending is unknown, the first bytes of the file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
+/* Read the first row of a file of JSON. *ids says whether it has input_ids, and *texts whether it
+ * has texts instead. */
+FSDP_MUST_CHECK fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids,
+                                                bool *texts);
 
 /* Restrict the dataset to rows [first, first + len). */
 void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);

@@ -9,6 +9,8 @@
 typedef struct fsdp_jsonl_rows {
     fsdp_unused_keys unused;
     bool any_texts; /* some rows have texts instead of ids */
+    int64_t cut;    /* number of ids of the last row that are beyond max_length, and were removed.
+                       SEQ2SEQ: not set */
 } fsdp_jsonl_rows;
 
 /* Convert `object`, the row on line `line`, to an example for options->task. `example` must be

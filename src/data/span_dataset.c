@@ -68,6 +68,14 @@ static fsdp_status span_texts(void *self, int64_t index, char **source, char **t
     return status;
 }
 
+static fsdp_status span_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    (void)first;
+    sum->counted_rows += len;
+    sum->unused_tokens += fsdp_token_rows_unused(&((const span_dataset *)self)->rows);
+    return FSDP_OK;
+}
+
 static void span_close(void *self)
 {
     span_dataset *d = self;
@@ -135,5 +143,6 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
     }
     fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
     fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_left_out(*out, span_left_out);
     return FSDP_OK;
 }

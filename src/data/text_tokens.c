@@ -79,7 +79,7 @@ static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options
     fsdp_str_append(text, line->text, line->length);
     if (text->failed)
         return fsdp_error_nomem();
-    FSDP_TRY(fsdp_causal_text_encode(options, "", text->data, example));
+    FSDP_TRY(fsdp_causal_text_encode(options, "", text->data, example, NULL));
     return append_ids(s, &example->source);
 }
 

@@ -60,6 +60,14 @@ static fsdp_status token_get(void *self, int64_t index, fsdp_example *example)
     return d->split_documents ? split_into_documents(d, example) : FSDP_OK;
 }
 
+static fsdp_status token_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    (void)first;
+    sum->counted_rows += len;
+    sum->unused_tokens += fsdp_token_rows_unused(&((const token_dataset *)self)->rows);
+    return FSDP_OK;
+}
+
 static void token_close(void *self)
 {
     token_dataset *d = self;
@@ -98,7 +106,10 @@ fsdp_status fsdp_token_dataset_open(const char *path, const fsdp_dataset_options
     fsdp_status status = fsdp_token_rows_open(path, options, &d->rows);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&token_ops, d, out);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         token_close(d);
-    return status;
+        return status;
+    }
+    fsdp_dataset_set_left_out(*out, token_left_out);
+    return FSDP_OK;
 }

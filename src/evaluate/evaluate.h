@@ -14,6 +14,7 @@
 #include <fsdp/comm.h>
 #include <fsdp/options.h>
 
+#include "src/data/form_options.h"
 #include "src/evaluate/rouge.h"
 #include "src/models/generation_config.h"
 
@@ -32,8 +33,9 @@ typedef struct fsdp_evaluate_config {
     const char *task_prefix; /* NULL: the default of `fsdp train` */
     /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
     const char *text_column, *target_column;
-    bool wikihow_cleaning; /* as in `fsdp train` */
-    int64_t max_samples;   /* maximum number of rows; 0: all */
+    bool wikihow_cleaning;  /* as in `fsdp train` */
+    fsdp_form_options form; /* as in `fsdp train` */
+    int64_t max_samples;    /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
     /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets is
      * true if the user gave --max-target-length. If the user gave a length, both texts and rows of

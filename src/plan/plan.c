@@ -284,9 +284,10 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
  * contain token ids, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
-    bool ids = false;
+    bool json = false, ids = false, texts;
     return !(c->cut_sources && c->cut_targets) && fsdp_train_sources_have_pairs(c) &&
-           fsdp_is_jsonl_path(c->data, &ids) == FSDP_OK && ids;
+           fsdp_is_jsonl_path(c->data, &json) == FSDP_OK && json &&
+           fsdp_first_row_kind(c->data, c->form.json_field, &ids, &texts) == FSDP_OK && ids;
 }
 
 static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)

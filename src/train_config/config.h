@@ -15,6 +15,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
 
+#include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
@@ -104,7 +105,9 @@ typedef struct fsdp_train_config {
     const char *validation_data;                  /* NULL: none */
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
-    bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
+    /* clean pairs of texts as the FSDP tutorial does; agrees with form.cleaning */
+    bool wikihow_cleaning;
+    fsdp_form_options form; /* the form of the rows in files */
     /* use only the first `max_train_samples` rows; 0: all */
     int64_t max_train_samples;
     int64_t max_validation_samples;

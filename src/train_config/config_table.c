@@ -100,9 +100,8 @@ static const fsdp_option table[] = {
      .shown_default = "headline; causal-lm: completion, or none",
      .help = "column or key with the target, or with the text after the prompt"},
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
-     .help = "seq2seq, CSV: remove line ends and quotes from texts, as the FSDP tutorial's data "
-             "set class and its WikiHow script do; otherwise texts are used as they are in the "
-             "file"},
+     .help = "the same as --cleaning wikihow"},
+    FSDP_FORM_OPTIONS(offsetof(fsdp_train_config, form)),
     {.name = "max-train-samples", .type = FSDP_OPTION_INT64, PLACE(max_train_samples),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
      .help = "use only the first N rows"},

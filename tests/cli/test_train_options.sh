@@ -51,7 +51,7 @@ printf '{"input_ids": [5], "labels": [1]}\n' >t_ids.jsonl
 run evaluate --model o --data t_ids.jsonl --wikihow-cleaning
 expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of texts in CSV"
 train 1 --wikihow-cleaning
-refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts in CSV; those of ids.jsonl are not'
+refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts; those of ids.jsonl are not'
 
 # --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60

@@ -1,0 +1,32 @@
+/* The texts in the rows of a CSV or JSON file. A row is found once, when the file is opened, and
+ * can then be read again by its place in the file, by any thread. */
+#pragma once
+#include <fsdp/data.h>
+
+#include "src/data/csv.h"
+
+typedef struct fsdp_text_rows fsdp_text_rows;
+
+/* Open a file and choose its columns. `json` says whether it is JSON or CSV. `titles` says whether
+ * CSV must also have a column "title". */
+FSDP_MUST_CHECK fsdp_status fsdp_text_rows_open(const char *path, bool json, bool titles,
+                                                const fsdp_dataset_options *options,
+                                                fsdp_text_rows **out);
+void fsdp_text_rows_close(fsdp_text_rows *rows); /* accepts NULL */
+
+/* Find the next row, and set all fields of *row. After the last row, row->line is 0. */
+FSDP_MUST_CHECK fsdp_status fsdp_text_rows_next(fsdp_text_rows *rows, fsdp_csv_row *row);
+/* Read the row that fsdp_text_rows_next() found at `offset`, and that has `size` bytes. *row has
+ * its fields only. Returns FSDP_ERR_FORMAT or FSDP_ERR_IO if the file has changed. The message of
+ * FSDP_ERR_FORMAT contains neither path nor line. */
+FSDP_MUST_CHECK fsdp_status fsdp_text_rows_read(const fsdp_text_rows *rows, uint64_t offset,
+                                                size_t size, fsdp_csv_row *row);
+/* Call this after the last fsdp_text_rows_next(). It frees what only that function needs. *note is
+ * set to a text for fsdp_dataset_note(), or to NULL; the caller owns it. */
+FSDP_MUST_CHECK fsdp_status fsdp_text_rows_end(fsdp_text_rows *rows, char **note);
+
+/* Get a text of a row, which ends with a NUL and may be changed in place. The source is "" if rows
+ * have only a target. */
+char *fsdp_text_rows_source(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
+char *fsdp_text_rows_target(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
+char *fsdp_text_rows_title(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);
