@@ -31,6 +31,24 @@ FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, bool json, 
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
+/* Create a dataset of the examples of `parts` [count], one after the other. On success it owns
+ * `parts`. (concat_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_concat_dataset_create(fsdp_dataset *const *parts, size_t count,
+                                                       fsdp_dataset **out);
+/* Create a dataset of CAUSAL_LM whose rows are joined as `options` says (fsdp_packing). On success
+ * it owns `rows`. (pack_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows,
+                                                     const fsdp_dataset_options *options,
+                                                     fsdp_dataset **out);
+/* Open plain text for CAUSAL_LM: all documents, joined and cut into rows of max_length tokens.
+ * (token_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_plain_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Set *plain to true if `path` refers to plain text, as opposed to rows of CSV or JSON. The names
+ * of files decide. (text_tokens.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_is_plain_text(const char *path,
+                                               const fsdp_dataset_options *options, bool *plain);
 /* Open token files. (token_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,

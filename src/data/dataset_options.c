@@ -59,6 +59,8 @@ static fsdp_status check_text_options(const fsdp_dataset_options *o)
                           o->source_lang ? "source" : "target");
     if (o->source_lang && (o->source_column || o->target_column))
         return fsdp_error(FSDP_ERR_INVALID, "dataset: columns and languages exclude each other");
+    if (o->packing && o->task != FSDP_TASK_CAUSAL_LM)
+        return fsdp_error(FSDP_ERR_INVALID, "dataset: packing is for causal language models");
     if (o->source_lang && o->task != FSDP_TASK_SEQ2SEQ)
         return fsdp_error(FSDP_ERR_INVALID,
                           "dataset: languages are for sequence to sequence models");

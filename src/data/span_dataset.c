@@ -132,16 +132,18 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                         .lengths = lengths,
                         .tokenizer = options->tokenizer};
     fsdp_status status = open_rows(path, tokens, options, &d->rows, &d->note);
-    bool columns = false;
+    bool plain = true;
     if (status == FSDP_OK && !tokens)
-        status = fsdp_texts_have_columns(path, &columns);
+        status = fsdp_is_plain_text(path, options, &plain);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&span_ops, d, out);
     if (status != FSDP_OK) {
         span_close(d);
         return status;
     }
-    fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
+    fsdp_dataset_set_uses(*out, !plain   ? FSDP_USES_SOURCE_COLUMN | FSDP_USES_CSV | FSDP_USES_JSON
+                                : tokens ? FSDP_USES_DTYPE
+                                         : FSDP_USES_DOCUMENTS);
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, span_left_out);
     return FSDP_OK;

@@ -1,39 +1,14 @@
-/* Opens a file of CSV or JSON lines, or a folder with WikiHow's files, and selects the rows of a
- * split. */
+/* Opens files of CSV or JSON, one, those of a folder or those of a pattern, and selects the rows of
+ * a split. */
 #include <string.h>
 #include <strings.h>
 
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
-#include "src/base/io.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/input.h"
 #include "src/data/json_rows.h"
 #include "src/data/titles.h"
-
-/* Set *file to `path` or, if `path` is a folder, to the path of the WikiHow file in it. The caller
- * owns *file. */
-static fsdp_status find_file(const char *path, char **file)
-{
-    static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
-    if (!fsdp_path_is_directory(path)) {
-        *file = fsdp_strdup(path);
-        return *file ? FSDP_OK : FSDP_ERR_NOMEM;
-    }
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
-        char *candidate = fsdp_path_join(path, names[i]);
-        if (!candidate)
-            return FSDP_ERR_NOMEM;
-        if (fsdp_path_is_file(candidate)) {
-            *file = candidate;
-            return FSDP_OK;
-        }
-        fsdp_free(candidate);
-    }
-    return fsdp_error(FSDP_ERR_NOT_FOUND,
-                      "%s: holds neither wikihowAll.csv nor wikihowSep.csv; name a file in it",
-                      path);
-}
 
 /* Does the name of the file end with `ending`, before an ending .gz or .zst? */
 static bool ends_with(const char *path, const char *ending)
@@ -154,22 +129,11 @@ typedef struct text_file {
 static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options *options,
                               fsdp_dataset **out)
 {
-    const bool share = options->split != FSDP_SPLIT_ALL && !file->titles;
     fsdp_dataset_options all = *options;
-    fsdp_dataset *dataset;
-    if (share)
-        all.max_samples = INT64_MAX;
     if (!file->ids)
         fsdp_dataset_complete_lengths(&all);
-    FSDP_TRY(file->ids
-                 ? fsdp_jsonl_dataset_open(file->path, &all, &dataset)
-                 : fsdp_pair_dataset_open(file->path, file->json, file->titles, &all, &dataset));
-    fsdp_status status = share ? take_share(dataset, file->path, options) : FSDP_OK;
-    if (status == FSDP_OK)
-        *out = dataset;
-    else
-        fsdp_dataset_close(dataset);
-    return status;
+    return file->ids ? fsdp_jsonl_dataset_open(file->path, &all, out)
+                     : fsdp_pair_dataset_open(file->path, file->json, file->titles, &all, out);
 }
 
 /* Find out how the file is opened. The caller owns *titles. */
@@ -199,16 +163,69 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     return FSDP_OK;
 }
 
+/* Open one file. *has_lists says whether lists of titles have chosen the rows of the split. */
+static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_lists,
+                             fsdp_dataset **out)
+{
+    char *titles = NULL;
+    text_file file = {0};
+    fsdp_dataset_options all = *options;
+    fsdp_status status = examine(path, options, &file, &titles);
+    *has_lists = titles != NULL;
+    if (options->split != FSDP_SPLIT_ALL && !titles)
+        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+    if (status == FSDP_OK)
+        status = open_texts(&file, &all, out);
+    fsdp_free(titles);
+    return status;
+}
+
+/* Open files until there are max_samples rows. `parts` has room for all files. *n is the number of
+ * open parts, also on failure. */
+static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              fsdp_dataset **parts, size_t *n, bool *has_lists)
+{
+    fsdp_dataset_options o = *options;
+    for (*n = 0; *n < files->len && o.max_samples > 0; ++*n) {
+        FSDP_TRY(open_file(files->items[*n], &o, has_lists, &parts[*n]));
+        if (options->split == FSDP_SPLIT_ALL)
+            o.max_samples -= fsdp_dataset_len(parts[*n]);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_files(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              bool *has_lists, fsdp_dataset **out)
+{
+    size_t n = 0;
+    fsdp_dataset **parts = fsdp_calloc(files->len, sizeof(fsdp_dataset *));
+    if (!parts)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = open_parts(files, options, parts, &n, has_lists);
+    if (status == FSDP_OK && n == 1)
+        *out = parts[0];
+    else if (status == FSDP_OK)
+        status = fsdp_concat_dataset_create(parts, n, out);
+    for (size_t i = 0; status != FSDP_OK && i < n; i++)
+        fsdp_dataset_close(parts[i]);
+    fsdp_free(parts);
+    return status;
+}
+
 fsdp_status fsdp_text_dataset_open(const char *path, const fsdp_dataset_options *options,
                                    fsdp_dataset **out)
 {
-    char *found = NULL, *titles = NULL;
-    text_file file = {0};
-    FSDP_TRY(find_file(path, &found));
-    fsdp_status status = examine(found, options, &file, &titles);
+    fsdp_path_list files;
+    fsdp_dataset *dataset = NULL;
+    bool has_lists = false;
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = open_files(&files, options, &has_lists, &dataset);
+    fsdp_path_list_fini(&files);
+    if (status == FSDP_OK && options->split != FSDP_SPLIT_ALL && !has_lists)
+        status = take_share(dataset, path, options);
     if (status == FSDP_OK)
-        status = open_texts(&file, options, out);
-    fsdp_free(titles);
-    fsdp_free(found);
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
     return status;
 }

@@ -1,17 +1,20 @@
-/* Opens token files as a dataset of rows of equal length. The label of each token is the token
- * after it. So the token that follows a row is also read. */
+/* Opens token files, or plain text, as a dataset of rows of equal length. The label of each token
+ * is the token after it. So the token that follows a row is also read. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/data/causal_text.h"
+#include "src/data/text_tokens.h"
 #include "src/data/token_rows.h"
 
 typedef struct token_dataset {
     fsdp_token_rows rows;
     bool split_documents;
     int32_t document_token;
+    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
 } token_dataset;
 
 static int64_t token_len(void *self)
@@ -72,6 +75,7 @@ static void token_close(void *self)
 {
     token_dataset *d = self;
     fsdp_token_rows_close(&d->rows);
+    fsdp_free(d->note);
     fsdp_free(d);
 }
 
@@ -92,24 +96,55 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_token_dataset_open(const char *path, const fsdp_dataset_options *options,
-                                    fsdp_dataset **out)
+/* Create a dataset of the rows of `d`, which it owns, also on failure. */
+static fsdp_status finish(token_dataset *d, fsdp_status opened, unsigned uses, fsdp_dataset **out)
 {
-    FSDP_TRY(check_options(options));
-    token_dataset *d = fsdp_calloc(1, sizeof *d);
-    if (!d)
-        return FSDP_ERR_NOMEM;
-    *d = (token_dataset){
-        .rows = {.row_tokens = options->max_length, .beyond = 1, .vocab_size = options->vocab_size},
-        .split_documents = options->split_documents,
-        .document_token = options->document_token};
-    fsdp_status status = fsdp_token_rows_open(path, options, &d->rows);
-    if (status == FSDP_OK)
-        status = fsdp_dataset_create(&token_ops, d, out);
+    fsdp_status status = opened == FSDP_OK ? fsdp_dataset_create(&token_ops, d, out) : opened;
     if (status != FSDP_OK) {
         token_close(d);
         return status;
     }
+    fsdp_dataset_set_uses(*out, uses);
+    fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, token_left_out);
     return FSDP_OK;
+}
+
+static token_dataset *create(const fsdp_dataset_options *options)
+{
+    token_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (d)
+        *d = (token_dataset){.rows = {.row_tokens = options->max_length,
+                                      .beyond = 1,
+                                      .vocab_size = options->vocab_size},
+                             .split_documents = options->split_documents,
+                             .document_token = options->document_token};
+    return d;
+}
+
+fsdp_status fsdp_token_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                    fsdp_dataset **out)
+{
+    FSDP_TRY(check_options(options));
+    token_dataset *d = create(options);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_token_rows_open(path, options, &d->rows);
+    const bool plain = status == FSDP_OK && fsdp_token_rows_have_plain(&d->rows);
+    return finish(d, status, plain ? FSDP_USES_DTYPE : 0, out);
+}
+
+fsdp_status fsdp_plain_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                    fsdp_dataset **out)
+{
+    fsdp_token_file file;
+    FSDP_TRY(fsdp_check_tokenizer(path, "plain text", options));
+    token_dataset *d = create(options);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->split_documents = false;
+    fsdp_status status = fsdp_text_tokens(path, options, &file, &d->note);
+    if (status == FSDP_OK)
+        status = fsdp_token_rows_of_file(&file, options->max_samples, &d->rows);
+    return finish(d, status, FSDP_USES_DOCUMENTS, out);
 }

@@ -9,6 +9,7 @@
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/comm/plan_group.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
@@ -271,10 +272,13 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     const int64_t positions = w->trainer.model->info.max_positions;
     bool tokens;
     FSDP_TRY(fsdp_is_token_path(w->trainer.config->data, &tokens));
+    const bool fills =
+        tokens || w->trainer.config->form.packing ||
+        (p->task == FSDP_TASK_CAUSAL_LM && fsdp_is_plain_text_name(w->trainer.config->data));
     p->source_length = positions;
-    if (!positions || (tokens && positions > ROW_TOKENS))
+    if (!positions || (fills && positions > ROW_TOKENS))
         p->source_length = ROW_TOKENS;
-    p->length_is_assumed = !positions && !tokens;
+    p->length_is_assumed = !positions && !fills;
     return FSDP_OK;
 }
 

@@ -53,6 +53,35 @@ expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of
 train 1 --wikihow-cleaning
 refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts; those of ids.jsonl are not'
 
+# --- forms of files ---
+printf '[{"text": "cut the\\nrope", "headline": "a \\"short\\"\\nrope"}]' >t_lines.json
+check texts_of_an_array_of_json_are_those_of_csv [ "$lines" = "$(text_loss t_lines.json)" ]
+printf 'text\theadline\n"cut the\nrope"\t"a ""short""\nrope"\n' >t_lines.tsv
+check and_those_of_a_tsv [ "$lines" = "$(text_loss t_lines.tsv)" ]
+cp t_lines.tsv t_tabs.csv
+check and_those_of_a_csv_with_tabs [ "$lines" = "$(text_loss t_tabs.csv)" ]
+check which_is_reported says 't_tabs.csv: fields are separated by tabs'
+check cleaning_has_two_names [ "$cleaned" = "$(text_loss t_lines.csv --cleaning wikihow)" ]
+check cleaning_is_for_json_too [ "$cleaned" = "$(text_loss t_lines.json --cleaning wikihow)" ]
+text_loss t_lines.csv --cleaning none --wikihow-cleaning >/dev/null
+expect names_of_cleaning_agree 2 '--cleaning none contradicts --wikihow-cleaning true'
+printf '{"translation": {"en": "cut the rope", "de": "a short rope"}}\n' >t_pairs.json
+text_loss t_pairs.json >/dev/null
+expect languages_must_be_named 1 'translation has en, de: --source-lang and --target-lang say which'
+printf 'text,headline\ncut the rope,a short rope\n' >t_pairs.csv
+check translations_have_no_prefix [ "$(text_loss t_pairs.csv --task-prefix=)" = "$(text_loss t_pairs.json --source-lang en --target-lang de)" ]
+text_loss t_pairs.json --source-lang en >/dev/null
+expect a_language_alone_is_refused 2 '--source-lang needs --target-lang'
+text_loss t_pairs.csv --json-field rows >/dev/null
+expect an_option_for_json_is_not_for_csv 1 '--json-field is for JSON; t_pairs.csv is something else'
+text_loss t_lines.csv --max-source-length 3 >/dev/null
+check what_is_cut_is_counted shows 't_lines.csv: 1 of 1 rows are cut, by [0-9]+ tokens'
+check also_in_the_metrics grep -q '"left_out": {"counted_rows": 1, "cut_rows": 1, "cut_tokens": [1-9]' m.jsonl
+run evaluate --model o --data t_lines.csv --max-source-length 3 --no-generate --json
+expect and_by_evaluate 0 't_lines.csv: 1 of 1 rows are cut, by [0-9]+ tokens'
+run evaluate --model o --data t_lines.json --no-generate --json
+check evaluate_reads_the_same_texts_of_json grep -q "\"loss\": $lines[,}]" out
+
 # --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60
     printf ", 1], \"labels\": [5"; for (i = 1; i < 20; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >long.jsonl
