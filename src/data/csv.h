@@ -16,6 +16,7 @@ typedef struct fsdp_csv_row {
     size_t *ends; /* [fields]: index in `bytes` of the NUL that ends each field */
     size_t fields, ends_cap;
     int64_t line;    /* line of the file on which the row begins, from 1; 0 after the last row */
+    int64_t number;  /* number of the row, from 1, if it comes from an array of JSON; else 0 */
     uint64_t offset; /* offset of the row's first byte in the file */
     uint64_t size;   /* size of the row in bytes, including the line end */
 } fsdp_csv_row;

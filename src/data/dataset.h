@@ -27,6 +27,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, bool json, const char *titles,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
+/* Open a file of texts with classes: JSON if `json` is true, otherwise CSV. (class_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_class_dataset_open(const char *path, bool json,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
 /* Open a file of JSON, whose rows have ids, or texts for CAUSAL_LM. (jsonl.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
@@ -70,6 +74,7 @@ enum {
     FSDP_USES_DOCUMENTS = 64, /* document_separator */
     FSDP_USES_DTYPE = 128,    /* token_dtype */
     FSDP_USES_PACKING = 256,
+    FSDP_USES_CLASSES = 512, /* text_pair_column, label_column */
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);

@@ -59,6 +59,10 @@ static fsdp_status check_text_options(const fsdp_dataset_options *o)
                           o->source_lang ? "source" : "target");
     if (o->source_lang && (o->source_column || o->target_column))
         return fsdp_error(FSDP_ERR_INVALID, "dataset: columns and languages exclude each other");
+    if (o->text_pair_column && !o->source_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: second text '%s' without the column of the first one",
+                          o->text_pair_column);
     if (o->packing && o->task != FSDP_TASK_CAUSAL_LM)
         return fsdp_error(FSDP_ERR_INVALID, "dataset: packing is for causal language models");
     if (o->source_lang && o->task != FSDP_TASK_SEQ2SEQ)

@@ -65,6 +65,8 @@ void fsdp_form_options_apply(const fsdp_form_options *form, fsdp_dataset_options
     o->no_csv_quotes = !form->csv_quotes;
     o->source_lang = form->source_lang;
     o->target_lang = form->target_lang;
+    o->text_pair_column = form->text_pair_column;
+    o->label_column = form->label_column;
     o->json_field = form->json_field;
     o->documents = (fsdp_documents)form->documents;
     o->token_dtype = (fsdp_token_dtype)form->token_dtype;
@@ -82,6 +84,8 @@ fsdp_status fsdp_form_options_check_uses(const fsdp_form_options *form, unsigned
         {form->asked_for.cleaning && form->cleaning, FSDP_USES_CLEANING, "cleaning",
          "for rows that are pairs of texts"},
         {form->source_lang, FSDP_USES_SOURCE_COLUMN, "source-lang", "for rows that are texts"},
+        {form->text_pair_column, FSDP_USES_CLASSES, "text-pair-column", "for texts with classes"},
+        {form->label_column, FSDP_USES_CLASSES, "label-column", "for texts with classes"},
         {form->asked_for.delimiter, FSDP_USES_CSV, "delimiter", "for CSV"},
         {form->asked_for.csv_quotes, FSDP_USES_CSV, "csv-quotes", "for CSV"},
         {form->asked_for.json_field, FSDP_USES_JSON, "json-field", "for JSON"},

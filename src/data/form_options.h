@@ -10,11 +10,12 @@ typedef struct fsdp_form_options {
     int cleaning;          /* fsdp_cleaning */
     const char *delimiter; /* a character, or its name; NULL: not given */
     bool csv_quotes;
-    const char *source_lang, *target_lang; /* NULL: not given */
-    const char *json_field;                /* NULL: not given */
-    int documents;                         /* fsdp_documents */
-    int token_dtype;                       /* fsdp_token_dtype */
-    int packing;                           /* fsdp_packing */
+    const char *source_lang, *target_lang;       /* NULL: not given */
+    const char *text_pair_column, *label_column; /* NULL: not given */
+    const char *json_field;                      /* NULL: not given */
+    int documents;                               /* fsdp_documents */
+    int token_dtype;                             /* fsdp_token_dtype */
+    int packing;                                 /* fsdp_packing */
     /* Not options. True if the user asked for the option (fsdp_options_asked_for()). */
     struct {
         bool cleaning, delimiter, csv_quotes, json_field, documents, token_dtype, packing;
@@ -40,6 +41,12 @@ extern const char *const fsdp_cleaning_choices[], *const fsdp_documents_choices[
              "\"de\": ...}}, or the column of CSV of this name"},                                  \
     {.name = "target-lang", .type = FSDP_OPTION_STRING, FSDP_FORM(at, target_lang),                \
      .metavar = "LANG", .help = "language of the target"},                                         \
+    {.name = "text-pair-column", .type = FSDP_OPTION_STRING, FSDP_FORM(at, text_pair_column),      \
+     .metavar = "NAME",                                                                            \
+     .help = "classification: column or key with the second text; --text-column has the first"},   \
+    {.name = "label-column", .aliases = "label-column-name", .type = FSDP_OPTION_STRING,           \
+     FSDP_FORM(at, label_column), .metavar = "NAME", .shown_default = "label, or labels",          \
+     .help = "classification: column or key with the class"},                                      \
     {.name = "json-field", .aliases = "field", .type = FSDP_OPTION_STRING,                         \
      FSDP_FORM(at, json_field), .metavar = "KEY", .shown_default = "data, if the file has it",     \
      .help = "JSON files that are one object: the key of the array of rows"},                      \

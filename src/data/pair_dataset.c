@@ -302,7 +302,7 @@ static const fsdp_dataset_ops pair_ops = {
 fsdp_status fsdp_pair_dataset_open(const char *path, bool json, const char *titles,
                                    const fsdp_dataset_options *options, fsdp_dataset **out)
 {
-    FSDP_TRY(fsdp_check_tokenizer(path, json ? "texts" : "CSV", options));
+    FSDP_TRY(fsdp_check_tokenizer(path, json ? "a text" : "CSV", options));
     pair_dataset *d = fsdp_calloc(1, sizeof *d);
     if (!d)
         return FSDP_ERR_NOMEM;

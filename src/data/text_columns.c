@@ -15,6 +15,16 @@ static const struct {
     {"input", "output"},     {"prompt", "completion"}, {"question", "answer"},
 };
 
+/* Texts of public datasets for classification: GLUE's pairs, other pairs, and single texts, whose
+ * name is in `target`. */
+static const struct {
+    const char *source, *target;
+} known_classified[] = {
+    {"sentence1", "sentence2"}, {"question1", "question2"}, {"premise", "hypothesis"},
+    {"question", "sentence"},   {"question", "answer"},     {"text1", "text2"},
+    {"text", "text_pair"},      {NULL, "sentence"},         {NULL, "text"},
+};
+
 /* Set the two names to copies; `source` may be NULL. */
 static fsdp_status set_names(fsdp_text_columns *c, const char *source, const char *target)
 {
@@ -32,6 +42,34 @@ static fsdp_status choose_causal(const fsdp_dataset_options *o, fsdp_has_column_
         return set_names(c, NULL, o->source_column);
     if (has(row, "prompt") && has(row, "completion"))
         return set_names(c, "prompt", "completion");
+    return set_names(c, NULL, "text");
+}
+
+/* The label is in the column that the options name, in "label" or in "labels". */
+static fsdp_status choose_label(const fsdp_dataset_options *o, fsdp_has_column_fn *has,
+                                const void *row, fsdp_text_columns *c)
+{
+    const char *name = o->label_column                            ? o->label_column
+                       : !has(row, "label") && has(row, "labels") ? "labels"
+                                                                  : "label";
+    c->label = fsdp_strdup(name);
+    return c->label ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status choose_classified(const fsdp_dataset_options *o, fsdp_has_column_fn *has,
+                                     const void *row, fsdp_text_columns *c)
+{
+    FSDP_TRY(choose_label(o, has, row, c));
+    if (o->source_column)
+        return o->text_pair_column ? set_names(c, o->source_column, o->text_pair_column)
+                                   : set_names(c, NULL, o->source_column);
+    for (size_t i = 0; i < FSDP_LENGTH(known_classified); i++) {
+        const char *source = known_classified[i].source, *target = known_classified[i].target;
+        if (!has(row, target) || (source && !has(row, source)))
+            continue;
+        c->guessed = source != NULL;
+        return set_names(c, source, target);
+    }
     return set_names(c, NULL, "text");
 }
 
@@ -71,7 +109,9 @@ fsdp_status fsdp_text_columns_choose(const fsdp_dataset_options *options, fsdp_h
 {
     fsdp_text_columns c = {0};
     fsdp_status status = options->task == FSDP_TASK_SEQ2SEQ ? choose_pair(options, has, row, &c)
-                                                            : choose_causal(options, has, row, &c);
+                         : options->task == FSDP_TASK_CLASSIFICATION
+                             ? choose_classified(options, has, row, &c)
+                             : choose_causal(options, has, row, &c);
     if (status == FSDP_OK)
         *columns = c;
     else
@@ -83,6 +123,7 @@ void fsdp_text_columns_fini(fsdp_text_columns *columns)
 {
     fsdp_free(columns->source);
     fsdp_free(columns->target);
+    fsdp_free(columns->label);
     *columns = (fsdp_text_columns){0};
 }
 

@@ -5,7 +5,10 @@
 #include "src/base/json.h"
 
 typedef struct fsdp_text_columns {
-    char *source, *target; /* owned; `source` is NULL if rows have only one text, the target */
+    char *source, *target; /* owned; `source` is NULL if rows have only one text, the target.
+                              CLASSIFICATION: the first and the second text of a pair, or NULL and
+                              the only text */
+    char *label;           /* owned; CLASSIFICATION: the column with the class; else NULL */
     bool guessed;          /* neither the options nor the defaults name these columns */
 } fsdp_text_columns;
 

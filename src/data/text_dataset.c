@@ -62,13 +62,17 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return status;
 }
 
-/* Return true if a value of `row` is a text, or an object of texts under "translation". */
+/* Return true if a value of `row` is a text other than a label, or an object of texts under
+ * "translation". */
 static bool has_any_text(fsdp_json_node row)
 {
-    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
-        if (fsdp_json_kind_of(v) == FSDP_JSON_STRING ||
-            (fsdp_json_kind_of(v) == FSDP_JSON_OBJECT && strcmp(v.key, "translation") == 0))
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
+        const fsdp_json_kind kind = fsdp_json_kind_of(v);
+        if (kind == FSDP_JSON_STRING && strcmp(v.key, "label") != 0 && strcmp(v.key, "labels") != 0)
             return true;
+        if (kind == FSDP_JSON_OBJECT && strcmp(v.key, "translation") == 0)
+            return true;
+    }
     return false;
 }
 
@@ -132,6 +136,8 @@ static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options 
     fsdp_dataset_options all = *options;
     if (!file->ids)
         fsdp_dataset_complete_lengths(&all);
+    if (!file->ids && options->task == FSDP_TASK_CLASSIFICATION)
+        return fsdp_class_dataset_open(file->path, file->json, &all, out);
     return file->ids ? fsdp_jsonl_dataset_open(file->path, &all, out)
                      : fsdp_pair_dataset_open(file->path, file->json, file->titles, &all, out);
 }
@@ -143,14 +149,9 @@ static fsdp_status examine(const char *path, const fsdp_dataset_options *options
     bool ids, texts = false;
     file->path = path;
     FSDP_TRY(fsdp_is_jsonl_path(path, &file->json));
-    if (file->json && options->task == FSDP_TASK_SEQ2SEQ)
+    if (file->json && options->task != FSDP_TASK_CAUSAL_LM)
         FSDP_TRY(fsdp_first_row_kind(path, options->json_field, &ids, &texts));
     file->ids = file->json && !texts;
-    if (!file->json && options->task == FSDP_TASK_CLASSIFICATION)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: classification takes JSON lines of ids; texts would need BERT's "
-                          "tokenizer, which is not here",
-                          path);
     if (file->ids) {
         fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
         fsdp_error_context(status, "%s", path);

@@ -3,6 +3,7 @@
 #include "src/data/text_rows.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -21,6 +22,7 @@ struct fsdp_text_rows {
     fsdp_csv *csv;             /* CSV, until fsdp_text_rows_end() */
     fsdp_json_rows *json_rows; /* JSON, until fsdp_text_rows_end() */
     fsdp_text_columns columns;
+    size_t label;                 /* index of the field; only if columns.label is set */
     size_t source, target, title; /* indices of fields; `source` only if columns.source is set, and
                                      `title` only if it was asked for */
     size_t fields;                /* number of fields of a row */
@@ -105,6 +107,8 @@ static fsdp_status find_columns(fsdp_text_rows *r, const fsdp_csv_row *header, b
     FSDP_TRY(find_column(r->path, header, r->columns.target, &r->target));
     if (r->columns.source && r->source == r->target)
         return both_are(r);
+    if (r->columns.label)
+        FSDP_TRY(find_column(r->path, header, r->columns.label, &r->label));
     return titles ? find_column(r->path, header, "title", &r->title) : FSDP_OK;
 }
 
@@ -114,7 +118,8 @@ static fsdp_status collect_columns(fsdp_text_rows *r, const fsdp_csv_row *header
     for (size_t i = 0; i < header->fields; i++) {
         size_t length;
         const char *name = fsdp_csv_field(header, i, &length);
-        if (i == r->target || (r->columns.source && i == r->source) || (titles && i == r->title))
+        if (i == r->target || (r->columns.source && i == r->source) ||
+            (r->columns.label && i == r->label) || (titles && i == r->title))
             continue;
         FSDP_TRY(fsdp_collect_unused_key(name, header->line, &r->unused));
     }
@@ -198,8 +203,9 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
                                const fsdp_dataset_options *options)
 {
     FSDP_TRY(fsdp_text_columns_choose(options, has_text, &row, &r->columns));
-    r->fields = r->columns.source ? 2 : 1;
-    r->target = r->fields - 1;
+    r->target = r->columns.source ? 1 : 0;
+    r->label = r->target + 1;
+    r->fields = r->label + (r->columns.label ? 1 : 0);
     if (r->columns.source && strcmp(r->columns.source, r->columns.target) == 0)
         return both_are(r);
     if (!options->source_lang && !has_text(&row, r->columns.target) &&
@@ -208,16 +214,49 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
     return FSDP_OK;
 }
 
+/* A row that lacks a key is malformed. */
+static fsdp_status missing(fsdp_status status)
+{
+    return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
+}
+
 static fsdp_status add_text(fsdp_json_node object, const char *name, fsdp_csv_row *row)
 {
     const char *text;
     const fsdp_json_node found = fsdp_text_find(object, name);
-    if (!found.value || fsdp_json_kind_of(found) == FSDP_JSON_NULL) {
-        fsdp_status status = fsdp_json_mismatch(object, name, "a text");
-        return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
-    }
+    if (!found.value || fsdp_json_kind_of(found) == FSDP_JSON_NULL)
+        return missing(fsdp_json_mismatch(object, name, "a text"));
     FSDP_TRY(fsdp_json_get_str(found, NULL, &text));
     return fsdp_csv_row_add(row, text, strlen(text));
+}
+
+/* Append the label of a row: a text as it is, and any other value as JSON. */
+static fsdp_status add_label(fsdp_json_node object, const char *name, fsdp_csv_row *row)
+{
+    const char *text;
+    int64_t number;
+    double real;
+    bool on;
+    char digits[40];
+    const fsdp_json_node label = fsdp_text_find(object, name);
+    switch (fsdp_json_kind_of(label)) {
+    case FSDP_JSON_STRING:
+        FSDP_TRY(fsdp_json_get_str(label, NULL, &text));
+        return fsdp_csv_row_add(row, text, strlen(text));
+    case FSDP_JSON_INT:
+        FSDP_TRY(fsdp_json_get_i64(label, NULL, INT64_MIN, INT64_MAX, &number));
+        snprintf(digits, sizeof digits, "%" PRId64, number);
+        return fsdp_csv_row_add(row, digits, strlen(digits));
+    case FSDP_JSON_REAL:
+        FSDP_TRY(fsdp_json_get_f64(label, NULL, &real));
+        snprintf(digits, sizeof digits, "%.17g", real);
+        return fsdp_csv_row_add(row, digits, strlen(digits));
+    case FSDP_JSON_BOOL:
+        FSDP_TRY(fsdp_json_get_bool(label, NULL, &on));
+        return fsdp_csv_row_add(row, on ? "1" : "0", 1);
+    default:
+        return missing(fsdp_json_mismatch(object, name, "a class: a name or a number"));
+    }
 }
 
 static fsdp_status add_texts(const fsdp_text_rows *r, fsdp_json_node object, fsdp_csv_row *row)
@@ -227,13 +266,14 @@ static fsdp_status add_texts(const fsdp_text_rows *r, fsdp_json_node object, fsd
         return fsdp_json_mismatch(object, NULL, "an object");
     if (r->columns.source)
         FSDP_TRY(add_text(object, r->columns.source, row));
-    return add_text(object, r->columns.target, row);
+    FSDP_TRY(add_text(object, r->columns.target, row));
+    return r->columns.label ? add_label(object, r->columns.label, row) : FSDP_OK;
 }
 
 /* Return true if `name` is a key of texts, or the object in which such a key is. */
 static bool is_used(const fsdp_text_rows *r, const char *key)
 {
-    const char *const names[] = {r->columns.source, r->columns.target};
+    const char *const names[] = {r->columns.source, r->columns.target, r->columns.label};
     const size_t n = strlen(key);
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
         if (names[i] && strncmp(names[i], key, n) == 0 && (!names[i][n] || names[i][n] == '.'))
@@ -276,6 +316,7 @@ static fsdp_status next_json(fsdp_text_rows *r, fsdp_csv_row *row)
     row->line = found.text ? found.line : 0;
     if (!found.text)
         return FSDP_OK;
+    row->number = found.number;
     row->offset = found.offset;
     row->size = found.length;
     FSDP_TRY(fsdp_json_row_parse(r->path, &found, &doc));
@@ -343,6 +384,12 @@ fsdp_status fsdp_text_rows_next(fsdp_text_rows *r, fsdp_csv_row *row)
     return r->json ? next_json(r, row) : fsdp_csv_next(r->csv, row);
 }
 
+void fsdp_text_row_context(fsdp_status status, const char *path, const fsdp_csv_row *row)
+{
+    const fsdp_json_row at = {.line = row->line, .number = row->number};
+    fsdp_json_row_context(status, path, &at);
+}
+
 static fsdp_status parse_json(const fsdp_text_rows *r, const char *bytes, size_t size,
                               fsdp_csv_row *row)
 {
@@ -393,7 +440,8 @@ static void append_findings(const fsdp_text_rows *r, fsdp_str *text)
     if (r->columns.guessed || r->told_delimiter)
         fsdp_str_printf(text, "%s: ", r->path);
     if (r->columns.guessed)
-        fsdp_str_printf(text, "the source is '%s', the target '%s'", r->columns.source,
+        fsdp_str_printf(text, "the %s is '%s', the %s '%s'", r->columns.label ? "text" : "source",
+                        r->columns.source, r->columns.label ? "second text" : "target",
                         r->columns.target);
     if (r->told_delimiter)
         fsdp_str_printf(text, "%sfields are separated by %s", r->columns.guessed ? "; " : "",
@@ -437,6 +485,17 @@ char *fsdp_text_rows_source(const fsdp_text_rows *r, const fsdp_csv_row *row, si
 char *fsdp_text_rows_target(const fsdp_text_rows *r, const fsdp_csv_row *row, size_t *length)
 {
     return fsdp_csv_field(row, r->target, length);
+}
+
+bool fsdp_text_rows_have_source(const fsdp_text_rows *r)
+{
+    return r->columns.source != NULL;
+}
+
+const char *fsdp_text_rows_label(const fsdp_text_rows *r, const fsdp_csv_row *row)
+{
+    size_t length;
+    return fsdp_csv_field(row, r->label, &length);
 }
 
 char *fsdp_text_rows_title(const fsdp_text_rows *r, const fsdp_csv_row *row, size_t *length)

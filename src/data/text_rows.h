@@ -16,6 +16,8 @@ void fsdp_text_rows_close(fsdp_text_rows *rows); /* accepts NULL */
 
 /* Find the next row, and set all fields of *row. After the last row, row->line is 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_rows_next(fsdp_text_rows *rows, fsdp_csv_row *row);
+/* Prepend the path and the position of `row` to the message of `status`, unless that is FSDP_OK. */
+void fsdp_text_row_context(fsdp_status status, const char *path, const fsdp_csv_row *row);
 /* Read the row that fsdp_text_rows_next() found at `offset`, and that has `size` bytes. *row has
  * its fields only. Returns FSDP_ERR_FORMAT or FSDP_ERR_IO if the file has changed. The message of
  * FSDP_ERR_FORMAT contains neither path nor line. */
@@ -25,6 +27,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_rows_read(const fsdp_text_rows *rows, uint
  * set to a text for fsdp_dataset_note(), or to NULL; the caller owns it. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_rows_end(fsdp_text_rows *rows, char **note);
 
+/* Return true if rows have two texts. */
+bool fsdp_text_rows_have_source(const fsdp_text_rows *rows);
+/* Get the label of a row: the text of a class, of a number, or of a list of them in brackets. Only
+ * for CLASSIFICATION. */
+const char *fsdp_text_rows_label(const fsdp_text_rows *rows, const fsdp_csv_row *row);
 /* Get a text of a row, which ends with a NUL and may be changed in place. The source is "" if rows
  * have only a target. */
 char *fsdp_text_rows_source(const fsdp_text_rows *rows, const fsdp_csv_row *row, size_t *length);

@@ -360,7 +360,7 @@ static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
     int world_size = fsdp_group_world_size(loop->group);
     micro_batch_sum *all = fsdp_calloc((size_t)world_size, sizeof *all);
     fsdp_status status = all ? FSDP_OK : FSDP_ERR_NOMEM;
-    while (status == FSDP_OK) {
+    for (int64_t i = 0; status == FSDP_OK && (!loop->eval_iters || i < loop->eval_iters); i++) {
         fsdp_batch *batch;
         micro_batch_sum mine = {0};
         status = fsdp_loader_next(loader, &batch);

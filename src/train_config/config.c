@@ -51,6 +51,10 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
     FSDP_TRY(check_pair_options(c, task));
     if (c->min_lr > c->lr)
         return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
+    if (task == FSDP_TASK_CLASSIFICATION && c->target_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--target-column: classification has --label-column, and "
+                          "--text-pair-column for a second text");
     if (task != FSDP_TASK_SEQ2SEQ && c->target_column && !c->text_column)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--target-column needs --text-column: a completion has a prompt");
@@ -326,6 +330,9 @@ static fsdp_status check_model(const fsdp_train_config *c)
         return fsdp_error(FSDP_ERR_INVALID, "--cleaning %s contradicts --wikihow-cleaning %s",
                           fsdp_cleaning_choices[c->form.cleaning],
                           c->wikihow_cleaning ? "true" : "false");
+    if (c->form.text_pair_column && !c->text_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--text-pair-column needs --text-column: a pair has a first text");
     if (c->form.source_lang && (c->text_column || c->target_column))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--source-lang contradicts --text-column and --target-column: the texts "

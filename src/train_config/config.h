@@ -244,6 +244,7 @@ typedef struct fsdp_train_config {
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
+    int64_t eval_iters;      /* largest number of batches of a rank in a validation; 0: all */
     int eval_strategy;       /* fsdp_strategy; consistent with evaluation_steps */
     int logging_strategy;    /* fsdp_strategy; consistent with logging_steps */
     double logging_steps;    /* steps between progress lines, if stdout is not a terminal */

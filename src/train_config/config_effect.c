@@ -119,6 +119,7 @@ static const struct {
     {"growth-interval", fsdp_train_needs_grad_scaler, SCALER, true},
     {"growth-factor", fsdp_train_needs_grad_scaler, SCALER, true},
     {"backoff-factor", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"eval-iters", has_validation_data, "needs --validation-data", true},
     {"max-validation-samples", has_validation_data, "needs --validation-data", true},
     {"max-target-length", has_targets_of_a_length,
      "is for pairs: the targets of span corruption have the length that --max-source-length gives",

@@ -82,6 +82,45 @@ expect and_by_evaluate 0 't_lines.csv: 1 of 1 rows are cut, by [0-9]+ tokens'
 run evaluate --model o --data t_lines.json --no-generate --json
 check evaluate_reads_the_same_texts_of_json grep -q "\"loss\": $lines[,}]" out
 
+# --- validation on the first batches only ---
+head -n 2 validation.jsonl >first.jsonl
+check there_are_more_rows [ "$(wc -l <validation.jsonl)" -gt 2 ]
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl --validation-batch-size 1 --eval-iters 2
+keep few
+train 1 --max-steps 1 --dropout 0 --validation-data first.jsonl --validation-batch-size 1
+keep all
+check eval_iters_limits_the_batches same few all
+train 1 --eval-iters 2
+refused eval_iters_needs_validation '--eval-iters needs --validation-data'
+
+# --- texts with classes ---
+cp -r "$golden/bert_tiny/model" classes
+sed -i '/id2label/,/}/d; /label2id/,/}/d; s/"vocab_size": [0-9]*/"vocab_size": 32128/' classes/config.json
+rm -f classes/*.safetensors
+printf 'sentence1,sentence2,label\ncut the rope,a short rope,sports\na rope,a knot,arts\ncut,paste,film\n' >t_named.csv
+class_train() {
+    rm -rf o
+    run train --model classes --from-config --tokenizer "$tokenizer" --output o --epochs 1 --num-workers 0 --metrics m.jsonl "$@"
+}
+class_train --data t_named.csv --validation-data t_named.csv
+expect classes_are_those_of_the_rows 0 '^3 classes, from the labels of t_named.csv: arts, film, sports$' out
+check and_are_saved grep -q '"1": "film"' o/config.json
+check also_the_other_way grep -q '"sports": 2' o/config.json
+expect the_columns_are_named 0 "the text is 'sentence1', the second text 'sentence2'"
+run evaluate --model o --tokenizer "$tokenizer" --data t_named.csv --json
+expect evaluate_knows_the_names 0 '"accuracy": ' out
+printf '[{"text": "cut the rope", "label": 4}, {"text": "a rope", "label": 0}]' >t_five.json
+class_train --data t_five.json
+expect numbers_are_classes_too 0 '^5 classes, from the labels of t_five.json$' out
+class_train --data t_five.json --num-labels 3
+expect a_class_beyond_num_labels_is_refused 1 't_five.json: row 1 .line 1.: label: expected an integer from 0 to 2'
+class_train --data t_named.csv --text-column sentence2 --label-column sentence1
+expect columns_are_options 0 '^3 classes, from the labels of t_named.csv: a rope, cut, cut the rope$' out
+class_train --data t_named.csv --target-column label
+expect a_class_is_no_target 1 '--target-column: classification has --label-column'
+run plan --model classes --from-config --data t_named.csv
+expect the_plan_has_these_classes 0
+
 # --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60
     printf ", 1], \"labels\": [5"; for (i = 1; i < 20; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >long.jsonl
