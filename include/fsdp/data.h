@@ -219,11 +219,11 @@ typedef struct fsdp_dataset_options {
      * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
      * are used if the file has both, else "text". */
     const char *source_column, *target_column;
-    /** CLASSIFICATION, texts: the column or key with the second text of a pair, whose first text is in
-     * source_column, and the one with the class. If source_column is NULL, the texts are one of the
-     * usual pairs that the file has (sentence1 and sentence2, question1 and question2, premise and
-     * hypothesis, question and sentence, question and answer, text1 and text2, text and text_pair),
-     * or "sentence", or "text". If label_column is NULL, it is "label", or "labels". */
+    /** CLASSIFICATION, texts: the column or key with the second text of a pair, whose first text is
+     * in source_column, and the one with the class. If source_column is NULL, the texts are one of
+     * the usual pairs that the file has (sentence1 and sentence2, question1 and question2, premise
+     * and hypothesis, question and sentence, question and answer, text1 and text2, text and
+     * text_pair), or "sentence", or "text". If label_column is NULL, it is "label", or "labels". */
     const char *text_pair_column, *label_column;
     /** SEQ2SEQ: the languages of the source and the target, as in transformers' run_translation.
      * The texts are then the keys of these names in the object "translation" of a row of JSON, or

@@ -75,6 +75,7 @@ static const char *const not_looked_at[] = {
     "epochs",
     "max-steps",
     "seed",
+    "label-smoothing",
     "sampler",
     "shuffle",
     "drop-last",

@@ -18,6 +18,7 @@ static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_b
                                    .micro_batch = batch->micro_batch,
                                    .micro_step = o->micro_step,
                                    .n_micro_steps = o->n_micro_steps,
+                                   .label_smoothing = (float)o->label_smoothing,
                                    .batch = batch};
     const bool scaled = o->training && o->scaler;
     const double scale = scaled ? fsdp_grad_scaler_scale(o->scaler) : 1.0;

@@ -92,6 +92,7 @@ static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int 
                                                    .tape = loop->tape,
                                                    .factor = (double)factor_of(loop, batch) * scale,
                                                    .micro_step = micro_step,
+                                                   .label_smoothing = loop->label_smoothing,
                                                    .n_micro_steps = loop->micro_steps};
     return fsdp_forward_backward(loop->module, loop->device, batch, &options, loss);
 }
@@ -325,7 +326,7 @@ static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *
     fsdp_tensor *logits = fsdp_model_logits(s, loop->module).logits;
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK && !fsdp_device_is_meta(loop->device))
-        status = fsdp_class_counts_add_batch(counts, logits, batch, loss);
+        status = fsdp_class_counts_add_batch(counts, logits, batch, loop->label_smoothing, loss);
     fsdp_scope_close(s);
     *loss *= (double)factor_of(loop, batch);
     return status;

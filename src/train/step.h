@@ -46,8 +46,9 @@ typedef struct fsdp_train_loop {
     fsdp_tape *tape;
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
-    int64_t num_labels; /* number of classes; 0: not a classifier */
-    int64_t eval_iters; /* largest number of batches of a rank in a validation; 0: all */
+    int64_t num_labels;     /* number of classes; 0: not a classifier */
+    double label_smoothing; /* in [0, 1); also used in validation, as by transformers' Trainer */
+    int64_t eval_iters;     /* largest number of batches of a rank in a validation; 0: all */
     bool mean_of_means;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;

@@ -385,6 +385,7 @@ fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t)
     t->loop.group = t->group;
     t->loop.device = t->device;
     t->loop.eval_iters = c->eval_iters;
+    t->loop.label_smoothing = c->label_smoothing;
     t->loop.micro_steps = c->gradient_accumulation_steps;
     t->loop.accumulation_mode = (fsdp_accumulation_mode)c->accumulation_mode;
     t->loop.max_grad_norm = c->max_grad_norm;

@@ -134,11 +134,12 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int sampler;        /* fsdp_sampler_kind */
-    bool shuffle;       /* false: file order */
-    bool drop_last;     /* leave out the last rows of the data if they do not fill a batch */
-    int num_workers;    /* loader threads per rank; 0: the training thread loads */
-    int loss_reduction; /* fsdp_loss_reduction */
+    int sampler;            /* fsdp_sampler_kind */
+    bool shuffle;           /* false: file order */
+    bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
+    int num_workers;        /* loader threads per rank; 0: the training thread loads */
+    int loss_reduction;     /* fsdp_loss_reduction */
+    double label_smoothing; /* in [0, 1) */
 
     /* optimizer and schedule */
     int optimizer; /* fsdp_optimizer_kind */

@@ -180,6 +180,10 @@ static const fsdp_option table[] = {
      .value = "token-mean", .choices = reductions, .metavar = "KIND",
      .help = "mean over the label tokens of the global batch, or mean of the micro-batches' "
              "means as PyTorch's scripts compute it"},
+    {.name = "label-smoothing", .aliases = "label-smoothing-factor", .type = FSDP_OPTION_DOUBLE,
+     PLACE(label_smoothing), .value = "0", .bounds = FSDP_FROM_TO_BELOW(0, 1),
+     .help = "share X of each label's probability that is spread over all tokens or classes, as by "
+             "transformers' Trainer; the validation loss has it too"},
     {.name = "tutorial-loss", .type = FSDP_OPTION_BOOL, PLACE(tutorial_loss),
      .help = "the same as --loss-reduction mean-of-means"},
 

@@ -93,6 +93,14 @@ check eval_iters_limits_the_batches same few all
 train 1 --eval-iters 2
 refused eval_iters_needs_validation '--eval-iters needs --validation-data'
 
+# --- label smoothing ---
+loss_of() { sed -n 's/.*"'"$1"'", "step": 1,.*"loss": \([^,]*\),.*/\1/p' m.jsonl; }
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl
+plain=$(loss_of step) valid=$(loss_of validation)
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl --label_smoothing_factor 0.1
+check smoothing_changes_the_loss [ -n "$(loss_of step)" -a "$(loss_of step)" != "$plain" ]
+check also_of_validation [ -n "$(loss_of validation)" -a "$(loss_of validation)" != "$valid" ]
+
 # --- texts with classes ---
 cp -r "$golden/bert_tiny/model" classes
 sed -i '/id2label/,/}/d; /label2id/,/}/d; s/"vocab_size": [0-9]*/"vocab_size": 32128/' classes/config.json
