@@ -1,4 +1,7 @@
-/* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
+/* More than 25 source files: each form of a file (CSV, JSON, token files, plain text) and each kind
+ * of row (pairs, classes, ids) has a small reader of its own, and all of them are opened here.
+ *
+ * Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
  * from fsdp_dataset_complete_options(), so defaults are filled in. */
 #pragma once
 #include <fsdp/data.h>

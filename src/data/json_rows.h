@@ -17,7 +17,7 @@ typedef struct fsdp_json_rows fsdp_json_rows;
 typedef struct fsdp_json_row {
     const char *text; /* [length]; valid until the next row is read; NULL after the last row */
     size_t length;
-    uint64_t offset; /* of the first byte of `text` in the decompressed file */
+    uint64_t offset; /* offset of `text` in the decompressed file */
     int64_t line;    /* line on which the row begins, from 1 */
     int64_t number;  /* number of the row, from 1; 0 if each line has one row */
 } fsdp_json_row;

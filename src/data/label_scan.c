@@ -24,7 +24,7 @@ typedef struct scan {
     size_t len, cap;
     bool more; /* there are more than MAX_NAMES */
     bool all_integers, all_numbers;
-    int64_t smallest, largest; /* of the integers */
+    int64_t smallest, largest; /* the smallest and the largest integer */
     int64_t rows;
 } scan;
 

@@ -27,7 +27,7 @@ struct fsdp_text_rows {
                                      `title` only if it was asked for */
     size_t fields;                /* number of fields of a row */
     fsdp_unused_keys unused;
-    bool told_delimiter; /* the delimiter was found by trying, and is not a comma */
+    bool found_delimiter; /* the delimiter was found by trying, and is not a comma */
 };
 
 /* ---- columns of CSV ---- */
@@ -165,7 +165,7 @@ static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *optio
         if (others[i] == first)
             continue;
         const fsdp_status status = open_csv_as(r, others[i], options, &found);
-        r->told_delimiter = status == FSDP_OK && found;
+        r->found_delimiter = status == FSDP_OK && found;
         if (status == FSDP_ERR_FORMAT)
             continue; /* a header that is no row with this delimiter */
         FSDP_TRY(status);
@@ -437,13 +437,13 @@ static const char *delimiter_name(char delimiter)
  * are those of the options or the defaults. */
 static void append_findings(const fsdp_text_rows *r, fsdp_str *text)
 {
-    if (r->columns.guessed || r->told_delimiter)
+    if (r->columns.guessed || r->found_delimiter)
         fsdp_str_printf(text, "%s: ", r->path);
     if (r->columns.guessed)
         fsdp_str_printf(text, "the %s is '%s', the %s '%s'", r->columns.label ? "text" : "source",
                         r->columns.source, r->columns.label ? "second text" : "target",
                         r->columns.target);
-    if (r->told_delimiter)
+    if (r->found_delimiter)
         fsdp_str_printf(text, "%sfields are separated by %s", r->columns.guessed ? "; " : "",
                         delimiter_name(r->format.delimiter));
 }

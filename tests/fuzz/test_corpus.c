@@ -21,6 +21,9 @@
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_rows
+#include "tests/fuzz/fuzz_rows.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
