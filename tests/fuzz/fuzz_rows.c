@@ -52,7 +52,7 @@ static void scan_csv(const char *path, char delimiter, bool no_quotes)
     fsdp_input_close(input);
 }
 
-static void read_all(const char *path, const fsdp_dataset_options *options)
+static void read_examples(const char *path, const fsdp_dataset_options *options)
 {
     fsdp_dataset *set;
     fsdp_example e = {0};
@@ -78,7 +78,7 @@ static void read_rows(const char *path, unsigned choice)
         .max_length = choice % 3 ? 7 : 0,
         .num_classes = 3,
         .packing = choice % 3 == 1 ? (fsdp_packing)(choice / 3 % 3) : FSDP_PACKING_NONE};
-    read_all(path, &options);
+    read_examples(path, &options);
 }
 
 static void read_tokens(const char *path, unsigned choice)
@@ -87,7 +87,7 @@ static void read_tokens(const char *path, unsigned choice)
                                           .vocab_size = 100,
                                           .max_length = 3,
                                           .token_dtype = (fsdp_token_dtype)(choice % 5)};
-    read_all(path, &options);
+    read_examples(path, &options);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
