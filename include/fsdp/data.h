@@ -274,21 +274,26 @@ typedef struct fsdp_dataset_options {
  * reported before training. A row of a CSV file is read again, and tokenised, each time its example
  * is requested.
  *
- * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark. Lines end
- * with LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; columns
- * that are not needed are ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
+ * CSV (.csv, .tsv, .tab): RFC 4180, UTF-8 with or without byte order mark. Lines end with LF, CRLF
+ * or CR; blank lines are skipped, and line ends within a field stay as they are. A header names the
+ * columns, in any order. Columns that are not needed are ignored, and fsdp_dataset_note() lists
+ * them. wikihowAll.csv (headline,title,text) and wikihowSep.csv
  * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, and the target
  * is `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson): one object per line. A key that this library does not use is
- * ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would change the loss
- * (another input of a model, a weight of the loss), unless its value has no effect (e.g. a mask of
- * ones). A row of any task can have ids: "input_ids": [...], and optionally "attention_mask":
+ * JSON (.jsonl, .json, .ndjson): one object per line, or an array of objects, or an object with
+ * such an array (json_field), or objects one after the other. A file of CSV or JSON may be
+ * compressed with gzip or zstd; its first bytes decide, not its name. A key that this library does
+ * not use is ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would
+ * change the loss (another input of a model, a weight of the loss), unless its value has no effect
+ * (e.g. a mask of ones). A row of any task can have ids: "input_ids": [...], and optionally
+ * "attention_mask":
  * [...]. The mask may have zeros only at its ends. Tokens whose mask is 0 are left out. The other
  * keys depend on the task:
  * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
- *   source_prefix is not prepended to ids. Ids are cut only if the options set a length.
+ *   source_prefix is not prepended to ids. Ids are cut only if the options set a length. If the
+ * first row has texts and no ids, all rows are pairs of texts, as in CSV.
  * - CAUSAL_LM: optionally "labels" (as many as ids, not shifted, with FSDP_IGNORE_INDEX where there
  *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
@@ -296,7 +301,8 @@ typedef struct fsdp_dataset_options {
  *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
  *   opened.
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
- *   "position_ids", which must count up by one from 0.
+ *   "position_ids", which must count up by one from 0. If the first row has texts and no ids, all
+ * rows have a text or a pair of texts, as in CSV (text_pair_column).
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. If a
  * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
@@ -305,19 +311,27 @@ typedef struct fsdp_dataset_options {
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
- * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16. Row
- * i of a file has max_length tokens, beginning at token i * max_length. The label of each token is
- * the token after it, so a row also needs the token that follows its last token. If the tokens at
- * the end of a file are too few for a row, they are left out. Files are mapped. The ids of a file
- * above 64 MiB are not checked when it is opened, but when they are read.
+ * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16,
+ * or of the type token_dtype. A dataset of Megatron-LM is NAME.bin with NAME.idx next to it, and
+ * `path` may be either of them, or NAME; its documents are one stream of tokens. Row i of a file
+ * has max_length tokens, beginning at token i * max_length. The label of each token is the token
+ * after it, so a row also needs the token that follows its last token. If the tokens at the end of
+ * a file are too few for a row, they are left out. Files are mapped. The ids of a file above 64 MiB
+ * are not checked when it is opened, but when they are read.
  *
- * A pattern ("data/fineweb_train_*.bin") or a folder selects several token files, in byte order of
- * their names. In a folder, files with the word "val", "valid" or "validation" in their name are
- * for validation. If `validation` is true, these files are used, otherwise all other files.
+ * Plain text (.txt, .text, .raw, .md, .tokens), CAUSAL_LM: documents, divided as `documents` says.
+ * Each becomes bos, its ids and eos. All are joined and cut into rows of max_length tokens, as
+ * token files are. The ids are in memory.
  *
- * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv. A file
- * whose name has none of the endings above is read as JSON lines if it begins like an object, else
- * as CSV.
+ * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
+ * order of their names. In a folder, files with the word "val", "valid" or "validation" in their
+ * name are for validation. If `validation` is true, these files are used, otherwise all other
+ * files; files of texts with the word "test" in their name are not used. If a folder has a folder
+ * "train", that folder is used, and for validation its folder "validation", "valid" or "val".
+ *
+ * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv, or else
+ * its files of texts. A file whose name has none of the endings above is read as JSON if it begins
+ * like an object or an array of objects, else as CSV.
  *
  * With span_corruption, the file is one of three kinds: a token file; a CSV or JSON lines file
  * whose source_column (default "text") has texts; or plain text with one document per line, where
