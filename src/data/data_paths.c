@@ -10,6 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/data/dataset.h"
 #include "src/data/input.h"
 
@@ -232,12 +233,35 @@ bool fsdp_is_plain_text_name(const char *path)
     return kind && strcmp(kind, "text") == 0;
 }
 
+/* Return true for files that are next to data or models, and have no rows. */
+static bool is_metadata(const char *name)
+{
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "trainer_state.json",
+                                        "state.json",
+                                        "dataset_dict.json",
+                                        "dataset_info.json",
+                                        "dataset_infos.json",
+                                        "README.md",
+                                        "README.txt"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return fsdp_ends_with(name, ".index.json");
+}
+
 /* Is a file of this name for the rows that `validation` asks for? Files with the word "test" in
  * their names are for neither. */
 static bool is_asked_for(const char *name, bool validation)
 {
     static const char *const test[] = {"test", NULL};
-    return !has_word(name, test) && is_for_validation(name) == validation;
+    return !is_metadata(name) && !has_word(name, test) && is_for_validation(name) == validation;
 }
 
 static fsdp_status mixed_kinds(const char *folder, const char *a, const char *b)

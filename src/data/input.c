@@ -205,8 +205,7 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
         return step_zstd(in, out, count, n);
 #endif
     (void)in, (void)out, (void)count;
-    FSDP_ASSERT(!"compressed data without a decompressor"); /* refused when it was opened */
-    return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
 /* A decompressor may still have bytes for the caller after it has taken all bytes of the file, so

@@ -184,13 +184,15 @@ TEST(a_folder_or_a_pattern_is_all_its_files)
     write_text(t, "c_validation.jsonl", "{\"input_ids\": [5]}\n");
     write_text(t, "test.jsonl", "{\"input_ids\": [6]}\n");
     write_text(t, "LICENSE", "not rows\n");
+    write_text(t, "README.md", "not rows\n");
+    write_text(t, "dataset_info.json", "{\"features\": 1}");
     check_examples(t, fsdp_test_dir(t), &options, "1;2;3;4;");
     options.max_samples = 3;
     check_examples(t, fsdp_test_dir(t), &options, "1;2;3;");
     options.max_samples = 0;
     options.validation = true;
     check_examples(t, fsdp_test_dir(t), &options, "5;");
-    check_examples(t, path_of(t, "*.json*"), &options, "1;2;3;4;5;6;");
+    check_examples(t, path_of(t, "*[natl].json*"), &options, "1;2;3;4;5;6;");
     CHECK_HERE();
     options.validation = false;
     write_text(t, "b.jsonl", "{\"input_ids\": [3]}\n{\"input_ids\": [400]}\n");
