@@ -64,6 +64,11 @@ typedef struct fsdp_scope_options {
      * micro_step is the index of the micro-step that this forward belongs to. */
     int micro_step, n_micro_steps;
     const struct fsdp_batch *batch; /**< borrowed until backward has ended; may be NULL */
+    /** Smoothing of the labels in fsdp_cross_entropy() and fsdp_linear_cross_entropy(), in [0, 1).
+     * The loss of a label is (1 - label_smoothing) times its -log softmax, plus label_smoothing
+     * times the mean of -log softmax over all classes, as in transformers' LabelSmoother. 0: none.
+     */
+    float label_smoothing;
 } fsdp_scope_options;
 
 /**

@@ -175,6 +175,35 @@ typedef struct fsdp_chat_rows {
     bool assistant_only_loss;             /**< only the assistant's texts have a loss */
     fsdp_completion_loss completion_loss; /**< also for texts with prompts */
 } fsdp_chat_rows;
+/** Where a document of plain text ends. */
+typedef enum fsdp_documents {
+    FSDP_DOCUMENTS_DEFAULT,    /**< span corruption: at each line end; else at blank lines */
+    FSDP_DOCUMENTS_BLANK_LINE, /**< at one or more lines that are empty or white space */
+    FSDP_DOCUMENTS_LINE,       /**< at each line end; blank lines are skipped */
+    FSDP_DOCUMENTS_FILE,       /**< at the end of the file */
+} fsdp_documents;
+
+/** Type of the numbers in a token file without a header. All are little endian. */
+typedef enum fsdp_token_dtype {
+    FSDP_TOKENS_DEFAULT, /**< uint16, as in nanoGPT */
+    FSDP_TOKENS_U16,
+    FSDP_TOKENS_U8,
+    FSDP_TOKENS_I32, /**< int32 or uint32 */
+    FSDP_TOKENS_I64, /**< int64 or uint64 */
+} fsdp_token_dtype;
+
+/** How rows of CAUSAL_LM that are shorter than max_length are joined. */
+typedef enum fsdp_packing {
+    FSDP_PACKING_NONE,
+    /** Concatenate all rows and cut the result into rows of max_length tokens (transformers'
+     * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
+     * new row may be shorter. */
+    FSDP_PACKING_WRAPPED,
+    /** Put whole rows together, so that few tokens are missing in each new row: best-fit
+     * decreasing, in windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that
+     * are put together do not attend to each other. */
+    FSDP_PACKING_BFD,
+} fsdp_packing;
 
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
@@ -215,15 +244,42 @@ typedef struct fsdp_dataset_options {
      * out do not count towards max_samples. Setting this is an error for other tasks and for JSON
      * lines. */
     bool skip_long_summaries;
-    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: a NULL source_column means "text",
-     * and a NULL target_column means "headline". CAUSAL_LM: source_column has prompts, and
-     * target_column has completions. If target_column is NULL, source_column has texts without
-     * prompts. If both columns are NULL, "prompt" and "completion" are used if the file has both,
-     * else "text". */
+    /** Columns of CSV, or keys of texts in JSON. A dot in the name of a key leads into an object:
+     * "translation.en". SEQ2SEQ: if both are NULL, they are "text" and "headline" or, if the file
+     * does not have both, another usual pair that it has: text and summary, article and highlights,
+     * document and summary, dialogue and summary, source and target, input and output, prompt and
+     * completion, question and answer; fsdp_dataset_note() then names them. CAUSAL_LM:
+     * source_column has prompts, and target_column has completions. If target_column is NULL,
+     * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
+     * are used if the file has both, else "text". */
     const char *source_column, *target_column;
     fsdp_chat_rows chat; /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
-    int64_t vocab_size;  /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
-                              vocab_size; without a tokenizer, ids are not checked */
+    /** CLASSIFICATION, texts: the column or key with the second text of a pair, whose first text is
+     * in source_column, and the one with the class. If source_column is NULL, the texts are one of
+     * the usual pairs that the file has (sentence1 and sentence2, question1 and question2, premise
+     * and hypothesis, question and sentence, question and answer, text1 and text2, text and
+     * text_pair), or "sentence", or "text". If label_column is NULL, it is "label", or "labels". */
+    const char *text_pair_column, *label_column;
+    /** SEQ2SEQ: the languages of the source and the target, as in transformers' run_translation.
+     * The texts are then the keys of these names in the object "translation" of a row of JSON, or
+     * columns of these names in CSV. Either both or none are set. They exclude source_column and
+     * target_column. */
+    const char *source_lang, *target_lang;
+    /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
+     * has it. Used only during fsdp_dataset_open(). */
+    const char *json_field;
+    /** CSV: the character between two fields. 0: a tab in files .tsv and .tab. In other files it is
+     * the one of comma, tab, semicolon and vertical bar with which the header has the columns;
+     * fsdp_dataset_note() names it if it is not a comma. */
+    char delimiter;
+    /** CSV: quotes are characters like any other, so no field contains a line end or the delimiter
+     * (Python's csv.QUOTE_NONE). */
+    bool no_csv_quotes;
+    fsdp_documents documents;     /**< plain text, for CAUSAL_LM and span corruption */
+    fsdp_token_dtype token_dtype; /**< token files without a header */
+    fsdp_packing packing;         /**< CAUSAL_LM: rows of CSV and JSON */
+    int64_t vocab_size; /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
+                             vocab_size; without a tokenizer, ids are not checked */
     /** CLASSIFICATION: token_type_ids must be less than type_vocab_size, and classes less than
      * num_classes; 0: not checked. */
     int64_t type_vocab_size, num_classes;
@@ -257,21 +313,26 @@ typedef struct fsdp_dataset_options {
  * reported before training. A row of a CSV file is read again, and tokenised, each time its example
  * is requested.
  *
- * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark. Lines end
- * with LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; columns
- * that are not needed are ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
+ * CSV (.csv, .tsv, .tab): RFC 4180, UTF-8 with or without byte order mark. Lines end with LF, CRLF
+ * or CR; blank lines are skipped, and line ends within a field stay as they are. A header names the
+ * columns, in any order. Columns that are not needed are ignored, and fsdp_dataset_note() lists
+ * them. wikihowAll.csv (headline,title,text) and wikihowSep.csv
  * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, and the target
  * is `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson): one object per line. A key that this library does not use is
- * ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would change the loss
- * (another input of a model, a weight of the loss), unless its value has no effect (e.g. a mask of
- * ones). A row of any task can have ids: "input_ids": [...], and optionally "attention_mask":
+ * JSON (.jsonl, .json, .ndjson): one object per line, or an array of objects, or an object with
+ * such an array (json_field), or objects one after the other. A file of CSV or JSON may be
+ * compressed with gzip or zstd; its first bytes decide, not its name. A key that this library does
+ * not use is ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would
+ * change the loss (another input of a model, a weight of the loss), unless its value has no effect
+ * (e.g. a mask of ones). A row of any task can have ids: "input_ids": [...], and optionally
+ * "attention_mask":
  * [...]. The mask may have zeros only at its ends. Tokens whose mask is 0 are left out. The other
  * keys depend on the task:
  * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
- *   source_prefix is not prepended to ids. Ids are cut only if the options set a length.
+ *   source_prefix is not prepended to ids. Ids are cut only if the options set a length. If the
+ * first row has texts and no ids, all rows are pairs of texts, as in CSV.
  * - CAUSAL_LM: optionally "labels" (as many as ids, not shifted, with FSDP_IGNORE_INDEX where there
  *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
@@ -284,7 +345,8 @@ typedef struct fsdp_dataset_options {
  * other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the key
  *   source_column or "text".
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
- *   "position_ids", which must count up by one from 0.
+ *   "position_ids", which must count up by one from 0. If the first row has texts and no ids, all
+ * rows have a text or a pair of texts, as in CSV (text_pair_column).
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. If a
  * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
@@ -301,19 +363,27 @@ typedef struct fsdp_dataset_options {
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
- * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16. Row
- * i of a file has max_length tokens, beginning at token i * max_length. The label of each token is
- * the token after it, so a row also needs the token that follows its last token. If the tokens at
- * the end of a file are too few for a row, they are left out. Files are mapped. The ids of a file
- * above 64 MiB are not checked when it is opened, but when they are read.
+ * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16,
+ * or of the type token_dtype. A dataset of Megatron-LM is NAME.bin with NAME.idx next to it, and
+ * `path` may be either of them, or NAME; its documents are one stream of tokens. Row i of a file
+ * has max_length tokens, beginning at token i * max_length. The label of each token is the token
+ * after it, so a row also needs the token that follows its last token. If the tokens at the end of
+ * a file are too few for a row, they are left out. Files are mapped. The ids of a file above 64 MiB
+ * are not checked when it is opened, but when they are read.
  *
- * A pattern ("data/fineweb_train_*.bin") or a folder selects several token files, in byte order of
- * their names. In a folder, files with the word "val", "valid" or "validation" in their name are
- * for validation. If `validation` is true, these files are used, otherwise all other files.
+ * Plain text (.txt, .text, .raw, .md, .tokens), CAUSAL_LM: documents, divided as `documents` says.
+ * Each becomes bos, its ids and eos. All are joined and cut into rows of max_length tokens, as
+ * token files are. The ids are in memory.
  *
- * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv. A file
- * whose name has none of the endings above is read as JSON lines if it begins like an object, else
- * as CSV.
+ * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
+ * order of their names. In a folder, files with the word "val", "valid" or "validation" in their
+ * name are for validation. If `validation` is true, these files are used, otherwise all other
+ * files; files of texts with the word "test" in their name are not used. If a folder has a folder
+ * "train", that folder is used, and for validation its folder "validation", "valid" or "val".
+ *
+ * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv, or else
+ * its files of texts. A file whose name has none of the endings above is read as JSON if it begins
+ * like an object or an array of objects, else as CSV.
  *
  * With span_corruption, the file is one of three kinds: a token file; a CSV or JSON lines file
  * whose source_column (default "text") has texts; or plain text with one document per line, where
@@ -350,6 +420,26 @@ FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
  * For Arrow tables, further lines may say what classes are called, and which split is used. NULL if
  * there is nothing to say. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
+
+/** What a dataset does not use of the rows of its file. */
+typedef struct fsdp_left_out {
+    int64_t counted_rows;  /**< rows for which cut_rows and cut_tokens were counted */
+    int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
+    int64_t cut_tokens;    /**< tokens that are cut off these rows */
+    int64_t skipped_rows;  /**< rows of the file that are not in the dataset, although its split and
+                                max_samples include them */
+    int64_t unused_tokens; /**< tokens at the ends of files that do not fill a row */
+} fsdp_left_out;
+
+/**
+ * Count what a dataset leaves out.
+ *
+ * @param most_rows rows whose cut tokens are counted, from the first one; 0: all rows. Rows of
+ * texts are tokenised for this, which takes time
+ * @param out       the sums, of all parts if the dataset is a mixture
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,
+                                                           int64_t most_rows, fsdp_left_out *out);
 
 /** Return the number of examples. */
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);

@@ -55,6 +55,7 @@ typedef struct fsdp_forward_backward_options {
     fsdp_grad_scaler *scaler;      /**< used if `training` is true: the loss is multiplied by the
                                         scaler's scale before backward; NULL: none */
     int micro_step, n_micro_steps; /**< gradient accumulation: see fsdp_scope_options */
+    double label_smoothing;        /**< in [0, 1); see fsdp_scope_options */
 } fsdp_forward_backward_options;
 
 /**

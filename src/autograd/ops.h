@@ -91,3 +91,19 @@ bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 /* Return a copy of `ids` [n] in host memory, for fsdp_record_args.host. Return NULL if the scope
  * fails. */
 int32_t *fsdp_copy_ids(fsdp_scope *s, const int32_t *ids, int64_t n);
+
+/* Arguments of the kernel cross_entropy, and the smoothing of labels. */
+typedef struct fsdp_cross_entropy_args {
+    float *losses;
+    void *logits;
+    fsdp_dtype dtype;
+    const int32_t *labels;
+    int64_t rows, vocab, ld; /* ld: row stride of the logits */
+    bool gradient;
+    float factor, smoothing;
+} fsdp_cross_entropy_args;
+
+/* Run the kernel cross_entropy, or smoothed_cross_entropy if labels are smoothed. It is an error in
+ * the scope if the device does not have that kernel. (ops_cross_entropy.c) */
+void fsdp_run_cross_entropy(fsdp_scope *s, const fsdp_kernels *k,
+                            const fsdp_cross_entropy_args *args);

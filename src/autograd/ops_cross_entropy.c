@@ -5,8 +5,23 @@
 #include "src/autograd/ops.h"
 
 typedef struct cross_entropy_options {
-    float factor;
+    float factor, smoothing;
 } cross_entropy_options;
+
+void fsdp_run_cross_entropy(fsdp_scope *s, const fsdp_kernels *k, const fsdp_cross_entropy_args *a)
+{
+    fsdp_kernel_context *context = fsdp_scope_context(s);
+    if (a->smoothing <= 0)
+        k->cross_entropy(context, a->losses, a->logits, a->dtype, a->labels, a->rows, a->vocab,
+                         a->ld, a->gradient, a->factor);
+    else if (k->smoothed_cross_entropy)
+        k->smoothed_cross_entropy(context, a->losses, a->logits, a->dtype, a->labels, a->rows,
+                                  a->vocab, a->ld, a->gradient, a->factor, a->smoothing);
+    else
+        fsdp_scope_error(s, "cross_entropy",
+                         "label smoothing is not available on this device; the "
+                         "CPU has it");
+}
 
 static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                    fsdp_tensor **grad_in)
@@ -22,9 +37,17 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
         return;
     k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(logits),
             (size_t)fsdp_tensor_numel(logits) * fsdp_dtype_size(logits->dtype));
-    k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(dx), dx->dtype,
-                     n->host, rows, logits->shape[1], logits->shape[1], true,
-                     (float)((double)o->factor * grad));
+    fsdp_run_cross_entropy(s, k,
+                           &(fsdp_cross_entropy_args){.losses = fsdp_tensor_ptr(losses),
+                                                      .logits = fsdp_tensor_ptr(dx),
+                                                      .dtype = dx->dtype,
+                                                      .labels = n->host,
+                                                      .rows = rows,
+                                                      .vocab = logits->shape[1],
+                                                      .ld = logits->shape[1],
+                                                      .gradient = true,
+                                                      .factor = (float)((double)o->factor * grad),
+                                                      .smoothing = o->smoothing});
 }
 
 static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
@@ -36,9 +59,17 @@ static void sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *
                        const fsdp_tensor *loss)
 {
     const int64_t rows = logits->shape[0];
-    k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
-                     logits->dtype, labels, rows, logits->shape[1], logits->shape[1], false,
-                     factor);
+    fsdp_run_cross_entropy(
+        s, k,
+        &(fsdp_cross_entropy_args){.losses = fsdp_tensor_ptr(losses),
+                                   .logits = fsdp_tensor_ptr(logits),
+                                   .dtype = logits->dtype,
+                                   .labels = labels,
+                                   .rows = rows,
+                                   .vocab = logits->shape[1],
+                                   .ld = logits->shape[1],
+                                   .factor = factor,
+                                   .smoothing = s->run->options.label_smoothing});
     k->sum(fsdp_scope_context(s), fsdp_tensor_ptr(loss), fsdp_tensor_ptr(losses), rows, factor);
 }
 
@@ -67,15 +98,16 @@ fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_
     int32_t *copy = fsdp_copy_ids(s, labels, logits->shape[0]);
     if (!copy)
         return NULL;
-    fsdp_record(s, &(fsdp_record_args){.op = &cross_entropy_op,
-                                       .in = {logits},
-                                       .n_in = 1,
-                                       .saved = {logits},
-                                       .n_saved = 1,
-                                       .out = {loss},
-                                       .n_out = 1,
-                                       .options = &(cross_entropy_options){factor},
-                                       .options_bytes = sizeof(cross_entropy_options),
-                                       .host = copy});
+    fsdp_record(s, &(fsdp_record_args){
+                       .op = &cross_entropy_op,
+                       .in = {logits},
+                       .n_in = 1,
+                       .saved = {logits},
+                       .n_saved = 1,
+                       .out = {loss},
+                       .n_out = 1,
+                       .options = &(cross_entropy_options){factor, s->run->options.label_smoothing},
+                       .options_bytes = sizeof(cross_entropy_options),
+                       .host = copy});
     return loss;
 }

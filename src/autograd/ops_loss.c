@@ -205,9 +205,18 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
                                                                    .c_dtype = r->logits->dtype,
                                                                    .bias = bias})))
         return;
-    k->cross_entropy(context, (float *)fsdp_tensor_ptr(r->losses) + begin,
-                     fsdp_tensor_ptr(r->logits), r->logits->dtype, r->labels + begin, rows, vocab,
-                     r->ld, r->gradient, r->factor);
+    fsdp_run_cross_entropy(
+        r->s, k,
+        &(fsdp_cross_entropy_args){.losses = (float *)fsdp_tensor_ptr(r->losses) + begin,
+                                   .logits = fsdp_tensor_ptr(r->logits),
+                                   .dtype = r->logits->dtype,
+                                   .labels = r->labels + begin,
+                                   .rows = rows,
+                                   .vocab = vocab,
+                                   .ld = r->ld,
+                                   .gradient = r->gradient,
+                                   .factor = r->factor,
+                                   .smoothing = r->s->run->options.label_smoothing});
     if (r->gradient)
         chunk_gradients(r, k, x_chunk, begin, rows);
 }

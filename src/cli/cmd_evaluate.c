@@ -52,7 +52,8 @@ static const fsdp_option table[] = {
      .help = "the same with the target, or what follows the prompt"},
     FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_evaluate_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
-     .help = "as in 'fsdp train', applied to references too"},
+     .help = "the same as --cleaning wikihow; references are cleaned too"},
+    FSDP_FORM_OPTIONS(offsetof(fsdp_evaluate_config, form)),
     {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
      .type = FSDP_OPTION_INT64, PLACE(max_samples), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, all", .help = "use only the first N rows"},
@@ -105,6 +106,10 @@ static void derive(void *target, const fsdp_options *options)
 {
     fsdp_evaluate_config *c = target;
     fsdp_generation_options_given(options, &c->generation);
+    fsdp_form_options_derive(&c->form, options);
+    if (c->wikihow_cleaning && !fsdp_options_given(options, "cleaning"))
+        c->form.cleaning = FSDP_CLEANING_WIKIHOW;
+    c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
     c->cut_sources = fsdp_options_given(options, "max-source-length");
     c->cut_targets = fsdp_options_given(options, "max-target-length");
     c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
@@ -127,6 +132,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
         return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
     if (!*c->data)
         return fsdp_error(FSDP_ERR_INVALID, "--data is empty");
+    FSDP_TRY(fsdp_form_options_check(&c->form));
     if (!c->generate && (c->predictions || c->prompts || c->examples > 0 || c->baseline_data))
         return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
                           c->predictions    ? "--predictions"

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/str.h"
 #include "src/data/arrow/table.h"
+#include "src/data/arrow_note.h"
 #include "src/data/dataset.h"
 #include "src/data/ids.h"
 #include "src/data/jsonl_row.h"
@@ -197,71 +197,6 @@ static fsdp_status check_rows(const arrow_dataset *d, fsdp_jsonl_rows *rows)
     return status;
 }
 
-/* Return the model's name of a class, or NULL if it has none. transformers names classes LABEL_0,
- * LABEL_1, ... if a model has no names. */
-static const char *name_of_class(const arrow_dataset *d, size_t class)
-{
-    const char *name =
-        d->class_names && (int64_t) class < d->options.num_classes ? d->class_names[class] : NULL;
-    return name && strncmp(name, "LABEL_", 6) != 0 ? name : NULL;
-}
-
-/* Say what the classes of a ClassLabel column mean, unless the model has the same names. */
-static void describe_classes(const arrow_dataset *d, const char *column, fsdp_str *text)
-{
-    const fsdp_json_node names = fsdp_arrow_table_class_names(d->table, column);
-    const size_t n = fsdp_json_len(names);
-    bool same = n > 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = NULL, *own = name_of_class(d, i);
-        if (fsdp_json_get_str(fsdp_json_at(names, i), NULL, &name) != FSDP_OK)
-            return;
-        same &= own && strcmp(own, name) == 0;
-    }
-    if (n == 0 || same)
-        return;
-    fsdp_str_printf(text, "%s: classes of '%s':", fsdp_arrow_table_folder(d->table)->path, column);
-    for (size_t i = 0; i < n && i < FSDP_MAX_UNUSED_KEYS; i++) {
-        const char *name = "", *own = name_of_class(d, i);
-        if (fsdp_json_get_str(fsdp_json_at(names, i), NULL, &name) == FSDP_OK)
-            fsdp_str_printf(text, "%s %zu '%.40s'", i ? "," : "", i, name);
-        if (own && strcmp(own, name) != 0)
-            fsdp_str_printf(text, ", which the model calls '%.40s'", own);
-    }
-    fsdp_str_printf(text, "%s", n > FSDP_MAX_UNUSED_KEYS ? ", ..." : "");
-}
-
-static void add_line(fsdp_str *text, const char *line)
-{
-    if (line && *line)
-        fsdp_str_printf(text, "%s%s", text->len ? "\n" : "", line);
-}
-
-/* Make the note: columns that are not used, what classes mean, and the choice of a split that was
- * not obvious. */
-static fsdp_status make_note(arrow_dataset *d, const fsdp_jsonl_rows *rows)
-{
-    const fsdp_arrow_folder *folder = fsdp_arrow_table_folder(d->table);
-    fsdp_str note = {0}, classes = {0};
-    char *unused = NULL;
-    FSDP_TRY(fsdp_unused_columns_note(&rows->unused, fsdp_arrow_table_left_out(d->table),
-                                      folder->path, &unused));
-    add_line(&note, unused);
-    fsdp_free(unused);
-    if (d->options.task == FSDP_TASK_CLASSIFICATION)
-        describe_classes(d, fsdp_arrow_table_has(d->table, "labels") ? "labels" : "label",
-                         &classes);
-    add_line(&note, classes.data);
-    note.failed |= classes.failed;
-    fsdp_str_fini(&classes);
-    if (folder->split && strcmp(folder->split, "test") == 0)
-        fsdp_str_printf(&note, "%s%s: the split 'test' is used, as there is none for validation",
-                        note.len ? "\n" : "", folder->path);
-    if (!note.len && !note.failed)
-        return FSDP_OK;
-    return (d->note = fsdp_str_take(&note)) ? FSDP_OK : FSDP_ERR_NOMEM;
-}
-
 static fsdp_status open_rows(arrow_dataset *d, const char *path, fsdp_jsonl_rows *rows)
 {
     FSDP_TRY(fsdp_arrow_table_open(
@@ -270,11 +205,13 @@ static fsdp_status open_rows(arrow_dataset *d, const char *path, fsdp_jsonl_rows
     if (fsdp_arrow_table_len(d->table) == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", fsdp_arrow_table_folder(d->table)->path);
     FSDP_TRY(check_rows(d, rows));
-    return make_note(d, rows);
+    return fsdp_arrow_note(d->table, &rows->unused,
+                           fsdp_arrow_table_has(d->table, "labels") ? "labels" : "label",
+                           &d->options, &d->note);
 }
 
 fsdp_status fsdp_arrow_dataset_open(const char *path, const fsdp_dataset_options *options,
-                                    bool *is_split, fsdp_dataset **out)
+                                    fsdp_dataset **out)
 {
     fsdp_jsonl_rows rows = {0};
     arrow_dataset *d = fsdp_calloc(1, sizeof *d);
@@ -291,7 +228,6 @@ fsdp_status fsdp_arrow_dataset_open(const char *path, const fsdp_dataset_options
         arrow_close(d);
         return status;
     }
-    *is_split = fsdp_arrow_table_folder(d->table)->split != NULL;
     fsdp_dataset_set_uses(*out, fsdp_jsonl_rows_uses(&rows));
     fsdp_dataset_set_note(*out, d->note);
     return FSDP_OK;

@@ -74,7 +74,7 @@ static void truncate_list(fsdp_token_list *list, int64_t length)
 }
 
 fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const char *prompt,
-                                    const char *text, fsdp_example *example)
+                                    const char *text, fsdp_example *example, int64_t *cut)
 {
     fsdp_str joined = {0};
     fsdp_str_append(&joined, prompt, strlen(prompt));
@@ -86,6 +86,9 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
     fsdp_free(whole);
     if (status == FSDP_OK && *prompt && options->chat.completion_loss != FSDP_COMPLETION_LOSS_ALL)
         status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
+    const int64_t beyond = (int64_t)example->source.len - options->max_length;
+    if (cut)
+        *cut = status == FSDP_OK && beyond > 0 ? beyond : 0;
     truncate_list(&example->source, options->max_length);
     truncate_list(&example->labels, options->max_length);
     return status;

@@ -7,11 +7,11 @@
  * example->source in which FSDP_IGNORE_INDEX replaces bos and the ids of the prompt (Note [Where a
  * prompt ends] in causal_text.c). There is one exception: if `prompt` is "", or if
  * options->chat.completion_loss is FSDP_COMPLETION_LOSS_ALL, example->labels is left empty. Empty
- * labels mean that every id has a loss. Error messages contain neither file nor line; the caller
- * adds them. */
+ * labels mean that every id has a loss. *cut is set to the number of ids beyond max_length; it may
+ * be NULL. Error messages contain neither file nor line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options,
                                                     const char *prompt, const char *text,
-                                                    fsdp_example *example);
+                                                    fsdp_example *example, int64_t *cut);
 
 /* Check options->tokenizer. Returns FSDP_ERR_INVALID if it is NULL, or if it has more ids than
  * options->vocab_size. If it is NULL, the message is "PATH: FORM needs a tokenizer", with the

@@ -1,6 +1,6 @@
-/* Splits CSV into rows with libcsv. A file is passed to libcsv one physical line at a time. A row
- * ends only where a physical line ends, so the line number and the position of each row and each
- * error are known. */
+/* Splits CSV into rows with libcsv. Rows themselves are in csv_row.c. A file is passed to libcsv
+ * one physical line at a time. A row ends only where a physical line ends, so the line number and
+ * the position of each row and each error are known. */
 #include "src/data/csv.h"
 
 #include <csv.h>
@@ -34,23 +34,8 @@ static int never_space(unsigned char byte)
 static void add_field(void *data, size_t length, void *arg)
 {
     parser *p = arg;
-    fsdp_csv_row *row = p->row;
-    if (!FSDP_GROW(row->bytes, row->cap, row->len + length + 1) ||
-        !FSDP_GROW(row->ends, row->ends_cap, row->fields + 1)) {
+    if (fsdp_csv_row_add(p->row, data, length) != FSDP_OK)
         p->failed = true;
-        return;
-    }
-    const char *from = data;
-    for (size_t i = 0; i < length; i++) {
-        char byte = from[i];
-        if (byte == '\r') {
-            byte = '\n';
-            i += i + 1 < length && from[i + 1] == '\n';
-        }
-        row->bytes[row->len++] = byte;
-    }
-    row->ends[row->fields++] = row->len;
-    row->bytes[row->len++] = 0;
 }
 
 static void end_row(int terminator, void *arg)
@@ -59,7 +44,7 @@ static void end_row(int terminator, void *arg)
     ((parser *)arg)->done = true;
 }
 
-static fsdp_status parser_init(parser *p)
+static fsdp_status parser_init(parser *p, const fsdp_csv_format *format)
 {
     *p = (parser){0};
     if (csv_init(&p->csv, CSV_STRICT | CSV_STRICT_FINI) != 0)
@@ -68,6 +53,10 @@ static fsdp_status parser_init(parser *p)
     csv_set_free_func(&p->csv, fsdp_free);
     csv_set_space_func(&p->csv, never_space); /* RFC 4180: spaces are part of a field */
     csv_set_blk_size(&p->csv, 1 << 14);
+    if (format && format->delimiter)
+        csv_set_delim(&p->csv, (unsigned char)format->delimiter);
+    if (format && format->no_quotes)
+        csv_set_quote(&p->csv, 0); /* no text has a NUL (lines.c) */
     return FSDP_OK;
 }
 
@@ -82,7 +71,8 @@ static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
     if (csv_error(&p->csv) != CSV_EPARSE)
         return fsdp_error_nomem();
     return fsdp_error(FSDP_ERR_FORMAT,
-                      "a quote inside an unquoted field, or text behind a closing quote");
+                      "a quote inside an unquoted field, or text behind a closing quote; "
+                      "--no-csv-quotes takes quotes for characters like any other");
 }
 
 /* End p->row, because the text or the file has ended. */
@@ -96,16 +86,12 @@ static fsdp_status parser_finish(parser *p)
     return failure ? fsdp_error_nomem() : FSDP_OK;
 }
 
-static void clear_row(fsdp_csv_row *row)
-{
-    row->len = row->fields = 0;
-}
-
-fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row)
+fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, const fsdp_csv_format *format,
+                               fsdp_csv_row *row)
 {
     parser p;
-    FSDP_TRY(parser_init(&p));
-    clear_row(row);
+    FSDP_TRY(parser_init(&p, format));
+    fsdp_csv_row_clear(row);
     p.row = row;
     fsdp_status status = parser_feed(&p, text, bytes);
     if (status == FSDP_OK && !p.done)
@@ -114,23 +100,10 @@ fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row
     return status;
 }
 
-void fsdp_csv_row_fini(fsdp_csv_row *row)
-{
-    fsdp_free(row->bytes);
-    fsdp_free(row->ends);
-    *row = (fsdp_csv_row){0};
-}
-
-char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length)
-{
-    size_t start = index ? row->ends[index - 1] + 1 : 0;
-    *length = row->ends[index] - start;
-    return row->bytes + start;
-}
-
 /* ---- files ---- */
 
 struct fsdp_csv {
+    fsdp_input *input; /* owned; NULL if the caller owns it */
     fsdp_lines *lines;
     char *path;
     parser parser;
@@ -152,7 +125,7 @@ static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *l
 /* Read the lines of the next row that is not blank. If there is none, row->line is set to 0. */
 static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
 {
-    clear_row(row);
+    fsdp_csv_row_clear(row);
     row->line = 0;
     csv->parser.row = row;
     csv->parser.done = false;
@@ -182,20 +155,26 @@ static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out)
+static fsdp_status begin(fsdp_csv *csv, fsdp_input *input, const char *path,
+                         const fsdp_csv_format *format)
+{
+    FSDP_TRY(parser_init(&csv->parser, format));
+    if (!(csv->path = fsdp_strdup(path)))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_lines_of_input(input, path, &csv->lines));
+    FSDP_TRY(read_row(csv, &csv->header));
+    if (csv->header.line)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: empty, without even a header row", path);
+}
+
+fsdp_status fsdp_csv_of_input(fsdp_input *input, const char *path, const fsdp_csv_format *format,
+                              fsdp_csv **out)
 {
     fsdp_csv *csv = fsdp_calloc(1, sizeof *csv);
     if (!csv)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = parser_init(&csv->parser);
-    if (status == FSDP_OK && !(csv->path = fsdp_strdup(path)))
-        status = FSDP_ERR_NOMEM;
-    if (status == FSDP_OK)
-        status = fsdp_lines_open(path, &csv->lines);
-    if (status == FSDP_OK)
-        status = read_row(csv, &csv->header);
-    if (status == FSDP_OK && csv->header.line == 0)
-        status = fsdp_error(FSDP_ERR_FORMAT, "%s: empty, without even a header row", path);
+    fsdp_status status = begin(csv, input, path, format);
     if (status != FSDP_OK) {
         fsdp_csv_close(csv);
         return status;
@@ -204,12 +183,25 @@ fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out)
+{
+    fsdp_input *input;
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_csv_of_input(input, path, NULL, out);
+    if (status == FSDP_OK)
+        (*out)->input = input;
+    else
+        fsdp_input_close(input);
+    return status;
+}
+
 void fsdp_csv_close(fsdp_csv *csv)
 {
     if (!csv)
         return;
     csv_free(&csv->parser.csv);
     fsdp_lines_close(csv->lines);
+    fsdp_input_close(csv->input);
     fsdp_csv_row_fini(&csv->header);
     fsdp_free(csv->path);
     fsdp_free(csv);

@@ -6,14 +6,17 @@
 
 #include <fsdp/base.h>
 
-/* The fields of a row. Initialize with {0}; can be reused. Line ends within a field are converted
- * to LF, as in Python's text mode. */
+#include "src/data/input.h"
+
+/* The fields of a row. Initialize with {0}; can be reused. Line ends within a field stay as they
+ * are in the file, as pandas and datasets read them. */
 typedef struct fsdp_csv_row {
     char *bytes; /* the fields, each followed by NUL */
     size_t len, cap;
     size_t *ends; /* [fields]: index in `bytes` of the NUL that ends each field */
     size_t fields, ends_cap;
     int64_t line;    /* line of the file on which the row begins, from 1; 0 after the last row */
+    int64_t number;  /* number of the row, from 1, if it comes from an array of JSON; else 0 */
     uint64_t offset; /* offset of the row's first byte in the file */
     uint64_t size;   /* size of the row in bytes, including the line end */
 } fsdp_csv_row;
@@ -25,8 +28,19 @@ char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 
 typedef struct fsdp_csv fsdp_csv;
 
+/* How the fields of a row are separated. {0} is RFC 4180. */
+typedef struct fsdp_csv_format {
+    char delimiter; /* 0: a comma */
+    bool no_quotes; /* quotes are characters like any other (Python's csv.QUOTE_NONE), so no field
+                       contains a line end or the delimiter */
+} fsdp_csv_format;
+
 /* Open the file and read its header row. Returns FSDP_ERR_FORMAT if the file has no header row. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out);
+/* Like fsdp_csv_open(), for a file that is open and has another format. `input` is at its first
+ * byte, and is borrowed until fsdp_csv_close(). `format` may be NULL. */
+FSDP_MUST_CHECK fsdp_status fsdp_csv_of_input(fsdp_input *input, const char *path,
+                                              const fsdp_csv_format *format, fsdp_csv **out);
 void fsdp_csv_close(fsdp_csv *csv); /* accepts NULL */
 const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv);
 
@@ -36,5 +50,10 @@ const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv);
 FSDP_MUST_CHECK fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row);
 
 /* Parse `text` [bytes], which contains one row, into *row. row->line, row->offset and row->size are
- * not set. Thread-safe. */
-FSDP_MUST_CHECK fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row);
+ * not set. `format` may be NULL. Thread-safe. */
+FSDP_MUST_CHECK fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes,
+                                               const fsdp_csv_format *format, fsdp_csv_row *row);
+/* Remove the fields of a row. It keeps its memory. */
+void fsdp_csv_row_clear(fsdp_csv_row *row);
+/* Append a field to a row that does not come from a CSV file. */
+FSDP_MUST_CHECK fsdp_status fsdp_csv_row_add(fsdp_csv_row *row, const char *text, size_t length);

@@ -11,6 +11,14 @@ fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out)
     return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: CSV: this build has no libcsv", path);
 }
 
+fsdp_status fsdp_csv_of_input(fsdp_input *input, const char *path, const fsdp_csv_format *format,
+                              fsdp_csv **out)
+{
+    (void)input;
+    (void)format;
+    return fsdp_csv_open(path, out);
+}
+
 void fsdp_csv_close(fsdp_csv *csv)
 {
     if (csv)
@@ -30,24 +38,12 @@ fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row)
     NO_FILE();
 }
 
-fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row)
+fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, const fsdp_csv_format *format,
+                               fsdp_csv_row *row)
 {
     (void)text;
     (void)bytes;
+    (void)format;
     (void)row;
-    NO_FILE();
-}
-
-void fsdp_csv_row_fini(fsdp_csv_row *row)
-{
-    (void)row;
-    NO_FILE();
-}
-
-char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length)
-{
-    (void)row;
-    (void)index;
-    (void)length;
     NO_FILE();
 }

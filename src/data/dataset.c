@@ -9,9 +9,10 @@
 struct fsdp_dataset {
     const fsdp_dataset_ops *ops;
     void *self;
-    int64_t first, len; /* the dataset has rows [first, first + len) of `self` */
-    unsigned uses;      /* flags FSDP_USES_* */
-    const char *note;   /* owned by `self`; NULL: none */
+    int64_t first, len;         /* the dataset has rows [first, first + len) of `self` */
+    unsigned uses;              /* flags FSDP_USES_* */
+    const char *note;           /* owned by `self`; NULL: none */
+    fsdp_left_out_fn *left_out; /* NULL: nothing is left out */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)
@@ -48,6 +49,24 @@ const char *fsdp_dataset_note(const fsdp_dataset *dataset)
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note)
 {
     dataset->note = note;
+}
+
+void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count)
+{
+    dataset->left_out = count;
+}
+
+fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset, int64_t most_rows,
+                                  fsdp_left_out *out)
+{
+    fsdp_left_out sum = {0};
+    const int64_t len = most_rows > 0 && most_rows < dataset->len ? most_rows : dataset->len;
+    if (dataset->left_out)
+        FSDP_TRY(dataset->left_out(dataset->self, dataset->first, len, &sum));
+    else
+        sum.counted_rows = len;
+    *out = sum;
+    return FSDP_OK;
 }
 
 void fsdp_dataset_close(fsdp_dataset *dataset)

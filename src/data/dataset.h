@@ -1,10 +1,17 @@
-/* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
- * from fsdp_dataset_complete_options(), so defaults are filled in.
+/* More than 25 source files: each form of a file (CSV, JSON, token files, plain text) and each kind
+ * of row (pairs, classes, ids) has a small reader of its own, and all of them are opened here.
  *
- * More than 25 source files, because every kind of file and every objective has its own. They share
- * the dataset, the sampler and the loader. */
+ * Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
+ * from fsdp_dataset_complete_options(), so defaults are filled in. */
 #pragma once
 #include <fsdp/data.h>
+
+/* Forms of files with rows. */
+typedef enum fsdp_rows_form {
+    FSDP_ROWS_CSV,
+    FSDP_ROWS_JSON, /* JSON lines, or an array of rows */
+    FSDP_ROWS_ARROW
+} fsdp_rows_form;
 
 /* Check the options `given`, which may be NULL, and copy them to *full with defaults filled in.
  * Three options do not get their defaults here: max_length, max_source_length and
@@ -26,23 +33,43 @@ void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Open a CSV file. If `titles` is not NULL, it is the path of a list of titles, and only rows with
- * these titles are used. (csv_dataset.c) */
-FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
-                                                  const fsdp_dataset_options *options,
-                                                  fsdp_dataset **out);
-/* Open a file of JSON lines. (jsonl.c) */
+/* Open a file of texts: JSON if `json` is true, otherwise CSV. If `titles` is not NULL, it is the
+ * path of a list of titles, and only rows with these titles are used. (pair_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, fsdp_rows_form form,
+                                                    const char *titles,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
+/* Open a file of texts with classes: JSON if `json` is true, otherwise CSV. (class_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Open a file of JSON, whose rows have ids, or texts for CAUSAL_LM. (jsonl.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-/* Open an Arrow file, or a folder of datasets.save_to_disk(). *is_split is set to true if the
- * folder has several splits, of which the options have chosen one. (arrow_dataset.c) */
+/* Open an Arrow file, or a folder of datasets.save_to_disk(), whose rows are read as those of JSON
+ * lines with ids. Of a folder with several splits, the options choose one. (arrow_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
-                                                    bool *is_split, fsdp_dataset **out);
-/* Return true if the rows of `path`, Arrow or JSON lines, have ids. They are then not cut unless
- * the user gave a length. Return false if the path cannot be opened. (text_dataset.c) */
-bool fsdp_dataset_rows_may_be_ids(const char *path);
+                                                    fsdp_dataset **out);
+/* Create a dataset of the examples of `parts` [count], one after the other. On success it owns
+ * `parts`. (concat_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_concat_dataset_create(fsdp_dataset *const *parts, size_t count,
+                                                       fsdp_dataset **out);
+/* Create a dataset of CAUSAL_LM whose rows are joined as `options` says (fsdp_packing). On success
+ * it owns `rows`. (pack_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows,
+                                                     const fsdp_dataset_options *options,
+                                                     fsdp_dataset **out);
+/* Open plain text for CAUSAL_LM: all documents, joined and cut into rows of max_length tokens.
+ * (token_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_plain_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Set *plain to true if `path` refers to plain text, as opposed to rows of CSV or JSON. The names
+ * of files decide. (text_tokens.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_is_plain_text(const char *path,
+                                               const fsdp_dataset_options *options, bool *plain);
 /* Open token files. (token_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
@@ -61,6 +88,12 @@ enum {
     FSDP_USES_CLEANING = 8,
     FSDP_USES_CHAT = 1 << 16,       /* some rows are conversations */
     FSDP_USES_COMPLETION = 1 << 17, /* some rows have a prompt and a completion that are texts */
+    FSDP_USES_CSV = 16,       /* delimiter, no_csv_quotes */
+    FSDP_USES_JSON = 32,      /* json_field */
+    FSDP_USES_DOCUMENTS = 64, /* document_separator */
+    FSDP_USES_DTYPE = 128,    /* token_dtype */
+    FSDP_USES_PACKING = 256,
+    FSDP_USES_CLASSES = 512, /* text_pair_column, label_column */
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
@@ -69,15 +102,29 @@ void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
+/* Add what rows [first, first + len) of `self` leave out to *sum, with counted_rows. For a mixture,
+ * `first` is 0 and `len` is the largest number of rows to count of each part. */
+typedef fsdp_status fsdp_left_out_fn(void *self, int64_t first, int64_t len, fsdp_left_out *sum);
+/* Set the function that counts cut rows. Without it, no row is cut. */
+void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
+
 /* Set *is to true if `path` is a token file, a pattern of file names, or a folder that contains
  * token files. Otherwise set it to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
 /* Return true if `path` ends with ".csv", in upper or lower case. */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to true if the file `path` contains JSON lines, otherwise to false. The ending of the
- * file's name decides. If the ending is unknown, the first bytes of the file decide. */
+/* Set *is to true if the file `path` contains JSON, otherwise to false. The ending of the file's
+ * name decides. If the ending is unknown, the first bytes of the file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
+/* Set *form to the form of a file of rows, which for Arrow may also be a folder. */
+FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form);
+/* Return the FSDP_USES_* of all files of a form. */
+unsigned fsdp_rows_form_uses(fsdp_rows_form form);
+/* Find out what the first row has. *ids says whether it has input_ids, and *texts whether it has
+ * texts instead. Rows of CSV always have texts. */
+FSDP_MUST_CHECK fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids,
+                                                bool *texts);
 
 /* Restrict the dataset to rows [first, first + len). */
 void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);

@@ -1,12 +1,17 @@
 /* Opens a dataset: determines its kind from the path and the options. */
 #include <inttypes.h>
 
+#include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/data/arrow/folder.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/masked_dataset.h"
 
 enum {
-    ROW_TOKENS = 1024 /* default for token files, as in llm.c; also the context length of GPT-2 */
+    /* Default for token files, plain text and packed rows, as in llm.c and run_clm; also the
+     * context length of GPT-2. */
+    ROW_TOKENS = 1024
 };
 
 /* Refuse a pipe. The data of a pipe can be read only once, but a dataset's file is read several
@@ -23,34 +28,72 @@ static fsdp_status check_is_kept(const char *path)
                       path);
 }
 
-static fsdp_status open_rows(const char *path, fsdp_dataset_options full, fsdp_dataset **out)
+/* Open rows of CSV and JSON, and join them if the options say so. */
+static fsdp_status open_rows(const char *path, const fsdp_dataset_options *options,
+                             fsdp_dataset **out)
 {
-    bool tokens = false;
-    FSDP_TRY(fsdp_is_token_path(path, &tokens));
-    if (!full.max_length)
-        full.max_length =
-            tokens && full.max_positions > ROW_TOKENS ? ROW_TOKENS : full.max_positions;
-    if (!tokens && full.split_documents && !full.validation)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: documents are split at token %" PRId32
-                          " (--document-token) in token files (.bin) only",
-                          path, full.document_token);
-    if (full.span_corruption) {
-        fsdp_dataset_complete_lengths(&full);
-        return fsdp_span_dataset_open(path, tokens, &full, out);
-    }
-    if (!tokens)
-        return fsdp_text_dataset_open(path, &full, out);
-    if (full.split != FSDP_SPLIT_ALL)
+    fsdp_dataset *rows;
+    if (options->packing == FSDP_PACKING_NONE)
+        return fsdp_text_dataset_open(path, options, out);
+    FSDP_TRY(fsdp_text_dataset_open(path, options, &rows));
+    fsdp_status status = fsdp_pack_dataset_create(rows, options, out);
+    if (status != FSDP_OK)
+        fsdp_dataset_close(rows);
+    return status;
+}
+
+static fsdp_status open_tokens(const char *path, const fsdp_dataset_options *options,
+                               fsdp_dataset **out)
+{
+    if (options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s: a folder of token files has files for validation, not a split",
                           path);
-    if (full.task != FSDP_TASK_CAUSAL_LM)
+    if (options->task != FSDP_TASK_CAUSAL_LM)
         return fsdp_error(
             FSDP_ERR_INVALID, "%s: token files are for causal language modeling%s", path,
-            full.task == FSDP_TASK_SEQ2SEQ ? " and span corruption; pairs come as JSON lines or CSV"
-                                           : "; other tasks take JSON lines");
-    return fsdp_token_dataset_open(path, &full, out);
+            options->task == FSDP_TASK_SEQ2SEQ ? " and span corruption; pairs come as JSON or CSV"
+                                               : "; other tasks take JSON or CSV");
+    return fsdp_token_dataset_open(path, options, out);
+}
+
+/* Open `path`, which is a token file, a folder or pattern of them if `tokens` is true. */
+static fsdp_status open_kind(const char *path, bool tokens, fsdp_dataset_options *o,
+                             fsdp_dataset **out)
+{
+    bool plain = false;
+    if (!tokens && !fsdp_is_arrow_path(path) && o->task == FSDP_TASK_CAUSAL_LM)
+        FSDP_TRY(fsdp_is_plain_text(path, o, &plain));
+    if (!o->max_length)
+        o->max_length = (tokens || plain || o->packing) && o->max_positions > ROW_TOKENS
+                            ? ROW_TOKENS
+                            : o->max_positions;
+    if (!tokens && o->split_documents && !o->validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: documents are split at token %" PRId32
+                          " (--document-token) in token files (.bin) only",
+                          path, o->document_token);
+    if (o->span_corruption) {
+        fsdp_dataset_complete_lengths(o);
+        return fsdp_span_dataset_open(path, tokens, o, out);
+    }
+    if (tokens)
+        return open_tokens(path, o, out);
+    return plain ? fsdp_plain_dataset_open(path, o, out) : open_rows(path, o, out);
+}
+
+static fsdp_status open_path(const char *path, fsdp_dataset_options *o, fsdp_dataset **out)
+{
+    char *folder;
+    bool tokens = false;
+    if (fsdp_is_arrow_path(path))
+        return open_kind(path, false, o, out);
+    FSDP_TRY(fsdp_split_folder(path, o->validation, &folder));
+    fsdp_status status = fsdp_is_token_path(folder, &tokens);
+    if (status == FSDP_OK)
+        status = open_kind(folder, tokens, o, out);
+    fsdp_free(folder);
+    return status;
 }
 
 /* Open rows for a masked language model: those of a causal one, which are then masked. */
@@ -68,7 +111,7 @@ static fsdp_status open_masked(const char *path, const fsdp_dataset_options *opt
     of_rows.masking = options->masking ? options->masking : &none;
     if (!of_rows.source_column)
         of_rows.source_column = "text";
-    FSDP_TRY(open_rows(path, of_rows, &rows));
+    FSDP_TRY(open_path(path, &of_rows, &rows));
     fsdp_status status = fsdp_masked_dataset_create(path, rows, options, out);
     if (status != FSDP_OK)
         fsdp_dataset_close(rows);
@@ -84,5 +127,5 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
     if (full.task == FSDP_TASK_MASKED_LM)
         return open_masked(path, &full, out);
     full.masking = NULL; /* rows with a masking are those of a masked language model */
-    return open_rows(path, full, out);
+    return open_path(path, &full, out);
 }

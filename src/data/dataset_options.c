@@ -1,5 +1,6 @@
 /* Options of a dataset: checks and defaults. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "src/data/dataset.h"
 
@@ -49,16 +50,30 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     return FSDP_OK;
 }
 
-static void complete_columns(fsdp_dataset_options *o)
+/* Check the options for languages and the format of CSV. */
+static fsdp_status check_text_options(const fsdp_dataset_options *o)
 {
-    if (!o->source_prefix)
-        o->source_prefix = "";
-    if (o->task != FSDP_TASK_SEQ2SEQ)
-        return;
-    if (!o->source_column)
-        o->source_column = "text";
-    if (!o->target_column)
-        o->target_column = "headline";
+    if (!o->source_lang != !o->target_lang)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: a %s language without the other one: a translation has both",
+                          o->source_lang ? "source" : "target");
+    if (o->source_lang && (o->source_column || o->target_column))
+        return fsdp_error(FSDP_ERR_INVALID, "dataset: columns and languages exclude each other");
+    if (o->text_pair_column && !o->source_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: second text '%s' without the column of the first one",
+                          o->text_pair_column);
+    if (o->packing && o->task != FSDP_TASK_CAUSAL_LM)
+        return fsdp_error(FSDP_ERR_INVALID, "dataset: packing is for causal language models");
+    if (o->source_lang && o->task != FSDP_TASK_SEQ2SEQ)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: languages are for sequence to sequence models");
+    if (o->delimiter && (strchr("\"\r\n", o->delimiter) || (unsigned char)o->delimiter >= 0x80))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: delimiter 0x%02x: expected an ASCII character other than a "
+                          "quote and a line end",
+                          (unsigned)(unsigned char)o->delimiter);
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
@@ -66,6 +81,7 @@ fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
 {
     fsdp_dataset_options o = given ? *given : (fsdp_dataset_options){0};
     FSDP_TRY(check_options(&o));
+    FSDP_TRY(check_text_options(&o));
     if (!o.max_positions)
         o.max_positions = INT64_MAX;
     if (!o.max_samples)
@@ -78,7 +94,8 @@ fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
         o.num_classes = INT32_MAX;
     if (o.task != FSDP_TASK_MASKED_LM)
         o.masking = NULL;
-    complete_columns(&o);
+    if (!o.source_prefix)
+        o.source_prefix = "";
     *full = o;
     return FSDP_OK;
 }

@@ -1,15 +1,14 @@
-/* Opens a file of JSON lines as a dataset of ids. Every row is parsed and checked when the file is
+/* Opens a file of JSON as a dataset of ids. Every row is parsed and checked when the file is
  * opened. The ids of all rows are kept in one array of int32, which is smaller than the text. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/file_kind.h"
 #include "src/base/json.h"
 #include "src/data/dataset.h"
 #include "src/data/ids.h"
+#include "src/data/json_rows.h"
 #include "src/data/jsonl_row.h"
-#include "src/data/lines.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
  * positions and its types. A row may have no positions, or no types. If it has them, there is one
@@ -19,6 +18,7 @@ typedef struct row {
     uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so
                               * both counts are below 2^32 */
     bool positions, types;
+    uint32_t cut; /* ids beyond max_length, which were removed; not SEQ2SEQ */
 } row;
 
 typedef struct jsonl_dataset {
@@ -53,7 +53,8 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
                               .source = (uint32_t)e->source.len,
                               .labels = (uint32_t)e->labels.len,
                               .positions = e->position_ids.len > 0,
-                              .types = e->token_type_ids.len > 0};
+                              .types = e->token_type_ids.len > 0,
+                              .cut = (uint32_t)d->of_file.cut};
     append_ids(d, &e->source);
     append_ids(d, &e->labels);
     append_ids(d, &e->position_ids);
@@ -61,47 +62,50 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
     return FSDP_OK;
 }
 
-static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *options,
+static fsdp_status parse_row(const fsdp_json_row *found, const fsdp_dataset_options *options,
                              const char *path, fsdp_example *example, fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
-    fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
-    if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s", path); /* the message already names line and column */
-        if (status == FSDP_ERR_FORMAT && line->number == 1)
-            FSDP_TRY(
-                fsdp_file_explain(path, "JSON lines", FSDP_WANTED_TEXT, line->text, line->length));
-        return status;
-    }
+    FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_example_empty(example);
-    status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
+    fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), options, found->line, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
         status = FSDP_ERR_FORMAT; /* a row that lacks a key is malformed */
-    fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
+    fsdp_json_row_context(status, path, found);
+    return status;
+}
+
+static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char *path,
+                             const fsdp_dataset_options *options)
+{
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
+        fsdp_json_row found;
+        status = fsdp_json_rows_next(rows, &found);
+        if (status != FSDP_OK || !found.text)
+            break;
+        status = parse_row(&found, options, path, &example, &d->of_file);
+        if (status == FSDP_OK)
+            status = keep_row(d, &example);
+    }
+    fsdp_example_fini(&example);
     return status;
 }
 
 static fsdp_status read_rows(jsonl_dataset *d, const char *path,
                              const fsdp_dataset_options *options)
 {
-    fsdp_lines *lines;
-    fsdp_example example = {0};
-    FSDP_TRY(fsdp_lines_open(path, &lines));
-    fsdp_status status = FSDP_OK;
-    while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
-        fsdp_line line;
-        status = fsdp_lines_next(lines, &line);
-        if (status != FSDP_OK || !line.text)
-            break;
-        if (fsdp_line_is_blank(&line))
-            continue;
-        status = parse_row(&line, options, path, &example, &d->of_file);
-        if (status == FSDP_OK)
-            status = keep_row(d, &example);
+    fsdp_input *input;
+    fsdp_json_rows *rows;
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_json_rows_open(input, path, options->json_field, &rows);
+    if (status == FSDP_OK) {
+        status = read_each(d, rows, path, options);
+        fsdp_json_rows_close(rows);
     }
-    fsdp_example_fini(&example);
-    fsdp_lines_close(lines);
+    fsdp_input_close(input);
     if (status == FSDP_OK && d->len == 0)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", path);
     if (status == FSDP_OK)
@@ -143,6 +147,25 @@ static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **
                           (fsdp_id_list){ids + r->source, r->labels}, source, target);
 }
 
+static int64_t beyond(size_t count, size_t limit)
+{
+    return limit && count > limit ? (int64_t)(count - limit) : 0;
+}
+
+static fsdp_status jsonl_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    const jsonl_dataset *d = self;
+    for (int64_t i = first; i < first + len; i++) {
+        const row *r = &d->rows[i];
+        const int64_t cut =
+            beyond(r->source, d->max_source) + beyond(r->labels, d->max_target) + r->cut;
+        sum->cut_rows += cut > 0;
+        sum->cut_tokens += cut;
+    }
+    sum->counted_rows += len;
+    return FSDP_OK;
+}
+
 static void jsonl_close(void *self)
 {
     jsonl_dataset *d = self;
@@ -179,7 +202,8 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         jsonl_close(d);
         return status;
     }
-    fsdp_dataset_set_uses(*out, fsdp_jsonl_rows_uses(&d->of_file));
+    fsdp_dataset_set_uses(*out, FSDP_USES_JSON | fsdp_jsonl_rows_uses(&d->of_file));
     fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_left_out(*out, jsonl_left_out);
     return FSDP_OK;
 }

@@ -24,6 +24,7 @@ typedef struct reading {
     const char *const *keys;   /* keys that this kind of row uses; the last item is NULL */
     const char *prompt, *text; /* keys of the texts; NULL if the row has no such text */
     bool is_chat;              /* the row is a conversation */
+    int64_t cut;               /* ids beyond max_length */
 } reading;
 
 /* ---- arrays ---- */
@@ -89,9 +90,13 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_ERR_INVALID)
         status = FSDP_ERR_FORMAT; /* not a bad argument: the mask comes from the file */
     fsdp_free(mask);
-    if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
+    if (status != FSDP_OK || r->options->task == FSDP_TASK_SEQ2SEQ)
+        return status;
+    if (r->end - r->first > r->options->max_length) {
+        r->cut = r->end - r->first - r->options->max_length;
         r->end = r->first + r->options->max_length;
-    return status;
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status read_source(reading *r, fsdp_token_list *source)
@@ -147,8 +152,7 @@ static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
     int64_t *labels = NULL;
     size_t count = 0;
     if (!fsdp_json_has(r->object, "input_ids"))
-        return fsdp_json_mismatch(r->object, NULL,
-                                  "input_ids and labels (texts of seq2seq are read from CSV)");
+        return fsdp_json_mismatch(r->object, NULL, "input_ids and labels, or texts in all rows");
     r->keys = keys;
     FSDP_TRY(read_source(r, &example->source));
     FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
@@ -194,7 +198,7 @@ static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
 
 /* Append the ids of `key` to the source, and one label per id to the labels. If `loss` is false,
  * the ids have no loss. Ids beyond max_length are left out. */
-static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp_example *example)
+static fsdp_status append_ids(reading *r, const char *key, bool loss, fsdp_example *example)
 {
     fsdp_token_list *source = &example->source, *labels = &example->labels;
     int64_t *ids = NULL;
@@ -205,8 +209,10 @@ static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp
                               !FSDP_GROW(labels->ids, labels->cap, labels->len + count)))
         status = FSDP_ERR_NOMEM;
     for (size_t i = 0; status == FSDP_OK && i < count; i++) {
-        if ((int64_t)source->len == r->options->max_length)
+        if ((int64_t)source->len == r->options->max_length) {
+            r->cut += (int64_t)(count - i);
             break;
+        }
         source->ids[source->len++] = (int32_t)ids[i];
         labels->ids[labels->len++] = loss ? (int32_t)ids[i] : FSDP_IGNORE_INDEX;
     }
@@ -257,7 +263,7 @@ static fsdp_status read_text(reading *r, fsdp_example *example)
     char *full = fsdp_strdup_printf("%s%s", prefix, prompt);
     if (!full)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_causal_text_encode(r->options, full, text, example);
+    fsdp_status status = fsdp_causal_text_encode(r->options, full, text, example, &r->cut);
     fsdp_free(full);
     return status;
 }
@@ -422,5 +428,6 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     rows->any_texts |= r.text != NULL;
     rows->any_chat |= r.is_chat;
     rows->any_completions |= r.prompt != NULL;
+    rows->cut = r.cut;
     return check_keys(&r, line, &rows->unused);
 }

@@ -2,14 +2,11 @@
  * are read, and the search for the line end continues with these bytes. */
 #include "src/data/lines.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
-#include "src/base/io.h"
 #include "src/text/utf8.h"
 
 enum {
@@ -17,7 +14,8 @@ enum {
 };
 
 struct fsdp_lines {
-    FILE *file;
+    fsdp_input *input;
+    bool owns_input;
     char *path;
     char *data; /* [len] bytes that have been read; data[start, len) have not been returned yet;
                    data[start, searched) contain no line end */
@@ -38,12 +36,9 @@ static fsdp_status read_more(fsdp_lines *l)
     }
     if (!FSDP_GROW(l->data, l->cap, l->len + READ_BYTES))
         return FSDP_ERR_NOMEM;
-    size_t n = fread(l->data + l->len, 1, READ_BYTES, l->file);
-    if (n < READ_BYTES) {
-        if (ferror(l->file))
-            return fsdp_error(FSDP_ERR_IO, "%s: %s", l->path, strerror(errno));
-        l->end_of_file = true;
-    }
+    size_t n;
+    FSDP_TRY(fsdp_input_read(l->input, l->data + l->len, READ_BYTES, &n));
+    l->end_of_file = n < READ_BYTES;
     l->len += n;
     return FSDP_OK;
 }
@@ -72,23 +67,21 @@ static fsdp_status check_is_no_pointer(const fsdp_lines *l)
     return fsdp_file_explain(l->path, "rows of data", FSDP_WANTED_TEXT, l->data, l->len);
 }
 
-fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
+static fsdp_status begin(fsdp_lines *l, const char *path)
+{
+    if (!(l->path = fsdp_strdup(path)))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(skip_byte_order_mark(l));
+    return check_is_no_pointer(l);
+}
+
+fsdp_status fsdp_lines_of_input(fsdp_input *input, const char *path, fsdp_lines **out)
 {
     fsdp_lines *l = fsdp_calloc(1, sizeof *l);
     if (!l)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = FSDP_OK;
-    if (!(l->path = fsdp_strdup(path)))
-        status = FSDP_ERR_NOMEM;
-    else if (fsdp_path_is_directory(path))
-        status = fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", path);
-    else if (!(l->file = fopen(path, "rb")))
-        status = fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
-                            strerror(errno));
-    if (status == FSDP_OK)
-        status = skip_byte_order_mark(l);
-    if (status == FSDP_OK)
-        status = check_is_no_pointer(l);
+    l->input = input;
+    fsdp_status status = begin(l, path);
     if (status != FSDP_OK) {
         fsdp_lines_close(l);
         return status;
@@ -97,12 +90,24 @@ fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
+{
+    fsdp_input *input;
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_lines_of_input(input, path, out);
+    if (status == FSDP_OK)
+        (*out)->owns_input = true;
+    else
+        fsdp_input_close(input);
+    return status;
+}
+
 void fsdp_lines_close(fsdp_lines *l)
 {
     if (!l)
         return;
-    if (l->file)
-        fclose(l->file);
+    if (l->owns_input)
+        fsdp_input_close(l->input);
     fsdp_free(l->path);
     fsdp_free(l->data);
     fsdp_free(l);

@@ -5,6 +5,8 @@
 
 #include <fsdp/base.h>
 
+#include "src/data/input.h"
+
 typedef struct fsdp_lines fsdp_lines;
 
 typedef struct fsdp_line {
@@ -20,8 +22,13 @@ enum {
     FSDP_LINE_BYTES_MAX = 64 << 20 /* limit of a line, and of a CSV row that spans several lines */
 };
 
-/* Open a file and skip its byte order mark, if any. Errors name the path. */
+/* Open a file, which may be compressed, and skip its byte order mark, if any. Errors name the path.
+ * Numbers and offsets of lines are those of the decompressed text. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out);
+/* Like fsdp_lines_open(), for a file that is open: `input` is at its first byte, and is borrowed
+ * until fsdp_lines_close(). */
+FSDP_MUST_CHECK fsdp_status fsdp_lines_of_input(fsdp_input *input, const char *path,
+                                                fsdp_lines **out);
 void fsdp_lines_close(fsdp_lines *lines); /* accepts NULL */
 /* Read the next line. At the end of the file, line->text is NULL. Returns FSDP_ERR_FORMAT if the
  * line is not UTF-8, contains a NUL character or is too long. The message contains path and line

@@ -84,6 +84,22 @@ static fsdp_status mixture_draw(void *self, int64_t index, const fsdp_draw *draw
     return fsdp_dataset_draw(p->dataset, row, &own, example);
 }
 
+static fsdp_status mixture_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    const mixture *m = self;
+    (void)first;
+    for (size_t c = 0; c < m->len; c++) {
+        fsdp_left_out one;
+        FSDP_TRY(fsdp_dataset_left_out(m->parts[c].dataset, len, &one));
+        sum->counted_rows += one.counted_rows;
+        sum->cut_rows += one.cut_rows;
+        sum->cut_tokens += one.cut_tokens;
+        sum->skipped_rows += one.skipped_rows;
+        sum->unused_tokens += one.unused_tokens;
+    }
+    return FSDP_OK;
+}
+
 static void mixture_close(void *self)
 {
     mixture *m = self;
@@ -190,5 +206,6 @@ fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bo
     for (size_t c = 0; c < count; c++)
         uses |= fsdp_dataset_uses(parts[c].dataset);
     fsdp_dataset_set_uses(*out, uses);
+    fsdp_dataset_set_left_out(*out, mixture_left_out);
     return FSDP_OK;
 }

@@ -68,6 +68,14 @@ static fsdp_status span_texts(void *self, int64_t index, char **source, char **t
     return status;
 }
 
+static fsdp_status span_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    (void)first;
+    sum->counted_rows += len;
+    sum->unused_tokens += fsdp_token_rows_unused(&((const span_dataset *)self)->rows);
+    return FSDP_OK;
+}
+
 static void span_close(void *self)
 {
     span_dataset *d = self;
@@ -124,16 +132,19 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                         .lengths = lengths,
                         .tokenizer = options->tokenizer};
     fsdp_status status = open_rows(path, tokens, options, &d->rows, &d->note);
-    bool columns = false;
+    bool plain = true;
     if (status == FSDP_OK && !tokens)
-        status = fsdp_texts_have_columns(path, &columns);
+        status = fsdp_is_plain_text(path, options, &plain);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&span_ops, d, out);
     if (status != FSDP_OK) {
         span_close(d);
         return status;
     }
-    fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
+    fsdp_dataset_set_uses(*out, !plain   ? FSDP_USES_SOURCE_COLUMN | FSDP_USES_CSV | FSDP_USES_JSON
+                                : tokens ? FSDP_USES_DTYPE
+                                         : FSDP_USES_DOCUMENTS);
     fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_left_out(*out, span_left_out);
     return FSDP_OK;
 }

@@ -1,90 +1,148 @@
-/* Opens a file of CSV or JSON lines, an Arrow file or folder, or a folder with WikiHow's files, and
- * selects the rows of a split. */
-#include <errno.h>
-#include <stdio.h>
+/* Opens files of CSV or JSON, one, those of a folder or those of a pattern, or an Arrow file or
+ * folder, and selects the rows of a split. */
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
-#include "src/base/io.h"
 #include "src/data/arrow/table.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
+#include "src/data/input.h"
+#include "src/data/json_rows.h"
 #include "src/data/titles.h"
 
-/* Set *file to `path` or, if `path` is a folder, to the path of the WikiHow file in it. The caller
- * owns *file. */
-static fsdp_status find_file(const char *path, char **file)
+/* Does the name of the file end with `ending`, before an ending .gz or .zst? */
+static bool ends_with(const char *path, const char *ending)
 {
-    static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
-    if (!fsdp_path_is_directory(path)) {
-        *file = fsdp_strdup(path);
-        return *file ? FSDP_OK : FSDP_ERR_NOMEM;
-    }
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
-        char *candidate = fsdp_path_join(path, names[i]);
-        if (!candidate)
-            return FSDP_ERR_NOMEM;
-        if (fsdp_path_is_file(candidate)) {
-            *file = candidate;
-            return FSDP_OK;
-        }
-        fsdp_free(candidate);
-    }
-    return fsdp_error(FSDP_ERR_NOT_FOUND,
-                      "%s: holds neither wikihowAll.csv nor wikihowSep.csv; name a file in it",
-                      path);
-}
-
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), n = strlen(ending);
-    return length >= n && strcasecmp(text + length - n, ending) == 0;
+    const size_t length = fsdp_input_name_length(path), n = strlen(ending);
+    return length >= n && strncasecmp(path + length - n, ending, n) == 0;
 }
 
 bool fsdp_is_csv_path(const char *path)
 {
-    return ends_with(path, ".csv");
+    return ends_with(path, ".csv") || ends_with(path, ".tsv") || ends_with(path, ".tab");
 }
 
-static int next_visible(FILE *file)
+/* Return the index of the first byte of text[n] from `at` on that is not white space. */
+static size_t skip_space(const char *text, size_t n, size_t at)
 {
-    int byte = fgetc(file);
-    while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r')
-        byte = fgetc(file);
-    return byte;
+    while (at < n && strchr(" \t\n\r", text[at]) && text[at])
+        at++;
+    return at;
 }
 
-/* If the ending of the file's name does not decide, the first bytes of the file decide: JSON lines
- * begin with a brace and the quote of a key. A brace alone is not enough, because a text may begin
- * with "{{". White space and a byte order mark are skipped. */
+/* Return true if a text begins like JSON. A row of JSON begins with a brace and the quote of a key,
+ * and an array of rows with a bracket and a brace. A brace alone is not enough, because a text may
+ * begin with "{{". White space and a byte order mark are skipped. */
+static bool begins_like_json(const char *text, size_t n)
+{
+    size_t at = n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    at = skip_space(text, n, at);
+    if (at < n && text[at] == '[') {
+        at = skip_space(text, n, at + 1);
+        return at < n && text[at] == '{';
+    }
+    if (at == n || text[at] != '{')
+        return false;
+    at = skip_space(text, n, at + 1);
+    return at < n && text[at] == '"';
+}
+
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
+    char text[4096];
+    size_t n;
+    fsdp_input *input;
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
     if (*jsonl || fsdp_is_csv_path(path))
         return FSDP_OK;
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
-                          strerror(errno));
-    int byte = next_visible(file);
-    if (byte == 0xEF && fgetc(file) == 0xBB && fgetc(file) == 0xBF)
-        byte = next_visible(file); /* after the byte order mark */
-    *jsonl = byte == '{' && next_visible(file) == '"';
-    fclose(file);
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_input_read(input, text, sizeof text, &n);
+    fsdp_input_close(input);
+    *jsonl = status == FSDP_OK && begins_like_json(text, n);
+    return status;
+}
+
+/* Return true if a value of `row` is a text other than a label, or an object of texts under
+ * "translation". */
+static bool has_any_text(fsdp_json_node row)
+{
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
+        const fsdp_json_kind kind = fsdp_json_kind_of(v);
+        if (kind == FSDP_JSON_STRING && strcmp(v.key, "label") != 0 && strcmp(v.key, "labels") != 0)
+            return true;
+        if (kind == FSDP_JSON_OBJECT && strcmp(v.key, "translation") == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdp_status read_first_row(fsdp_json_rows *rows, const char *path, bool *ids, bool *texts)
+{
+    fsdp_json_row row;
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_rows_next(rows, &row));
+    if (!row.text)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_row_parse(path, &row, &doc));
+    *ids = fsdp_json_has(fsdp_json_root(doc), "input_ids");
+    *texts = !*ids && has_any_text(fsdp_json_root(doc));
+    fsdp_json_destroy(doc);
     return FSDP_OK;
 }
 
-bool fsdp_dataset_rows_may_be_ids(const char *path)
+fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form)
+{
+    bool json;
+    *form = FSDP_ROWS_ARROW;
+    if (fsdp_is_arrow_path(path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_is_jsonl_path(path, &json));
+    *form = json ? FSDP_ROWS_JSON : FSDP_ROWS_CSV;
+    return FSDP_OK;
+}
+
+unsigned fsdp_rows_form_uses(fsdp_rows_form form)
+{
+    return form == FSDP_ROWS_CSV ? FSDP_USES_CSV : form == FSDP_ROWS_JSON ? FSDP_USES_JSON : 0;
+}
+
+static fsdp_status first_arrow_row_kind(const char *path, bool *ids, bool *texts)
 {
     fsdp_arrow_table *table;
-    bool may = false;
-    if (!fsdp_is_arrow_path(path))
-        return fsdp_is_jsonl_path(path, &may) == FSDP_OK && may;
-    if (fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_TRAIN, &table) != FSDP_OK)
-        return false;
-    may = fsdp_arrow_table_has(table, "input_ids");
+    FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_TRAIN, &table));
+    *ids = fsdp_arrow_table_has(table, "input_ids");
+    *texts = !*ids;
     fsdp_arrow_table_close(table);
-    return may;
+    return FSDP_OK;
+}
+
+static fsdp_status first_json_row_kind(const char *path, const char *json_field, bool *ids,
+                                       bool *texts)
+{
+    fsdp_input *input;
+    fsdp_json_rows *rows;
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_json_rows_open(input, path, json_field, &rows);
+    if (status == FSDP_OK) {
+        status = read_first_row(rows, path, ids, texts);
+        fsdp_json_rows_close(rows);
+    }
+    fsdp_input_close(input);
+    return status;
+}
+
+fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids, bool *texts)
+{
+    fsdp_rows_form form;
+    *ids = false;
+    *texts = true;
+    FSDP_TRY(fsdp_rows_form_of(path, &form));
+    if (form == FSDP_ROWS_CSV)
+        return FSDP_OK;
+    *texts = false;
+    return form == FSDP_ROWS_ARROW ? first_arrow_row_kind(path, ids, texts)
+                                   : first_json_row_kind(path, json_field, ids, texts);
 }
 
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
@@ -104,25 +162,113 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* Open a file of CSV or JSON lines. `titles` is the path of the split's list of titles; NULL: there
- * is none. */
-static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
-                              const fsdp_dataset_options *options, fsdp_dataset **out)
+/* How a file of texts is opened. */
+typedef struct text_file {
+    const char *path,
+        *titles; /* titles: the path of the split's list of titles; NULL: there is none */
+    fsdp_rows_form form;
+    bool ids; /* opened as rows of ids, which for CAUSAL_LM may also be texts */
+} text_file;
+
+static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
 {
-    const bool share = options->split != FSDP_SPLIT_ALL && !titles;
     fsdp_dataset_options all = *options;
-    fsdp_dataset *dataset;
-    if (share)
-        all.max_samples = INT64_MAX;
-    if (!jsonl)
+    if (!file->ids)
         fsdp_dataset_complete_lengths(&all);
-    FSDP_TRY(jsonl ? fsdp_jsonl_dataset_open(file, &all, &dataset)
-                   : fsdp_csv_dataset_open(file, titles, &all, &dataset));
-    fsdp_status status = share ? take_share(dataset, file, options) : FSDP_OK;
+    if (!file->ids && options->task == FSDP_TASK_CLASSIFICATION)
+        return fsdp_class_dataset_open(file->path, file->form, &all, out);
+    return file->ids ? fsdp_jsonl_dataset_open(file->path, &all, out)
+                     : fsdp_pair_dataset_open(file->path, file->form, file->titles, &all, out);
+}
+
+/* Find out how the file is opened. The caller owns *titles. */
+static fsdp_status examine(const char *path, const fsdp_dataset_options *options, text_file *file,
+                           char **titles)
+{
+    bool ids, texts = false;
+    file->path = path;
+    FSDP_TRY(fsdp_rows_form_of(path, &file->form));
+    if (options->task != FSDP_TASK_CAUSAL_LM)
+        FSDP_TRY(fsdp_first_row_kind(path, options->json_field, &ids, &texts));
+    file->ids = file->form != FSDP_ROWS_CSV && !texts;
+    if (file->ids) {
+        fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
+        fsdp_error_context(status, "%s", path);
+        return status;
+    }
+    if (file->form != FSDP_ROWS_CSV)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_titles_find(path, options->split, titles));
+    file->titles = *titles;
+    return FSDP_OK;
+}
+
+/* Open one file. *has_lists says whether lists of titles have chosen the rows of the split. */
+static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_lists,
+                             fsdp_dataset **out)
+{
+    char *titles = NULL;
+    text_file file = {0};
+    fsdp_dataset_options all = *options;
+    fsdp_status status = examine(path, options, &file, &titles);
+    *has_lists = titles != NULL;
+    if (options->split != FSDP_SPLIT_ALL && !titles)
+        all.max_samples = INT64_MAX; /* the split is a share of all rows */
     if (status == FSDP_OK)
-        *out = dataset;
-    else
-        fsdp_dataset_close(dataset);
+        status = open_texts(&file, &all, out);
+    fsdp_free(titles);
+    return status;
+}
+
+/* Open files until there are max_samples rows. `parts` has room for all files. *n is the number of
+ * open parts, also on failure. */
+static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              fsdp_dataset **parts, size_t *n, bool *has_lists)
+{
+    fsdp_dataset_options o = *options;
+    for (*n = 0; *n < files->len && o.max_samples > 0; ++*n) {
+        FSDP_TRY(open_file(files->items[*n], &o, has_lists, &parts[*n]));
+        if (options->split == FSDP_SPLIT_ALL)
+            o.max_samples -= fsdp_dataset_len(parts[*n]);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_files(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              bool *has_lists, fsdp_dataset **out)
+{
+    size_t n = 0;
+    fsdp_dataset **parts = fsdp_calloc(files->len, sizeof(fsdp_dataset *));
+    if (!parts)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = open_parts(files, options, parts, &n, has_lists);
+    if (status == FSDP_OK && n == 1)
+        *out = parts[0];
+    else if (status == FSDP_OK)
+        status = fsdp_concat_dataset_create(parts, n, out);
+    for (size_t i = 0; status != FSDP_OK && i < n; i++)
+        fsdp_dataset_close(parts[i]);
+    fsdp_free(parts);
+    return status;
+}
+
+/* Find out whether the table has several splits, of which the options choose one, and whether its
+ * rows are texts, as opposed to what fsdp_jsonl_row() reads. */
+static fsdp_status examine_arrow(const char *path, const fsdp_dataset_options *options,
+                                 bool *is_split, bool *texts)
+{
+    fsdp_arrow_table *table;
+    FSDP_TRY(fsdp_arrow_table_open(
+        path, options->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN, &table));
+    *is_split = fsdp_arrow_table_folder(table)->split != NULL;
+    *texts =
+        options->task != FSDP_TASK_CAUSAL_LM && !fsdp_arrow_table_has(table, "input_ids");
+    fsdp_arrow_table_close(table);
+    if (*texts)
+        return FSDP_OK;
+    fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
+    fsdp_error_context(status, "%s", path);
     return status;
 }
 
@@ -131,17 +277,20 @@ static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *opti
 {
     fsdp_dataset_options all = *options;
     fsdp_dataset *dataset;
-    bool is_split;
-    fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
-    fsdp_error_context(status, "%s", path);
-    FSDP_TRY(status);
+    bool is_split, texts;
     if (options->split != FSDP_SPLIT_ALL)
         all.validation = options->split == FSDP_SPLIT_VALIDATION;
-    FSDP_TRY(fsdp_arrow_dataset_open(path, &all, &is_split, &dataset));
-    const int64_t len = fsdp_dataset_len(dataset);
-    if (options->split != FSDP_SPLIT_ALL && !is_split)
+    FSDP_TRY(examine_arrow(path, &all, &is_split, &texts));
+    const bool take = options->split != FSDP_SPLIT_ALL && !is_split;
+    if (take)
+        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+    const text_file file = {.path = path, .form = FSDP_ROWS_ARROW};
+    FSDP_TRY(texts ? open_texts(&file, &all, &dataset)
+                   : fsdp_arrow_dataset_open(path, &all, &dataset));
+    fsdp_status status = FSDP_OK;
+    if (take)
         status = take_share(dataset, path, options);
-    else if (len > options->max_samples)
+    else if (fsdp_dataset_len(dataset) > options->max_samples)
         fsdp_dataset_narrow(dataset, 0, options->max_samples);
     if (status == FSDP_OK)
         *out = dataset;
@@ -153,26 +302,19 @@ static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *opti
 fsdp_status fsdp_text_dataset_open(const char *path, const fsdp_dataset_options *options,
                                    fsdp_dataset **out)
 {
-    char *file = NULL, *titles = NULL;
+    fsdp_path_list files;
+    fsdp_dataset *dataset = NULL;
+    bool has_lists = false;
     if (fsdp_is_arrow_path(path))
         return open_arrow(path, options, out);
-    FSDP_TRY(find_file(path, &file));
-    bool jsonl = false;
-    fsdp_status status = fsdp_is_jsonl_path(file, &jsonl);
-    if (status == FSDP_OK && !jsonl && options->task == FSDP_TASK_CLASSIFICATION)
-        status = fsdp_error(FSDP_ERR_INVALID,
-                            "%s: classification takes JSON lines of ids; texts would need BERT's "
-                            "tokenizer, which is not here",
-                            file);
-    if (status == FSDP_OK && jsonl) {
-        status = fsdp_dataset_check_has_pairs(options, false);
-        fsdp_error_context(status, "%s", file);
-    }
-    if (status == FSDP_OK && !jsonl)
-        status = fsdp_titles_find(file, options->split, &titles);
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = open_files(&files, options, &has_lists, &dataset);
+    fsdp_path_list_fini(&files);
+    if (status == FSDP_OK && options->split != FSDP_SPLIT_ALL && !has_lists)
+        status = take_share(dataset, path, options);
     if (status == FSDP_OK)
-        status = open_texts(file, jsonl, titles, options, out);
-    fsdp_free(titles);
-    fsdp_free(file);
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
     return status;
 }

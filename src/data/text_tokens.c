@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/arrow/folder.h"
 #include "src/data/causal_text.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
@@ -43,7 +43,10 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         .max_length = INT64_MAX,
         .vocab_size = options->vocab_size,
         .split = options->split,
-        .validation = options->validation};
+        .validation = options->validation,
+        .json_field = options->json_field,
+        .delimiter = options->delimiter,
+        .no_csv_quotes = options->no_csv_quotes};
     fsdp_dataset_options full;
     fsdp_example example = {0};
     fsdp_dataset *rows;
@@ -63,7 +66,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     return status;
 }
 
-/* ---- plain text: each line is a text ---- */
+/* ---- plain text ---- */
 
 static bool is_white_space(const fsdp_line *line)
 {
@@ -73,62 +76,149 @@ static bool is_white_space(const fsdp_line *line)
     return true;
 }
 
-/* Append the ids of a line to `s`. `text` and `example` are scratch memory that all lines share. */
-static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options *options,
-                               fsdp_str *text, fsdp_example *example, stream *s)
+/* A document that is being read from plain text. */
+typedef struct document {
+    const fsdp_dataset_options *options; /* with no limit of tokens */
+    fsdp_str text;
+    int64_t line;         /* number of its first line */
+    fsdp_example example; /* scratch memory */
+    stream *ids;
+} document;
+
+/* Append the ids of the document to the stream, and begin the next one. */
+static fsdp_status end_document(document *d, const char *path)
 {
-    text->len = 0;
-    fsdp_str_append(text, line->text, line->length);
-    if (text->failed)
-        return fsdp_error_nomem();
-    FSDP_TRY(fsdp_causal_text_encode(options, "", text->data, example));
-    return append_ids(s, &example->source);
+    while (d->text.len && strchr("\r\n", d->text.data[d->text.len - 1]))
+        d->text.data[--d->text.len] = 0;
+    if (d->text.len == 0)
+        return FSDP_OK;
+    fsdp_status status = fsdp_causal_text_encode(d->options, "", d->text.data, &d->example, NULL);
+    if (status == FSDP_OK)
+        status = append_ids(d->ids, &d->example.source);
+    fsdp_error_context(status, "%s: line %" PRId64, path, d->line);
+    d->text.len = 0;
+    return status;
 }
 
-static fsdp_status append_lines(const char *path, const fsdp_dataset_options *options, stream *s)
+static fsdp_status add_line(document *d, const fsdp_line *line, const char *path)
 {
-    fsdp_dataset_options whole = *options;
+    if (d->text.len == 0)
+        d->line = line->number;
+    if (d->text.len + line->bytes > FSDP_LINE_BYTES_MAX)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: line %" PRId64 ": a document of more than %d MiB; "
+                          "--document-separator blank-line or line makes smaller ones",
+                          path, d->line, FSDP_LINE_BYTES_MAX >> 20);
+    fsdp_str_append(&d->text, line->text, line->bytes);
+    return d->text.failed ? fsdp_error_nomem() : FSDP_OK;
+}
+
+/* Append the documents of a file to the stream. */
+static fsdp_status read_documents(document *d, const char *path, fsdp_documents separator)
+{
     fsdp_lines *lines;
     fsdp_line line = {0};
-    fsdp_str text = {0};
-    fsdp_example example = {0};
+    fsdp_status status;
+    FSDP_TRY(fsdp_lines_open(path, &lines));
+    while ((status = fsdp_lines_next(lines, &line)) == FSDP_OK && line.text) {
+        const bool blank = is_white_space(&line);
+        const bool is_end =
+            separator == FSDP_DOCUMENTS_LINE || (separator == FSDP_DOCUMENTS_BLANK_LINE && blank);
+        if (!blank || (d->text.len && !is_end))
+            status = add_line(d, &line, path);
+        if (status == FSDP_OK && is_end)
+            status = end_document(d, path);
+        if (status != FSDP_OK)
+            break;
+    }
+    fsdp_lines_close(lines);
+    return status == FSDP_OK ? end_document(d, path) : status;
+}
+
+static fsdp_documents separator_of(const fsdp_dataset_options *options)
+{
+    if (options->documents != FSDP_DOCUMENTS_DEFAULT)
+        return options->documents;
+    return options->span_corruption ? FSDP_DOCUMENTS_LINE : FSDP_DOCUMENTS_BLANK_LINE;
+}
+
+static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
+                                     const fsdp_dataset_options *options, stream *s)
+{
+    fsdp_dataset_options whole = *options;
+    document d = {.options = &whole, .ids = s};
+    fsdp_status status = FSDP_OK;
     whole.max_length = INT64_MAX;
     if (options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
-    FSDP_TRY(fsdp_lines_open(path, &lines));
-    fsdp_status status;
-    while ((status = fsdp_lines_next(lines, &line)) == FSDP_OK && line.text) {
-        if (is_white_space(&line))
-            continue;
-        status = append_line(&line, &whole, &text, &example, s);
-        if (status == FSDP_OK)
-            continue;
-        fsdp_error_context(status, "%s: line %" PRId64, path, line.number);
-        break;
-    }
-    fsdp_example_fini(&example);
-    fsdp_str_fini(&text);
-    fsdp_lines_close(lines);
+    for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
+        status = read_documents(&d, files->items[i], separator_of(options));
+    fsdp_example_fini(&d.example);
+    fsdp_str_fini(&d.text);
     return status;
 }
 
 /* ---- the functions of text_tokens.h ---- */
 
-fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
+/* Files whose names do not say their kind are plain text for span corruption, and rows for other
+ * objectives, unless an option for plain text is given. */
+static fsdp_status is_plain_file(const char *path, const fsdp_dataset_options *options, bool *plain)
 {
-    *have = fsdp_path_is_directory(path) || fsdp_is_csv_path(path) || fsdp_is_arrow_path(path);
-    return *have ? FSDP_OK : fsdp_is_jsonl_path(path, have);
+    bool json;
+    *plain = false;
+    if (fsdp_is_csv_path(path))
+        return FSDP_OK;
+    const bool named = fsdp_is_plain_text_name(path);
+    if (!named && !options->span_corruption && options->documents == FSDP_DOCUMENTS_DEFAULT)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_is_jsonl_path(path, &json));
+    *plain = !json;
+    return FSDP_OK;
+}
+
+static fsdp_status is_plain_list(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                                 bool *plain)
+{
+    FSDP_TRY(is_plain_file(files->items[0], options, plain));
+    for (size_t i = 1; i < files->len; i++) {
+        bool other;
+        FSDP_TRY(is_plain_file(files->items[i], options, &other));
+        if (other != *plain)
+            return fsdp_error(FSDP_ERR_INVALID, "%s is %s, but %s is not", files->items[0],
+                              *plain ? "plain text" : "rows of CSV or JSON", files->items[i]);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_is_plain_text(const char *path, const fsdp_dataset_options *options, bool *plain)
+{
+    fsdp_path_list files;
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = is_plain_list(&files, options, plain);
+    fsdp_path_list_fini(&files);
+    return status;
+}
+
+static fsdp_status append_texts(const char *path, const fsdp_dataset_options *options, stream *s,
+                                char **note)
+{
+    fsdp_path_list files;
+    bool plain = false;
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = is_plain_list(&files, options, &plain);
+    if (status == FSDP_OK)
+        status = plain ? append_plain_text(path, &files, options, s)
+                       : append_rows(path, options, s, note);
+    fsdp_path_list_fini(&files);
+    return status;
 }
 
 fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                              fsdp_token_file *file, char **note)
 {
     stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
-    bool rows;
     *note = NULL;
-    FSDP_TRY(fsdp_texts_have_columns(path, &rows));
-    fsdp_status status =
-        rows ? append_rows(path, options, &s, note) : append_lines(path, options, &s);
+    fsdp_status status = append_texts(path, options, &s, note);
     char *name = status == FSDP_OK ? fsdp_strdup(path) : NULL;
     if (!name) {
         fsdp_free(s.bytes);

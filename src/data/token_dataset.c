@@ -1,17 +1,20 @@
-/* Opens token files as a dataset of rows of equal length. The label of each token is the token
- * after it. So the token that follows a row is also read. */
+/* Opens token files, or plain text, as a dataset of rows of equal length. The label of each token
+ * is the token after it. So the token that follows a row is also read. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/data/causal_text.h"
+#include "src/data/text_tokens.h"
 #include "src/data/token_rows.h"
 
 typedef struct token_dataset {
     fsdp_token_rows rows;
     bool split_documents;
     int32_t document_token;
+    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
 } token_dataset;
 
 static int64_t token_len(void *self)
@@ -60,10 +63,19 @@ static fsdp_status token_get(void *self, int64_t index, fsdp_example *example)
     return d->split_documents ? split_into_documents(d, example) : FSDP_OK;
 }
 
+static fsdp_status token_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    (void)first;
+    sum->counted_rows += len;
+    sum->unused_tokens += fsdp_token_rows_unused(&((const token_dataset *)self)->rows);
+    return FSDP_OK;
+}
+
 static void token_close(void *self)
 {
     token_dataset *d = self;
     fsdp_token_rows_close(&d->rows);
+    fsdp_free(d->note);
     fsdp_free(d);
 }
 
@@ -84,21 +96,55 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     return FSDP_OK;
 }
 
+/* Create a dataset of the rows of `d`, which it owns, also on failure. */
+static fsdp_status finish(token_dataset *d, fsdp_status opened, unsigned uses, fsdp_dataset **out)
+{
+    fsdp_status status = opened == FSDP_OK ? fsdp_dataset_create(&token_ops, d, out) : opened;
+    if (status != FSDP_OK) {
+        token_close(d);
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, uses);
+    fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_left_out(*out, token_left_out);
+    return FSDP_OK;
+}
+
+static token_dataset *create(const fsdp_dataset_options *options)
+{
+    token_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (d)
+        *d = (token_dataset){.rows = {.row_tokens = options->max_length,
+                                      .beyond = 1,
+                                      .vocab_size = options->vocab_size},
+                             .split_documents = options->split_documents,
+                             .document_token = options->document_token};
+    return d;
+}
+
 fsdp_status fsdp_token_dataset_open(const char *path, const fsdp_dataset_options *options,
                                     fsdp_dataset **out)
 {
     FSDP_TRY(check_options(options));
-    token_dataset *d = fsdp_calloc(1, sizeof *d);
+    token_dataset *d = create(options);
     if (!d)
         return FSDP_ERR_NOMEM;
-    *d = (token_dataset){
-        .rows = {.row_tokens = options->max_length, .beyond = 1, .vocab_size = options->vocab_size},
-        .split_documents = options->split_documents,
-        .document_token = options->document_token};
     fsdp_status status = fsdp_token_rows_open(path, options, &d->rows);
+    const bool plain = status == FSDP_OK && fsdp_token_rows_have_plain(&d->rows);
+    return finish(d, status, plain ? FSDP_USES_DTYPE : 0, out);
+}
+
+fsdp_status fsdp_plain_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                    fsdp_dataset **out)
+{
+    fsdp_token_file file;
+    FSDP_TRY(fsdp_check_tokenizer(path, "plain text", options));
+    token_dataset *d = create(options);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->split_documents = false;
+    fsdp_status status = fsdp_text_tokens(path, options, &file, &d->note);
     if (status == FSDP_OK)
-        status = fsdp_dataset_create(&token_ops, d, out);
-    if (status != FSDP_OK)
-        token_close(d);
-    return status;
+        status = fsdp_token_rows_of_file(&file, options->max_samples, &d->rows);
+    return finish(d, status, FSDP_USES_DOCUMENTS, out);
 }

@@ -38,10 +38,20 @@ static uint32_t load_u32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint32_t load_token(const fsdp_token_file *file, int64_t i)
+/* A negative number is a very large one, and is refused as such. */
+static uint64_t load_token(const fsdp_token_file *file, int64_t i)
 {
     const unsigned char *p = file->tokens + i * file->width;
-    return file->width == 4 ? load_u32(p) : (uint32_t)p[0] | (uint32_t)p[1] << 8;
+    switch (file->width) {
+    case 1:
+        return p[0];
+    case 2:
+        return (uint64_t)p[0] | (uint64_t)p[1] << 8;
+    case 4:
+        return load_u32(p);
+    default:
+        return load_u32(p) | (uint64_t)load_u32(p + 4) << 32;
+    }
 }
 
 /* ---- opening ---- */
@@ -58,7 +68,7 @@ static bool has_header(const fsdp_mapping *m)
 
 /* Refuse files of other kinds whose names also end in .bin. Read as uint16, they would look like
  * tokens. */
-static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
+static fsdp_status refuse_other_kinds(const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};
     static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -71,16 +81,7 @@ static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
     if (m->bytes >= 4 && is_magic(__builtin_bswap32(load_u32(m->data))))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "llm.c's header, but with the big end of each number first");
-    char *index = fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
-    if (!index)
-        return FSDP_ERR_NOMEM;
-    const bool has_index = fsdp_path_is_file(index);
-    fsdp_free(index);
-    if (!has_index)
-        return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_UNSUPPORTED,
-        "a .idx file is next to it: Megatron's indexed dataset, which is not supported");
+    return FSDP_OK;
 }
 
 static fsdp_status find_kind(uint32_t magic, uint32_t version, const kind **found)
@@ -118,41 +119,76 @@ static fsdp_status read_header(fsdp_token_file *file)
                       expected);
 }
 
-static fsdp_status read_plain(fsdp_token_file *file)
+static fsdp_status read_plain(fsdp_token_file *file, fsdp_token_dtype dtype)
 {
+    static const int widths[] = {[FSDP_TOKENS_DEFAULT] = 2,
+                                 [FSDP_TOKENS_U16] = 2,
+                                 [FSDP_TOKENS_U8] = 1,
+                                 [FSDP_TOKENS_I32] = 4,
+                                 [FSDP_TOKENS_I64] = 8};
+    static const char *const names[] = {"uint16", "uint16", "uint8", "int32", "int64"};
     const fsdp_mapping *m = &file->mapping;
-    if (m->bytes % 2)
+    const int width = widths[dtype];
+    if (m->bytes % (size_t)width)
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%zu bytes: without llm.c's header it is uint16 after uint16, an even "
-                          "number",
-                          m->bytes);
-    file->width = 2;
+                          "%zu bytes: without llm.c's header it is %s after %s, an %s number%s",
+                          m->bytes, names[dtype], names[dtype], width == 2 ? "even" : "integral",
+                          dtype == FSDP_TOKENS_DEFAULT ? "; --token-dtype names another type" : "");
+    file->width = width;
     file->plain = true;
-    file->count = (int64_t)(m->bytes / 2);
+    file->has_dtype = dtype != FSDP_TOKENS_DEFAULT;
+    file->count = (int64_t)(m->bytes / (size_t)width);
     file->tokens = m->data;
     return FSDP_OK;
 }
 
-fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
+/* Read Megatron's index if there is one next to the file. */
+static fsdp_status read_with_index(fsdp_token_file *file, bool *has_index)
+{
+    const int length = (int)(strlen(file->path) - strlen(".bin"));
+    char *index = fsdp_strdup_printf("%.*s.idx", length, file->path);
+    if (!index)
+        return FSDP_ERR_NOMEM;
+    *has_index = fsdp_path_is_file(index);
+    fsdp_status status =
+        *has_index ? fsdp_token_index_read(index, file->mapping.bytes, &file->width) : FSDP_OK;
+    if (*has_index && status == FSDP_OK) {
+        file->count = (int64_t)(file->mapping.bytes / (size_t)file->width);
+        file->tokens = file->mapping.data;
+    }
+    fsdp_free(index);
+    return status;
+}
+
+/* Find the tokens of a mapped file. */
+static fsdp_status find_tokens(fsdp_token_file *file, fsdp_token_dtype dtype)
+{
+    bool has_index = false;
+    fsdp_status status = refuse_other_kinds(&file->mapping);
+    fsdp_error_context(status, "%s", file->path);
+    if (status == FSDP_OK && file->mapping.bytes)
+        status = fsdp_file_explain(file->path, "tokens", FSDP_WANTED_NUMBERS, file->mapping.data,
+                                   file->mapping.bytes);
+    if (status == FSDP_OK)
+        status = read_with_index(file, &has_index); /* its errors name the index */
+    FSDP_TRY(status);
+    if (!has_index)
+        status = has_header(&file->mapping) ? read_header(file) : read_plain(file, dtype);
+    if (status == FSDP_OK && file->count == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT, "no tokens");
+    fsdp_error_context(status, "%s", file->path);
+    return status;
+}
+
+fsdp_status fsdp_token_file_open(const char *path, fsdp_token_dtype dtype, fsdp_token_file *out)
 {
     fsdp_token_file file = {.path = fsdp_strdup(path)};
     if (!file.path)
         return FSDP_ERR_NOMEM;
     /* fsdp_file_map() adds the path to its error message itself. */
     fsdp_status status = fsdp_file_map(path, &file.mapping);
-    if (status == FSDP_OK) {
-        status = refuse_other_kinds(path, &file.mapping);
-        fsdp_error_context(status, "%s", path);
-    }
-    if (status == FSDP_OK && file.mapping.bytes)
-        status = fsdp_file_explain(path, "tokens", FSDP_WANTED_NUMBERS, file.mapping.data,
-                                   file.mapping.bytes);
-    if (status == FSDP_OK) {
-        status = has_header(&file.mapping) ? read_header(&file) : read_plain(&file);
-        if (status == FSDP_OK && file.count == 0)
-            status = fsdp_error(FSDP_ERR_FORMAT, "no tokens");
-        fsdp_error_context(status, "%s", path);
-    }
+    if (status == FSDP_OK)
+        status = find_tokens(&file, dtype);
     if (status != FSDP_OK) {
         fsdp_token_file_close(&file);
         return status;
@@ -174,7 +210,7 @@ void fsdp_token_file_close(fsdp_token_file *file)
 static fsdp_status out_of_range(const fsdp_token_file *file, int64_t position, int64_t vocab_size)
 {
     return fsdp_error(FSDP_ERR_FORMAT,
-                      "%s: token %" PRId64 " is %" PRIu32
+                      "%s: token %" PRId64 " is %" PRIu64
                       ", but ids of the model are below its vocab_size %" PRId64,
                       file->path, position, load_token(file, position), vocab_size);
 }
@@ -184,8 +220,8 @@ fsdp_status fsdp_token_file_read(const fsdp_token_file *file, int64_t first, int
 {
     FSDP_ASSERT(first >= 0 && count <= file->count - first);
     for (int64_t i = 0; i < count; i++) {
-        uint32_t id = load_token(file, first + i);
-        if (id >= vocab_size || id > INT32_MAX)
+        const uint64_t id = load_token(file, first + i);
+        if (id >= (uint64_t)vocab_size || id > INT32_MAX)
             return out_of_range(file, first + i, vocab_size);
         ids[i] = (int32_t)id;
     }
@@ -197,7 +233,7 @@ fsdp_status fsdp_token_file_check(const fsdp_token_file *file, int64_t vocab_siz
     if (file->width == 2 && vocab_size > UINT16_MAX)
         return FSDP_OK;
     for (int64_t i = 0; i < file->count; i++)
-        if (load_token(file, i) >= vocab_size)
+        if (load_token(file, i) >= (uint64_t)vocab_size)
             return out_of_range(file, i, vocab_size);
     return FSDP_OK;
 }

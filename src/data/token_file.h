@@ -1,9 +1,11 @@
 /* Token ids, in a mapped file or in memory. A file has the format of llm.c, with a header, or that
- * of nanoGPT, without one (see fsdp_dataset_open()). Ids in memory were made from a file of texts
- * (text_tokens.h). */
+ * of nanoGPT, without one, or it is a dataset of Megatron (see fsdp_dataset_open()). Ids in memory
+ * were made from a file of texts (text_tokens.h). */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+
+#include <fsdp/data.h>
 
 #include "src/base/io.h"
 
@@ -12,15 +14,21 @@ typedef struct fsdp_token_file {
     fsdp_mapping mapping;
     unsigned char *memory;       /* owned; NULL if the file is mapped */
     const unsigned char *tokens; /* [count * width] bytes in `mapping` or `memory`, little endian */
-    int width;                   /* bytes of a token: 2 or 4 */
-    bool plain; /* the file has no header, so the tokenizer of the ids is unknown */
+    int width;                   /* bytes of a token: 1, 2, 4 or 8 */
+    bool plain;     /* the file has no header, so the tokenizer of the ids is unknown */
+    bool has_dtype; /* the file has no header, and the caller gave the type of its tokens */
     int64_t count;
 } fsdp_token_file;
 
-/* Open and map a file. `path` must end in .bin. Returns FSDP_ERR_FORMAT for a file of another kind,
- * for an unknown magic or version, and for a header that does not match the size of the file.
- * Returns FSDP_ERR_UNSUPPORTED for Megatron's format. */
-FSDP_MUST_CHECK fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *file);
+/* Open and map a file. `path` must end in .bin. `dtype` is the type of the tokens if the file has
+ * no header. If a file with the ending .idx is next to it, both are a dataset of Megatron. Returns
+ * FSDP_ERR_FORMAT for a file of another kind, for an unknown magic or version, and for a header or
+ * index that does not match the size of the file. */
+FSDP_MUST_CHECK fsdp_status fsdp_token_file_open(const char *path, fsdp_token_dtype dtype,
+                                                 fsdp_token_file *file);
+/* Read Megatron's index `path` for tokens of `bytes` bytes. *width is set to the bytes of a token.
+ * (token_index.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_token_index_read(const char *path, size_t bytes, int *width);
 void fsdp_token_file_close(fsdp_token_file *file); /* *file is {0} afterwards */
 
 /* Read tokens [first, first + count), which must exist, into `ids` [count]. Returns FSDP_ERR_FORMAT

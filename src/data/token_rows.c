@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/data/token_paths.h"
+#include "src/data/data_paths.h"
 
 enum {
     ROW_TOKENS_MAX = 1 << 30,     /* a batch counts tokens in int32 */
@@ -33,6 +33,28 @@ fsdp_status fsdp_token_rows_read(const fsdp_token_rows *r, int64_t index, int32_
                                 r->row_tokens + r->beyond, r->vocab_size, ids);
 }
 
+bool fsdp_token_rows_have_plain(const fsdp_token_rows *r)
+{
+    bool plain = false;
+    for (size_t i = 0; i < r->len; i++)
+        plain |= r->shards[i].file.plain;
+    return plain;
+}
+
+int64_t fsdp_token_rows_unused(const fsdp_token_rows *r)
+{
+    int64_t unused = 0;
+    for (size_t i = 0; i < r->len; i++) {
+        const int64_t end = i + 1 < r->len ? r->shards[i + 1].first_row : r->rows;
+        const int64_t n = r->shards[i].file.count, rows = end - r->shards[i].first_row;
+        /* The last shard may have more rows than max_samples allows. These are not unused. */
+        const int64_t fit = n > r->beyond ? (n - r->beyond) / r->row_tokens : 0;
+        if (rows == fit)
+            unused += n - fit * r->row_tokens;
+    }
+    return unused;
+}
+
 void fsdp_token_rows_close(fsdp_token_rows *r)
 {
     for (size_t i = 0; r->shards && i < r->len; i++)
@@ -52,14 +74,18 @@ static void count_rows(fsdp_token_rows *r, fsdp_token_shard *s)
         r->rows += (s->file.count - r->beyond) / r->row_tokens;
 }
 
-static fsdp_status open_shard(fsdp_token_rows *r, const char *path, fsdp_token_shard *s)
+static fsdp_status open_shard(fsdp_token_rows *r, const char *path, fsdp_token_dtype dtype,
+                              fsdp_token_shard *s)
 {
-    FSDP_TRY(fsdp_token_file_open(path, &s->file));
-    if (s->file.plain && r->vocab_size > UINT16_MAX + 1 && r->vocab_size < VOCAB_UNKNOWN)
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: no header, so uint16 after uint16, which cannot hold the %" PRId64
-                          " ids of the model; llm.c's header with magic 20240801 declares uint32",
-                          path, r->vocab_size);
+    FSDP_TRY(fsdp_token_file_open(path, dtype, &s->file));
+    if (s->file.plain && !s->file.has_dtype && r->vocab_size > UINT16_MAX + 1 &&
+        r->vocab_size < VOCAB_UNKNOWN)
+        return fsdp_error(
+            FSDP_ERR_FORMAT,
+            "%s: no header, so uint16 after uint16, which cannot hold the %" PRId64
+            " ids of the model; llm.c's header with magic 20240801 declares uint32, and "
+            "--token-dtype names the type of tokens without a header",
+            path, r->vocab_size);
     count_rows(r, s);
     if (s->file.mapping.bytes > CHECKED_BYTES_MAX)
         return FSDP_OK;
@@ -78,14 +104,15 @@ static fsdp_status limit_rows(fsdp_token_rows *r, int64_t max_rows)
     return FSDP_OK;
 }
 
-static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, int64_t max_rows)
+static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths,
+                               fsdp_token_dtype dtype, int64_t max_rows)
 {
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
         size_t i = r->len++; /* Count the shard before it is opened. If open_shard() then fails,
                               * fsdp_token_rows_close() also closes this shard. */
-        FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
+        FSDP_TRY(open_shard(r, paths->items[i], dtype, &r->shards[i]));
     }
     return limit_rows(r, max_rows);
 }
@@ -98,7 +125,7 @@ fsdp_status fsdp_token_rows_open(const char *path, const fsdp_dataset_options *o
         return fsdp_error(FSDP_ERR_INVALID, "token files: rows of %" PRId64 " tokens, above %d",
                           r->row_tokens, ROW_TOKENS_MAX);
     FSDP_TRY(fsdp_token_paths(path, options->validation, &paths));
-    fsdp_status status = open_shards(r, &paths, options->max_samples);
+    fsdp_status status = open_shards(r, &paths, options->token_dtype, options->max_samples);
     fsdp_path_list_fini(&paths);
     if (status != FSDP_OK)
         fsdp_token_rows_close(r);

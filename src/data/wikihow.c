@@ -12,6 +12,19 @@ static bool is_space(char byte)
     return (byte >= '\t' && byte <= '\r') || (byte >= 0x1C && byte <= ' ');
 }
 
+size_t fsdp_wikihow_line_ends(char *text, size_t length)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < length; i++) {
+        const bool ends = text[i] == '\r';
+        if (ends && i + 1 < length && text[i + 1] == '\n')
+            i++;
+        text[kept++] = ends ? '\n' : text[i];
+    }
+    text[kept] = 0;
+    return kept;
+}
+
 size_t fsdp_wikihow_strip(char **text, size_t length)
 {
     while (length > 0 && is_space((*text)[length - 1]))

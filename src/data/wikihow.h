@@ -7,6 +7,8 @@
 /* All functions except fsdp_wikihow_is_summary() change a UTF-8 text in place and return its new
  * length. The text ends with a NUL and never becomes longer. */
 
+/* Replace CRLF and CR by LF, as Python does when it opens a text file. */
+size_t fsdp_wikihow_line_ends(char *text, size_t length);
 /* Do the same as Python's str.strip(), but for ASCII white space only. *text is set to the first
  * byte of the result. */
 size_t fsdp_wikihow_strip(char **text, size_t length);

@@ -15,6 +15,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/data/dataset.h"
+#include "src/data/left_out.h"
 #include "src/evaluate/evaluate_internal.h"
 #include "src/generate/generate.h"
 #include "src/hf/hf_dir.h"
@@ -237,7 +238,9 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     const fsdp_masking masking = {.mlm_probability = c->mlm_probability};
     fsdp_dataset_options options = {
         .task = task,
-        .source_prefix = c->task_prefix ? c->task_prefix : fsdp_train_task_prefix(task),
+        .source_prefix = c->task_prefix        ? c->task_prefix
+                         : c->form.source_lang ? ""
+                                               : fsdp_train_task_prefix(task),
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
@@ -250,7 +253,20 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .validation = true,
         .masking = &masking};
     fsdp_chat_row_options_apply(&c->chat, &options.chat);
+    fsdp_form_options_apply(&c->form, &options);
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
+}
+
+/* Log what the rows of --data lose. */
+static fsdp_status warn_of_left_out(const evaluator *v)
+{
+    fsdp_left_out out;
+    char text[400];
+    FSDP_TRY(fsdp_dataset_left_out(v->set, FSDP_LEFT_OUT_ROWS, &out));
+    fsdp_left_out_text(&out, fsdp_dataset_len(v->set), v->config->data, text, sizeof text);
+    if (*text)
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", text);
+    return FSDP_OK;
 }
 
 /* Open --data for the current model. The dataset's note is printed only for the first model. */
@@ -260,6 +276,8 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     FSDP_TRY(open_dataset(v, c->data, c->max_samples, &v->set));
     if (first_model && is_first(v) && fsdp_dataset_note(v->set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(v->set));
+    if (first_model && is_first(v))
+        FSDP_TRY(warn_of_left_out(v));
     const char *flag = c->asked_for.task_prefix     ? "task-prefix"
                        : c->asked_for.text_column   ? "text-column"
                        : c->asked_for.target_column ? "target-column"
@@ -267,7 +285,8 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     if (flag && !(fsdp_dataset_uses(v->set) & FSDP_USES_TEXTS))
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are texts; those of %s are ids",
                           flag, c->data);
-    return fsdp_chat_row_options_check_uses(&c->chat, fsdp_dataset_uses(v->set), c->data);
+    FSDP_TRY(fsdp_chat_row_options_check_uses(&c->chat, fsdp_dataset_uses(v->set), c->data));
+    return fsdp_form_options_check_uses(&c->form, fsdp_dataset_uses(v->set), c->data);
 }
 
 /* Read the texts that are the same for all models: the references, the sources for --prompts,

@@ -15,6 +15,7 @@
 #include <fsdp/options.h>
 
 #include "src/data/chat_options.h"
+#include "src/data/form_options.h"
 #include "src/evaluate/rouge.h"
 #include "src/models/generation_config.h"
 
@@ -35,6 +36,7 @@ typedef struct fsdp_evaluate_config {
     /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
     const char *text_column, *target_column;
     fsdp_chat_row_options chat; /* as in `fsdp train` */
+    fsdp_form_options form;     /* as in `fsdp train` */
     bool wikihow_cleaning;      /* as in `fsdp train` */
     int64_t max_samples;        /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;

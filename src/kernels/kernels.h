@@ -408,6 +408,14 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
                           bool gradient, float factor);
+    /* Like cross_entropy(), with smoothed labels: the target of a row is (1 - smoothing) for its
+     * label, and smoothing / V more for each class. losses [rows] get the sum over classes of
+     * -target log softmax; the gradient is (softmax - target) * factor. Optional: NULL on devices
+     * without it. */
+    void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
+                                   fsdp_dtype dtype, const int32_t *labels, int64_t rows,
+                                   int64_t vocab, int64_t ld, bool gradient, float factor,
+                                   float smoothing);
     /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
      * order of i. */
     void (*sum)(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor);

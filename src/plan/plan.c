@@ -9,6 +9,7 @@
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/comm/plan_group.h"
+#include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
@@ -271,10 +272,13 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     const int64_t positions = w->trainer.model->info.max_positions;
     bool tokens;
     FSDP_TRY(fsdp_is_token_path(w->trainer.config->data, &tokens));
+    const bool fills =
+        tokens || w->trainer.config->form.packing ||
+        (p->task == FSDP_TASK_CAUSAL_LM && fsdp_is_plain_text_name(w->trainer.config->data));
     p->source_length = positions;
-    if (!positions || (tokens && positions > ROW_TOKENS))
+    if (!positions || (fills && positions > ROW_TOKENS))
         p->source_length = ROW_TOKENS;
-    p->length_is_assumed = !positions && !tokens;
+    p->length_is_assumed = !positions && !fills;
     return FSDP_OK;
 }
 
@@ -284,8 +288,9 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
  * contain token ids, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
+    bool ids = false, texts;
     return !(c->cut_sources && c->cut_targets) && fsdp_train_sources_have_pairs(c) &&
-           fsdp_dataset_rows_may_be_ids(c->data);
+           fsdp_first_row_kind(c->data, c->form.json_field, &ids, &texts) == FSDP_OK && ids;
 }
 
 static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)

@@ -45,18 +45,25 @@ static int64_t largest(const float *row, int64_t n)
     return best;
 }
 
-/* Return log(sum(exp(row))) - row[label]. row[best], the largest value, is subtracted from all
- * values first, so that exp() does not overflow. */
-static double cross_entropy(const float *row, int64_t n, int64_t best, int32_t label)
+/* Return log(sum(exp(row))) - target, where target is row[label], moved by `smoothing` towards the
+ * mean of the row. row[best], the largest value, is subtracted from all values first, so that exp()
+ * does not overflow. */
+static double cross_entropy(const float *row, int64_t n, int64_t best, int32_t label,
+                            double smoothing)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
+    double sum = 0, mean = 0;
+    for (int64_t i = 0; i < n; i++) {
         sum += exp((double)row[i] - (double)row[best]);
-    return log(sum) + (double)row[best] - (double)row[label];
+        mean += (double)row[i] / (double)n;
+    }
+    const double target = smoothing > 0
+                              ? (double)row[label] + smoothing * (mean - (double)row[label])
+                              : (double)row[label];
+    return log(sum) + (double)row[best] - target;
 }
 
 fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *counts, const fsdp_tensor *logits,
-                                        const fsdp_batch *batch, double *loss)
+                                        const fsdp_batch *batch, double smoothing, double *loss)
 {
     const int64_t n = counts->classes;
     FSDP_ASSERT(fsdp_tensor_numel(logits) == batch->rows * n);
@@ -71,7 +78,7 @@ fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *counts, const fsdp_te
         if (label == FSDP_IGNORE_INDEX)
             continue;
         int64_t best = largest(row, n);
-        *loss += cross_entropy(row, n, best, label);
+        *loss += cross_entropy(row, n, best, label, smoothing);
         fsdp_class_counts_add(counts, label, best);
     }
     fsdp_free(values);

@@ -28,12 +28,14 @@ void fsdp_class_counts_fini(fsdp_class_counts *counts); /* all zero afterwards *
 void fsdp_class_counts_add(fsdp_class_counts *counts, int32_t label, int64_t predicted);
 
 /* Add the rows of `batch` that have a label. The prediction is the class with the largest logit;
- * among equal logits, the first class. *loss is set to the sum of -log softmax(logits)[label] over
- * these rows, computed in double.
+ * among equal logits, the first class. *loss is set to the sum of the losses of these rows,
+ * computed in double. The loss of a row is -log softmax(logits)[label], smoothed as
+ * fsdp_scope_options says.
  * @param logits [batch->rows, classes] */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *counts,
                                                         const fsdp_tensor *logits,
-                                                        const fsdp_batch *batch, double *loss);
+                                                        const fsdp_batch *batch, double smoothing,
+                                                        double *loss);
 /* Replace the counts by their sums over all ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_reduce(fsdp_class_counts *counts, fsdp_group *group);
 

@@ -23,6 +23,7 @@ fsdp_status fsdp_start_forward_backward(fsdp_module *model, fsdp_device *device,
                                    .micro_batch = batch->micro_batch,
                                    .micro_step = o->micro_step,
                                    .n_micro_steps = o->n_micro_steps,
+                                   .label_smoothing = (float)o->label_smoothing,
                                    .batch = batch};
     const double factor = o->factor != 0.0 ? o->factor : mean_factor(batch);
     fsdp_scope *s;

@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/data/left_out.h"
 #include "src/report/human.h"
 #include "src/report/progress.h"
 #include "src/report/table.h"
@@ -168,6 +169,22 @@ static double median_step(const fsdp_trainer *t)
     return median;
 }
 
+/* Add what the rows of `set` lose to the summary; nothing if `set` is NULL. */
+static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp_dataset *set)
+{
+    fsdp_left_out out;
+    if (!set)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_dataset_left_out(set, FSDP_LEFT_OUT_ROWS, &out));
+    fsdp_json_node object = fsdp_json_set_object(line, key);
+    fsdp_json_set_i64(object, "counted_rows", out.counted_rows);
+    fsdp_json_set_i64(object, "cut_rows", out.cut_rows);
+    fsdp_json_set_i64(object, "cut_tokens", out.cut_tokens);
+    fsdp_json_set_i64(object, "skipped_rows", out.skipped_rows);
+    fsdp_json_set_i64(object, "unused_tokens", out.unused_tokens);
+    return FSDP_OK;
+}
+
 static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks, double host_mib)
 {
     if (!t->metrics)
@@ -186,6 +203,8 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
     fsdp_json_node by_rank = fsdp_json_set_array(line, "memory_peak_by_rank");
     for (int r = 0; r < fsdp_group_world_size(t->group); r++)
         fill_memory(fsdp_json_append_object(by_rank), &ranks[r]);
+    FSDP_TRY(add_left_out(line, "left_out", t->train_set));
+    FSDP_TRY(add_left_out(line, "validation_left_out", t->validation_set));
     return fsdp_metrics_write(t->metrics);
 }
 

@@ -3,24 +3,40 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/data/arrow/folder.h"
 #include "src/data/dataset.h"
+#include "src/data/left_out.h"
 #include "src/train_config/config_sources.h"
 
-/* Choose how the texts of a source are cleaned. --wikihow-cleaning cleans only pairs of texts in
- * CSV. Texts of other sources stay as they are. */
+/* Choose how the texts of a source are cleaned. --cleaning is for pairs of texts only. Texts of
+ * other sources stay as they are. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {
-    bool jsonl = false;
+    bool ids = false, texts = true;
     *cleaning = FSDP_CLEANING_NONE;
-    if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION ||
-        fsdp_is_arrow_path(source->path))
+    if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION)
         return FSDP_OK;
-    FSDP_TRY(fsdp_is_jsonl_path(source->path, &jsonl));
-    if (!jsonl)
+    if (!fsdp_path_is_directory(source->path) || fsdp_is_arrow_path(source->path))
+        FSDP_TRY(fsdp_first_row_kind(source->path, c->form.json_field, &ids, &texts));
+    if (texts)
         *cleaning = FSDP_CLEANING_WIKIHOW;
+    return FSDP_OK;
+}
+
+/* Print what the rows of a source lose, in one line; nothing if they lose nothing. */
+static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const fsdp_dataset *set)
+{
+    fsdp_left_out out;
+    char text[400];
+    if (!t->out)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_dataset_left_out(set, FSDP_LEFT_OUT_ROWS, &out));
+    fsdp_left_out_text(&out, fsdp_dataset_len(set), path, text, sizeof text);
+    if (*text)
+        fprintf(t->out, "%s\n", text);
     return FSDP_OK;
 }
 
@@ -53,10 +69,13 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL,
         .masking = &masking};
     fsdp_chat_row_options_apply(&c->chat, &options.chat);
+    fsdp_form_options_apply(&c->form, &options);
+    if (source->task == FSDP_TRAIN_SPAN_CORRUPTION)
+        options.source_lang = options.target_lang = NULL;
     FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set));
     if (fsdp_trainer_is_first(t) && fsdp_dataset_note(*set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(*set));
-    return FSDP_OK;
+    return print_left_out(t, source->path, *set);
 }
 
 fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
@@ -70,14 +89,15 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
         {c->asked_for.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "texts"},
         {c->asked_for.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "texts with names"},
         {c->asked_for.target_column, FSDP_USES_TARGET_COLUMN, "target-column", "texts with names"},
-        {c->wikihow_cleaning, FSDP_USES_CLEANING, "wikihow-cleaning", "pairs of texts in CSV"}};
+        {c->wikihow_cleaning, FSDP_USES_CLEANING, "wikihow-cleaning", "pairs of texts"}};
     const unsigned uses = fsdp_dataset_uses(t->train_set) |
                           (t->validation_set ? fsdp_dataset_uses(t->validation_set) : 0);
     for (size_t i = 0; i < FSDP_LENGTH(options); i++)
         if (options[i].asked_for && !(uses & options[i].use))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are %s; those of %s are not",
                               options[i].flag, options[i].rows, c->data);
-    return fsdp_chat_row_options_check_uses(&c->chat, uses, c->data);
+    FSDP_TRY(fsdp_chat_row_options_check_uses(&c->chat, uses, c->data));
+    return fsdp_form_options_check_uses(&c->form, uses, c->data);
 }
 
 /* Print a source if the run has several sources, or if the task of this source is span corruption.

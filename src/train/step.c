@@ -92,6 +92,7 @@ static fsdp_forward_backward_options leaf_options(const fsdp_train_loop *loop,
 {
     return (fsdp_forward_backward_options){.tape = loop->tape,
                                            .factor = (double)factor_of(loop, batch) * scale,
+                                           .label_smoothing = loop->label_smoothing,
                                            .n_micro_steps = loop->micro_steps};
 }
 
@@ -459,7 +460,7 @@ static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *
     fsdp_tensor *logits = fsdp_model_logits(s, loop->module).logits;
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK && !fsdp_device_is_meta(loop->device))
-        status = fsdp_class_counts_add_batch(counts, logits, batch, loss);
+        status = fsdp_class_counts_add_batch(counts, logits, batch, loop->label_smoothing, loss);
     fsdp_scope_close(s);
     *loss *= (double)factor_of(loop, batch);
     return status;
@@ -495,7 +496,7 @@ static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
     int world_size = fsdp_group_world_size(loop->group);
     micro_batch_sum *all = fsdp_calloc((size_t)world_size, sizeof *all);
     fsdp_status status = all ? FSDP_OK : FSDP_ERR_NOMEM;
-    while (status == FSDP_OK) {
+    for (int64_t i = 0; status == FSDP_OK && (!loop->eval_iters || i < loop->eval_iters); i++) {
         fsdp_batch *batch;
         micro_batch_sum mine = {0};
         status = fsdp_loader_next(loader, &batch);

@@ -46,7 +46,9 @@ typedef struct fsdp_train_loop {
     fsdp_tape *tape;
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
-    int64_t num_labels; /* number of classes; 0: not a classifier */
+    int64_t num_labels;     /* number of classes; 0: not a classifier */
+    double label_smoothing; /* in [0, 1); also used in validation, as by transformers' Trainer */
+    int64_t eval_iters;     /* largest number of batches of a rank in a validation; 0: all */
     bool mean_of_means;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
@@ -112,10 +114,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch
 /* Run the forward of one batch as fsdp_validate() does, and discard the results. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch);
 
-/* Compute the loss of all rows of all ranks' loaders, without gradients. Like the loss of a step,
- * it is a mean over label tokens, or a mean of means. For a classifier, also compute accuracy and
- * F1 from the same forward. `each` is called after each batch on every rank, for example to show
- * progress; it may be NULL. Collective. */
+/* Compute the loss of all rows of all ranks' loaders, or of the first loop->eval_iters batches of
+ * each rank, without gradients. Like the loss of a step, it is a mean over label tokens, or a mean
+ * of means. For a classifier, also compute accuracy and F1 from the same forward. `each` is called
+ * after each batch on every rank, for example to show progress; it may be NULL. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,
                                           fsdp_step_result *result);

@@ -94,6 +94,13 @@ static void print_validation(const fsdp_trainer *t, const fsdp_step_result *resu
     fputc('\n', t->out);
 }
 
+/* Return the number of batches of a rank in a validation. */
+static int64_t validation_steps(const fsdp_trainer *t)
+{
+    const int64_t all = fsdp_loader_steps(t->validation_loader), most = t->config->eval_iters;
+    return most && most < all ? most : all;
+}
+
 static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
 {
     fsdp_step_result result;
@@ -101,8 +108,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     double begin = fsdp_clock_s();
     fsdp_trainer_at(t, "validation");
     fsdp_loader_set_epoch(t->validation_loader, 0);
-    FSDP_TRY(open_progress(t, "Validation Epoch", FSDP_PROGRESS_GREEN,
-                           fsdp_loader_steps(t->validation_loader), 0, &progress));
+    FSDP_TRY(open_progress(t, "Validation Epoch", FSDP_PROGRESS_GREEN, validation_steps(t), 0,
+                           &progress));
     fsdp_status status =
         fsdp_validate(&t->loop, t->validation_loader, validation_progress, progress, &result);
     fsdp_progress_destroy(progress);

@@ -5,6 +5,7 @@
 #include <fsdp/train.h>
 
 #include "src/comm/comm.h"
+#include "src/data/class_text.h"
 #include "src/models/generation_config.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
@@ -59,6 +60,7 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
+    fsdp_found_labels found_labels;   /* classes that the training rows say; {0}: config.json's */
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;

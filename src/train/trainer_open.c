@@ -16,6 +16,7 @@
 #include "src/tensor/device.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/checkpoint_folders.h"
+#include "src/train/labels.h"
 #include "src/train/optimizer.h"
 #include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
@@ -179,8 +180,11 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .wrap = wrap,
         .frozen = (const char *const *)c->frozen_prefixes.items,
         .n_frozen = c->frozen_prefixes.count,
-        .num_labels = c->class_names.count ? (int64_t)c->class_names.count : c->num_labels,
-        .label_names = c->class_names.items,
+        .num_labels = t->found_labels.classes ? t->found_labels.classes
+                      : c->class_names.count  ? (int64_t)c->class_names.count
+                                              : c->num_labels,
+        .label_names = t->found_labels.names ? (const char *const *)t->found_labels.names
+                                             : c->class_names.items,
         .masked_lm = c->task == FSDP_TRAIN_MASKED_LM,
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
@@ -249,6 +253,7 @@ fsdp_status fsdp_trainer_open_model(fsdp_trainer *t)
 {
     FSDP_TRY(open_mesh(t));
     FSDP_TRY(open_offload(t));
+    FSDP_TRY(fsdp_agree(t->group, fsdp_train_find_labels(t, &t->found_labels)));
     FSDP_TRY(open_by_policy(t));
     FSDP_TRY(choose_task(t));
     t->loop.module = t->model->module;
@@ -381,6 +386,8 @@ fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     t->loop.group = t->group;
     t->loop.device = t->device;
+    t->loop.eval_iters = c->eval_iters;
+    t->loop.label_smoothing = c->label_smoothing;
     t->loop.micro_steps = c->gradient_accumulation_steps;
     t->loop.accumulation_mode = (fsdp_accumulation_mode)c->accumulation_mode;
     t->loop.max_grad_norm = c->max_grad_norm;
@@ -544,5 +551,6 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);
     fsdp_free(t->step_seconds);
+    fsdp_found_labels_fini(&t->found_labels);
     fsdp_free(t->epochs);
 }

@@ -26,8 +26,8 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->lr = 0; /* the optimizer chooses the rate */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
-    if (!c->task_prefix)
-        c->task_prefix = fsdp_train_task_prefix(task);
+    if (!c->task_prefix) /* T5's default prefix is for summaries */
+        c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
 /* Return an error if an option for pairs of source and target is given, but the model is not
@@ -52,6 +52,10 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
     FSDP_TRY(check_pair_options(c, task));
     if (c->min_lr > c->lr)
         return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
+    if (task == FSDP_TASK_CLASSIFICATION && c->target_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--target-column: classification has --label-column, and "
+                          "--text-pair-column for a second text");
     if (task != FSDP_TASK_SEQ2SEQ && c->target_column && !c->text_column)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--target-column needs --text-column: a completion has a prompt");
@@ -69,6 +73,11 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
             FSDP_ERR_INVALID,
             "--max-seq-length is for --task causal-lm and classification; seq2seq has "
             "--max-source-length and --max-target-length");
+    if (task != FSDP_TASK_SEQ2SEQ && c->form.source_lang)
+        return fsdp_error(FSDP_ERR_INVALID, "--source-lang is for --task seq2seq");
+    if (task != FSDP_TASK_CAUSAL_LM && c->form.packing)
+        return fsdp_error(FSDP_ERR_INVALID, "--packing is for --task causal-lm, not %s",
+                          fsdp_train_task_name(task));
     if (task != FSDP_TASK_CAUSAL_LM && c->document_token >= 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--document-token is for the token files of --task causal-lm, not %s",
@@ -255,6 +264,15 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }
 
+/* --wikihow-cleaning is another spelling of --cleaning wikihow. */
+static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!fsdp_options_given(options, "cleaning") && c->wikihow_cleaning)
+        c->form.cleaning = FSDP_CLEANING_WIKIHOW;
+    if (!fsdp_options_given(options, "wikihow-cleaning"))
+        c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
+}
+
 /* Derive values that were not given, and convert the options of other tools to this project's
  * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
@@ -264,6 +282,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_given(c, options);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
         c->validation_data = c->data; /* its split for validation */
+    fsdp_form_options_derive(&c->form, options);
+    derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
@@ -315,6 +335,18 @@ static fsdp_status check_model(const fsdp_train_config *c)
     fsdp_task task;
     if (!*c->model || !*c->data)
         return fsdp_error(FSDP_ERR_INVALID, "%s is empty", *c->model ? "--data" : "--model");
+    FSDP_TRY(fsdp_form_options_check(&c->form));
+    if (c->wikihow_cleaning != (c->form.cleaning == FSDP_CLEANING_WIKIHOW))
+        return fsdp_error(FSDP_ERR_INVALID, "--cleaning %s contradicts --wikihow-cleaning %s",
+                          fsdp_cleaning_choices[c->form.cleaning],
+                          c->wikihow_cleaning ? "true" : "false");
+    if (c->form.text_pair_column && !c->text_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--text-pair-column needs --text-column: a pair has a first text");
+    if (c->form.source_lang && (c->text_column || c->target_column))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--source-lang contradicts --text-column and --target-column: the texts "
+                          "of a translation are named by their languages");
     return given_task(c, &task) ? check_task(c, task) : FSDP_OK;
 }
 

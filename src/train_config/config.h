@@ -16,6 +16,7 @@
 #include <fsdp/options.h>
 
 #include "src/data/chat_options.h"
+#include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
@@ -107,7 +108,9 @@ typedef struct fsdp_train_config {
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     fsdp_chat_row_options chat;              /* rows that are conversations */
-    bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
+    fsdp_form_options form;                  /* the form of the rows in files */
+    /* clean pairs of texts as the FSDP tutorial does; agrees with form.cleaning */
+    bool wikihow_cleaning;
     /* use only the first `max_train_samples` rows; 0: all */
     int64_t max_train_samples;
     int64_t max_validation_samples;
@@ -134,11 +137,12 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int sampler;        /* fsdp_sampler_kind */
-    bool shuffle;       /* false: file order */
-    bool drop_last;     /* leave out the last rows of the data if they do not fill a batch */
-    int num_workers;    /* loader threads per rank; 0: the training thread loads */
-    int loss_reduction; /* fsdp_loss_reduction */
+    int sampler;            /* fsdp_sampler_kind */
+    bool shuffle;           /* false: file order */
+    bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
+    int num_workers;        /* loader threads per rank; 0: the training thread loads */
+    int loss_reduction;     /* fsdp_loss_reduction */
+    double label_smoothing; /* in [0, 1) */
 
     /* optimizer and schedule */
     int optimizer; /* fsdp_optimizer_kind */
@@ -244,6 +248,7 @@ typedef struct fsdp_train_config {
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
+    int64_t eval_iters;      /* largest number of batches of a rank in a validation; 0: all */
     int eval_strategy;       /* fsdp_strategy; consistent with evaluation_steps */
     int logging_strategy;    /* fsdp_strategy; consistent with logging_steps */
     double logging_steps;    /* steps between progress lines, if stdout is not a terminal */

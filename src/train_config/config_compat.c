@@ -48,8 +48,6 @@ const fsdp_option fsdp_train_compat[] = {
      .no_effect = "a checkpoint is written tensor by tensor from the CPU's memory"},
     {.name = "rank0-only", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "whole tensors are sent one by one to rank 0 only, which writes them"},
-    {.name = "eval-iters", .type = FSDP_OPTION_INT64, NOWHERE, .bounds = FSDP_AT_LEAST(0),
-     .no_effect = "validation uses all rows; --max-validation-samples limits them"},
     {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",
      .no_effect = NO_TRACKER},
     {.name = "compute-environment", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},

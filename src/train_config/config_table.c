@@ -106,9 +106,8 @@ static const fsdp_option table[] = {
      .help = "column or key with the target, or with the text after the prompt"},
     FSDP_CHAT_ROW_OPTIONS(offsetof(fsdp_train_config, chat)),
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
-     .help = "seq2seq, CSV: remove line ends and quotes from texts, as the FSDP tutorial's data "
-             "set class and its WikiHow script do; otherwise texts are used as they are in the "
-             "file"},
+     .help = "the same as --cleaning wikihow"},
+    FSDP_FORM_OPTIONS(offsetof(fsdp_train_config, form)),
     {.name = "max-train-samples", .type = FSDP_OPTION_INT64, PLACE(max_train_samples),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
      .help = "use only the first N rows"},
@@ -187,6 +186,10 @@ static const fsdp_option table[] = {
      .value = "token-mean", .choices = reductions, .metavar = "KIND",
      .help = "mean over the label tokens of the global batch, or mean of the micro-batches' "
              "means as PyTorch's scripts compute it"},
+    {.name = "label-smoothing", .aliases = "label-smoothing-factor", .type = FSDP_OPTION_DOUBLE,
+     PLACE(label_smoothing), .value = "0", .bounds = FSDP_FROM_TO_BELOW(0, 1),
+     .help = "share X of each label's probability that is spread over all tokens or classes, as by "
+             "transformers' Trainer; the validation loss has it too"},
     {.name = "tutorial-loss", .type = FSDP_OPTION_BOOL, PLACE(tutorial_loss),
      .help = "the same as --loss-reduction mean-of-means"},
 
@@ -494,6 +497,10 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_DOUBLE, PLACE(evaluation_steps), .metavar = "N", .value = "0",
      .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, after each epoch",
      .help = "optimizer steps between validations; below 1: a fraction of all steps"},
+    {.name = "eval-iters", .aliases = "limit-val-batches",
+     .type = FSDP_OPTION_INT64, PLACE(eval_iters), .metavar = "N", .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, all",
+     .help = "validate on the first N batches of each rank only"},
     {.name = "eval-strategy", .aliases = "evaluation-strategy", .type = FSDP_OPTION_CHOICE,
      PLACE(eval_strategy), .value = "epoch", .choices = strategies, .metavar = "WHEN",
      .shown_default = "steps with --evaluation-steps, else epoch",

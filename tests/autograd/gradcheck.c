@@ -216,7 +216,10 @@ static fsdp_status step(const op_case *c, const op_run *how, fsdp_device *device
     fsdp_scope *s;
     fsdp_tensor *out = NULL;
     FSDP_TRY(fsdp_scope_open(device, how->need ? tape : NULL,
-                             &(fsdp_scope_options){.training = c->training, .seed = 5}, &s));
+                             &(fsdp_scope_options){.training = c->training,
+                                                   .seed = 5,
+                                                   .label_smoothing = c->label_smoothing},
+                             &s));
     fsdp_status status = forward(c, how, s, in, &out);
     if (status == FSDP_OK)
         status = keep_result(out, r);

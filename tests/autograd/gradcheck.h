@@ -33,6 +33,7 @@ struct op_case {
     } in[OP_MAX_IN];
     unsigned f32;          /* bit i: input i is float32 even in the runs in half precision */
     bool training;         /* option of the scope */
+    float label_smoothing; /* option of the scope */
     double tolerance;      /* tolerance of results and gradients, times max(1, largest value); 0:
                               5e-5 */
     double bf16_tolerance; /* the same for bfloat16 against float32; 0: 2^-6. A quarter of it for

@@ -22,12 +22,16 @@ static void naive_loss(const op_case *c, const double *const *in, double *out)
     const int64_t rows = op_size(c, 0, 0), classes = op_size(c, 0, 1);
     out[0] = 0.0;
     for (int64_t r = 0; r < rows; r++) {
-        double sum = 0.0;
-        for (int64_t v = 0; v < classes; v++)
+        double sum = 0.0, mean = 0.0;
+        for (int64_t v = 0; v < classes; v++) {
             sum += exp(in[0][r * classes + v]);
+            mean += in[0][r * classes + v] / (double)classes;
+        }
         if (a->labels[r] >= 0)
-            out[0] += (log(sum) - in[0][r * classes + a->labels[r]]) * (double)a->factor *
-                      (double)a->after;
+            out[0] +=
+                (log(sum) - (1.0 - (double)c->label_smoothing) * in[0][r * classes + a->labels[r]] -
+                 (double)c->label_smoothing * mean) *
+                (double)a->factor * (double)a->after;
     }
 }
 
@@ -37,11 +41,12 @@ TEST(cross_entropy_equals_loops_and_differences)
                          none[] = {-100, -100, -100, -100, -100}, zero[] = {0, 0, 0, 0, 0};
     static const loss_arg args[] = {
         {all, 1.0f, 1.0f}, {all, 0.2f, -1.5f}, {some, 0.5f, 0.25f}, {none, 1.0f, 2.0f}};
-    for (int i = 0; i < 4; i++) {
-        op_check(t, &(op_case){.name = "cross_entropy",
+    for (int i = 0; i < 8; i++) {
+        op_check(t, &(op_case){.name = i < 4 ? "cross_entropy" : "cross_entropy, smoothed",
                                .run = run_loss,
                                .naive = naive_loss,
-                               .arg = &args[i],
+                               .arg = &args[i % 4],
+                               .label_smoothing = i < 4 ? 0.0f : 0.25f,
                                .n_in = 1,
                                .in = {{2, {5, 3}}}});
         CHECK_HERE();
@@ -52,6 +57,39 @@ TEST(cross_entropy_equals_loops_and_differences)
                            .arg = &(loss_arg){zero, 1.0f, 1.0f},
                            .n_in = 1,
                            .in = {{2, {5, 1}}}});
+}
+
+/* The values are those of transformers' LabelSmoother(epsilon=0.1), in float64. */
+TEST(smoothed_labels_give_the_loss_of_transformers)
+{
+    static const float logits[] = {0.5f, -1.0f, 2.0f, 0.25f, 1.5f, 0.0f, -0.5f, 3.0f};
+    static const int64_t shape[] = {2, 4};
+    static const int32_t labels[] = {2, 0};
+    static const float grad[] = {0.0646174126f, 0.00470722063f, -0.116883735f,    0.0475591014f,
+                                 -0.376885827f, 0.00660310418f, -0.000913381622f, 0.371196104f};
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    fsdp_tensor *x;
+    float found[8];
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_scope_open(device, tape, &(fsdp_scope_options){.label_smoothing = 0.1f}, &s));
+    ASSERT_OK(
+        fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, logits, FSDP_TAG_ACTIVATION, &x));
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    fsdp_tensor *loss = fsdp_cross_entropy(s, x, labels, 0.5f);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_to_floats(loss, found));
+    ASSERT_NEAR(found[0], 1.170143126, 1e-6);
+    ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), found));
+    for (int i = 0; i < 8; i++)
+        ASSERT_NEAR(found[i], grad[i], 1e-6);
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
 }
 
 /* The caller may reuse its labels between forward and backward, and the logits are not changed. */

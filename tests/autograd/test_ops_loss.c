@@ -28,17 +28,19 @@ static void naive_loss(const op_case *c, const double *const *in, double *out)
     const int64_t rows = op_size(c, 0, 0), width = op_size(c, 0, 1), vocab = op_size(c, 1, 0);
     out[0] = 0.0;
     for (int64_t r = 0; r < rows; r++) {
-        double sum = 0.0, picked = 0.0;
+        double sum = 0.0, picked = 0.0, mean = 0.0;
         for (int64_t v = 0; v < vocab; v++) {
             double logit = 0.0;
             for (int64_t d = 0; d < width; d++)
                 logit += in[0][r * width + d] * in[1][v * width + d];
             logit += c->n_in > 2 ? in[2][v] : 0.0;
             sum += exp(logit);
+            mean += logit / (double)vocab;
             picked = v == a->labels[r] ? logit : picked;
         }
         if (a->labels[r] >= 0)
-            out[0] += (log(sum) - picked) * (double)a->factor;
+            out[0] += (log(sum) - picked - (double)c->label_smoothing * (mean - picked)) *
+                      (double)a->factor;
     }
 }
 
@@ -47,13 +49,15 @@ TEST(loss_equals_loops_and_differences)
     static const int32_t all[] = {0, 6, 3, 3, 1}, some[] = {-100, 6, -1, 3, -100},
                          none[] = {-100, -100, -100, -100, -100};
     static const loss_arg args[] = {{all, 1.0f}, {all, 0.2f}, {some, 0.5f}, {none, 1.0f}};
-    for (int i = 0; i < 4; i++) {
-        op_check(t, &(op_case){.name = "linear_cross_entropy",
-                               .run = run_loss,
-                               .naive = naive_loss,
-                               .arg = &args[i],
-                               .n_in = 2,
-                               .in = {{2, {5, 4}}, {2, {7, 4}}}});
+    for (int i = 0; i < 8; i++) {
+        op_check(
+            t, &(op_case){.name = i < 4 ? "linear_cross_entropy" : "linear_cross_entropy, smoothed",
+                          .run = run_loss,
+                          .naive = naive_loss,
+                          .arg = &args[i % 4],
+                          .label_smoothing = i < 4 ? 0.0f : 0.1f,
+                          .n_in = 2,
+                          .in = {{2, {5, 4}}, {2, {7, 4}}}});
         CHECK_HERE();
         op_check(t, &(op_case){.name = "linear_cross_entropy with a bias",
                                .run = run_biased_loss,

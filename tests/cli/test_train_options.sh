@@ -51,7 +51,83 @@ printf '{"input_ids": [5], "labels": [1]}\n' >t_ids.jsonl
 run evaluate --model o --data t_ids.jsonl --wikihow-cleaning
 expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of texts in CSV"
 train 1 --wikihow-cleaning
-refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts in CSV; those of ids.jsonl are not'
+refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts; those of ids.jsonl are not'
+
+# --- forms of files ---
+printf '[{"text": "cut the\\nrope", "headline": "a \\"short\\"\\nrope"}]' >t_lines.json
+check texts_of_an_array_of_json_are_those_of_csv [ "$lines" = "$(text_loss t_lines.json)" ]
+printf 'text\theadline\n"cut the\nrope"\t"a ""short""\nrope"\n' >t_lines.tsv
+check and_those_of_a_tsv [ "$lines" = "$(text_loss t_lines.tsv)" ]
+cp t_lines.tsv t_tabs.csv
+check and_those_of_a_csv_with_tabs [ "$lines" = "$(text_loss t_tabs.csv)" ]
+check which_is_reported says 't_tabs.csv: fields are separated by tabs'
+check cleaning_has_two_names [ "$cleaned" = "$(text_loss t_lines.csv --cleaning wikihow)" ]
+check cleaning_is_for_json_too [ "$cleaned" = "$(text_loss t_lines.json --cleaning wikihow)" ]
+text_loss t_lines.csv --cleaning none --wikihow-cleaning >/dev/null
+expect names_of_cleaning_agree 2 '--cleaning none contradicts --wikihow-cleaning true'
+printf '{"translation": {"en": "cut the rope", "de": "a short rope"}}\n' >t_pairs.json
+text_loss t_pairs.json >/dev/null
+expect languages_must_be_named 1 'translation has en, de: --source-lang and --target-lang say which'
+printf 'text,headline\ncut the rope,a short rope\n' >t_pairs.csv
+check translations_have_no_prefix [ "$(text_loss t_pairs.csv --task-prefix=)" = "$(text_loss t_pairs.json --source-lang en --target-lang de)" ]
+text_loss t_pairs.json --source-lang en >/dev/null
+expect a_language_alone_is_refused 2 '--source-lang needs --target-lang'
+text_loss t_pairs.csv --json-field rows >/dev/null
+expect an_option_for_json_is_not_for_csv 1 '--json-field is for JSON; t_pairs.csv is something else'
+text_loss t_lines.csv --max-source-length 3 >/dev/null
+check what_is_cut_is_counted shows 't_lines.csv: 1 of 1 rows are cut, by [0-9]+ tokens'
+check also_in_the_metrics grep -q '"left_out": {"counted_rows": 1, "cut_rows": 1, "cut_tokens": [1-9]' m.jsonl
+run evaluate --model o --data t_lines.csv --max-source-length 3 --no-generate --json
+expect and_by_evaluate 0 't_lines.csv: 1 of 1 rows are cut, by [0-9]+ tokens'
+run evaluate --model o --data t_lines.json --no-generate --json
+check evaluate_reads_the_same_texts_of_json grep -q "\"loss\": $lines[,}]" out
+
+# --- validation on the first batches only ---
+head -n 2 validation.jsonl >first.jsonl
+check there_are_more_rows [ "$(wc -l <validation.jsonl)" -gt 2 ]
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl --validation-batch-size 1 --eval-iters 2
+keep few
+train 1 --max-steps 1 --dropout 0 --validation-data first.jsonl --validation-batch-size 1
+keep all
+check eval_iters_limits_the_batches same few all
+train 1 --eval-iters 2
+refused eval_iters_needs_validation '--eval-iters needs --validation-data'
+
+# --- label smoothing ---
+loss_of() { sed -n 's/.*"'"$1"'", "step": 1,.*"loss": \([^,]*\),.*/\1/p' m.jsonl; }
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl
+plain=$(loss_of step) valid=$(loss_of validation)
+train 1 --max-steps 1 --dropout 0 --validation-data validation.jsonl --label_smoothing_factor 0.1
+check smoothing_changes_the_loss [ -n "$(loss_of step)" -a "$(loss_of step)" != "$plain" ]
+check also_of_validation [ -n "$(loss_of validation)" -a "$(loss_of validation)" != "$valid" ]
+
+# --- texts with classes ---
+cp -r "$golden/bert_tiny/model" classes
+sed -i '/id2label/,/}/d; /label2id/,/}/d; s/"vocab_size": [0-9]*/"vocab_size": 32128/' classes/config.json
+rm -f classes/*.safetensors
+printf 'sentence1,sentence2,label\ncut the rope,a short rope,sports\na rope,a knot,arts\ncut,paste,film\n' >t_named.csv
+class_train() {
+    rm -rf o
+    run train --model classes --from-config --tokenizer "$tokenizer" --output o --epochs 1 --num-workers 0 --metrics m.jsonl "$@"
+}
+class_train --data t_named.csv --validation-data t_named.csv
+expect classes_are_those_of_the_rows 0 '^3 classes, from the labels of t_named.csv: arts, film, sports$' out
+check and_are_saved grep -q '"1": "film"' o/config.json
+check also_the_other_way grep -q '"sports": 2' o/config.json
+expect the_columns_are_named 0 "the text is 'sentence1', the second text 'sentence2'"
+run evaluate --model o --tokenizer "$tokenizer" --data t_named.csv --json
+expect evaluate_knows_the_names 0 '"accuracy": ' out
+printf '[{"text": "cut the rope", "label": 4}, {"text": "a rope", "label": 0}]' >t_five.json
+class_train --data t_five.json
+expect numbers_are_classes_too 0 '^5 classes, from the labels of t_five.json$' out
+class_train --data t_five.json --num-labels 3
+expect a_class_beyond_num_labels_is_refused 1 't_five.json: row 1 .line 1.: label: expected an integer from 0 to 2'
+class_train --data t_named.csv --text-column sentence2 --label-column sentence1
+expect columns_are_options 0 '^3 classes, from the labels of t_named.csv: a rope, cut, cut the rope$' out
+class_train --data t_named.csv --target-column label
+expect a_class_is_no_target 1 '--target-column: classification has --label-column'
+run plan --model classes --from-config --data t_named.csv
+expect the_plan_has_these_classes 0
 
 # --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60

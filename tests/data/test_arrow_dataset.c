@@ -11,6 +11,7 @@
 #include "src/base/io.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow/write.h"
+#include "src/data/class_text.h"
 #include "src/data/dataset.h"
 #include "tests/test.h"
 
@@ -82,7 +83,7 @@ static void check_same(fsdp_test *t, const char *arrow, const char *jsonl,
     ASSERT_OK(fsdp_dataset_open(arrow, options, &sets[0]));
     ASSERT_OK(fsdp_dataset_open(jsonl, options, &sets[1]));
     ASSERT_INT(fsdp_dataset_len(sets[0]), fsdp_dataset_len(sets[1]));
-    ASSERT_INT(fsdp_dataset_uses(sets[0]), fsdp_dataset_uses(sets[1]));
+    ASSERT_INT(fsdp_dataset_uses(sets[0]) | FSDP_USES_JSON, fsdp_dataset_uses(sets[1]));
     for (int64_t i = 0; i < fsdp_dataset_len(sets[0]); i++) {
         const fsdp_example *a = &examples[0], *b = &examples[1];
         ASSERT_OK(fsdp_dataset_get(sets[0], i, &examples[0]));
@@ -299,6 +300,115 @@ TEST(texts_are_tokenized_like_those_of_a_jsonl)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Append rows of texts to the split, with integers in the third column. */
+static void append_rows(fsdp_test *t, fsdp_arrow_writer *writer, const char *const rows[][3],
+                        size_t n, bool numbers)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < 2; k++)
+            ASSERT_OK(fsdp_arrow_writer_set_text(writer, k, rows[i][k], strlen(rows[i][k])));
+        if (numbers)
+            ASSERT_OK(fsdp_arrow_writer_set_i64(writer, 2, rows[i][2][0] - '0'));
+        ASSERT_OK(fsdp_arrow_writer_end_row(writer));
+    }
+}
+
+static void write_texts(fsdp_test *t, const char *name, const fsdp_arrow_column *columns,
+                        size_t n_columns, const char *const rows[][3], size_t n)
+{
+    fsdp_arrow_writer *writer;
+    const fsdp_arrow_write_options small = {.batch_rows = 2};
+    ASSERT_OK(fsdp_arrow_writer_begin(in_dir(t, name), FSDP_EXISTING_REFUSE, &small, &writer));
+    ASSERT_OK(fsdp_arrow_writer_begin_split(writer, "train", columns, n_columns));
+    append_rows(t, writer, rows, n - 1, n_columns == 3);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_arrow_writer_begin_split(writer, "validation", columns, n_columns));
+    append_rows(t, writer, rows + n - 1, 1, n_columns == 3);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_arrow_writer_commit(writer));
+}
+
+TEST(pairs_of_texts_are_sources_and_targets)
+{
+    NEEDS_FLATBUFFERS();
+    const fsdp_arrow_column columns[] = {{.name = "document", .type = FSDP_ARROW_COLUMN_TEXT},
+                                         {.name = "summary", .type = FSDP_ARROW_COLUMN_TEXT}};
+    static const char *const rows[][3] = {
+        {"The house is small.", "house"}, {"a\r\nb", ""}, {"one two three", "one"}, {"x", "y"}};
+    fsdp_tokenizer *tokenizer;
+    fsdp_dataset *dataset;
+    fsdp_left_out left;
+    char *source, *target;
+    write_texts(t, "summaries", columns, 2, rows, 4);
+    CHECK_HERE();
+    write_text(t, "summaries.jsonl",
+               "{\"document\": \"The house is small.\", \"summary\": \"house\"}\n"
+               "{\"document\": \"a\\r\\nb\", \"summary\": \"\"}\n"
+               "{\"document\": \"one two three\", \"summary\": \"one\"}\n");
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    fsdp_dataset_options options = {
+        .tokenizer = tokenizer, .source_prefix = "summarize: ", .max_source_length = 6};
+    check_same(t, in_dir(t, "summaries"), in_dir(t, "summaries.jsonl"), &options);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_dataset_open(in_dir(t, "summaries"), &options, &dataset));
+    ASSERT(strstr(fsdp_dataset_note(dataset), "the source is 'document', the target 'summary'"));
+    ASSERT_OK(fsdp_dataset_left_out(dataset, 0, &left));
+    ASSERT_INT(left.counted_rows, 3);
+    ASSERT(left.cut_rows > 0 && left.cut_rows < 3);
+    fsdp_dataset_close(dataset);
+    options.validation = true;
+    ASSERT_OK(fsdp_dataset_open(in_dir(t, "summaries"), &options, &dataset));
+    ASSERT_OK(fsdp_dataset_texts(dataset, 0, &source, &target));
+    ASSERT_STR(source, "summarize: x");
+    ASSERT_STR(target, "y");
+    fsdp_text_free(source);
+    fsdp_text_free(target);
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(pairs_of_texts_have_classes_of_a_class_label)
+{
+    NEEDS_FLATBUFFERS();
+    static const char *const names[] = {"same", "other", "unrelated"};
+    const fsdp_arrow_column columns[] = {{.name = "sentence1", .type = FSDP_ARROW_COLUMN_TEXT},
+                                         {.name = "sentence2", .type = FSDP_ARROW_COLUMN_TEXT},
+                                         {.name = "label",
+                                          .type = FSDP_ARROW_COLUMN_I64,
+                                          .class_names = names,
+                                          .n_classes = 3}};
+    static const char *const rows[][3] = {{"a house", "the house", "0"},
+                                          {"one", "two", "1"},
+                                          {"one two three four five six", "one", "1"},
+                                          {"x", "y", "1"}};
+    fsdp_tokenizer *tokenizer;
+    fsdp_dataset *dataset;
+    fsdp_found_labels found;
+    write_texts(t, "classes", columns, 3, rows, 4);
+    CHECK_HERE();
+    write_text(t, "classes.jsonl",
+               "{\"sentence1\": \"a house\", \"sentence2\": \"the house\", \"label\": 0}\n"
+               "{\"sentence1\": \"one\", \"sentence2\": \"two\", \"label\": 1}\n"
+               "{\"sentence1\": \"one two three four five six\", \"sentence2\": \"one\", "
+               "\"label\": 1}\n");
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .tokenizer = tokenizer,
+                                    .num_classes = 3,
+                                    .max_length = 8};
+    check_same(t, in_dir(t, "classes"), in_dir(t, "classes.jsonl"), &options);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_labels_find(in_dir(t, "classes"), &options, &found));
+    ASSERT_INT(found.classes, 3);
+    ASSERT_INT(found.rows, 3);
+    ASSERT_STR(found.names[2], "unrelated");
+    fsdp_found_labels_fini(&found);
+    options.num_classes = 1;
+    ASSERT_ERROR(fsdp_dataset_open(in_dir(t, "classes"), &options, &dataset), FSDP_ERR_FORMAT,
+                 "data-00000-of-00001.arrow: row 1: label: expected an integer from 0 to 0");
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* ---- errors ---- */
 
 TEST(a_row_that_does_not_fit_is_an_error_with_file_and_row)
@@ -315,8 +425,12 @@ TEST(a_row_that_does_not_fit_is_an_error_with_file_and_row)
     const fsdp_dataset_options classes = {.task = FSDP_TASK_CLASSIFICATION};
     ASSERT_ERROR(fsdp_dataset_open(fixture("shards"), &classes, &dataset), FSDP_ERR_FORMAT,
                  "row 0: row: labels: expected an integer");
-    ASSERT_ERROR(fsdp_dataset_open(fixture("types.arrow"), NULL, &dataset), FSDP_ERR_FORMAT,
-                 "types.arrow: row 0: row: expected input_ids and labels");
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    const fsdp_dataset_options pairs = {
+        .tokenizer = tokenizer, .source_column = "article", .target_column = "when"};
+    ASSERT_ERROR(fsdp_dataset_open(fixture("types.arrow"), &pairs, &dataset), FSDP_ERR_FORMAT,
+                 "types.arrow: row 0: row: article: missing, expected a text");
     ASSERT(strstr(fsdp_last_error(), "(columns whose types are not read: 'when' (timestamp), "));
     const fsdp_dataset_options cleaned = {.cleaning = FSDP_CLEANING_WIKIHOW};
     ASSERT_ERROR(fsdp_dataset_open(fixture("shards"), &cleaned, &dataset), FSDP_ERR_INVALID,

@@ -283,9 +283,6 @@ TEST(a_bin_file_of_another_kind_is_refused_by_name)
     snprintf(path, PATH, "%s/a.bin", fsdp_test_dir(t));
     ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
     fsdp_dataset_close(dataset);
-    snprintf(path, PATH, "%s/a.idx", fsdp_test_dir(t));
-    ASSERT_OK(fsdp_file_write(path, "MMIDIDX", 7));
-    refuse_bytes(t, plain, sizeof plain, 0, FSDP_ERR_UNSUPPORTED, "Megatron's indexed dataset");
 }
 
 TEST(a_token_that_is_no_id_is_an_error_with_its_place)

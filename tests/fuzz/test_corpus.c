@@ -30,6 +30,9 @@
 #define LLVMFuzzerTestOneInput fuzz_jinja
 #include "tests/fuzz/fuzz_jinja.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_rows
+#include "tests/fuzz/fuzz_rows.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -109,6 +112,7 @@ CORPUS(fuzz_dcp)
 CORPUS(fuzz_index)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)
+CORPUS(fuzz_rows)
 CORPUS(fuzz_safetensors)
 CORPUS(fuzz_sentencepiece)
 CORPUS(fuzz_tiktoken)

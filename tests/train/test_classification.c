@@ -85,9 +85,16 @@ TEST(logits_give_predictions_and_the_loss)
     ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, shape, logits, FSDP_TAG_ACTIVATION,
                                     &tensor));
     ASSERT_OK(fsdp_class_counts_init(&counts, 3));
-    ASSERT_OK(fsdp_class_counts_add_batch(&counts, tensor, &batch, &loss));
+    ASSERT_OK(fsdp_class_counts_add_batch(&counts, tensor, &batch, 0.0, &loss));
     const double third = log(2.0 + exp(-1.0)), fourth = log(1.0 + exp(-1.0) + exp(-2.0));
     ASSERT_NEAR(loss, third + fourth, 1e-12);
+    /* Each target moves a quarter of the way to the mean of its row: 1000/3, 2/3, -2. */
+    fsdp_class_counts again;
+    double smoothed;
+    ASSERT_OK(fsdp_class_counts_init(&again, 3));
+    ASSERT_OK(fsdp_class_counts_add_batch(&again, tensor, &batch, 0.25, &smoothed));
+    fsdp_class_counts_fini(&again);
+    ASSERT_NEAR(smoothed, third + fourth + 0.25 * (2000.0 / 3.0 + 1.0 / 3.0 + 1.0), 1e-9);
     ASSERT_F32(fsdp_class_accuracy(&counts), 2.0 / 3.0);
     ASSERT_INT(counts.predicted[0], 2);
     fsdp_class_counts_fini(&counts);

@@ -184,7 +184,6 @@ TEST(what_is_not_there_is_refused_with_what_to_use)
         const char *nothing, *something, *message;
     } rows[] = {{"--push_to_hub False", "--push_to_hub", "hf upload"},
                 {"--no-push-to-hub", "--push_to_hub True", "hf upload"},
-                {"--label_smoothing_factor 0.0", "--label_smoothing_factor 0.1", "cross entropy"},
                 {"--group_by_length no", "--group_by_length", "without padding"},
                 {"--do_train True", "--do_train False", "fsdp evaluate"},
                 {"--save_safetensors", "--save_safetensors 0", "checkpoint convert"},

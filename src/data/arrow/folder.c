@@ -59,12 +59,27 @@ static bool holds_arrow_files(const char *dir)
     return found;
 }
 
+/* Return true if the folder has files of rows in other formats. */
+static bool holds_text_files(const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    bool found = false;
+    if (fsdp_directory_list(dir, &names, &n) != FSDP_OK)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        found |= has_text_ending(names[i]) && strcmp(names[i], info_name) != 0;
+    fsdp_free(names);
+    return found;
+}
+
 bool fsdp_is_arrow_path(const char *path)
 {
     if (!fsdp_path_is_directory(path))
         return has_arrow_ending(path) || (!has_text_ending(path) && fsdp_arrow_file_is(path));
     return fsdp_directory_has_file(path, dict_name) || fsdp_directory_has_file(path, state_name) ||
-           fsdp_directory_has_file(path, info_name) || holds_arrow_files(path);
+           holds_arrow_files(path) ||
+           (fsdp_directory_has_file(path, info_name) && !holds_text_files(path));
 }
 
 /* ---- splits ---- */

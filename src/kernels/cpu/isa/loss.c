@@ -14,6 +14,7 @@ typedef struct loss_job {
     int64_t rows, vocab, ld, task_rows; /* ld: row stride of the logits */
     bool gradient;
     float factor;
+    float smoothing; /* 0: none */
 } loss_job;
 
 static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
@@ -80,17 +81,35 @@ static void zero_row(const loss_job *job, int64_t start)
     memset((char *)job->logits + (size_t)start * size, 0, (size_t)job->vocab * size);
 }
 
+/* Returns the mean of a row of logits. */
+static double row_mean(const loss_job *job, int64_t start)
+{
+    double total = 0.0;
+    for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
+        float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK];
+        int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK), padded = fsdp_padded(n);
+        const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
+        fsdp_add_lanes(acc, x, padded);
+        total += (double)fsdp_sum_lanes(acc);
+    }
+    return total / (double)job->vocab;
+}
+
+/* Without smoothing, `even` is 0, and subtracting it changes no bit. */
 static void gradient_row(const loss_job *job, int64_t start, int32_t label, float maximum,
                          float sum)
 {
     float buffer[FSDP_BLOCK], gradient[FSDP_BLOCK], scale = job->factor / sum;
+    const float even = job->smoothing / (float)job->vocab;
+    const float own = 1.0f - job->smoothing + even; /* the target of the label */
     for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
         for (int j = 0; j < fsdp_padded(n); j += FSDP_VEC)
-            fsdp_vec_store(gradient + j, fsdp_vec_exp(fsdp_vec_load(x + j) - maximum) * scale);
+            fsdp_vec_store(gradient + j, fsdp_vec_exp(fsdp_vec_load(x + j) - maximum) * scale -
+                                             even * job->factor);
         if (label >= i && label < i + n)
-            gradient[label - i] = (exp_of(x[label - i] - maximum) / sum - 1.0f) * job->factor;
+            gradient[label - i] = (exp_of(x[label - i] - maximum) / sum - own) * job->factor;
         fsdp_store_block(job->logits, job->dtype, start + i, gradient, n);
     }
 }
@@ -112,19 +131,31 @@ static void loss_task(void *arg, int64_t task, int worker)
         }
         float sum = row_sum_exp(job, start, &maximum);
         float x = load_element(job->logits, job->dtype, start + label);
-        job->losses[row] = (float)(log((double)sum) + ((double)maximum - (double)x));
+        double target = (double)x;
+        if (job->smoothing > 0)
+            target += (double)job->smoothing * (row_mean(job, start) - target);
+        job->losses[row] = (float)(log((double)sum) + ((double)maximum - target));
         if (job->gradient)
             gradient_row(job, start, label, maximum, sum);
     }
+}
+
+static void smoothed_cross_entropy(fsdp_kernel_context *c, float *losses, void *logits,
+                                   fsdp_dtype dtype, const int32_t *labels, int64_t rows,
+                                   int64_t vocab, int64_t ld, bool gradient, float factor,
+                                   float smoothing)
+{
+    loss_job job = {losses,   logits, dtype,    labels, rows, vocab, ld, fsdp_task_rows(vocab),
+                    gradient, factor, smoothing};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
 }
 
 static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
                           bool gradient, float factor)
 {
-    loss_job job = {losses,   logits, dtype, labels, rows, vocab, ld, fsdp_task_rows(vocab),
-                    gradient, factor};
-    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
+    smoothed_cross_entropy(c, losses, logits, dtype, labels, rows, vocab, ld, gradient, factor,
+                           0.0f);
 }
 
 static void sum(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor)
@@ -197,6 +228,7 @@ static void argmax(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_d
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_loss)(fsdp_kernels *k)
 {
     k->cross_entropy = cross_entropy;
+    k->smoothed_cross_entropy = smoothed_cross_entropy;
     k->sum = sum;
     k->argmax = argmax;
 }

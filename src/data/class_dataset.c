@@ -1,0 +1,160 @@
+/* Opens a file of CSV, JSON or Arrow whose rows have a text, or a pair of texts, and a class. As in
+ * pair_dataset.c, only the places of the rows are in memory, and here also their classes. */
+#include "src/data/dataset.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/data/causal_text.h"
+#include "src/data/class_text.h"
+#include "src/data/text_rows.h"
+
+typedef struct place {
+    uint64_t offset;
+    uint32_t size; /* bytes; at most FSDP_LINE_BYTES_MAX */
+    uint32_t line;
+    int32_t class;
+} place;
+
+typedef struct class_dataset {
+    fsdp_dataset_options options; /* the columns are valid only while the dataset is being opened */
+    char *path;
+    fsdp_text_rows *rows;
+    place *places;
+    size_t len, cap;
+    bool pairs;
+    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
+} class_dataset;
+
+static int64_t class_len(void *self)
+{
+    return (int64_t)((const class_dataset *)self)->len;
+}
+
+/* Read and encode a row. *cut is set to the number of ids that were cut off. */
+static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *example,
+                          int64_t *cut)
+{
+    const place *at = &d->places[index];
+    fsdp_csv_row row = {0};
+    size_t length;
+    fsdp_status status = fsdp_text_rows_read(d->rows, at->offset, at->size, &row);
+    if (status == FSDP_OK) {
+        const char *first = fsdp_text_rows_source(d->rows, &row, &length);
+        const char *second = fsdp_text_rows_target(d->rows, &row, &length);
+        status = fsdp_class_text_encode(&d->options, d->pairs ? first : second,
+                                        d->pairs ? second : NULL, example, cut);
+    }
+    fsdp_csv_row_fini(&row);
+    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO contains the path */
+        fsdp_text_place_context(d->rows, status, at->offset, at->line);
+    return status;
+}
+
+static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
+{
+    const class_dataset *d = self;
+    int64_t cut;
+    FSDP_TRY(encode(d, index, example, &cut));
+    return fsdp_token_list_set(&example->labels, &d->places[index].class, 1);
+}
+
+static fsdp_status class_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    const class_dataset *d = self;
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; i < len && status == FSDP_OK; i++) {
+        int64_t cut = 0;
+        fsdp_example_empty(&example);
+        status = encode(d, first + i, &example, &cut);
+        sum->cut_rows += cut > 0;
+        sum->cut_tokens += cut;
+    }
+    fsdp_example_fini(&example);
+    sum->counted_rows += len;
+    return status;
+}
+
+static void class_close(void *self)
+{
+    class_dataset *d = self;
+    fsdp_text_rows_close(d->rows);
+    fsdp_free(d->places);
+    fsdp_free(d->path);
+    fsdp_free(d->note);
+    fsdp_free(d);
+}
+
+static const fsdp_dataset_ops class_ops = {
+    .len = class_len,
+    .get = class_get,
+    .close = class_close,
+};
+
+/* ---- opening ---- */
+
+static fsdp_status add_row(class_dataset *d, const fsdp_csv_row *row)
+{
+    int32_t class;
+    fsdp_status status =
+        fsdp_class_of_label(&d->options, fsdp_text_rows_label(d->rows, row), &class);
+    if (status != FSDP_OK) {
+        fsdp_text_row_context(d->rows, status, row);
+        return status;
+    }
+    if (row->line > UINT32_MAX)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: more than 2^32 lines", d->path);
+    if (!FSDP_GROW(d->places, d->cap, d->len + 1))
+        return FSDP_ERR_NOMEM;
+    d->places[d->len++] = (place){row->offset, (uint32_t)row->size, (uint32_t)row->line, class};
+    return FSDP_OK;
+}
+
+static fsdp_status index_rows(class_dataset *d)
+{
+    fsdp_csv_row row = {0};
+    fsdp_status status = FSDP_OK;
+    while (status == FSDP_OK && (int64_t)d->len < d->options.max_samples) {
+        status = fsdp_text_rows_next(d->rows, &row);
+        if (status != FSDP_OK || row.line == 0)
+            break;
+        status = add_row(d, &row);
+    }
+    fsdp_csv_row_fini(&row);
+    if (status == FSDP_OK && d->len == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", d->path);
+    return status == FSDP_OK ? fsdp_text_rows_end(d->rows, &d->options, &d->note) : status;
+}
+
+static fsdp_status open_file(class_dataset *d, const char *path, fsdp_rows_form form)
+{
+    if (!(d->path = fsdp_strdup(path)))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_text_rows_open(path, form, false, &d->options, &d->rows));
+    d->pairs = fsdp_text_rows_have_source(d->rows);
+    return index_rows(d);
+}
+
+fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
+                                    const fsdp_dataset_options *options, fsdp_dataset **out)
+{
+    FSDP_TRY(fsdp_check_tokenizer(path, "a text", options));
+    class_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->options = *options;
+    fsdp_status status = open_file(d, path, form);
+    if (status == FSDP_OK)
+        status = fsdp_dataset_create(&class_ops, d, out);
+    if (status != FSDP_OK) {
+        class_close(d);
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES |
+                                    fsdp_rows_form_uses(form));
+    fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_left_out(*out, class_left_out);
+    return FSDP_OK;
+}

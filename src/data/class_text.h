@@ -1,0 +1,36 @@
+/* Texts and classes of rows for classification. */
+#pragma once
+#include <fsdp/data.h>
+
+/* Encode a text or a pair of texts for a classifier. `pair` is NULL for a single text. Texts that
+ * are too long together are cut to options->max_length ids, the longer one first. *cut is set to
+ * the number of ids that were cut off. */
+FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
+                                                   const char *text, const char *pair,
+                                                   fsdp_example *example, int64_t *cut);
+
+/* Set *class to the class that `label` names: one of options->class_names, or a number. Returns
+ * FSDP_ERR_FORMAT, with what is expected, if it is none. */
+FSDP_MUST_CHECK fsdp_status fsdp_class_of_label(const fsdp_dataset_options *options,
+                                                const char *label, int32_t *class);
+/* Return true if `label` is a whole number, such as "3" or "3.0", and set *number to it. */
+bool fsdp_label_is_integer(const char *label, int64_t *number);
+/* Return true if `label` is a finite number, and set *number to it. */
+bool fsdp_label_is_number(const char *label, double *number);
+
+/* The classes that the labels of a file say. */
+typedef struct fsdp_found_labels {
+    int64_t classes; /* number of classes; 0: the file has no labels that are classes */
+    char **names;    /* [classes], in the order of strcmp() or of a ClassLabel; NULL: numbers */
+    bool fractions;  /* labels are numbers, and not all are whole: `classes` is 0 */
+    int64_t rows;    /* number of rows */
+} fsdp_found_labels;
+
+/* Read the labels of all rows of `path`, at most of options->max_samples. If a label is not a
+ * number, all are names, and the classes are the different names. If all are whole numbers, there
+ * are as many classes as the largest number says. Returns FSDP_ERR_FORMAT if a whole number is
+ * negative, or if there are more than 20,000 names. The classes of a column of
+ * Arrow that is a ClassLabel are those of its type. (label_scan.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
+                                             fsdp_found_labels *labels);
+void fsdp_found_labels_fini(fsdp_found_labels *labels);

@@ -1,0 +1,32 @@
+/* The bytes of a file of data. A file that is compressed with gzip or zstd is decompressed while it
+ * is read. Its first bytes decide whether it is compressed, not its name. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/base.h>
+
+typedef struct fsdp_input fsdp_input;
+
+/* Open a file, to be read from the beginning to the end. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_IO
+ * with the system's message, FSDP_ERR_INVALID for a folder, and FSDP_ERR_UNSUPPORTED if the file is
+ * compressed and this build lacks the library. Messages contain the path. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_open(const char *path, fsdp_input **out);
+/* Like fsdp_input_open(), but fsdp_input_read_at() may also be used. A compressed file is therefore
+ * decompressed at once, into a file without a name in $TMPDIR or /tmp. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_open_seekable(const char *path, fsdp_input **out);
+void fsdp_input_close(fsdp_input *input); /* accepts NULL */
+
+/* Read the next `count` bytes, or all that are left. *n is set to the number of bytes, which is
+ * less than `count` only at the end. Returns FSDP_ERR_FORMAT if compressed data are damaged or end
+ * early. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_read(fsdp_input *input, char *bytes, size_t count,
+                                            size_t *n);
+/* Go back to the first byte. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_rewind(fsdp_input *input);
+/* Read `count` bytes at `offset`, which must exist. Any thread. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_read_at(const fsdp_input *input, uint64_t offset,
+                                               char *bytes, size_t count);
+
+/* Return `path` without an ending .gz, .zst or .zstd: its length. */
+size_t fsdp_input_name_length(const char *path);

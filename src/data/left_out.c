@@ -1,0 +1,30 @@
+/* See left_out.h. */
+#include "src/data/left_out.h"
+
+#include <inttypes.h>
+
+#include "src/base/str.h"
+
+void fsdp_left_out_text(const fsdp_left_out *o, int64_t rows, const char *path, char *text,
+                        size_t size)
+{
+    fsdp_text t = {text, size};
+    const char *separator = ": ";
+    *text = 0;
+    if (!o->cut_rows && !o->skipped_rows && !o->unused_tokens)
+        return;
+    fsdp_text_printf(&t, "%s", path);
+    if (o->cut_rows) {
+        fsdp_text_printf(&t, "%s%" PRId64 " of %s%" PRId64 " rows are cut, by %" PRId64 " tokens",
+                         separator, o->cut_rows, o->counted_rows < rows ? "the first " : "",
+                         o->counted_rows, o->cut_tokens);
+        separator = "; ";
+    }
+    if (o->skipped_rows) {
+        fsdp_text_printf(&t, "%s%" PRId64 " rows are left out", separator, o->skipped_rows);
+        separator = "; ";
+    }
+    if (o->unused_tokens)
+        fsdp_text_printf(&t, "%s%" PRId64 " tokens at the ends of files do not fill a row",
+                         separator, o->unused_tokens);
+}

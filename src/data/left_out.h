@@ -1,0 +1,16 @@
+/* Says in one line what a dataset leaves out of its file. */
+#pragma once
+#include <stdio.h>
+
+#include <fsdp/data.h>
+
+enum {
+    /* Rows whose tokens are counted for a message. Rows of texts are tokenised for this, so a large
+     * file would take long. */
+    FSDP_LEFT_OUT_ROWS = 1000
+};
+
+/* Write a text such as "rows.csv: 12 of 300 rows are cut, by 4567 tokens" to `text` [size]. It is
+ * empty if nothing is left out. `rows` is the length of the dataset, and `path` its file. */
+void fsdp_left_out_text(const fsdp_left_out *left_out, int64_t rows, const char *path, char *text,
+                        size_t size);

@@ -1,0 +1,370 @@
+/* Joins rows of CAUSAL_LM to rows of up to max_length tokens.
+ *
+ * Note [Packing]. When the dataset is opened, every row is read once, to learn its length. A packed
+ * row is a list of pieces; a piece is a range of the tokens of one row. The pieces do not depend on
+ * seed and epoch. The sampler draws the order of the packed rows of each epoch.
+ *
+ * Wrapped: the rows are put one after the other, and cut after every max_length tokens.
+ *
+ * Best-fit decreasing: a window of neighbouring rows is sorted by length, longest first, with equal
+ * lengths in the order of the file. Each row goes to the packed row that has room for it and would
+ * have the least room left; among several, to the one that was filled last. If there is none, it
+ * begins a packed row. Packed rows are then put in the order of their first rows in the file, and
+ * so are the rows in each of them. A window is closed before the next one begins. */
+#include "src/data/dataset.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+
+enum {
+    WINDOW_ROWS = 1 << 16
+};
+
+typedef struct piece {
+    int64_t row;
+    int32_t first, len; /* tokens of the row */
+} piece;
+
+typedef struct pack_dataset {
+    fsdp_dataset *rows; /* owned */
+    bool whole;         /* best-fit decreasing: pieces are whole rows, and documents of their own */
+    piece *pieces;      /* [n_pieces] */
+    size_t n_pieces, pieces_cap;
+    size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
+    size_t len, starts_cap;
+    int64_t unused; /* tokens that are in no packed row */
+} pack_dataset;
+
+/* ---- building ---- */
+
+static fsdp_status add_piece(pack_dataset *d, int64_t row, int64_t first, int64_t len)
+{
+    if (!FSDP_GROW(d->pieces, d->pieces_cap, d->n_pieces + 1))
+        return FSDP_ERR_NOMEM;
+    d->pieces[d->n_pieces++] = (piece){row, (int32_t)first, (int32_t)len};
+    return FSDP_OK;
+}
+
+/* End the packed row that has the pieces after the last packed row. */
+static fsdp_status end_packed_row(pack_dataset *d)
+{
+    if (!FSDP_GROW(d->starts, d->starts_cap, d->len + 2))
+        return FSDP_ERR_NOMEM;
+    if (d->len == 0)
+        d->starts[0] = 0;
+    d->starts[++d->len] = d->n_pieces;
+    return FSDP_OK;
+}
+
+/* Set *length to the number of tokens of a row. */
+static fsdp_status row_length(const pack_dataset *d, int64_t row, fsdp_example *example,
+                              int64_t *length)
+{
+    FSDP_TRY(fsdp_dataset_get(d->rows, row, example));
+    *length = (int64_t)example->source.len;
+    return FSDP_OK;
+}
+
+static fsdp_status wrap_rows(pack_dataset *d, int64_t capacity, fsdp_example *example)
+{
+    int64_t room = capacity;
+    for (int64_t row = 0; row < fsdp_dataset_len(d->rows); row++) {
+        int64_t length, at = 0;
+        FSDP_TRY(row_length(d, row, example, &length));
+        while (at < length) {
+            const int64_t n = length - at < room ? length - at : room;
+            FSDP_TRY(add_piece(d, row, at, n));
+            at += n;
+            room -= n;
+            if (room)
+                continue;
+            FSDP_TRY(end_packed_row(d));
+            room = capacity;
+        }
+    }
+    if (room == capacity)
+        return FSDP_OK;
+    if (capacity - room > 1)
+        return end_packed_row(d);
+    d->unused = 1; /* a row of one token has nothing to predict */
+    d->n_pieces--;
+    return FSDP_OK;
+}
+
+/* ---- best-fit decreasing ---- */
+
+typedef struct sized {
+    int64_t row;
+    int32_t length;
+    int32_t bin;
+} sized;
+
+/* The packed rows of a window, by the room that they have left. */
+typedef struct bins {
+    int64_t capacity;
+    int32_t *heads;     /* [capacity + 1]: the bin with this room that was filled last, or -1 */
+    uint64_t *occupied; /* a bit for each room that has a bin */
+    int32_t *next;      /* [WINDOW_ROWS]: the bin with the same room that was filled before */
+    int32_t len;
+} bins;
+
+static int by_length(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    if (x->length != y->length)
+        return x->length < y->length ? 1 : -1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static int by_bin(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    if (x->bin != y->bin)
+        return x->bin < y->bin ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static fsdp_status bins_init(bins *b, int64_t capacity)
+{
+    b->capacity = capacity;
+    b->heads = fsdp_calloc((size_t)capacity + 1, sizeof *b->heads);
+    b->occupied = fsdp_calloc((size_t)capacity / 64 + 1, sizeof *b->occupied);
+    b->next = fsdp_calloc(WINDOW_ROWS, sizeof *b->next);
+    if (!b->heads || !b->occupied || !b->next)
+        return FSDP_ERR_NOMEM;
+    return FSDP_OK;
+}
+
+static void bins_clear(bins *b)
+{
+    b->len = 0;
+    memset(b->heads, 0xff, ((size_t)b->capacity + 1) * sizeof *b->heads);
+    memset(b->occupied, 0, ((size_t)b->capacity / 64 + 1) * sizeof *b->occupied);
+}
+
+static void bins_fini(bins *b)
+{
+    fsdp_free(b->heads);
+    fsdp_free(b->occupied);
+    fsdp_free(b->next);
+}
+
+static void put_bin(bins *b, int32_t bin, int64_t room)
+{
+    b->next[bin] = b->heads[room];
+    b->heads[room] = bin;
+    b->occupied[room / 64] |= UINT64_C(1) << room % 64;
+}
+
+/* Take a bin that has the least room, but at least `length`. Return -1 if there is none. */
+static int32_t take_bin(bins *b, int64_t length, int64_t *room)
+{
+    int64_t word = length / 64;
+    uint64_t bits = b->occupied[word] & ~UINT64_C(0) << length % 64;
+    while (!bits && ++word <= b->capacity / 64)
+        bits = b->occupied[word];
+    if (!bits)
+        return -1;
+    *room = word * 64 + __builtin_ctzll(bits);
+    const int32_t bin = b->heads[*room];
+    b->heads[*room] = b->next[bin];
+    if (b->heads[*room] < 0)
+        b->occupied[word] &= ~(UINT64_C(1) << *room % 64);
+    return bin;
+}
+
+/* Number the bins by their first rows. `rows` [n] are in the order of the file. `numbers` has room
+ * for each bin. */
+static void number_bins(sized *rows, size_t n, const bins *b, int32_t *numbers)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < b->len; i++)
+        numbers[i] = -1;
+    for (size_t i = 0; i < n; i++) {
+        int32_t *number = &numbers[rows[i].bin];
+        if (*number < 0)
+            *number = count++;
+        rows[i].bin = *number;
+    }
+}
+
+static int by_row(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static fsdp_status pack_window(pack_dataset *d, bins *b, sized *rows, size_t n, int32_t *numbers)
+{
+    bins_clear(b);
+    qsort(rows, n, sizeof *rows, by_length);
+    for (size_t i = 0; i < n; i++) {
+        int64_t room = b->capacity;
+        int32_t bin = take_bin(b, rows[i].length, &room);
+        if (bin < 0)
+            bin = b->len++;
+        put_bin(b, bin, room - rows[i].length);
+        rows[i].bin = bin;
+    }
+    qsort(rows, n, sizeof *rows, by_row);
+    number_bins(rows, n, b, numbers);
+    qsort(rows, n, sizeof *rows, by_bin);
+    for (size_t i = 0; i < n; i++) {
+        FSDP_TRY(add_piece(d, rows[i].row, 0, rows[i].length));
+        if (i + 1 == n || rows[i + 1].bin != rows[i].bin)
+            FSDP_TRY(end_packed_row(d));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *numbers,
+                                fsdp_example *example)
+{
+    const int64_t len = fsdp_dataset_len(d->rows);
+    size_t n = 0;
+    for (int64_t row = 0; row < len; row++) {
+        int64_t length;
+        FSDP_TRY(row_length(d, row, example, &length));
+        if (length > b->capacity)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "packing: row %" PRId64 " has %" PRId64 " tokens, above %" PRId64,
+                              row + 1, length, b->capacity);
+        rows[n++] = (sized){.row = row, .length = (int32_t)length};
+        if (n == WINDOW_ROWS || row + 1 == len) {
+            FSDP_TRY(pack_window(d, b, rows, n, numbers));
+            n = 0;
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status fit_rows(pack_dataset *d, int64_t capacity, fsdp_example *example)
+{
+    bins b = {0};
+    sized *rows = fsdp_calloc(WINDOW_ROWS, sizeof *rows);
+    int32_t *numbers = fsdp_calloc(WINDOW_ROWS, sizeof *numbers);
+    fsdp_status status = rows && numbers ? bins_init(&b, capacity) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = pack_windows(d, &b, rows, numbers, example);
+    bins_fini(&b);
+    fsdp_free(rows);
+    fsdp_free(numbers);
+    return status;
+}
+
+/* ---- functions of the dataset ---- */
+
+static int64_t pack_len(void *self)
+{
+    return (int64_t)((const pack_dataset *)self)->len;
+}
+
+static fsdp_status reserve(fsdp_token_list *list, size_t more)
+{
+    return FSDP_GROW(list->ids, list->cap, list->len + more) ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Append tokens of a row. Positions are those of the row, so that each of its documents begins at
+ * 0; in a wrapped row, there is one document. */
+static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsdp_example *row,
+                                fsdp_example *example)
+{
+    const size_t first = (size_t)p->first, n = (size_t)p->len;
+    fsdp_token_list *source = &example->source, *labels = &example->labels;
+    fsdp_token_list *positions = &example->position_ids;
+    if (first + n > row->source.len)
+        return fsdp_error(FSDP_ERR_IO, "the file has changed: row %" PRId64 " is shorter",
+                          p->row + 1);
+    FSDP_TRY(reserve(source, n));
+    FSDP_TRY(reserve(labels, n));
+    memcpy(source->ids + source->len, row->source.ids + first, n * sizeof *source->ids);
+    memcpy(labels->ids + labels->len, (row->labels.len ? row->labels.ids : row->source.ids) + first,
+           n * sizeof *labels->ids);
+    source->len += n;
+    labels->len += n;
+    if (!d->whole)
+        return FSDP_OK;
+    FSDP_TRY(reserve(positions, n));
+    for (size_t i = 0; i < n; i++)
+        positions->ids[positions->len++] =
+            row->position_ids.len ? row->position_ids.ids[first + i] : (int32_t)i;
+    return FSDP_OK;
+}
+
+static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
+{
+    const pack_dataset *d = self;
+    fsdp_example row = {0};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = d->starts[index]; i < d->starts[index + 1] && status == FSDP_OK; i++) {
+        status = fsdp_dataset_get(d->rows, d->pieces[i].row, &row);
+        if (status == FSDP_OK)
+            status = append_piece(d, &d->pieces[i], &row, example);
+    }
+    fsdp_example_fini(&row);
+    return status;
+}
+
+static fsdp_status pack_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+{
+    const pack_dataset *d = self;
+    (void)first;
+    FSDP_TRY(fsdp_dataset_left_out(d->rows, len, sum));
+    sum->unused_tokens += d->unused;
+    return FSDP_OK;
+}
+
+static void pack_close(void *self)
+{
+    pack_dataset *d = self;
+    fsdp_dataset_close(d->rows);
+    fsdp_free(d->pieces);
+    fsdp_free(d->starts);
+    fsdp_free(d);
+}
+
+static const fsdp_dataset_ops pack_ops = {
+    .len = pack_len,
+    .get = pack_get,
+    .close = pack_close,
+};
+
+static fsdp_status build(pack_dataset *d, const fsdp_dataset_options *options)
+{
+    fsdp_example example = {0};
+    fsdp_status status = d->whole ? fit_rows(d, options->max_length, &example)
+                                  : wrap_rows(d, options->max_length, &example);
+    fsdp_example_fini(&example);
+    if (status == FSDP_OK && d->len == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT, "packing: the rows have fewer than two tokens");
+    return status;
+}
+
+fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows, const fsdp_dataset_options *options,
+                                     fsdp_dataset **out)
+{
+    if (options->max_length > INT32_MAX / 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "packing needs a length of rows (--max-seq-length): the model has no "
+                          "limit of its own");
+    pack_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->rows = rows;
+    d->whole = options->packing == FSDP_PACKING_BFD;
+    fsdp_status status = build(d, options);
+    if (status == FSDP_OK)
+        status = fsdp_dataset_create(&pack_ops, d, out);
+    if (status != FSDP_OK) {
+        d->rows = NULL; /* the caller still owns the rows */
+        pack_close(d);
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, fsdp_dataset_uses(rows) | FSDP_USES_PACKING);
+    fsdp_dataset_set_note(*out, fsdp_dataset_note(rows));
+    fsdp_dataset_set_left_out(*out, pack_left_out);
+    return FSDP_OK;
+}

@@ -1,0 +1,97 @@
+/* See labels.h.
+ *
+ * Note [Classes from the rows]. A folder such as bert-base-uncased has two classes without names,
+ * because transformers has that default. If the rows have more classes, or names, the rows are
+ * right. Names of classes in config.json come from a model that was trained as a classifier. They
+ * are kept, and rows with other names are refused. */
+#include "src/train/labels.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/models/label_names.h"
+#include "src/pretrained/pretrained.h"
+
+enum {
+    SHOWN_NAMES = 20
+};
+
+/* What config.json says about classes. */
+typedef struct known_labels {
+    int64_t classes; /* 0: the model is not a classifier */
+    bool named;      /* at least one class has a name of its own, not LABEL_<n> */
+} known_labels;
+
+static bool is_own_name(const char *name)
+{
+    return name && strncmp(name, "LABEL_", 6) != 0;
+}
+
+static fsdp_status read_names(const char *dir, known_labels *known)
+{
+    char **names = NULL;
+    char *path = fsdp_path_join(dir, "config.json");
+    fsdp_status status =
+        path ? fsdp_label_names_read(path, known->classes, &names) : FSDP_ERR_NOMEM;
+    for (int64_t i = 0; names && i < known->classes; i++)
+        known->named |= is_own_name(names[i]);
+    fsdp_label_names_free(names, known->classes);
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status read_known(const fsdp_trainer *t, known_labels *known)
+{
+    fsdp_pretrained p = {0};
+    FSDP_TRY(fsdp_pretrained_open(t->config->model, true, &p));
+    const fsdp_model_info info = fsdp_model_config_info(&p.config);
+    fsdp_status status = FSDP_OK;
+    if (info.format.task == FSDP_TASK_CLASSIFICATION && info.num_labels > 0) {
+        known->classes = info.num_labels;
+        status = read_names(p.dir, known);
+    }
+    fsdp_pretrained_close(&p);
+    return status;
+}
+
+static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
+{
+    if (!t->out)
+        return;
+    fprintf(t->out, "%lld classes, from the labels of %s", (long long)found->classes,
+            t->config->data);
+    for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
+        fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
+    fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
+}
+
+/* In a plan, the data may not exist yet. */
+static bool have_data(const fsdp_train_config *c)
+{
+    return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
+}
+
+fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found)
+{
+    const fsdp_train_config *c = t->config;
+    known_labels known = {0};
+    if (c->num_labels || c->class_names.count || !have_data(c))
+        return FSDP_OK;
+    FSDP_TRY(read_known(t, &known));
+    if (!known.classes || known.named)
+        return FSDP_OK;
+    fsdp_found_labels labels;
+    fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .source_column = c->text_column,
+                                    .max_samples = c->max_train_samples};
+    fsdp_form_options_apply(&c->form, &options);
+    FSDP_TRY(fsdp_labels_find(c->data, &options, &labels));
+    if (labels.names || labels.classes > known.classes) {
+        *found = labels;
+        print_found(t, found);
+    } else {
+        fsdp_found_labels_fini(&labels);
+    }
+    return FSDP_OK;
+}

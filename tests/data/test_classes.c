@@ -1,0 +1,216 @@
+/* Texts with classes: columns, pairs, labels, and the classes that a file says. */
+#include <stdio.h>
+#include <string.h>
+
+#include <fsdp/data.h>
+
+#include "src/base/io.h"
+#include "src/data/class_text.h"
+#include "tests/test.h"
+
+static const char *write_text(fsdp_test *t, const char *name, const char *text)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", fsdp_test_dir(t), name);
+    if (fsdp_file_write(path, text, strlen(text)) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return path;
+}
+
+static fsdp_tokenizer *open_tokenizer(fsdp_test *t)
+{
+    fsdp_tokenizer *tokenizer = NULL;
+    if (fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return tokenizer;
+}
+
+/* Check the text of row `index`, decoded with special tokens, and its class. */
+static void check_row(fsdp_test *t, const fsdp_dataset *set, const fsdp_tokenizer *tokenizer,
+                      int64_t index, const char *expected, int class)
+{
+    fsdp_example e = {0};
+    char *text;
+    ASSERT_OK(fsdp_dataset_get(set, index, &e));
+    ASSERT_INT(e.labels.len, 1);
+    ASSERT_INT(e.labels.ids[0], class);
+    ASSERT_OK(fsdp_tokenizer_decode(tokenizer, e.source.ids, e.source.len, 0, &text));
+    ASSERT_STR(text, expected);
+    fsdp_text_free(text);
+    fsdp_example_fini(&e);
+}
+
+TEST(texts_and_pairs_of_texts_have_classes)
+{
+    NEEDS_SENTENCEPIECE();
+    NEEDS_LIBCSV();
+    static const char *const names[] = {"bad", "good", NULL};
+    static const struct {
+        const char *name, *text;
+        fsdp_dataset_options options;
+        const char *expected;
+        int class;
+        const char *note;
+    } cases[] = {
+        {"a.csv", "text,label\none house,2\n", {0}, "one house</s>", 2, NULL},
+        {"a.csv", "label,sentence\ngood,one house\n", {0}, "one house</s>", 1, NULL},
+        {"a.csv",
+         "sentence1,sentence2,label,idx\none,two,bad,7\n",
+         {0},
+         "one</s> two</s>",
+         0,
+         "the text is 'sentence1', the second text 'sentence2'; not used: 'idx' (line 1)"},
+        {"a.json",
+         "[{\"premise\": \"one\", \"hypothesis\": \"two\", \"label\": 1}]",
+         {0},
+         "one</s> two</s>",
+         1,
+         "the text is 'premise', the second text 'hypothesis'"},
+        {"a.jsonl", "{\"text\": \"one\", \"labels\": \"good\"}", {0}, "one</s>", 1, NULL},
+        {"a.jsonl", "{\"text\": \"one\", \"label\": true}", {0}, "one</s>", 1, NULL},
+        {"a.jsonl",
+         "{\"a\": \"one\", \"b\": \"two\", \"c\": 2.0}",
+         {.source_column = "b", .text_pair_column = "a", .label_column = "c"},
+         "two</s> one</s>",
+         2,
+         NULL},
+        {"a.jsonl",
+         "{\"a\": \"one\", \"text\": \"two\", \"label\": 0}",
+         {.source_column = "a"},
+         "one</s>",
+         0,
+         "not used: 'text' (line 1)"},
+    };
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_dataset_options o = cases[i].options;
+        fsdp_dataset *set;
+        o.task = FSDP_TASK_CLASSIFICATION;
+        o.tokenizer = tokenizer;
+        o.num_classes = 3;
+        o.class_names = names;
+        ASSERT_OK(fsdp_dataset_open(write_text(t, cases[i].name, cases[i].text), &o, &set));
+        check_row(t, set, tokenizer, 0, cases[i].expected, cases[i].class);
+        CHECK_HERE();
+        const char *note = fsdp_dataset_note(set);
+        ASSERT(!note == !cases[i].note);
+        ASSERT(!note || strstr(note, cases[i].note));
+        fsdp_dataset_close(set);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(pairs_have_segments_and_are_cut_where_they_are_longer)
+{
+    NEEDS_SENTENCEPIECE();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                              .tokenizer = tokenizer,
+                              .num_classes = 2,
+                              .type_vocab_size = 2,
+                              .max_length = 6};
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    fsdp_left_out out;
+    ASSERT_OK(fsdp_dataset_open(
+        write_text(
+            t, "a.jsonl",
+            "{\"sentence1\": \"the the the the the the\", \"sentence2\": \"one the\", "
+            "\"label\": 0}\n{\"sentence1\": \"the\", \"sentence2\": \"one\", \"label\": 1}\n"),
+        &o, &set));
+    check_row(t, set, tokenizer, 0, "the the</s> one the</s>", 0);
+    check_row(t, set, tokenizer, 1, "the</s> one</s>", 1);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+    ASSERT_INT(e.token_type_ids.len, 6);
+    for (size_t i = 0; i < 6; i++)
+        ASSERT_INT(e.token_type_ids.ids[i], i >= 3);
+    ASSERT_OK(fsdp_dataset_left_out(set, 0, &out));
+    ASSERT_INT(out.cut_rows, 1);
+    ASSERT_INT(out.cut_tokens, 4);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_label_that_is_no_class_is_an_error_with_its_line)
+{
+    NEEDS_SENTENCEPIECE();
+    NEEDS_LIBCSV();
+    static const char *const names[] = {"bad", "good"};
+    static const struct {
+        const char *label, *message;
+    } cases[] = {
+        {"2", "a.csv: line 3: label: expected one of \"bad\", \"good\", or an integer from 0 to 1: "
+              "the model has 2 classes; more: --x, found \"2\""},
+        {"-1", "found \"-1\""},
+        {"0.5", "found \"0.5\""},
+        {"Good", "found \"Good\""},
+        {"", "found \"\""},
+        {"nan", "found \"nan\""},
+    };
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .tokenizer = tokenizer,
+                                    .num_classes = 2,
+                                    .class_names = names,
+                                    .class_hint = "more: --x"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[100];
+        fsdp_dataset *set;
+        snprintf(text, sizeof text, "text,label\na,1\nb,%s\n", cases[i].label);
+        ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", text), &o, &set), FSDP_ERR_FORMAT,
+                     cases[i].message);
+    }
+    fsdp_dataset *set;
+    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text,class\na,1\n"), &o, &set),
+                 FSDP_ERR_FORMAT, "no column 'label'; the header has text, class");
+    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.jsonl", "{\"text\": \"a\"}\n"), &o, &set),
+                 FSDP_ERR_FORMAT, "a.jsonl: line 1: row: label: missing, expected a class");
+    const fsdp_dataset_options without = {.task = FSDP_TASK_CLASSIFICATION, .num_classes = 2};
+    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.jsonl", "{\"text\": \"a\"}\n"), &without, &set),
+                 FSDP_ERR_INVALID, "a.jsonl: a text needs a tokenizer");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_file_says_which_classes_it_has)
+{
+    NEEDS_LIBCSV();
+    static const struct {
+        const char *name, *text;
+        int64_t classes;
+        const char *first, *last;
+        bool fractions;
+    } cases[] = {
+        {"a.csv", "text,label\na,0\nb,4\n", 5, NULL, NULL, false},
+        {"a.csv", "text,label\na,0.0\nb,2.0\n", 3, NULL, NULL, false},
+        {"a.csv", "text,label\na,sports\nb,arts\nc,sports\n", 2, "arts", "sports", false},
+        {"a.csv", "text,label\na,1\nb,x\n", 2, "1", "x", false},
+        {"a.csv", "text,label\na,1\nb,0.5\n", 0, NULL, NULL, true},
+        {"a.jsonl", "{\"input_ids\": [1], \"label\": 3}\n{\"input_ids\": [1], \"label\": 1}\n", 4,
+         NULL, NULL, false},
+        {"a.json",
+         "[{\"input_ids\": [1], \"labels\": \"b\"}, {\"input_ids\": [1], "
+         "\"labels\": \"a\"}]",
+         2, "a", "b", false},
+        {"a.json", "[{\"sentence\": \"x\", \"label\": \"b\"}]", 1, "b", "b", false},
+    };
+    const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION};
+    fsdp_found_labels found;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ASSERT_OK(fsdp_labels_find(write_text(t, cases[i].name, cases[i].text), &o, &found));
+        ASSERT_INT(found.classes, cases[i].classes);
+        ASSERT_INT(found.fractions, cases[i].fractions);
+        ASSERT(!found.names == !cases[i].first);
+        if (found.names) {
+            ASSERT_STR(found.names[0], cases[i].first);
+            ASSERT_STR(found.names[found.classes - 1], cases[i].last);
+        }
+        fsdp_found_labels_fini(&found);
+    }
+    ASSERT_ERROR(fsdp_labels_find(write_text(t, "a.csv", "text,label\na,-1\nb,1\n"), &o, &found),
+                 FSDP_ERR_FORMAT, "a.csv: label: expected classes from 0 to ");
+}
