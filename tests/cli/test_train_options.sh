@@ -347,7 +347,7 @@ refused a_missing_tokenizer_is_reported 'all.csv: CSV needs a tokenizer'
 train 2 --data all.csv --tokenizer "$tokenizer"
 refused a_small_vocabulary_is_reported '32100 ids, but the model.s vocab_size is 67'
 train 2 --model words --data all.csv --tokenizer "$dir/none"
-refused a_tokenizer_that_is_not_there "$dir/none: .*No such file"
+refused a_tokenizer_that_is_not_there "$dir/none: .*no such file or folder"
 printf 'headline,text\nx,y\n"open,z\n' >broken.csv
 train 2 --model words --tokenizer "$tokenizer" --data broken.csv
 refused a_bad_row_has_its_line 'broken.csv:.*3'
@@ -409,7 +409,7 @@ check accuracy_is_printed grep -Eq 'Accuracy: [0-9.]*, F1: ' out
 train 2 --model bert --task causal-lm --data classes.jsonl
 refused a_task_of_another_model '--task causal-lm: bert is a BertForSequenceClassification, which is for classification'
 train 2 --model llama --data all.csv
-refused a_causal_model_without_a_tokenizer 'all.csv: CSV needs a tokenizer .llama holds no spiece.model'
+refused a_causal_model_without_a_tokenizer 'all.csv: CSV needs a tokenizer .llama holds no tokenizer:'
 train 2 --model llama --data tokens/val.bin --max-seq-length 41
 refused a_file_too_short_for_a_row 'val.bin: 41 tokens, fewer than a row of 41'
 train 2 --model bert --data tokens
