@@ -211,9 +211,9 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**
- * Return x + dropout(y), with the bits of fsdp_add(x, fsdp_dropout(y, p)), in one operation. x and y
- * must have the same shape. In the second run of a checkpointed part, the result may use
- * y's memory if nothing else refers to y; do not read y afterwards. p must be in [0, 1].
+ * Return x + dropout(y), with the bits of fsdp_add(x, fsdp_dropout(y, p)), in one operation. x and
+ * y must have the same shape. In the second run of a checkpointed part, the result may use y's
+ * memory if nothing else refers to y; do not read y afterwards. p must be in [0, 1].
  */
 FSDP_API fsdp_tensor *fsdp_add_dropout_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, float p);
 /**

@@ -241,7 +241,8 @@ void fsdp_print_version(FILE *to)
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");
     print_optional(to, "pcre2", pcre2_version(), "tokenizers that split by a regular expression");
-    print_optional(to, "utf8proc", utf8proc_found_version(), "T5's tokenizer, and others that normalize Unicode");
+    print_optional(to, "utf8proc", utf8proc_found_version(),
+                   "T5's tokenizer, and others that normalize Unicode");
     print_optional(to, "flatbuffers", flatbuffers_version(), "Arrow folders (save_to_disk)");
     print_optional(to, "zlib", zlib_found_version(), ".gz files");
     print_optional(to, "zstd", zstd_version(), ".zst files");

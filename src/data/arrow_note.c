@@ -54,8 +54,8 @@ fsdp_status fsdp_arrow_note(const fsdp_arrow_table *table, const fsdp_unused_key
     fsdp_str text = {0}, classes = {0};
     char *columns = NULL;
     *note = NULL;
-    FSDP_TRY(fsdp_unused_columns_note(unused, fsdp_arrow_table_left_out(table), folder->path,
-                                      &columns));
+    FSDP_TRY(
+        fsdp_unused_columns_note(unused, fsdp_arrow_table_left_out(table), folder->path, &columns));
     add_line(&text, columns);
     fsdp_free(columns);
     if (options->task == FSDP_TASK_CLASSIFICATION)

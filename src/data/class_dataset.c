@@ -152,8 +152,8 @@ fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
         class_close(d);
         return status;
     }
-    fsdp_dataset_set_uses(*out, FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES |
-                                    fsdp_rows_form_uses(form));
+    fsdp_dataset_set_uses(*out,
+                          FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES | fsdp_rows_form_uses(form));
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, class_left_out);
     return FSDP_OK;

@@ -36,7 +36,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
 /* Open a file of texts: JSON if `json` is true, otherwise CSV. If `titles` is not NULL, it is the
  * path of a list of titles, and only rows with these titles are used. (pair_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, fsdp_rows_form form,
-                                                    const char *titles,
+                                                   const char *titles,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
 /* Open a file of texts with classes: JSON if `json` is true, otherwise CSV. (class_dataset.c) */
@@ -48,7 +48,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
 /* Open an Arrow file, or a folder of datasets.save_to_disk(), whose rows are read as those of JSON
- * lines with ids. Of a folder with several splits, the options choose one. (arrow_dataset.c) */
+ * lines with ids. If a folder has several splits, the options choose one. (arrow_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
@@ -88,10 +88,10 @@ enum {
     FSDP_USES_CLEANING = 8,
     FSDP_USES_CHAT = 1 << 16,       /* some rows are conversations */
     FSDP_USES_COMPLETION = 1 << 17, /* some rows have a prompt and a completion that are texts */
-    FSDP_USES_CSV = 16,       /* delimiter, no_csv_quotes */
-    FSDP_USES_JSON = 32,      /* json_field */
-    FSDP_USES_DOCUMENTS = 64, /* document_separator */
-    FSDP_USES_DTYPE = 128,    /* token_dtype */
+    FSDP_USES_CSV = 16,             /* delimiter, no_csv_quotes */
+    FSDP_USES_JSON = 32,            /* json_field */
+    FSDP_USES_DOCUMENTS = 64,       /* document_separator */
+    FSDP_USES_DTYPE = 128,          /* token_dtype */
     FSDP_USES_PACKING = 256,
     FSDP_USES_CLASSES = 512, /* text_pair_column, label_column */
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN

@@ -11,8 +11,8 @@ typedef struct fsdp_jsonl_rows {
     bool any_texts;       /* some rows have texts instead of ids */
     bool any_chat;        /* some rows are conversations */
     bool any_completions; /* some rows have a prompt and a completion that are texts */
-    int64_t cut;    /* number of ids of the last row that are beyond max_length, and were removed.
-                       SEQ2SEQ: not set */
+    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed.
+                    SEQ2SEQ: not set */
 } fsdp_jsonl_rows;
 
 /* Return the FSDP_USES_* of such rows. */

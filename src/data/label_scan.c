@@ -184,9 +184,9 @@ static fsdp_status scan_arrow(scan *s, const char *path)
         path, s->options->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
         &table));
     const int64_t len = fsdp_arrow_table_len(table);
-    fsdp_status status = take_class_names(
-        s, fsdp_arrow_table_class_names(
-               table, fsdp_arrow_table_has(table, "labels") ? "labels" : "label"));
+    fsdp_status status =
+        take_class_names(s, fsdp_arrow_table_class_names(
+                                table, fsdp_arrow_table_has(table, "labels") ? "labels" : "label"));
     for (int64_t i = 0; status == FSDP_OK && i < len && s->rows < s->options->max_samples; i++) {
         fsdp_json *doc;
         status = fsdp_arrow_table_row(table, i, &doc);

@@ -1,6 +1,6 @@
-/* Opens a file of CSV, JSON or Arrow as a dataset of texts. For SEQ2SEQ, a row has a source and a target.
- * For CAUSAL_LM, a row has a prompt and a completion, or one whole text. A prompt is handled as a
- * source, and a completion or a whole text as a target.
+/* Opens a file of CSV, JSON or Arrow as a dataset of texts. For SEQ2SEQ, a row has a source and a
+ * target. For CAUSAL_LM, a row has a prompt and a completion, or one whole text. A prompt is
+ * handled as a source, and a completion or a whole text as a target.
  *
  * Opening a file reads and checks all of it, but keeps only the position of each row in memory (16
  * bytes). The thread that requests an example reads its row from the file and tokenizes it. So no

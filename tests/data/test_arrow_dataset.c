@@ -371,12 +371,10 @@ TEST(pairs_of_texts_have_classes_of_a_class_label)
 {
     NEEDS_FLATBUFFERS();
     static const char *const names[] = {"same", "other", "unrelated"};
-    const fsdp_arrow_column columns[] = {{.name = "sentence1", .type = FSDP_ARROW_COLUMN_TEXT},
-                                         {.name = "sentence2", .type = FSDP_ARROW_COLUMN_TEXT},
-                                         {.name = "label",
-                                          .type = FSDP_ARROW_COLUMN_I64,
-                                          .class_names = names,
-                                          .n_classes = 3}};
+    const fsdp_arrow_column columns[] = {
+        {.name = "sentence1", .type = FSDP_ARROW_COLUMN_TEXT},
+        {.name = "sentence2", .type = FSDP_ARROW_COLUMN_TEXT},
+        {.name = "label", .type = FSDP_ARROW_COLUMN_I64, .class_names = names, .n_classes = 3}};
     static const char *const rows[][3] = {{"a house", "the house", "0"},
                                           {"one", "two", "1"},
                                           {"one two three four five six", "one", "1"},
