@@ -78,5 +78,5 @@ printf '{"splits": ["a", "b"]}' >"$dir/dict/dataset_dict.json"
 run train --model "$model" --data "$dir/dict" --no-save-model
 expect a_missing_split_is_named 1 "without a split 'train'; its splits are: a, b"
 run train --model "$model" --data "$arrow/splits" --no-save-model --wikihow-cleaning
-expect cleaning_is_refused 1 'wikihow-cleaning is for rows that are pairs of texts in CSV'
+expect cleaning_is_refused 1 'wikihow-cleaning is for rows that are pairs of texts'
 tally
