@@ -87,8 +87,8 @@ static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_re
 }
 
 /* The loss of the batch is multiplied by `scale`. */
-static fsdp_forward_backward_options leaf_options(const fsdp_train_loop *loop,
-                                                  const fsdp_batch *batch, double scale)
+static fsdp_forward_backward_options micro_batch_options(const fsdp_train_loop *loop,
+                                                         const fsdp_batch *batch, double scale)
 {
     return (fsdp_forward_backward_options){.tape = loop->tape,
                                            .factor = (double)factor_of(loop, batch) * scale,
@@ -367,7 +367,7 @@ static fsdp_status run_micro_step(const running_step *r, const fsdp_batch *batch
 {
     fsdp_train_loop *loop = r->loop;
     fsdp_device *device = loop->device;
-    fsdp_forward_backward_options options = leaf_options(loop, batch, r->scale);
+    fsdp_forward_backward_options options = micro_batch_options(loop, batch, r->scale);
     fsdp_tensor *loss;
     options.training = true;
     options.micro_step = micro_step;
@@ -472,7 +472,7 @@ static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch
     add_batch(mine, batch);
     if (loop->num_labels)
         return classify_leaf(loop, batch, counts, &mine->loss);
-    const fsdp_forward_backward_options options = leaf_options(loop, batch, 1.0);
+    const fsdp_forward_backward_options options = micro_batch_options(loop, batch, 1.0);
     return fsdp_forward_backward(loop->module, loop->device, batch, &options, &mine->loss);
 }
 
