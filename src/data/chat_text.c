@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
+#include "src/data/sharegpt.h"
 #include "src/text/chat/chat.h"
 
 static bool is_list_of_objects(fsdp_json_node row, const char *key)
@@ -22,7 +23,8 @@ bool fsdp_is_chat_row(fsdp_json_node row)
 {
     if (has_messages(row))
         return fsdp_json_kind_of(fsdp_json_find(row, "messages")) == FSDP_JSON_ARRAY;
-    return is_list_of_objects(row, "prompt") && is_list_of_objects(row, "completion");
+    return (is_list_of_objects(row, "prompt") && is_list_of_objects(row, "completion")) ||
+           fsdp_is_sharegpt_row(row);
 }
 
 const char *const *fsdp_chat_row_keys(fsdp_json_node row)
@@ -31,7 +33,9 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row)
                                         NULL};
     static const char *const parts[] = {"prompt",    "completion",           "tools",
                                         "documents", "chat_template_kwargs", NULL};
-    return has_messages(row) ? whole : parts;
+    static const char *const sharegpt[] = {"conversations",        "system", "tools", "documents",
+                                           "chat_template_kwargs", NULL};
+    return has_messages(row) ? whole : fsdp_is_sharegpt_row(row) ? sharegpt : parts;
 }
 
 /* Keep the parts of `text`'s spans that are also in those of `other`, of which there is one. */
@@ -118,18 +122,12 @@ static fsdp_status encode(const fsdp_dataset_options *options, const fsdp_chat_t
     return FSDP_OK;
 }
 
-fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json_node row,
-                                  fsdp_example *example, int64_t *cut)
+static fsdp_status render_and_encode(const fsdp_dataset_options *options, fsdp_json_node row,
+                                     fsdp_example *example, int64_t *cut)
 {
     const fsdp_chat_rows *chat = &options->chat;
     fsdp_chat_text text = {0};
     bool all = false;
-    FSDP_TRY(fsdp_check_tokenizer(fsdp_json_name(row.doc), "a conversation", options));
-    if (!chat->chat_template)
-        return fsdp_error(FSDP_ERR_INVALID, "a conversation needs a chat template%s%s%s",
-                          chat->why_no_template ? " (" : "",
-                          chat->why_no_template ? chat->why_no_template : "",
-                          chat->why_no_template ? ")" : "");
     fsdp_status status = render(chat, row, &text, &all);
     if (status == FSDP_OK && !all && text.n_spans == 0)
         status = fsdp_error(FSDP_ERR_FORMAT,
@@ -138,5 +136,24 @@ fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json
     if (status == FSDP_OK)
         status = encode(options, &text, all, example, cut);
     fsdp_chat_text_fini(&text);
+    return status;
+}
+
+fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json_node row,
+                                  fsdp_example *example, int64_t *cut)
+{
+    const fsdp_chat_rows *chat = &options->chat;
+    fsdp_json *converted;
+    FSDP_TRY(fsdp_check_tokenizer(fsdp_json_name(row.doc), "a conversation", options));
+    if (!chat->chat_template)
+        return fsdp_error(FSDP_ERR_INVALID, "a conversation needs a chat template%s%s%s",
+                          chat->why_no_template ? " (" : "",
+                          chat->why_no_template ? chat->why_no_template : "",
+                          chat->why_no_template ? ")" : "");
+    if (has_messages(row) || !fsdp_is_sharegpt_row(row))
+        return render_and_encode(options, row, example, cut);
+    FSDP_TRY(fsdp_sharegpt_convert(row, &converted));
+    fsdp_status status = render_and_encode(options, fsdp_json_root(converted), example, cut);
+    fsdp_json_destroy(converted);
     return status;
 }

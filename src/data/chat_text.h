@@ -5,7 +5,7 @@
 #include "src/base/json.h"
 
 /* Return true if the row is a conversation: it has a list "messages", or lists of objects "prompt"
- * and "completion". */
+ * and "completion", or it has the form of ShareGPT (sharegpt.h). */
 bool fsdp_is_chat_row(fsdp_json_node row);
 /* Return the keys that a conversation uses; the last item is NULL. */
 const char *const *fsdp_chat_row_keys(fsdp_json_node row);

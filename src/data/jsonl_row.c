@@ -10,6 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/str.h"
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 #include "src/data/chat_text.h"
@@ -245,15 +246,29 @@ static void text_keys(const reading *r, const char **prompt, const char **text)
     *text = both ? "completion" : "text";
 }
 
+/* Return the error for a row without a text. It lists the keys of the row, since one of them may be
+ * the text. */
+static fsdp_status no_text(const reading *r, const char *wanted)
+{
+    char keys[160] = "";
+    fsdp_text text = {keys, sizeof keys};
+    for (fsdp_json_node v = fsdp_json_first(r->object); v.value; v = fsdp_json_next(v))
+        fsdp_text_printf(&text, "%s%.40s", v.value == fsdp_json_first(r->object).value ? "" : ", ",
+                         v.key);
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "row: expected input_ids, prompt_ids and completion_ids, messages, or the "
+                      "text \"%s\"; found %s%s (--text-column names the text, or with "
+                      "--target-column the prompt and its completion)",
+                      wanted, *keys ? "the keys " : "no keys", keys);
+}
+
 static fsdp_status read_text(reading *r, fsdp_example *example)
 {
     const char *prompt_key, *text_key, *prompt = "", *text = NULL;
     const char *prefix = r->options->source_prefix;
     text_keys(r, &prompt_key, &text_key);
     if (!fsdp_json_has(r->object, text_key))
-        return fsdp_json_mismatch(r->object, NULL,
-                                  "input_ids, prompt_ids and completion_ids, or %s",
-                                  prompt_key ? text_key : "a text");
+        return no_text(r, text_key);
     if (prompt_key)
         FSDP_TRY(fsdp_json_get_str(r->object, prompt_key, &prompt));
     FSDP_TRY(fsdp_json_get_str(r->object, text_key, &text));
@@ -292,10 +307,9 @@ static fsdp_status read_masked(reading *r, fsdp_example *example)
 
 static fsdp_status read_chat(reading *r, fsdp_example *example)
 {
-    int64_t cut;
     r->is_chat = true;
     r->keys = fsdp_chat_row_keys(r->object);
-    return fsdp_chat_text_encode(r->options, r->object, example, &cut);
+    return fsdp_chat_text_encode(r->options, r->object, example, &r->cut);
 }
 
 static fsdp_status read_causal(reading *r, fsdp_example *example)

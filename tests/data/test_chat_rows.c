@@ -137,6 +137,27 @@ static void check_loss(fsdp_test *t, const setup *s, const char *wanted)
     fsdp_dataset_close(set);
 }
 
+/* Check that both files give the same ids. */
+static void check_same_ids(fsdp_test *t, setup *s, const char *one, const char *other)
+{
+    fsdp_dataset *set;
+    fsdp_example a = {0}, b = {0};
+    put_row(t, s, one);
+    ASSERT_OK(fsdp_dataset_open(s->rows, &s->options, &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &a));
+    fsdp_dataset_close(set);
+    put_row(t, s, other);
+    ASSERT_OK(fsdp_dataset_open(s->rows, &s->options, &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &b));
+    ASSERT(!fsdp_dataset_note(set));
+    fsdp_dataset_close(set);
+    ASSERT_INT(a.source.len, b.source.len);
+    for (size_t i = 0; i < a.source.len; i++)
+        ASSERT_INT(a.source.ids[i], b.source.ids[i]);
+    fsdp_example_fini(&a);
+    fsdp_example_fini(&b);
+}
+
 static void check_choice(fsdp_test *t, setup *s, bool assistant, fsdp_completion_loss completion,
                          const char *wanted)
 {
@@ -168,6 +189,31 @@ TEST(the_loss_is_on_what_was_asked_for)
     put_row(t, &s, "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     check_choice(t, &s, false, FSDP_COMPLETION_LOSS_ALL, NULL);
     check_choice(t, &s, false, FSDP_COMPLETION_LOSS_DEFAULT, "b</s>");
+    end(&s);
+}
+
+TEST(conversations_of_sharegpt_are_messages)
+{
+    setup s;
+    fsdp_dataset *set = NULL;
+    begin(t, "chatml", &s);
+    CHECK_HERE();
+    check_same_ids(
+        t, &s,
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+        "\"value\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}], \"system\": \"s\"}\n",
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
+        "\"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": "
+        "\"user\", \"content\": \"c\"}]}\n");
+    CHECK_HERE();
+    put_row(t, &s,
+            "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+            "\"value\": \"b\"}]}\n");
+    check_choice(t, &s, true, FSDP_COMPLETION_LOSS_DEFAULT, "b<|im_end|>\n");
+    CHECK_HERE();
+    put_row(t, &s, "{\"conversations\": [{\"value\": \"a\"}]}\n");
+    ASSERT_ERROR(fsdp_dataset_open(s.rows, &s.options, &set), FSDP_ERR_FORMAT,
+                 "line 1: row: conversations[0].role: missing");
     end(&s);
 }
 

@@ -437,7 +437,7 @@ TEST(a_bad_causal_row_is_an_error_with_its_line)
     static const struct {
         const char *row, *message;
     } cases[] = {
-        {"{\"labels\": [1]}", "expected input_ids, prompt_ids and completion_ids, or a text"},
+        {"{\"labels\": [1]}", "or the text \"text\"; found the keys labels (--text-column"},
         {"{\"input_ids\": [1, 2], \"labels\": [1]}", "labels: expected 2 entries"},
         {"{\"input_ids\": [1, 2], \"labels\": [1, -1]}", "-100 for no loss (entry 1 is -1)"},
         {"{\"input_ids\": [1, 100]}", "input_ids[1]"},
