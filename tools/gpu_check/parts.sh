@@ -175,15 +175,17 @@ part_ranks() {
     begin ranks 45
     if has "$fsdp"; then
         rows=$(rows)
+        steps=6
+        [ "$rehearse" != 1 ] || steps=2
         for dtype in float32 bfloat16; do
-            trained "$dtype-1" "$device" 1 $dtype 6 || continue
+            trained "$dtype-1" "$device" 1 $dtype $steps || continue
             figure_text "last_loss_$dtype" "$(tail -n 1 "$logs/$dtype-1.losses" | cut -d ' ' -f 2)"
             for ranks in 2 4; do
-                trained "$dtype-$ranks" "$device" $ranks $dtype 6 &&
+                trained "$dtype-$ranks" "$device" $ranks $dtype $steps &&
                     same_losses "$dtype-1" "$dtype-$ranks"
             done
         done
-        summary="1, 2 and 4 ranks, six steps"
+        summary="1, 2 and 4 ranks, $steps steps"
     fi
     finish
 }
