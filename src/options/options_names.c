@@ -1,7 +1,9 @@
 /* Finds options by name or alias, and makes the error for an unknown name. A dash and an underscore
  * count as the same character. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -48,6 +50,59 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
+fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec, const fsdp_option *option,
+                                  size_t number, char **name)
+{
+    const char *at = option->env;
+    *name = NULL;
+    if (!at && number > 0)
+        return FSDP_OK;
+    for (; at && number > 0; number--) {
+        at += strcspn(at, ",");
+        if (!*at)
+            return FSDP_OK;
+        at++;
+    }
+    *name = at ? fsdp_strndup(at, strcspn(at, ","))
+               : fsdp_strdup_printf("%s%s", spec->env_prefix ? spec->env_prefix : "FSDP_",
+                                    option->name);
+    for (char *c = *name; !at && c && *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    return *name ? FSDP_OK : fsdp_error_nomem();
+}
+
+/* Return true if an option reads the variable `name` [length]. */
+static bool is_read(const fsdp_options_spec *spec, const char *name, size_t length)
+{
+    bool found = false, ended;
+    for (size_t i = 0; i < spec->count && !found; i++) {
+        ended = false;
+        for (size_t k = 0; !ended && !found; k++) {
+            char *known;
+            ended = fsdp_options_env_name(spec, &spec->table[i], k, &known) != FSDP_OK || !known;
+            found = !ended && strlen(known) == length && strncmp(known, name, length) == 0;
+            fsdp_free(known);
+        }
+    }
+    return found;
+}
+
+void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before, fsdp_str *out)
+{
+    for (char **entry = environ; spec->env_named && *entry; entry++) {
+        const size_t length = strcspn(*entry, "=");
+        bool named = false;
+        for (const char *prefix = spec->env_named; *prefix && !named;) {
+            const size_t n = strcspn(prefix, ",");
+            named = strncmp(*entry, prefix, n) == 0;
+            prefix += n + (prefix[n] == ',');
+        }
+        if (named && (*entry)[length] && (*entry)[length + 1] && !is_read(spec, *entry, length))
+            fsdp_str_printf(out, "%s%.*s: no option here reads this variable\n", before,
+                            (int)length, *entry);
+    }
+}
+
 /* Collect in `names` the names and aliases that an error may suggest. Each name is truncated to
  * OPTION_NAME_BYTES. Unsupported options (fsdp_option.instead) are left out. Return the number of
  * names. */
@@ -75,6 +130,10 @@ static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
                                  const char *name)
 {
+    const char *refused = spec->refused_name ? spec->refused_name(name) : NULL;
+    if (refused)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s%.100s: not supported: %s", prefix, name,
+                          refused);
     size_t room = 3 + spec->count * 8;
     char(*names)[OPTION_NAME_BYTES] = fsdp_calloc(room, OPTION_NAME_BYTES);
     const char **list = fsdp_calloc(room, sizeof *list);
