@@ -416,8 +416,7 @@ static fsdp_status set_variables(const variable *table, size_t n, const fsdp_lau
     return FSDP_OK;
 }
 
-/* Set the variables of parallelism_config. The last three are not Accelerate's: with them `fsdp
- * train` has the same replicas. */
+/* Set the variables of parallelism_config. */
 static fsdp_status set_parallelism(const fsdp_launch_config *c, const fsdp_options *options)
 {
     static const char *const fixed[][2] = {{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
@@ -426,19 +425,9 @@ static fsdp_status set_parallelism(const fsdp_launch_config *c, const fsdp_optio
                                            {"PARALLELISM_CONFIG_CP_BACKEND", "torch"},
                                            {"PARALLELISM_CONFIG_SP_SIZE", "1"},
                                            {"PARALLELISM_CONFIG_SP_BACKEND", "deepspeed"}};
-    const fsdp_accelerate_config *a = &c->accelerate;
-    char replicas[16], shard_size[16];
     for (size_t i = 0; i < FSDP_LENGTH(fixed); i++)
         FSDP_TRY(set_variable(fixed[i][0], fixed[i][1], true));
-    FSDP_TRY(set_variables(of_parallelism, FSDP_LENGTH(of_parallelism), c, options));
-    if (a->dp_replicate_size == 1)
-        return FSDP_OK;
-    snprintf(replicas, sizeof replicas, "%d", a->dp_replicate_size);
-    snprintf(shard_size, sizeof shard_size, "%d", a->dp_shard_size);
-    FSDP_TRY(set_variable("FSDP_REPLICAS", replicas, true));
-    FSDP_TRY(set_variable("FSDP_SHARD_SIZE", shard_size, true));
-    return set_variable("FSDP_SHARDING_STRATEGY",
-                        a->reshard_after_forward ? "HYBRID_SHARD" : "HYBRID_SHARD_ZERO2", true);
+    return set_variables(of_parallelism, FSDP_LENGTH(of_parallelism), c, options);
 }
 
 static fsdp_status set_cards(const fsdp_option_list *ids)

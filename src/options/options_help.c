@@ -305,8 +305,9 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
 static const char *without_effect(const fsdp_options *options, size_t i)
 {
     const struct option_source *source = &options->sources[i];
-    const bool by_file =
-        source->origin == FSDP_ORIGIN_FILE && options->spec->table[i].value && source->says_nothing;
+    const fsdp_option *option = &options->spec->table[i];
+    const bool by_file = source->origin == FSDP_ORIGIN_FILE && source->says_nothing &&
+                         (option->value || option->type == FSDP_OPTION_LIST);
     return source->origin > FSDP_ORIGIN_ENV && !by_file ? fsdp_options_without_effect(options, i)
                                                         : NULL;
 }
