@@ -147,12 +147,17 @@ static bool has_accelerate_flag(const fsdp_options *options)
 }
 
 /* FSDP1 takes a sharding strategy in fsdp_reshard_after_forward, by name or by its number in the
- * menu of `accelerate config`. The option parser has stored a number as itself: make it a name. */
+ * menu of `accelerate config`. The option parser has stored a number as itself: make it a name. If
+ * a stronger source gives fsdp_sharding_strategy, restore the default. */
 static void derive_reshard(fsdp_accelerate_config *a, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "fsdp-reshard-after-forward");
     if (a->fsdp_version == FSDP1 && text && text[0] >= '1' && text[0] <= '5' && !text[1])
         a->reshard_after_forward = -(text[0] - '0');
+    if (a->fsdp_version == FSDP1 && is_chosen(options, "fsdp-reshard-after-forward") &&
+        fsdp_options_origin(options, "fsdp-sharding-strategy") >
+            fsdp_options_origin(options, "fsdp-reshard-after-forward"))
+        a->reshard_after_forward = true;
 }
 
 void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
@@ -284,9 +289,9 @@ static fsdp_status check_reshard(const fsdp_accelerate_config *a, const fsdp_opt
     static const char reshard[] = "fsdp-reshard-after-forward",
                       strategy[] = "fsdp-sharding-strategy";
     const int word = -1 - a->reshard_after_forward, value = a->reshard_after_forward;
-    const bool both =
-        is_chosen(options, strategy) && (is_chosen(options, reshard) || a->fsdp_version == FSDP2) &&
-        fsdp_options_origin(options, strategy) <= fsdp_options_origin(options, reshard);
+    const bool both = is_chosen(options, strategy) &&
+                      (a->fsdp_version == FSDP2 || fsdp_options_origin(options, strategy) <=
+                                                       fsdp_options_origin(options, reshard));
     const char *text = fsdp_options_text(options, reshard);
     const char *name = fsdp_sharding_strategy_choices[a->sharding_strategy];
     const int length = (int)strcspn(name, "|");
