@@ -396,7 +396,7 @@ TEST(contradictions_and_unknown_keys_are_named)
         {TOP, "--megatron-lm-tp-degree 2", "--megatron-lm-tp-degree: not supported"},
         {TOP, "--fp8_backend te", "--fp8_backend: not supported: there is no fp8"},
         {TOP, "--gradient_accumulation_steps 2", "train --gradient-accumulation-steps N"},
-        {TOP, "--tpu", "--tpu: true is not supported: there is no device for TPUs"},
+        {TOP, "--tpu", "--tpu: not supported: there is no device for TPUs"},
         {TOP, "-m", "ranks are programs, not Python modules"},
         {TOP, "-m --no_python", "--module contradicts --no-python"},
         {TOP, "--virtual-local-rank", "each rank takes its card by LOCAL_RANK"},
