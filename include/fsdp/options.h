@@ -205,7 +205,8 @@ typedef struct fsdp_options_spec {
     const char *(*refused_name)(const char *name);
     /** prefixes of the environment variables of another tool, separated by commas: "ACCELERATE_".
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
-     * option reads. NULL: none */
+     * option reads. They also name variables with env_prefix whose name is nearly that of one that
+     * an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);

@@ -1,6 +1,7 @@
 /* Finds options by name or alias, and makes the error for an unknown name. A dash and an underscore
  * count as the same character. */
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,35 +72,76 @@ fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec, const fsdp_opti
     return *name ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Return true if an option reads the variable `name` [length]. */
-static bool is_read(const fsdp_options_spec *spec, const char *name, size_t length)
+/* Find the variable that an option reads and that is nearest to `name`. *distance is set to their
+ * edit distance (fsdp_edit_distance()), which is 0 if an option reads `name` itself, and *nearest
+ * to its name, which the caller owns. *nearest is set to NULL if memory is short or no option reads
+ * a variable. */
+static void find_nearest_variable(const fsdp_options_spec *spec, const char *name, int *distance,
+                                  char **nearest)
 {
-    bool found = false, ended;
-    for (size_t i = 0; i < spec->count && !found; i++) {
-        ended = false;
-        for (size_t k = 0; !ended && !found; k++) {
-            char *known;
-            ended = fsdp_options_env_name(spec, &spec->table[i], k, &known) != FSDP_OK || !known;
-            found = !ended && strlen(known) == length && strncmp(known, name, length) == 0;
-            fsdp_free(known);
+    *nearest = NULL;
+    *distance = INT_MAX;
+    for (size_t i = 0; i < spec->count; i++) {
+        char *known = NULL;
+        for (size_t k = 0;
+             fsdp_options_env_name(spec, &spec->table[i], k, &known) == FSDP_OK && known; k++) {
+            const int d = strcmp(known, name) == 0 ? 0 : fsdp_edit_distance(known, name) + 1;
+            if (d < *distance) {
+                *distance = d;
+                fsdp_free(*nearest);
+                *nearest = known;
+            } else {
+                fsdp_free(known);
+            }
         }
     }
-    return found;
+}
+
+/* Return true if `entry` begins with one of the prefixes, which are separated by commas. */
+static bool has_prefix(const char *entry, const char *prefixes)
+{
+    while (*prefixes) {
+        const size_t n = strcspn(prefixes, ",");
+        if (strncmp(entry, prefixes, n) == 0)
+            return true;
+        prefixes += n + (prefixes[n] == ',');
+    }
+    return false;
+}
+
+/* Append a line about a variable if no option reads it: if its prefix is one of spec->env_named, or
+ * if its name is a long one that differs little from one that an option reads. Short names that are
+ * alike, such as FSDP_LR and FSDP_LOG, may all exist. */
+static void append_unread(const fsdp_options_spec *spec, const char *before, const char *name,
+                          fsdp_str *out)
+{
+    enum {
+        LONG_NAME = 14,
+        NEAR = 5 /* two edits */
+    };
+    const bool named = has_prefix(name, spec->env_named);
+    int distance;
+    char *nearest;
+    find_nearest_variable(spec, name, &distance, &nearest);
+    const bool is_near = nearest && distance <= NEAR && strlen(name) >= LONG_NAME;
+    if (distance > 0 && (named || is_near))
+        fsdp_str_printf(out, "%s%s: no option here reads this variable%s%s%s\n", before, name,
+                        is_near ? "; did you mean " : "", is_near ? nearest : "",
+                        is_near ? "?" : "");
+    fsdp_free(nearest);
 }
 
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before, fsdp_str *out)
 {
     for (char **entry = environ; spec->env_named && *entry; entry++) {
         const size_t length = strcspn(*entry, "=");
-        bool named = false;
-        for (const char *prefix = spec->env_named; *prefix && !named;) {
-            const size_t n = strcspn(prefix, ",");
-            named = strncmp(*entry, prefix, n) == 0;
-            prefix += n + (prefix[n] == ',');
-        }
-        if (named && (*entry)[length] && (*entry)[length + 1] && !is_read(spec, *entry, length))
-            fsdp_str_printf(out, "%s%.*s: no option here reads this variable\n", before,
-                            (int)length, *entry);
+        char name[OPTION_NAME_BYTES];
+        if (length >= sizeof name || !(*entry)[length] || !(*entry)[length + 1])
+            continue; /* an empty variable counts as unset */
+        snprintf(name, sizeof name, "%.*s", (int)length, *entry);
+        if (has_prefix(name, spec->env_named) ||
+            has_prefix(name, spec->env_prefix ? spec->env_prefix : "FSDP_"))
+            append_unread(spec, before, name, out);
     }
 }
 

@@ -61,7 +61,7 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
 FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
                                                   const fsdp_option *option, size_t number,
                                                   char **name);
-/* Append a line for each environment variable with a prefix of spec->env_named that no option reads.
+/* Append a line for each environment variable that spec->env_named describes and no option reads.
  * `before` begins each line. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);

@@ -564,13 +564,21 @@ TEST(flags_of_train_win_over_what_is_exported)
         launch_file(t, &c, TOP "mixed_precision: bf16\nfsdp_config: {auto_wrap_policy: 3}\n", ""));
     ASSERT_OK(fsdp_accelerate_set_environment(&c, kept));
     setenv("ACCELERATE_COLOUR", "red", 1);
+    setenv("ACCELERATE_SIZE", "", 1);
+    setenv("FSDP_SHARDING_STRATGY", "NO_SHARD", 1);
+    setenv("FSDP_TIMEOUT_S", "60", 1);
+    setenv("FSDP_LOG", "info", 1);
     ASSERT_OK(
         fsdp_options_parse(fsdp_train_options(), FSDP_LENGTH(argv) - 1, argv, &train, &options));
     ASSERT(train.activation_checkpointing && train.cpu_offload);
     ASSERT_INT(train.param_dtype, FSDP_DTYPE_F16);
     ASSERT_INT(train.auto_wrap_policy, FSDP_AUTO_WRAP_SIZE_BASED);
     char *notes = fsdp_options_notes(options);
-    ASSERT_STR(notes, "ACCELERATE_COLOUR: no option here reads this variable\n");
+    ASSERT(strstr(notes, "ACCELERATE_COLOUR: no option here reads this variable\n"));
+    ASSERT(strstr(notes, "FSDP_SHARDING_STRATGY: no option here reads this variable; did you mean "
+                         "FSDP_SHARDING_STRATEGY?\n"));
+    ASSERT(!strstr(notes, "FSDP_TIMEOUT_S") && !strstr(notes, "FSDP_LOG") &&
+           !strstr(notes, "ACCELERATE_SIZE"));
     fsdp_text_free(notes);
     fsdp_options_destroy(options);
     clear_variables();
