@@ -3,7 +3,7 @@
  * An attempt is one run of all ranks. cmd_launch.c reads the options and restarts failed attempts.
  * supervisor.c watches the ranks of one attempt. rank_process.c starts and reaps one rank.
  * rank_output.c redirects and copies the output of one rank, and reads its error message. binding.c
- * chooses the cores of each rank. launch_options.c and accelerate.c have the options.
+ * chooses the cores of each rank. launch_options.c and accelerate*.c have the options.
  *
  * The launcher does all its work in one poll loop and has no threads. In particular, it does not
  * start the threads of OpenMP: if a process that has them forks, the child hangs. */

@@ -2,7 +2,6 @@
 #include "src/launch/launch_options.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BA
                                             "NO_WRAP|3", NULL};
 static const char *const state_dict_types[] = {"FULL_STATE_DICT|1", "LOCAL_STATE_DICT|2",
                                                "SHARDED_STATE_DICT|3", NULL};
-const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
 static const char *const dynamo_backends[] = {"NO",
                                               "EAGER",
                                               "AOT_EAGER",
@@ -40,12 +38,6 @@ static const char *const dynamo_backends[] = {"NO",
                                               "TVM",
                                               "HPU_BACKEND",
                                               NULL};
-/* The order is that of fsdp_launch_type. */
-const char *const fsdp_launch_distributed_types[] = {
-    "NO",        "FSDP",         "MULTI_GPU", "MULTI_CPU",  "DEEPSPEED",  "MEGATRON_LM",
-    "XLA|TPU",   "MULTI_NPU",    "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU",
-    "MULTI_HPU", "MULTI_NEURON", "TP",        NULL};
-
 #define PLACE(field) .offset = offsetof(fsdp_launch_config, field)
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
 #define ONE_HOST "ranks of one host find each other without it"
@@ -196,20 +188,6 @@ static const char *refused_name(const char *name)
             return rows[i].reason;
     }
     return NULL;
-}
-
-fsdp_status fsdp_launch_refuse(const fsdp_options *options, const char *option, fsdp_status code,
-                               const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    const char *where = fsdp_options_source(options, option);
-    if (fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE)
-        return fsdp_error(code, "%s: %s: %s", where, fsdp_options_key(options, option), text);
-    return fsdp_error(code, "%s%s: %s", where ? "" : "--", where ? where : option, text);
 }
 
 /* Check --nnodes. Only one host is supported, so the value must be "1", or "1:1" in torchrun's form

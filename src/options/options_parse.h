@@ -30,7 +30,7 @@ struct fsdp_options {
     fsdp_option *rows; /* owned; the rows of the spec's tables `table` and `compat`; NULL if the
                           spec has no `compat` */
     fsdp_options_action action;
-    const char *file; /* name of the last configuration file; NULL: none */
+    const char *file;  /* name of the last configuration file; NULL: none */
     char **positional; /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {

@@ -289,10 +289,10 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
 
 fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
 {
-    (void)options, (void)target;
+    (void)target;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--config %s: this program was built without libyaml ('make deps' gets it)",
-                      path);
+                      "--config %s: this program was built without libyaml ('make deps' gets it)%s",
+                      path, options->spec->default_config ? "; --config none reads no file" : "");
 }
 
 #endif
