@@ -162,6 +162,44 @@ TEST(every_key_of_fsdp_config_reaches_the_ranks)
     clear_variables();
 }
 
+/* A file of Accelerate 0.1, with keys that newer files do not have, in which other values are null.
+ * `fsdp train` reads it, too. */
+TEST(old_files_are_read)
+{
+    NEEDS_LIBYAML();
+    static const char text[] =
+        "command_file: null\ncommands: null\ncompute_environment: LOCAL_MACHINE\n"
+        "deepspeed_config: {}\ndistributed_type: FSDP\ndowncast_bf16: 'no'\n"
+        "dynamo_backend: 'NO'\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+        "  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  fsdp_offload_params: false\n"
+        "  fsdp_sharding_strategy: 1\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
+        "  fsdp_transformer_layer_cls_to_wrap: T5Block\ngpu_ids: null\nmachine_rank: 0\n"
+        "main_process_ip: null\nmain_process_port: null\nmain_training_function: main\n"
+        "megatron_lm_config: {}\nmixed_precision: 'no'\nnum_machines: 1\nnum_processes: 2\n"
+        "rdzv_backend: static\nsame_network: true\ntpu_name: null\ntpu_zone: null\n"
+        "use_cpu: false\n";
+    fsdp_launch_config c;
+    fsdp_train_config train;
+    fsdp_options *options;
+    char path[600],
+        *argv[] = {"train", "--model", "m", "--data", "d", "--output", "o", "--config", path, NULL};
+    clear_variables();
+    ASSERT_OK(launch_file(t, &c, text, ""));
+    char *notes = fsdp_options_notes(kept);
+    ASSERT_STR(notes, "");
+    fsdp_text_free(notes);
+    ASSERT_OK(fsdp_accelerate_set_environment(&c, kept));
+    expect_variable(t, "old", "FSDP_SHARDING_STRATEGY", "1");
+    expect_variable(t, "old", "FSDP_BACKWARD_PREFETCH", "BACKWARD_PRE");
+    expect_variable(t, "old", "CUDA_VISIBLE_DEVICES", NULL);
+    clear_variables();
+    snprintf(path, sizeof path, "%s/acc.yaml", fsdp_test_dir(t));
+    ASSERT_OK(
+        fsdp_options_parse(fsdp_train_options(), FSDP_LENGTH(argv) - 1, argv, &train, &options));
+    ASSERT_INT(train.transformer_layer_cls_to_wrap.count, 1);
+    fsdp_options_destroy(options);
+}
+
 /* The variables of a file that gives nothing but the type, which are accelerate's defaults. */
 TEST(an_fsdp_run_has_the_defaults_of_accelerate)
 {
