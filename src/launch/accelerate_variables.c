@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
 
@@ -60,7 +61,13 @@ fsdp_status fsdp_launch_refuse(const fsdp_options *options, const char *option, 
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const char *where = fsdp_options_source(options, option);
+    const char *file = fsdp_options_file(options);
+    const char *hint =
+        file && strstr(file, "/accelerate/default_config.yaml")
+            ? " (this file was found as Accelerate's default; --config_file none reads no file)"
+            : "";
     if (fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE)
-        return fsdp_error(code, "%s: %s: %s", where, fsdp_options_key(options, option), text);
+        return fsdp_error(code, "%s: %s: %s%s", where, fsdp_options_key(options, option), text,
+                          hint);
     return fsdp_error(code, "%s%s: %s", where ? "" : "--", where ? where : option, text);
 }

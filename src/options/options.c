@@ -237,7 +237,11 @@ static fsdp_status read_files(fsdp_options *options, const command_line *line, v
     if (!path)
         return FSDP_OK;
     path = fsdp_options_own(options, path);
-    return path ? read_file(options, target, path) : fsdp_error_nomem();
+    if (!path)
+        return fsdp_error_nomem();
+    const fsdp_status status = read_file(options, target, path);
+    fsdp_error_context(status, "the default file (--config none reads no file)");
+    return status;
 }
 
 static bool asks_for_something(const struct option_source *source)
