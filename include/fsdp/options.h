@@ -135,8 +135,10 @@ typedef struct fsdp_option {
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
                             follow */
-    const char *env; /**< name of the environment variable; NULL: the spec's env_prefix followed by
-                        the option's name, e.g. FSDP_BATCH_SIZE */
+    /** name of the environment variable; NULL: the spec's env_prefix followed by the option's name,
+     * e.g. FSDP_BATCH_SIZE. Several names are separated by commas: the first of them that is set
+     * gives the value, e.g. "FSDP_MIXED_PRECISION,ACCELERATE_MIXED_PRECISION" */
+    const char *env;
     const char *no_effect; /**< why the option changes nothing, e.g. "there is no GPU in this
                                 build" */
     /** text that says what to use instead of this option; NULL: the option is supported. If the
@@ -159,6 +161,16 @@ typedef struct fsdp_option {
 
 typedef struct fsdp_options fsdp_options;
 
+/** A map in a YAML file of another tool. A key of the map that does not begin with `prefix` is the
+ * option with `prefix` before it: version in Accelerate's fsdp_config is fsdp_version. */
+typedef struct fsdp_options_section {
+    const char *name;    /**< "fsdp_config" */
+    const char *prefix;  /**< "fsdp_" */
+    const char *instead; /**< text that says what to use instead of this map; NULL: the map is
+                              supported. If the text is not NULL, a map that is not empty is an
+                              error, and the message contains the text */
+} fsdp_options_section;
+
 typedef struct fsdp_options_spec {
     const char *program;  /**< "fsdp train" */
     const char *usage;    /**< text after the program's name: "--model DIR --data FILE [options]" */
@@ -179,6 +191,23 @@ typedef struct fsdp_options_spec {
     int max_positional;       /**< maximum number of positional words; 0: no limit */
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
+    /** [n_sections] the maps that a file may contain; a map with another name is an error. NULL:
+     * the name of a map does not matter */
+    const fsdp_options_section *sections;
+    size_t n_sections;
+    /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
+     * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
+     * file. The function pointer itself may be NULL. */
+    fsdp_status (*default_config)(char **path);
+    /** Return the reason why the option `name`, which is not in the table, is refused, e.g. "there
+     * is no DeepSpeed here". Return NULL for any other name. The function pointer itself may be
+     * NULL. */
+    const char *(*refused_name)(const char *name);
+    /** prefixes of the environment variables of another tool, separated by commas: "ACCELERATE_".
+     * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
+     * option reads. They also name variables with env_prefix whose name is nearly that of one that
+     * an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
+    const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< check values against each
@@ -237,6 +266,14 @@ FSDP_API bool fsdp_options_asked_for(const fsdp_options *options, const char *na
 /** Return where the option was given, e.g. "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE"; NULL
  * if it has its default. */
 FSDP_API const char *fsdp_options_source(const fsdp_options *options, const char *name);
+/** Return the value of the option as it was given. NULL if the option has its default, if it is a
+ * switch that was given without a value, or if the value is a YAML sequence. */
+FSDP_API const char *fsdp_options_text(const fsdp_options *options, const char *name);
+/** Return the name of the option as the file spells it that gave the option; NULL if no file gave
+ * it. */
+FSDP_API const char *fsdp_options_key(const fsdp_options *options, const char *name);
+/** Return the name of the last configuration file that was read, or NULL if there was none. */
+FSDP_API const char *fsdp_options_file(const fsdp_options *options);
 /** Get the positional words: [*count] pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 
@@ -254,7 +291,9 @@ FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *targe
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp
  * launch". If there are no such options, the text is "". Options from environment variables are
- * left out, because other tools export these variables for all programs. Free the text with
+ * left out, because other tools export these variables for all programs. So are options that a file
+ * sets to the default in `value`, because files of other tools list all options. A further line
+ * names each variable of spec->env_named that no option reads. Free the text with
  * fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free

@@ -13,6 +13,7 @@ static fsdp_status prepare(int ranks, char **command, fsdp_launch *launch)
                             .command = command,
                             .is_subcommand = true,
                             .role = "default",
+                            .line_prefix = "[${role_name}${local_rank}]:",
                             .run_id = "none",
                             .master_addr = "127.0.0.1",
                             .master_port = 29500,

@@ -99,14 +99,17 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* On rank 0, print the notes of fsdp_options_notes(): which of the given options have no effect. */
+/* On rank 0, print the notes of fsdp_options_notes() under a heading: which of the given options
+ * have no effect. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");
     char *notes = rank && atoi(rank) > 0 ? NULL : fsdp_options_notes(options);
     char *rest = notes;
+    if (notes && *notes)
+        fprintf(stderr, "%s: accepted, without effect here:\n", program);
     for (char *line; rest && *rest && (line = strsep(&rest, "\n"));)
-        fprintf(stderr, "%s: note: %s\n", program, line);
+        fprintf(stderr, "    %s\n", line);
     fsdp_free(notes);
 }
 
@@ -127,6 +130,9 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
             code = fsdp_cli_misused(spec->program);
     }
     if (code == FSDP_CLI_RUN) {
+        if (spec->default_config && fsdp_options_file(*options))
+            fprintf(stderr, "%s: configuration from %s\n", spec->program,
+                    fsdp_options_file(*options));
         print_notes(spec->program, *options);
         return code;
     }

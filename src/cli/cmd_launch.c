@@ -1,6 +1,6 @@
-/* `fsdp launch`: starts the ranks of a command on one host. Its options are those of torchrun. This
- * file reads the options, finds the program to run, and starts the ranks again after a failure.
- * src/launch starts and watches the ranks of one attempt. */
+/* `fsdp launch`: starts the ranks of a command on one host. This file finds the program to run, and
+ * starts the ranks again after a failure. src/launch has the options, which are those of torchrun
+ * and of `accelerate launch`, and starts and watches the ranks of one attempt. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -13,210 +13,10 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
-#include "src/base/cpus.h"
 #include "src/cli/cli.h"
-#include "src/comm/control.h"
 #include "src/comm/task.h"
+#include "src/launch/accelerate.h"
 #include "src/launch/launch.h"
-#include "src/tensor/cards.h"
-
-/* The values of the options. */
-typedef struct launch_config {
-    const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
-    int node_rank, master_port, max_restarts, bind, omp_num_threads;
-    double shutdown_timeout_s;
-    bool standalone, module, cpu;
-    fsdp_option_list local_ranks_filter;
-    int n_ranks; /* number of ranks, computed from nproc */
-} launch_config;
-
-static const char *const binds[] = {"core", "numa", "none", NULL};
-
-#define PLACE(field) .offset = offsetof(launch_config, field)
-#define NOWHERE .offset = FSDP_OPTION_NOWHERE
-#define ONE_HOST "ranks of one host find each other without it"
-
-/* clang-format off */
-static const fsdp_option table[] = {
-    {.name = "nproc-per-node", .aliases = "n,np,nproc,num-processes", .type = FSDP_OPTION_STRING,
-     PLACE(nproc), .value = "1", .metavar = "N", .group = "ranks",
-     .help = "ranks to start; gpu: one for each card; cpu: one for each processor; auto: gpu if "
-             "there are cards that can be used, else cpu"},
-    {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
-     .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
-    {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
-     .metavar = "KIND", .help = "what to bind ranks to: equal blocks of cores, NUMA nodes, or "
-                                "nothing"},
-    {.name = "omp-num-threads", .aliases = "num-cpu-threads-per-process",
-     .type = FSDP_OPTION_INT, PLACE(omp_num_threads), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 4096), .env = "PET_OMP_NUM_THREADS",
-     .shown_default = "OMP_NUM_THREADS, or 1", .help = "OMP_NUM_THREADS of the ranks"},
-    {.name = "cpu", .aliases = "use-cpu", .type = FSDP_OPTION_BOOL, PLACE(cpu), .false_is_silence = true,
-     .help = "compute on the CPU: sets FSDP_DEVICE=cpu for the ranks"},
-    {.name = "role", .type = FSDP_OPTION_STRING, PLACE(role), .value = "default",
-     .help = "ROLE_NAME of the ranks, also the prefix of --tee"},
-    {.name = "module", .aliases = "m", .type = FSDP_OPTION_BOOL, PLACE(module),
-     .help = "torchrun's, for Python modules: refused, since ranks are programs"},
-
-    {.name = "max-restarts", .type = FSDP_OPTION_INT, PLACE(max_restarts), .value = "0",
-     .bounds = FSDP_AT_LEAST(0), .group = "failure",
-     .help = "how many times to start all ranks again after one fails"},
-    {.name = "shutdown-timeout", .type = FSDP_OPTION_DOUBLE, PLACE(shutdown_timeout_s),
-     .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
-     .shown_default = "30 after a signal, 2 after a failure",
-     .help = "how long ranks may take to end, for example to save a checkpoint: from the signal "
-             "that is passed on to SIGTERM, and from SIGTERM to SIGKILL"},
-
-    {.name = "log-dir", .type = FSDP_OPTION_STRING, PLACE(log_dir), .metavar = "DIR",
-     .group = "output", .shown_default = "a new folder in $TMPDIR, if --redirects or --tee",
-     .help = "folder for DIR/<run id>_<random>/attempt_<n>/<rank>/stdout.log, stderr.log, "
-             "error.json"},
-    {.name = "redirects", .aliases = "r", .type = FSDP_OPTION_STRING, PLACE(redirects),
-     .value = "0", .metavar = "STREAMS",
-     .help = "streams that go to files instead of the console: 0 nothing, 1 stdout, 2 stderr, "
-             "3 both; 0:3,1:1 by local rank"},
-    {.name = "tee", .aliases = "t", .type = FSDP_OPTION_STRING, PLACE(tee), .value = "0",
-     .metavar = "STREAMS", .help = "streams that go to files and to the console"},
-    {.name = "local-ranks-filter", .type = FSDP_OPTION_LIST, PLACE(local_ranks_filter),
-     .metavar = "R,R,...", .shown_default = "all", .help = "ranks whose output reaches the console"},
-    {.name = "rdzv-id", .type = FSDP_OPTION_STRING, PLACE(rdzv_id), .value = "none",
-     .metavar = "NAME", .help = "run id: in TORCHELASTIC_RUN_ID and in the log folder's name"},
-
-    {.name = "master-addr", .aliases = "main-process-ip", .type = FSDP_OPTION_STRING,
-     PLACE(master_addr), .value = "127.0.0.1", .metavar = "HOST", .group = "for other programs",
-     .help = "MASTER_ADDR of the ranks; fsdp's own commands do not need it"},
-    {.name = "master-port", .aliases = "main-process-port", .type = FSDP_OPTION_INT,
-     PLACE(master_port), .value = "29500", .bounds = FSDP_BETWEEN(0, 65535), .metavar = "PORT",
-     .shown_default = "29500; 0 with --standalone or --rdzv-endpoint",
-     .help = "MASTER_PORT of the ranks; 0: a free one"},
-    {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone),
-     .help = "a MASTER_PORT that other jobs of this host do not use"},
-
-    {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
-     .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
-     .group = "accepted"},
-    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "rdzv-endpoint", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "rdzv-conf", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "local-addr", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "monitor-interval", .type = FSDP_OPTION_DOUBLE, NOWHERE,
-     .bounds = FSDP_AT_LEAST(0), .no_effect = "a rank's end is noticed at once"},
-    {.name = "start-method", .type = FSDP_OPTION_STRING, NOWHERE,
-     .no_effect = "ranks are forked and run a program"},
-    {.name = "event-log-handler", .type = FSDP_OPTION_STRING, NOWHERE,
-     .no_effect = "there are no events"},
-    {.name = "signals-to-handle", .type = FSDP_OPTION_STRING, NOWHERE,
-     .no_effect = "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on"},
-    {.name = "numa-binding", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = "--bind says it"},
-    {.name = "no-python", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "the command is a program in any case"},
-    {.name = "use-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "the command decides how it trains"},
-};
-/* clang-format on */
-
-/* Check --nnodes. Only one host is supported, so the value must be "1", or "1:1" in torchrun's form
- * MIN:MAX. */
-static fsdp_status check_nnodes(const char *text)
-{
-    if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
-        return FSDP_OK;
-    char *end;
-    long nodes = strtol(text, &end, 10);
-    if (end == text || nodes < 1 || (*end && *end != ':'))
-        return fsdp_error(FSDP_ERR_INVALID, "--nnodes: '%s' is not a number of hosts", text);
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--nnodes %s: several hosts need MPI, which comes with a later version; "
-                      "this one runs on one host",
-                      text);
-}
-
-/* Count the cards, one rank for each. */
-static fsdp_status count_cards(int *n)
-{
-    const fsdp_status status = fsdp_cards_count(n);
-    if (status != FSDP_OK)
-        fsdp_error_context(status, "--nproc-per-node gpu (a number, cpu or auto needs no card)");
-    return status;
-}
-
-/* Read --nproc-per-node as torchrun does. */
-static fsdp_status read_nproc(const char *text, bool on_cpu, int *n)
-{
-    char *end;
-    const bool is_auto = strcmp(text, "auto") == 0;
-    if (is_auto && !on_cpu && (*n = fsdp_cards_usable()) > 0)
-        return FSDP_OK;
-    if (is_auto || strcmp(text, "cpu") == 0) {
-        *n = fsdp_available_cpus();
-        return FSDP_OK;
-    }
-    if (strcmp(text, "gpu") == 0)
-        return count_cards(n);
-    if (strcmp(text, "xpu") == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--nproc-per-node %s: there is no device for Intel's GPUs; use a number, "
-                          "auto, cpu or gpu",
-                          text);
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--nproc-per-node: '%s' is not allowed; it takes an integer from 1 to "
-                          "%d, auto, cpu or gpu",
-                          text, FSDP_COMM_MAX_RANKS);
-    *n = (int)value;
-    return FSDP_OK;
-}
-
-/* With --standalone or --rdzv-endpoint, the default of --master-port is a free port, as in
- * torchrun: jobs that run at the same time need different ports. */
-static void derive(void *target, const fsdp_options *options)
-{
-    launch_config *c = target;
-    if ((c->standalone || fsdp_options_given(options, "rdzv-endpoint")) &&
-        !fsdp_options_given(options, "master-port"))
-        c->master_port = 0;
-}
-
-static fsdp_status check_options(void *target, const fsdp_options *options)
-{
-    launch_config *c = target;
-    (void)options;
-    FSDP_TRY(check_nnodes(c->nnodes));
-    if (c->module)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--module: ranks are programs, not Python modules; name the program, or "
-                          "an fsdp command such as train");
-    if (c->node_rank != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "--node-rank %d: with one host it is 0", c->node_rank);
-    if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
-        return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
-                          c->rdzv_id);
-    return read_nproc(c->nproc, c->cpu, &c->n_ranks);
-}
-
-static const fsdp_options_spec spec = {
-    .program = "fsdp launch",
-    .usage = "-n N [options] COMMAND [arguments]",
-    .summary = "Start N ranks of COMMAND on this host: an fsdp command (train ...) or any program "
-               "that reads torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, ...). Each rank "
-               "is bound to its own cores; signals are passed on; when one rank fails, all end, "
-               "and one message says which and why.",
-    .epilogue = "examples:\n"
-                "  fsdp launch -n 2 train --model t5-small --data d.csv --output out\n"
-                "  fsdp launch --nnodes 1 --nproc_per_node 4 ./my_trainer --lr 0.1\n",
-    .table = table,
-    .count = FSDP_LENGTH(table),
-    .env_prefix = "PET_",
-    .positional = "COMMAND: an fsdp command or a program, and its arguments",
-    .min_positional = 1,
-    .stop_at_positional = true,
-    .derive = derive,
-    .check = check_options,
-};
 
 /* Read one entry of --redirects or --tee, and move *at past the entry and the comma after it. If
  * `by_rank` is true, the entry has the form RANK:STREAMS, and *rank is set to RANK. Otherwise the
@@ -311,7 +111,7 @@ static char *find_program(const char *name)
     return NULL;
 }
 
-static fsdp_status find_command(fsdp_launch *launch)
+static fsdp_status find_command(fsdp_launch *launch, bool no_python)
 {
     const char *name = launch->command[0];
     launch->is_subcommand = fsdp_command_exists(name);
@@ -319,33 +119,65 @@ static fsdp_status find_command(fsdp_launch *launch)
         return fsdp_error(FSDP_ERR_INVALID, "launch cannot start launch");
     if (launch->is_subcommand)
         return FSDP_OK;
+    FSDP_TRY(fsdp_launch_check_script(name, no_python));
     launch->program = find_program(name);
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* Set *port to a free TCP port. Programs other than fsdp may need it: their rank 0 listens on
- * MASTER_PORT. */
-static fsdp_status find_free_port(int *port)
+/* Bind a socket to *port, where 0 means any free port, and set *port to the port that it got. The
+ * socket is closed again, so that rank 0 of a program can listen there. */
+static bool try_port(int *port)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
     socklen_t size = sizeof any;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&any, size) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&any, &size) == 0;
-    fsdp_status status =
-        found ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--master-port 0: %s", strerror(errno));
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    /* A port of connections that have ended may be used again at once. */
+    const bool found = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                       bind(fd, (struct sockaddr *)&any, size) == 0 &&
+                       getsockname(fd, (struct sockaddr *)&any, &size) == 0;
+    const int error = errno;
     if (fd >= 0)
         close(fd);
     if (found)
         *port = ntohs(any.sin_port);
-    return status;
+    errno = error;
+    return found;
 }
 
-static fsdp_status prepare(fsdp_launch *launch, const launch_config *c)
+/* Choose the TCP port on which rank 0 of programs other than fsdp listens. If the user has not
+ * given one, and the default is in use, take a free port, as `accelerate launch` does. */
+static fsdp_status choose_port(const fsdp_launch_config *c, int *port)
+{
+    const int wanted = *port;
+    if (wanted && (!c->may_change_port || try_port(port)))
+        return FSDP_OK;
+    *port = 0;
+    if (!try_port(port))
+        return fsdp_error(FSDP_ERR_IO, "--master-port 0: %s", strerror(errno));
+    if (wanted)
+        fprintf(stderr, "fsdp launch: port %d is in use; MASTER_PORT is %d\n", wanted, *port);
+    return FSDP_OK;
+}
+
+/* Set the variables that all ranks inherit from this process. An option of the command overrules
+ * its variable. */
+static fsdp_status set_environment(const fsdp_launch_config *c, const fsdp_options *options)
+{
+    char threads[16];
+    snprintf(threads, sizeof threads, "%d", c->omp_num_threads);
+    if (c->cpu)
+        setenv("FSDP_DEVICE", "cpu", 1);
+    if (c->omp_num_threads > 0)
+        setenv("FSDP_THREADS_PER_RANK", threads, 0);
+    return fsdp_accelerate_set_environment(c, options);
+}
+
+static fsdp_status prepare(fsdp_launch *launch, const fsdp_launch_config *c)
 {
     size_t n = (size_t)c->n_ranks;
     launch->n_ranks = c->n_ranks;
     launch->role = c->role;
+    launch->line_prefix = c->log_line_prefix_template;
     launch->run_id = c->rdzv_id;
     launch->master_addr = c->master_addr;
     launch->master_port = c->master_port;
@@ -357,7 +189,7 @@ static fsdp_status prepare(fsdp_launch *launch, const launch_config *c)
     launch->on_console = fsdp_calloc(n, sizeof *launch->on_console);
     if (!launch->redirects || !launch->tees || !launch->on_console)
         return fsdp_error_nomem();
-    FSDP_TRY(find_command(launch));
+    FSDP_TRY(find_command(launch, c->no_python));
     FSDP_TRY(read_streams("redirects", c->redirects, c->n_ranks, launch->redirects));
     FSDP_TRY(read_streams("tee", c->tee, c->n_ranks, launch->tees));
     return read_filter(&c->local_ranks_filter, c->n_ranks, launch->on_console);
@@ -421,23 +253,21 @@ static bool asks_for_text(const fsdp_launch *launch)
 
 int fsdp_cmd_launch(int argc, char **argv)
 {
-    launch_config config;
+    fsdp_launch_config config;
     fsdp_options *options;
     fsdp_launch launch = {0};
     int n_words;
-    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    int code = fsdp_cli_options(fsdp_launch_options(), argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
     launch.command = fsdp_options_positional(options, &n_words);
-    if (config.cpu)
-        setenv("FSDP_DEVICE", "cpu", 1); /* the ranks inherit it; their --device overrules it */
-    if (prepare(&launch, &config) != FSDP_OK)
+    if (set_environment(&config, options) != FSDP_OK || prepare(&launch, &config) != FSDP_OK)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
     else if (fsdp_check_single_task() != FSDP_OK)
         code = fsdp_cli_not_joined("fsdp launch");
-    else if ((!launch.master_port && find_free_port(&launch.master_port) != FSDP_OK) ||
+    else if (choose_port(&config, &launch.master_port) != FSDP_OK ||
              fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)
         code = fsdp_cli_failed("fsdp launch");

@@ -10,4 +10,4 @@ const char *const fsdp_sharding_strategy_choices[] = {"FULL_SHARD|1",
                                                       "HYBRID_SHARD_ZERO2|_HYBRID_SHARD_ZERO2|5",
                                                       NULL};
 const char *const fsdp_backward_prefetch_choices[] = {"BACKWARD_PRE|pre|1", "BACKWARD_POST|post|2",
-                                                      "NO_PREFETCH|none|0", NULL};
+                                                      "NO_PREFETCH|3|none|0", NULL};

@@ -3,7 +3,7 @@
  * An attempt is one run of all ranks. cmd_launch.c reads the options and restarts failed attempts.
  * supervisor.c watches the ranks of one attempt. rank_process.c starts and reaps one rank.
  * rank_output.c redirects and copies the output of one rank, and reads its error message. binding.c
- * chooses the cores of each rank.
+ * chooses the cores of each rank. launch_options.c and accelerate*.c have the options.
  *
  * The launcher does all its work in one poll loop and has no threads. In particular, it does not
  * start the threads of OpenMP: if a process that has them forks, the child hangs. */
@@ -40,6 +40,9 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
+    /* What begins each line of --tee on the console. ${role_name}, ${local_rank}, ${rank} and
+     * ${hostname} in it are replaced. */
+    const char *line_prefix;
     /* omp_num_threads: the value of OMP_NUM_THREADS for each rank. 0: ranks inherit OMP_NUM_THREADS
      * from the launcher. If the launcher does not have this variable either, it is set to 1 if
      * there are several ranks, and is not set for a single rank. */
@@ -125,13 +128,18 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int
                                                   fsdp_rank_process *process, int stdio[2]);
 /* Read what has arrived in the pipe, without waiting, and copy it to the file and the console.
  * Return false at the end of the stream. */
-bool fsdp_tee_pump(fsdp_tee *tee, const char *role, int rank);
+bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank);
 /* Copy what is still in the rank's pipes, and close all descriptors that fsdp_rank_output_open()
  * put into *process. */
 void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process);
 /* Read the message in the rank's error file, without a newline at its end. Return false if there is
  * none. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
+
+/* --- python_script.c --- */
+/* Return an error if `path` is a Python script that the system cannot start as a program. The
+ * message says which command does the same. `no_python` is the flag --no-python. */
+FSDP_MUST_CHECK fsdp_status fsdp_launch_check_script(const char *path, bool no_python);
 
 /* --- binding.c --- */
 /* Choose the processors of each rank (launch->cpus). launch->cpus stays NULL, and no rank is bound,

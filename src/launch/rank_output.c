@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,13 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/launch/launch.h"
+
+enum {
+    PREFIX_BYTES = 256 /* most bytes that begin a line on the console */
+};
 
 /* Make *path absolute. A rank may change its working directory, but must still find its error
  * file. */
@@ -141,36 +147,68 @@ static void write_fully(int fd, const char *bytes, size_t n)
     }
 }
 
+/* Write launch->line_prefix with the values of this rank to `out` [PREFIX_BYTES], truncated if it
+ * is too long. A macro whose name is unknown is copied as it is. Return the length. */
+static size_t make_prefix(const fsdp_launch *launch, int rank, char *out)
+{
+    char number[16], host[HOST_NAME_MAX + 1] = "";
+    snprintf(number, sizeof number, "%d", rank);
+    if (strstr(launch->line_prefix, "${hostname}"))
+        gethostname(host, sizeof host - 1);
+    const struct {
+        const char *macro, *value;
+    } macros[] = {{"${role_name}", launch->role},
+                  {"${local_rank}", number},
+                  {"${rank}", number},
+                  {"${hostname}", host}};
+    size_t n = 0;
+    for (const char *at = launch->line_prefix; *at && n < PREFIX_BYTES;) {
+        size_t i = 0;
+        while (i < FSDP_LENGTH(macros) &&
+               strncmp(at, macros[i].macro, strlen(macros[i].macro)) != 0)
+            i++;
+        if (i == FSDP_LENGTH(macros)) {
+            out[n++] = *at++;
+            continue;
+        }
+        for (const char *value = macros[i].value; *value && n < PREFIX_BYTES;)
+            out[n++] = *value++;
+        at += strlen(macros[i].macro);
+    }
+    return n;
+}
+
 /* Write tee->line to the console with a single call, so that the lines of different ranks do not
  * mix. */
-static void write_line(fsdp_tee *tee, const char *role, int rank)
+static void write_line(fsdp_tee *tee, const fsdp_launch *launch, int rank)
 {
-    char out[sizeof tee->line + 96];
+    char out[sizeof tee->line + PREFIX_BYTES];
     if (tee->console >= 0 && tee->length) {
-        int prefix = snprintf(out, 96, "[%.64s%d]:", role, rank);
+        const size_t prefix = make_prefix(launch, rank, out);
         memcpy(out + prefix, tee->line, tee->length);
-        write_fully(tee->console, out, (size_t)prefix + tee->length);
+        write_fully(tee->console, out, prefix + tee->length);
     }
     tee->length = 0;
 }
 
-static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const char *role, int rank)
+static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const fsdp_launch *launch,
+                       int rank)
 {
     write_fully(tee->file, bytes, n);
     for (size_t i = 0; i < n; i++) {
         tee->line[tee->length++] = bytes[i];
         if (bytes[i] == '\n' || tee->length == sizeof tee->line - 1)
-            write_line(tee, role, rank);
+            write_line(tee, launch, rank);
     }
 }
 
-bool fsdp_tee_pump(fsdp_tee *tee, const char *role, int rank)
+bool fsdp_tee_pump(fsdp_tee *tee, const fsdp_launch *launch, int rank)
 {
     char bytes[16384];
     while (tee->pipe >= 0) {
         ssize_t n = read(tee->pipe, bytes, sizeof bytes);
         if (n > 0) {
-            copy_bytes(tee, bytes, (size_t)n, role, rank);
+            copy_bytes(tee, bytes, (size_t)n, launch, rank);
             continue;
         }
         if (n < 0 && errno == EINTR)
@@ -187,10 +225,10 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
 {
     for (int i = 0; i < 2; i++) {
         fsdp_tee *tee = &process->tee[i];
-        fsdp_tee_pump(tee, launch->role, process->rank);
+        fsdp_tee_pump(tee, launch, process->rank);
         if (tee->length) {
             tee->line[tee->length++] = '\n';
-            write_line(tee, launch->role, process->rank);
+            write_line(tee, launch, process->rank);
         }
         if (tee->pipe >= 0)
             close(tee->pipe);

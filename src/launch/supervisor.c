@@ -241,7 +241,7 @@ static void watch(supervisor *s)
             read_signals(s);
             for (int i = 0; i < 2 * s->n; i++)
                 if (s->polled[1 + i].fd >= 0 && s->polled[1 + i].revents)
-                    fsdp_tee_pump(&s->ranks[i / 2].tee[i % 2], s->launch->role, i / 2);
+                    fsdp_tee_pump(&s->ranks[i / 2].tee[i % 2], s->launch, i / 2);
         }
         reap(s);
         if (s->stage == STAGE_RUNNING)

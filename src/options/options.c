@@ -178,36 +178,70 @@ static fsdp_status set_defaults(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
-/* Return the name of an option's environment variable, e.g. "FSDP_BATCH_SIZE" for "batch-size". The
- * caller owns the text. */
-static char *env_name(const fsdp_options_spec *spec, const fsdp_option *option)
+/* Set *name to the first environment variable of the option that is set and not empty, and *text to
+ * its value. The options own both strings. *text is set to NULL if there is no such variable. */
+static fsdp_status find_variable(fsdp_options *options, const fsdp_option *option,
+                                 const char **name, const char **text)
 {
-    if (option->env)
-        return fsdp_strdup(option->env);
-    char *name =
-        fsdp_strdup_printf("%s%s", spec->env_prefix ? spec->env_prefix : "FSDP_", option->name);
-    for (char *c = name; c && *c; c++)
-        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-    return name;
+    *text = NULL;
+    for (size_t i = 0; !*text; i++) {
+        char *variable;
+        FSDP_TRY(fsdp_options_env_name(options->spec, option, i, &variable));
+        if (!variable)
+            return FSDP_OK;
+        const char *value = getenv(variable);
+        if (!value || !*value) {
+            fsdp_free(variable);
+            continue;
+        }
+        *name = fsdp_options_own(options, variable);
+        *text = *name ? fsdp_options_own(options, fsdp_strdup(value)) : NULL;
+        if (!*text)
+            return fsdp_error_nomem();
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status set_from_environment(fsdp_options *options, void *target)
 {
     for (size_t i = 0; i < options->spec->count; i++) {
-        char *name = fsdp_options_own(options, env_name(options->spec, &options->spec->table[i]));
-        if (!name)
-            return fsdp_error_nomem();
-        const char *text = getenv(name);
-        if (!text || !*text)
+        const char *name, *text;
+        FSDP_TRY(find_variable(options, &options->spec->table[i], &name, &text));
+        if (!text)
             continue;
-        char *copy = fsdp_options_own(options, fsdp_strdup(text));
-        if (!copy)
-            return fsdp_error_nomem();
         fsdp_option_given given = {
-            .index = (int)i, .text = copy, .origin = FSDP_ORIGIN_ENV, .where = name};
+            .index = (int)i, .text = text, .origin = FSDP_ORIGIN_ENV, .where = name};
         FSDP_TRY(fsdp_options_set(options, target, &given));
     }
     return FSDP_OK;
+}
+
+static fsdp_status read_file(fsdp_options *options, void *target, const char *path)
+{
+    options->file = path;
+    return fsdp_options_read_yaml(options, target, path);
+}
+
+/* Read the files of --config. If there is no such flag, read the file of spec->default_config, if
+ * there is one. */
+static fsdp_status read_files(fsdp_options *options, const command_line *line, void *target)
+{
+    const fsdp_options_spec *spec = options->spec;
+    for (size_t i = 0; i < line->n_files; i++)
+        if (!spec->default_config || strcmp(line->files[i], "none") != 0)
+            FSDP_TRY(read_file(options, target, line->files[i]));
+    if (line->n_files || !spec->default_config)
+        return FSDP_OK;
+    char *path;
+    FSDP_TRY(spec->default_config(&path));
+    if (!path)
+        return FSDP_OK;
+    path = fsdp_options_own(options, path);
+    if (!path)
+        return fsdp_error_nomem();
+    const fsdp_status status = read_file(options, target, path);
+    fsdp_error_context(status, "the default file (--config none reads no file)");
+    return status;
 }
 
 static bool asks_for_something(const struct option_source *source)
@@ -240,8 +274,7 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
 {
     FSDP_TRY(set_defaults(options, target));
     FSDP_TRY(set_from_environment(options, target));
-    for (size_t i = 0; i < line->n_files; i++)
-        FSDP_TRY(fsdp_options_read_yaml(options, target, line->files[i]));
+    FSDP_TRY(read_files(options, line, target));
     for (size_t i = 0; i < line->n_given; i++)
         FSDP_TRY(fsdp_options_set(options, target, &line->given[i]));
     if (options->spec->derive)
@@ -337,6 +370,21 @@ bool fsdp_options_asked_for(const fsdp_options *options, const char *name)
 const char *fsdp_options_source(const fsdp_options *options, const char *name)
 {
     return source_of(options, name)->where;
+}
+
+const char *fsdp_options_text(const fsdp_options *options, const char *name)
+{
+    return source_of(options, name)->text;
+}
+
+const char *fsdp_options_key(const fsdp_options *options, const char *name)
+{
+    return source_of(options, name)->key;
+}
+
+const char *fsdp_options_file(const fsdp_options *options)
+{
+    return options->file;
 }
 
 const char *fsdp_options_without_effect(const fsdp_options *options, size_t i)

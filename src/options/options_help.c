@@ -290,14 +290,25 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
         fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
                         without_effect);
     }
+    fsdp_str unread = {0};
+    fsdp_options_unread_variables(spec, "#   ", &unread);
+    if (unread.len && !any)
+        fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
+    fsdp_str_printf(&out, "%s", unread.len ? unread.data : "");
+    out.failed |= unread.failed;
+    fsdp_str_fini(&unread);
     return fsdp_str_take(&out);
 }
 
 /* Return the reason why option `i` has no effect, if a flag or file gave the option. Return NULL if
- * the option has an effect, or if no flag and no file gave it. */
+ * the option has an effect, if no flag and no file gave it, or if a file gave its default. */
 static const char *without_effect(const fsdp_options *options, size_t i)
 {
-    return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_without_effect(options, i)
+    const struct option_source *source = &options->sources[i];
+    const fsdp_option *option = &options->spec->table[i];
+    const bool by_file = source->origin == FSDP_ORIGIN_FILE && source->says_nothing &&
+                         (option->value || option->type == FSDP_OPTION_LIST);
+    return source->origin > FSDP_ORIGIN_ENV && !by_file ? fsdp_options_without_effect(options, i)
                                                         : NULL;
 }
 
@@ -331,5 +342,6 @@ char *fsdp_options_notes(const fsdp_options *options)
                 fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
         fsdp_str_printf(&out, ": %s\n", reason);
     }
+    fsdp_options_unread_variables(options->spec, "", &out);
     return fsdp_str_take(&out);
 }

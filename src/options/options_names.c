@@ -1,7 +1,10 @@
 /* Finds options by name or alias, and makes the error for an unknown name. A dash and an underscore
  * count as the same character. */
+#include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -48,6 +51,100 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
+fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec, const fsdp_option *option,
+                                  size_t number, char **name)
+{
+    const char *at = option->env;
+    *name = NULL;
+    if (!at && number > 0)
+        return FSDP_OK;
+    for (; at && number > 0; number--) {
+        at += strcspn(at, ",");
+        if (!*at)
+            return FSDP_OK;
+        at++;
+    }
+    *name = at ? fsdp_strndup(at, strcspn(at, ","))
+               : fsdp_strdup_printf("%s%s", spec->env_prefix ? spec->env_prefix : "FSDP_",
+                                    option->name);
+    for (char *c = *name; !at && c && *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    return *name ? FSDP_OK : fsdp_error_nomem();
+}
+
+/* Find the variable that an option reads and that is nearest to `name`. *distance is set to their
+ * edit distance (fsdp_edit_distance()), which is 0 if an option reads `name` itself, and *nearest
+ * to its name, which the caller owns. *nearest is set to NULL if memory is short or no option reads
+ * a variable. */
+static void find_nearest_variable(const fsdp_options_spec *spec, const char *name, int *distance,
+                                  char **nearest)
+{
+    *nearest = NULL;
+    *distance = INT_MAX;
+    for (size_t i = 0; i < spec->count; i++) {
+        char *known = NULL;
+        for (size_t k = 0;
+             fsdp_options_env_name(spec, &spec->table[i], k, &known) == FSDP_OK && known; k++) {
+            const int d = strcmp(known, name) == 0 ? 0 : fsdp_edit_distance(known, name) + 1;
+            if (d < *distance) {
+                *distance = d;
+                fsdp_free(*nearest);
+                *nearest = known;
+            } else {
+                fsdp_free(known);
+            }
+        }
+    }
+}
+
+/* Return true if `entry` begins with one of the prefixes, which are separated by commas. */
+static bool has_prefix(const char *entry, const char *prefixes)
+{
+    while (*prefixes) {
+        const size_t n = strcspn(prefixes, ",");
+        if (strncmp(entry, prefixes, n) == 0)
+            return true;
+        prefixes += n + (prefixes[n] == ',');
+    }
+    return false;
+}
+
+/* Append a line about a variable if no option reads it: if its prefix is one of spec->env_named, or
+ * if its name is a long one that differs little from one that an option reads. Short names that are
+ * alike, such as FSDP_LR and FSDP_LOG, may all exist. */
+static void append_unread(const fsdp_options_spec *spec, const char *before, const char *name,
+                          fsdp_str *out)
+{
+    enum {
+        LONG_NAME = 14,
+        NEAR = 5 /* two edits */
+    };
+    const bool named = has_prefix(name, spec->env_named);
+    int distance;
+    char *nearest;
+    find_nearest_variable(spec, name, &distance, &nearest);
+    const bool is_near = nearest && distance <= NEAR && strlen(name) >= LONG_NAME;
+    if (distance > 0 && (named || is_near))
+        fsdp_str_printf(out, "%s%s: no option here reads this variable%s%s%s\n", before, name,
+                        is_near ? "; did you mean " : "", is_near ? nearest : "",
+                        is_near ? "?" : "");
+    fsdp_free(nearest);
+}
+
+void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before, fsdp_str *out)
+{
+    for (char **entry = environ; spec->env_named && *entry; entry++) {
+        const size_t length = strcspn(*entry, "=");
+        char name[OPTION_NAME_BYTES];
+        if (length >= sizeof name || !(*entry)[length] || !(*entry)[length + 1])
+            continue; /* an empty variable counts as unset */
+        snprintf(name, sizeof name, "%.*s", (int)length, *entry);
+        if (has_prefix(name, spec->env_named) ||
+            has_prefix(name, spec->env_prefix ? spec->env_prefix : "FSDP_"))
+            append_unread(spec, before, name, out);
+    }
+}
+
 /* Collect in `names` the names and aliases that an error may suggest. Each name is truncated to
  * OPTION_NAME_BYTES. Unsupported options (fsdp_option.instead) are left out. Return the number of
  * names. */
@@ -75,6 +172,10 @@ static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
                                  const char *name)
 {
+    const char *refused = spec->refused_name ? spec->refused_name(name) : NULL;
+    if (refused)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s%.100s: not supported: %s", prefix, name,
+                          refused);
     size_t room = 3 + spec->count * 8;
     char(*names)[OPTION_NAME_BYTES] = fsdp_calloc(room, OPTION_NAME_BYTES);
     const char **list = fsdp_calloc(room, sizeof *list);

@@ -30,11 +30,13 @@ struct fsdp_options {
     fsdp_option *rows; /* owned; the rows of the spec's tables `table` and `compat`; NULL if the
                           spec has no `compat` */
     fsdp_options_action action;
+    const char *file;  /* name of the last configuration file; NULL: none */
     char **positional; /* owned array of pointers to strings of argv */
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;
         const char *where; /* NULL for a default */
+        const char *key;   /* a file: the option's name as the file spells it; else NULL */
         const char *text;  /* the value as it was given; NULL for a default, for a boolean without a
                               value, and for a sequence */
         bool says_nothing; /* see fsdp_options_asked_for() */
@@ -53,6 +55,16 @@ bool fsdp_option_same_name(const char *name, const char *known, size_t known_len
  * underscore count as the same character. If `name` is "no-" followed by the name of a switch,
  * return the index of that switch and set *negated to true. Otherwise set *negated to false. */
 int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated);
+/* Make the name of the `number`-th environment variable of an option, counted from 0, such as
+ * "FSDP_BATCH_SIZE". Set *name to NULL if the option has fewer variables. The caller owns the
+ * name. */
+FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
+                                                  const fsdp_option *option, size_t number,
+                                                  char **name);
+/* Append a line for each environment variable that spec->env_named describes and no option reads.
+ * `before` begins each line. */
+void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
+                                   fsdp_str *out);
 /* Return the error FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest
  * name. */
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,

@@ -509,6 +509,7 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
         options->sources[given->index] =
             (struct option_source){.origin = given->origin,
                                    .where = given->where,
+                                   .key = given->key,
                                    .text = given->text,
                                    .says_nothing = says_nothing(options, option, given, place)};
     return FSDP_OK;

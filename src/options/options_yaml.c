@@ -5,12 +5,15 @@
 
 #ifdef FSDP_HAVE_YAML
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
+#include "src/base/nearest.h"
 
 enum {
     MAX_DEPTH = 16,
@@ -85,11 +88,29 @@ static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_opti
     return FSDP_OK;
 }
 
-static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yaml_node_t *value)
+/* Return the index of the option that a key in `section` names, as fsdp_options_find() does.
+ * `section` may be NULL. */
+static int find_option(const yaml_reader *r, const fsdp_options_section *section, const char *name,
+                       bool *negated)
+{
+    char whole[OPTION_NAME_BYTES];
+    if (section && section->prefix &&
+        strncmp(name, section->prefix, strlen(section->prefix)) != 0) {
+        const int n = snprintf(whole, sizeof whole, "%s%s", section->prefix, name);
+        const int index =
+            n < (int)sizeof whole ? fsdp_options_find(r->options->spec, whole, negated) : -1;
+        if (index >= 0)
+            return index;
+    }
+    return fsdp_options_find(r->options->spec, name, negated);
+}
+
+static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *section,
+                               const yaml_node_t *key, const yaml_node_t *value)
 {
     const char *name = scalar_text(key);
     bool negated;
-    int index = name ? fsdp_options_find(r->options->spec, name, &negated) : -1;
+    int index = name ? find_option(r, section, name, &negated) : -1;
     int line = line_of(key);
     if (index < 0) {
         fsdp_status status = fsdp_options_unknown(r->options->spec, "", name ? name : "");
@@ -102,10 +123,10 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     r->seen[index] = line;
     if (is_null(value))
         return FSDP_OK;
-    fsdp_option_given given = {
-        .index = index, .negated = negated, .origin = FSDP_ORIGIN_FILE, .key = name};
+    fsdp_option_given given = {.index = index, .negated = negated, .origin = FSDP_ORIGIN_FILE};
+    given.key = fsdp_options_own(r->options, fsdp_strdup(name));
     given.where = fsdp_options_own(r->options, fsdp_strdup_printf("%s:%d", r->path, line));
-    if (!given.where)
+    if (!given.where || !given.key)
         return fsdp_error_nomem();
     if (value->type == YAML_SEQUENCE_NODE) {
         FSDP_TRY(read_items(r, value, &given));
@@ -117,9 +138,38 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Read a map and, recursively, the maps in it. `depth` is limited, because a map may contain an
- * alias of itself, and the recursion would then not end. */
-static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
+/* Find the section that the key of a map names. If spec->sections is NULL, any name is allowed, and
+ * *section is set to NULL. */
+static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
+                                const yaml_node_t *map, const fsdp_options_section **section)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    const char *name = scalar_text(key);
+    *section = NULL;
+    for (size_t i = 0; name && i < spec->n_sections && !*section; i++)
+        if (strcmp(name, spec->sections[i].name) == 0)
+            *section = &spec->sections[i];
+    if (!spec->sections || (*section && (!(*section)->instead || map->data.mapping.pairs.start ==
+                                                                     map->data.mapping.pairs.top)))
+        return FSDP_OK;
+    if (*section)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s:%d: %s: not supported: %s", r->path,
+                          line_of(key), name, (*section)->instead);
+    const char *names[16];
+    FSDP_ASSERT(spec->n_sections <= FSDP_LENGTH(names));
+    for (size_t i = 0; i < spec->n_sections; i++)
+        names[i] = spec->sections[i].name;
+    const int near = fsdp_nearest_name(name ? name : "", names, spec->n_sections);
+    return fsdp_error(FSDP_ERR_INVALID, "%s:%d: unknown map '%.100s'%s%s%s", r->path, line_of(key),
+                      name ? name : "", near < 0 ? "" : "; did you mean '",
+                      near < 0 ? "" : names[near], near < 0 ? "" : "'?");
+}
+
+/* Read a map and, recursively, the maps in it. `section` describes the map; NULL: nothing is known
+ * about it. `depth` is limited, because a map may contain an alias of itself, and the recursion
+ * would then not end. */
+static fsdp_status read_map(yaml_reader *r, const fsdp_options_section *section,
+                            const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)
         return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: maps are nested more than %d deep", r->path,
@@ -134,10 +184,13 @@ static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
         if (!key || !value || key->type != YAML_SCALAR_NODE)
             return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a key is not a name", r->path,
                               key ? line_of(key) : line_of(map));
-        if (value->type == YAML_MAPPING_NODE)
-            FSDP_TRY(read_map(r, value, depth + 1));
-        else
-            FSDP_TRY(read_option(r, key, value));
+        const fsdp_options_section *inner = NULL;
+        if (value->type == YAML_MAPPING_NODE) {
+            FSDP_TRY(find_section(r, key, value, &inner));
+            FSDP_TRY(read_map(r, inner, value, depth + 1));
+        } else {
+            FSDP_TRY(read_option(r, section, key, value));
+        }
     }
     return FSDP_OK;
 }
@@ -162,7 +215,7 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     fsdp_status status = FSDP_OK;
     const yaml_node_t *root = yaml_document_get_root_node(&r->document);
     if (root && root->type == YAML_MAPPING_NODE)
-        status = read_map(r, root, 1);
+        status = read_map(r, NULL, root, 1);
     else if (root && !is_null(root))
         status = fsdp_error(FSDP_ERR_FORMAT, "%s:%d: expected 'option: value' lines", r->path,
                             line_of(root));
@@ -236,10 +289,10 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
 
 fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
 {
-    (void)options, (void)target;
+    (void)target;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--config %s: this program was built without libyaml ('make deps' gets it)",
-                      path);
+                      "--config %s: this program was built without libyaml ('make deps' gets it)%s",
+                      path, options->spec->default_config ? "; --config none reads no file" : "");
 }
 
 #endif

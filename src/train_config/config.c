@@ -105,6 +105,14 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
  * from the environment. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
+    const fsdp_option_origin policy = fsdp_options_origin(options, "auto-wrap-policy");
+    /* An option of one policy takes precedence over a policy from a weaker source. */
+    if (policy == FSDP_ORIGIN_ENV && c->min_num_params > 0 &&
+        fsdp_options_origin(options, "min-num-params") > policy)
+        c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
+    if (policy == FSDP_ORIGIN_ENV && c->transformer_layer_cls_to_wrap.count &&
+        fsdp_options_origin(options, "transformer-layer-cls-to-wrap") > policy)
+        c->auto_wrap_policy = FSDP_AUTO_WRAP_TRANSFORMER_BASED;
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
         fsdp_train_set_by_user(options, "min-num-params"))
         c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
@@ -133,6 +141,18 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
+/* Return true if both values come from the environment that `accelerate launch` makes for FSDP1,
+ * and
+ * --reshard-after-forward is not the name of a strategy. Then it is only the default `true`, which
+ * is exported beside the strategy that the user chose. */
+static bool reshard_is_only_exported(const fsdp_options *options)
+{
+    const char *version = fsdp_options_text(options, "fsdp-version");
+    const char *reshard = fsdp_options_text(options, "reshard-after-forward");
+    return fsdp_options_origin(options, "reshard-after-forward") == FSDP_ORIGIN_ENV && version &&
+           strcmp(version, "1") == 0 && reshard && strcasecmp(reshard, "true") == 0;
+}
+
 /* Return true if --reshard-after-forward decides, and not --sharding-strategy: its origin takes
  * precedence, or both come from the environment. `accelerate launch` exports the strategy even if
  * the user chose only reshard_after_forward. */
@@ -140,7 +160,8 @@ static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    return reshard > strategy || (reshard == strategy && reshard == FSDP_ORIGIN_ENV);
+    return reshard > strategy || (reshard == strategy && reshard == FSDP_ORIGIN_ENV &&
+                                  !reshard_is_only_exported(options));
 }
 
 /* Set sharding_strategy and reshard_after_forward if the value of --reshard-after-forward is the
@@ -157,11 +178,38 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
+/* Return true if `option` has its value from a variable of Accelerate's parallelism_config. */
+static bool is_by_parallelism(const fsdp_options *options, const char *option)
+{
+    const char *where = fsdp_options_source(options, option);
+    return fsdp_options_origin(options, option) == FSDP_ORIGIN_ENV &&
+           strncmp(where, "PARALLELISM_CONFIG_", strlen("PARALLELISM_CONFIG_")) == 0;
+}
+
+/* Derive the strategy from Accelerate's parallelism_config, whose variables are set even if they
+ * are
+ * 1. With several replicas it is HYBRID_SHARD. With one, all ranks share one copy of the model,
+ * which is FULL_SHARD. A flag or a file with another strategy takes precedence. */
+static void derive_parallelism(fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool weak = fsdp_options_origin(options, "sharding-strategy") <= FSDP_ORIGIN_ENV;
+    const bool several = c->replicas > 1 && (weak || fsdp_sharding_is_hybrid(c->sharding_strategy));
+    if (is_by_parallelism(options, "shard-size") && !several)
+        c->shard_size = 0;
+    if (!is_by_parallelism(options, "replicas"))
+        return;
+    if (several)
+        c->sharding_strategy = with_reshard(FSDP_SHARDING_HYBRID_SHARD, c->reshard_after_forward);
+    else
+        c->replicas = 0;
+}
+
 /* Derive the strategy from --shard-size and --replicas. torchtitan has these two options and no
  * option for the strategy. `--shard-size -1` means that the shard size is the number of ranks
  * divided by --replicas. The value -1 is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
+    derive_parallelism(c, options);
     if (c->shard_size < 0)
         c->shard_size = 0;
     if (!fsdp_options_given(options, "sharding-strategy") && (c->shard_size || c->replicas > 1))
@@ -210,6 +258,23 @@ static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
            c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL || c->activation_offload;
+}
+
+/* Turn activation checkpointing on if an option needs it. `accelerate launch` exports
+ * FSDP_ACTIVATION_CHECKPOINTING=false for everybody, so a value from the environment is weaker than
+ * a flag or a file that needs it. */
+static void derive_checkpointing(fsdp_train_config *c, const fsdp_options *options)
+{
+    static const char *const needing[] = {"activation-checkpointing-every",
+                                          "activation-checkpointing-kind", "activation-offload"};
+    fsdp_option_origin strongest = FSDP_ORIGIN_DEFAULT;
+    for (size_t i = 0; i < sizeof needing / sizeof *needing; i++)
+        if (fsdp_options_origin(options, needing[i]) > strongest)
+            strongest = fsdp_options_origin(options, needing[i]);
+    const fsdp_option_origin own = fsdp_options_origin(options, "activation-checkpointing");
+    if (says_checkpointing(c) &&
+        (own == FSDP_ORIGIN_DEFAULT || (own == FSDP_ORIGIN_ENV && strongest > FSDP_ORIGIN_ENV)))
+        c->activation_checkpointing = true;
 }
 
 static bool is_word(const char *text, const char *const *words)
@@ -298,8 +363,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
         c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
     fsdp_train_precision_derive(c, options);
     derive_wrapping(c, options);
-    if (says_checkpointing(c) && !fsdp_options_given(options, "activation-checkpointing"))
-        c->activation_checkpointing = true;
+    derive_checkpointing(c, options);
     derive_overlap(c, options);
     derive_prefetch(c, options);
     derive_checkpoints(c, options);
@@ -308,7 +372,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     if (reshard_decides(options))
         c->sharding_strategy = with_reshard(c->sharding_strategy, c->reshard_after_forward);
     else if (fsdp_options_origin(options, "sharding-strategy") >
-             fsdp_options_origin(options, "reshard-after-forward"))
+                 fsdp_options_origin(options, "reshard-after-forward") ||
+             reshard_is_only_exported(options))
         c->reshard_after_forward = reshards(c->sharding_strategy);
     derive_replicas(c, options);
 }

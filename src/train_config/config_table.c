@@ -31,11 +31,11 @@ static const char *const checkpoint_formats[] = {"fsdp|default", "accelerate",
 static const char *const units[] = {"epoch", "step", NULL};
 static const char *const accumulations[] = {"reduce", "reduce-scatter|reduce_scatter",
                                             "no-sync|no_sync", NULL};
-static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|T5Block|MT5Block|"
+static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transformer|T5Block|MT5Block|"
                                             "UMT5Block|LlamaDecoderLayer|MistralDecoderLayer|"
                                             "Qwen2DecoderLayer|Qwen3DecoderLayer|GPT2Block|"
                                             "BertLayer",
-                                            "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
+                                            "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
@@ -158,7 +158,8 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_INT, PLACE(validation_batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank in validation"},
     {.name = "gradient-accumulation-steps", .type = FSDP_OPTION_INT,
-     PLACE(gradient_accumulation_steps), .value = "1", .bounds = FSDP_BETWEEN(1, 65536),
+     PLACE(gradient_accumulation_steps), .value = "1",
+     .env = "FSDP_GRADIENT_ACCUMULATION_STEPS,ACCELERATE_GRADIENT_ACCUMULATION_STEPS", .bounds = FSDP_BETWEEN(1, 65536),
      .help = "micro-steps per optimizer step"},
     {.name = "gradient-accumulation-mode", .type = FSDP_OPTION_CHOICE, PLACE(accumulation_mode),
      .value = "reduce", .choices = accumulations, .metavar = "MODE",
@@ -312,11 +313,13 @@ static const fsdp_option table[] = {
              "auto_wrap the default units. --fsdp-config FILE.json is read like --config"},
     {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
      .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
+     .env = "FSDP_SHARD_SIZE,PARALLELISM_CONFIG_DP_SHARD_SIZE",
      .shown_default = "the ranks of a host",
      .help = "HYBRID_SHARD: ranks that each replica is sharded over, a divisor of the number of "
              "ranks; -1: the number of ranks divided by --replicas"},
     {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate",
      .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0", .bounds = FSDP_AT_LEAST(0),
+     .env = "FSDP_REPLICAS,PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
      .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: number of replicas"},
     {.name = "reshard-after-forward", .aliases = "fsdp-reshard-after-forward",
      .type = FSDP_OPTION_BOOL_OR_INT, PLACE(reshard_after_forward), .value = "true",
@@ -429,11 +432,13 @@ static const fsdp_option table[] = {
      .metavar = "KIND",
      .help = "op keeps the results of attention and of every second linear layer and recomputes "
              "the rest, which takes less time than full"},
-    {.name = "activation-offload", .aliases = "activation-cpu-offload", .type = FSDP_OPTION_BOOL,
-     PLACE(activation_offload),
+    {.name = "activation-offload", .aliases = "activation-cpu-offload,"
+     "activation-checkpointing-offload,fsdp-activation-checkpointing-offload",
+     .type = FSDP_OPTION_BOOL, PLACE(activation_offload),
+     .env = "FSDP_ACTIVATION_OFFLOAD,FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD",
      .help = "keep the inputs of checkpointed blocks in a file until backward"},
     {.name = "cpu-offload", .aliases = "offload-params,fsdp-offload-params,fsdp-cpu-offload",
-     .type = FSDP_OPTION_BOOL, PLACE(cpu_offload),
+     .type = FSDP_OPTION_BOOL, PLACE(cpu_offload), .env = "FSDP_CPU_OFFLOAD,FSDP_OFFLOAD_PARAMS",
      .help = "keep master weights and optimizer state in --offload-dir while they are not in "
              "use; without it nothing changes, since they are in the CPU's memory anyway"},
     {.name = "offload-dir", .type = FSDP_OPTION_STRING, PLACE(offload_dir), .metavar = "DIR",
@@ -462,6 +467,7 @@ static const fsdp_option table[] = {
      .help = "dtype to which the values of rotary tables are rounded"},
     {.name = "mixed-precision", .aliases = "precision", .type = FSDP_OPTION_CHOICE, PLACE(mixed_precision), .value = "no",
      .choices = fsdp_train_precisions, .metavar = "KIND",
+     .env = "FSDP_MIXED_PRECISION,ACCELERATE_MIXED_PRECISION",
      .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
              "--master-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
@@ -471,7 +477,8 @@ static const fsdp_option table[] = {
      .help = "the same as --param-dtype float16"},
     FSDP_DEVICE_OPTION(offsetof(fsdp_train_config, device)),
     {.name = "use-cpu", .aliases = "no-cuda,cpu", .type = FSDP_OPTION_BOOL, PLACE(use_cpu),
-     .false_is_silence = true, .help = "the same as --device cpu"},
+     .env = "FSDP_USE_CPU,ACCELERATE_USE_CPU", .false_is_silence = true,
+     .help = "the same as --device cpu"},
     {.name = "device-id", .type = FSDP_OPTION_STRING, PLACE(device_id), .metavar = "N",
      .help = "FSDP1's name of the card; without effect on the CPU"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
@@ -602,6 +609,7 @@ const fsdp_options_spec *fsdp_train_options(void)
         .compat = fsdp_train_compat,
         .n_compat = FSDP_TRAIN_COMPAT,
         .config_alias = "fsdp-config",
+        .env_named = "ACCELERATE_,PARALLELISM_CONFIG_",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,
         .without_effect = fsdp_train_option_without_effect,

@@ -168,7 +168,8 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
     if (!c->fsdp)
         return;
     const fsdp_words words = read_words(c->fsdp);
-    if (words.offload && !fsdp_options_given(options, "cpu-offload"))
+    if (words.offload &&
+        fsdp_options_origin(options, "fsdp") > fsdp_options_origin(options, "cpu-offload"))
         c->cpu_offload = true;
     if (words.strategy < 0 || fsdp_train_set_by_user(options, "sharding-strategy"))
         return;

@@ -17,6 +17,9 @@ cd "$dir" || exit 1
 echo leak:libfontconfig >.lsan.supp
 LSAN_OPTIONS=suppressions=$dir/.lsan.supp:print_suppressions=0
 export LSAN_OPTIONS
+# `fsdp launch` must not read the user's own default_config.yaml of Accelerate.
+[ -n "${HF_HUB_CACHE:-}" ] || [ -z "${HF_HOME:-}" ] || export HF_HUB_CACHE="$HF_HOME/hub"
+export HF_HOME="$dir/hf"
 passed=0 failed=0 skipped=0 rc=0
 
 # excerpt FILE: prints its first and last lines, if it exists

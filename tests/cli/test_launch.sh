@@ -69,12 +69,12 @@ task SLURM_NTASKS=4 SLURM_PROCID=0 -- train --model $model --data ids.jsonl --no
 expect a_batch_script_may_train_alone 0 'note: SLURM_NTASKS is 4, but this run has 1 rank: `fsdp launch -n 4'
 
 # --- environment ---
-run -n 3 sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS"'
+run --nnodes=1 --nproc-per-node=3 --master-addr=127.0.0.1 --master-port=29511 --node-rank=0 sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS"'
 sort "$dir/out" >"$dir/sorted"
 cat >"$dir/expected" <<'END'
-0 0 3 3 0 0 127.0.0.1 29500 0 1
-1 1 3 3 0 1 127.0.0.1 29500 0 1
-2 2 3 3 0 2 127.0.0.1 29500 0 1
+0 0 3 3 0 0 127.0.0.1 29511 0 1
+1 1 3 3 0 1 127.0.0.1 29511 0 1
+2 2 3 3 0 2 127.0.0.1 29511 0 1
 END
 if cmp -s "$dir/sorted" "$dir/expected"; then ok ranks_get_torchruns_environment
 else bad ranks_get_torchruns_environment "another environment"; fi
@@ -203,14 +203,14 @@ if [ "$(cat "$dir"/a/logs/job_*/attempt_0/1/stdout.log)" = "out 1" ] &&
     [ ! -s "$dir/out" ] && [ ! -s "$dir/err" ]; then ok redirected_output_is_in_files
 else bad redirected_output_is_in_files "$(find "$dir/a")"; fi
 run -n 2 --log-dir "$dir/b" -r 0:1 -t 1:3 sh -c 'printf "out $RANK\nno newline"; echo err $RANK >&2'
-if [ "$(cat "$dir"/b/none_*/attempt_0/0/stdout.log)" = "out 0
+if [ "$(cat "$dir"/b/*/attempt_0/0/stdout.log)" = "out 0
 no newline" ] && [ "$(cat "$dir/out")" = "[default1]:out 1
 [default1]:no newline" ] && [ "$(sort "$dir/err")" = "[default1]:err 1
-err 0" ] && [ "$(cat "$dir"/b/none_*/attempt_0/1/stderr.log)" = "err 1" ]; then ok streams_are_chosen_by_rank
+err 0" ] && [ "$(cat "$dir"/b/*/attempt_0/1/stderr.log)" = "err 1" ]; then ok streams_are_chosen_by_rank
 else bad streams_are_chosen_by_rank "$(find "$dir/b" -type f)"; fi
 run -n 1 --log-dir "$dir/c" --tee 3 sh -c 'seq 200000; seq 200000 >&2'
 if [ "$(wc -l <"$dir/out")" -eq 200000 ] && [ "$(tail -n 1 "$dir/err")" = "[default0]:200000" ] &&
-    [ "$(cat "$dir"/c/none_*/attempt_0/0/stdout.log | cksum)" = "$(seq 200000 | cksum)" ]; then ok tee_loses_nothing
+    [ "$(cat "$dir"/c/*/attempt_0/0/stdout.log | cksum)" = "$(seq 200000 | cksum)" ]; then ok tee_loses_nothing
 else bad tee_loses_nothing "$(wc -l <"$dir/out") lines"; fi
 run -n 3 --local-ranks-filter 0,2 sh -c 'echo $RANK'
 if [ "$(sort "$dir/out" | tr '\n' ' ')" = "0 2 " ]; then ok the_filter_hides_ranks
@@ -286,7 +286,7 @@ finish
 [ "$rc" -eq 130 ] && ok a_broken_pipe_is_no_signal || bad a_broken_pipe_is_no_signal "exit code $rc"
 has_lines "$dir/saved" 2 && ok and_ranks_save_as_ever || bad and_ranks_save_as_ever "they do not"
 "$fsdp" launch -n 1 --log-dir "$dir/p" --tee 1 sh -c 'seq 9; sleep 0.5; seq 99999; echo end' | head -n 1 >"$dir/out"
-[ "$(tail -n 1 "$dir"/p/none_*/attempt_0/0/stdout.log)" = end ] && ok tee_goes_on_to_its_file ||
+[ "$(tail -n 1 "$dir"/p/*/attempt_0/0/stdout.log)" = end ] && ok tee_goes_on_to_its_file ||
     bad tee_goes_on_to_its_file "it ends too soon"
 begin "$sleeping"
 kill -KILL "$second"

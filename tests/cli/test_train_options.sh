@@ -237,9 +237,10 @@ check the_tree_is_printed_once_with_shares [ "$(grep -Ec '^FSDPT5For.*\(  # floa
 train 2 --max-steps 1 --print-model fsdp1
 check and_as_fsdp1_prints_it grep -q '^ *(_fsdp_wrapped_module): T5ForConditionalGeneration(' out
 train 2 --max-steps 1 --use-orig-params --sync_module_states true --cpu_ram_efficient_loading yes --pin-memory
-expect what_changes_nothing_is_reported 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
-check with_others_of_the_same_reason grep -q '^fsdp train: note: --sync-module-states, --cpu-ram-efficient-loading: each rank reads its own rows' err
-check by_one_rank [ "$(grep -c 'note: --pin-memory: ids are copied' err)" -eq 1 ]
+expect what_changes_nothing_is_reported 0 '^fsdp train: accepted, without effect here:$'
+check by_name grep -q '^    --use-orig-params: parameters always keep their names' err
+check with_others_of_the_same_reason grep -q '^    --sync-module-states, --cpu-ram-efficient-loading: each rank reads its own rows' err
+check by_one_rank [ "$(grep -c -- '--pin-memory: ids are copied' err)" -eq 1 ]
 train 2 --transformer-layer-cls-to-wrap T5Blok
 refused an_unknown_class_is_reported 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
 train 2 --auto-wrap-policy NO_WRAP --min-num-params 5

@@ -1,0 +1,314 @@
+/* See accelerate.h. accelerate_environment.c sets the variables. */
+#include "src/launch/accelerate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fsdp/fsdp.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/launch/accelerate_variables.h"
+
+enum {
+    FSDP1,
+    FSDP2
+};
+enum {
+    PRECISION_FP8 = 1,
+    PRECISION_FP16 = 2
+};
+enum {
+    WRAP_TRANSFORMER,
+    WRAP_SIZE
+};
+
+/* ---- the default file ---- */
+
+/* Return the folder of Hugging Face's caches. The caller owns it. NULL if memory is short. */
+static char *cache_folder(void)
+{
+    const char *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (hf)
+        return *hf == '~' ? fsdp_strdup_printf("%s%s", home ? home : "", hf + 1) : fsdp_strdup(hf);
+    if (xdg)
+        return fsdp_strdup_printf("%s%s/huggingface", *xdg == '~' && home ? home : "",
+                                  xdg + (*xdg == '~'));
+    return fsdp_strdup_printf("%s/.cache/huggingface", home ? home : "");
+}
+
+fsdp_status fsdp_accelerate_default_config(char **path)
+{
+    char *folder = cache_folder();
+    char *file = folder ? fsdp_strdup_printf("%s/accelerate/default_config.yaml", folder) : NULL;
+    fsdp_free(folder);
+    if (!file)
+        return fsdp_error_nomem();
+    if (access(file, F_OK) != 0) {
+        fsdp_free(file);
+        file = NULL;
+    }
+    *path = file;
+    return FSDP_OK;
+}
+
+/* ---- derived values ---- */
+
+/* Return the option of the table that a source of at least the precedence `origin` gave; NULL:
+ * none. */
+static const char *first_chosen(const fsdp_options *options, const fsdp_accelerate_variable *table,
+                                size_t n, fsdp_option_origin origin)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fsdp_options_origin(options, table[i].option) >= origin)
+            return table[i].option;
+    return NULL;
+}
+
+/* Return true if a flag of `accelerate launch` was given. torchrun has some of the options, too,
+ * but under another name. */
+static bool has_accelerate_flag(const fsdp_options *options)
+{
+    static const char *const shared[] = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
+                                         "master-port"};
+    static const char *const own[] = {"use-fsdp", "multi-gpu",           "gpu-ids",
+                                      "debug",    "enable-cpu-affinity", "use-parallelism-config",
+                                      "fp16",     "distributed-type"};
+    for (size_t i = 0; i < FSDP_LENGTH(shared); i++) {
+        const char *where = fsdp_options_source(options, shared[i]);
+        if (where && (strncmp(where, "--num", 5) == 0 || strncmp(where, "--machine", 9) == 0 ||
+                      strncmp(where, "--main", 6) == 0))
+            return true;
+    }
+    for (size_t i = 0; i < FSDP_LENGTH(own); i++)
+        if (fsdp_launch_is_chosen(options, own[i]))
+            return true;
+    return first_chosen(options, fsdp_accelerate_common, FSDP_ACCELERATE_COMMON,
+                        FSDP_ORIGIN_FILE) ||
+           first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE) ||
+           first_chosen(options, fsdp_accelerate_parallelism, FSDP_ACCELERATE_PARALLELISM,
+                        FSDP_ORIGIN_FILE);
+}
+
+/* FSDP1 takes a sharding strategy in fsdp_reshard_after_forward, by name or by its number in the
+ * menu of `accelerate config`. The option parser has stored a number as itself: make it a name. If
+ * a stronger source gives fsdp_sharding_strategy, restore the default. */
+static void derive_reshard(fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    const char *text = fsdp_options_text(options, "fsdp-reshard-after-forward");
+    if (a->fsdp_version == FSDP1 && text && text[0] >= '1' && text[0] <= '5' && !text[1])
+        a->reshard_after_forward = -(text[0] - '0');
+    if (a->fsdp_version == FSDP1 && fsdp_launch_is_chosen(options, "fsdp-reshard-after-forward") &&
+        fsdp_options_origin(options, "fsdp-sharding-strategy") >
+            fsdp_options_origin(options, "fsdp-reshard-after-forward"))
+        a->reshard_after_forward = true;
+}
+
+void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
+{
+    fsdp_accelerate_config *a = &c->accelerate;
+    const bool by_flag =
+        first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FLAG) != NULL;
+    const bool by_file =
+        first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE) != NULL;
+    c->is_accelerate = fsdp_options_file(options) || has_accelerate_flag(options);
+    if (!fsdp_launch_is_chosen(options, "use-fsdp"))
+        a->use_fsdp = (a->distributed_type == FSDP_LAUNCH_TYPE_FSDP &&
+                       !fsdp_launch_is_chosen(options, "multi-gpu")) ||
+                      by_flag || (by_file && !fsdp_launch_is_chosen(options, "distributed-type"));
+    if (!fsdp_launch_is_chosen(options, "multi-gpu"))
+        a->multi_gpu = a->distributed_type == FSDP_LAUNCH_TYPE_MULTI_GPU && !a->use_fsdp;
+    if (a->fp16 && !fsdp_options_given(options, "mixed-precision"))
+        a->mixed_precision = PRECISION_FP16;
+    if (!fsdp_launch_is_chosen(options, "use-parallelism-config"))
+        a->use_parallelism_config = first_chosen(options, fsdp_accelerate_parallelism,
+                                                 FSDP_ACCELERATE_PARALLELISM, FSDP_ORIGIN_FILE);
+    derive_reshard(a, options);
+}
+
+const char *fsdp_accelerate_without_effect(const void *target, const fsdp_options *options,
+                                           const char *name)
+{
+    const fsdp_launch_config *c = target;
+    const fsdp_accelerate_config *a = &c->accelerate;
+    const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
+    if (strncmp(name, "fsdp-", 5) == 0 && !a->use_fsdp)
+        return "without --use_fsdp the ranks do not get it";
+    if (strcmp(name, "fsdp-min-num-params") == 0 && has_policy && a->auto_wrap_policy != WRAP_SIZE)
+        return "is for fsdp_auto_wrap_policy SIZE_BASED_WRAP";
+    if (strcmp(name, "fsdp-transformer-layer-cls-to-wrap") == 0 && has_policy &&
+        a->auto_wrap_policy != WRAP_TRANSFORMER)
+        return "is for fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP";
+    if (strcmp(name, "fsdp-use-orig-params") == 0)
+        return "parameters always keep their names and shapes in fsdp's own commands; other "
+               "programs get it";
+    if (strcmp(name, "fsdp-sync-module-states") == 0 ||
+        strcmp(name, "fsdp-cpu-ram-efficient-loading") == 0)
+        return "each rank of fsdp's own commands reads its own rows; other programs get it";
+    if (strcmp(name, "gpu-ids") == 0 && c->cpu)
+        return "with --cpu no card is used";
+    return NULL;
+}
+
+/* ---- checks ---- */
+
+static fsdp_status check_type(const fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    const char *type = fsdp_launch_distributed_types[a->distributed_type];
+    const int length = (int)strcspn(type, "|");
+    const char *instead = NULL;
+    if (a->distributed_type == FSDP_LAUNCH_TYPE_DEEPSPEED)
+        instead = "there is no DeepSpeed; FSDP with fsdp_sharding_strategy FULL_SHARD is its "
+                  "ZeRO-3, SHARD_GRAD_OP its ZeRO-2";
+    else if (a->distributed_type == FSDP_LAUNCH_TYPE_MEGATRON_LM)
+        instead = "there is no Megatron-LM; FSDP shards";
+    else if (a->distributed_type >= FSDP_LAUNCH_TYPE_OTHER)
+        instead = "devices are CPUs and NVIDIA's GPUs: FSDP, MULTI_GPU, MULTI_CPU or NO";
+    if (instead)
+        return fsdp_launch_refuse(options, "distributed-type", FSDP_ERR_UNSUPPORTED,
+                                  "%.*s is not supported: %s", length, type, instead);
+    const char *option =
+        first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE);
+    if (!option || a->use_fsdp || fsdp_launch_is_chosen(options, "multi-gpu"))
+        return FSDP_OK;
+    if (fsdp_launch_is_chosen(options, "use-fsdp"))
+        return fsdp_launch_refuse(options, option, FSDP_ERR_INVALID, "contradicts --no-use-fsdp");
+    return fsdp_launch_refuse(options, option, FSDP_ERR_INVALID,
+                              "contradicts distributed_type %.*s: it is for distributed_type FSDP "
+                              "or --use_fsdp",
+                              length, type);
+}
+
+static fsdp_status check_precision(const fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    if (a->mixed_precision == PRECISION_FP8)
+        return fsdp_launch_refuse(options, "mixed-precision", FSDP_ERR_UNSUPPORTED,
+                                  "fp8 is not supported: bf16 and fp16 are");
+    if (a->fp16 && a->mixed_precision != PRECISION_FP16)
+        return fsdp_launch_refuse(options, "fp16", FSDP_ERR_INVALID,
+                                  "contradicts mixed_precision %s",
+                                  fsdp_accelerate_precisions[a->mixed_precision]);
+    return FSDP_OK;
+}
+
+static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *options)
+{
+    const fsdp_option_list *ids = &c->accelerate.gpu_ids;
+    for (size_t i = 0; i < ids->count; i++) {
+        const char *id = ids->items[i];
+        const bool is_number = *id && strspn(id, "0123456789") == strlen(id);
+        const bool is_uuid = strncmp(id, "GPU-", 4) == 0 || strncmp(id, "MIG-", 4) == 0;
+        if (!is_number && !is_uuid && !(strcmp(id, "all") == 0 && ids->count == 1))
+            return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
+                                      "'%.100s' is not allowed; it takes all, or numbers of cards "
+                                      "such as 0,1",
+                                      id);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(ids->items[k], id) == 0)
+                return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
+                                          "card %.100s is given twice", id);
+    }
+    if (c->accelerate.multi_gpu && c->accelerate.use_fsdp)
+        return fsdp_launch_refuse(options, "multi-gpu", FSDP_ERR_INVALID,
+                                  "contradicts %s: one of the two says how ranks train",
+                                  fsdp_launch_is_chosen(options, "use-fsdp") ? "--use_fsdp"
+                                                                             : "the fsdp_ options");
+    if (c->accelerate.multi_gpu && c->cpu)
+        return fsdp_launch_refuse(options, "cpu", FSDP_ERR_INVALID,
+                                  "contradicts --multi_gpu, or distributed_type MULTI_GPU");
+    if (c->accelerate.multi_gpu && c->n_ranks < 2)
+        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
+                                  "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
+                                  "processes; 1 is distributed_type NO");
+    return FSDP_OK;
+}
+
+static bool reshards(int strategy)
+{
+    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
+}
+
+/* Check fsdp_reshard_after_forward, and that it agrees with fsdp_sharding_strategy. */
+static fsdp_status check_reshard(const fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    static const char reshard[] = "fsdp-reshard-after-forward",
+                      strategy[] = "fsdp-sharding-strategy";
+    const int word = -1 - a->reshard_after_forward, value = a->reshard_after_forward;
+    const bool both = fsdp_launch_is_chosen(options, strategy) &&
+                      (a->fsdp_version == FSDP2 || fsdp_options_origin(options, strategy) <=
+                                                       fsdp_options_origin(options, reshard));
+    const char *text = fsdp_options_text(options, reshard);
+    const char *name = fsdp_sharding_strategy_choices[a->sharding_strategy];
+    const int length = (int)strcspn(name, "|");
+    if (a->fsdp_version == FSDP2 && (word >= 0 || value > 1))
+        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
+                                  "%s: with fsdp_version 2 it is true (FULL_SHARD) or false "
+                                  "(SHARD_GRAD_OP); a strategy is for fsdp_version 1",
+                                  text ? text : "");
+    if (a->fsdp_version == FSDP1 && value > 1)
+        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
+                                  "%d is no strategy; the menu has 1 (FULL_SHARD) to 5 "
+                                  "(HYBRID_SHARD_ZERO2)",
+                                  value);
+    if (a->fsdp_version == FSDP1 && value == 0 && !fsdp_launch_is_chosen(options, strategy))
+        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
+                                  "false is for fsdp_version 2; with fsdp_version 1 it is a "
+                                  "strategy, and SHARD_GRAD_OP means the same");
+    if (both &&
+        (word >= 0 ? word != a->sharding_strategy : (value != 0) != reshards(a->sharding_strategy)))
+        return fsdp_launch_refuse(options, strategy, FSDP_ERR_INVALID,
+                                  "%.*s contradicts fsdp_reshard_after_forward %s%s", length, name,
+                                  text ? text : "true",
+                                  a->fsdp_version == FSDP2 ? " of fsdp_version 2" : "");
+    return FSDP_OK;
+}
+
+static fsdp_status check_parallelism(const fsdp_launch_config *c, const fsdp_options *options)
+{
+    const fsdp_accelerate_config *a = &c->accelerate;
+    if (!a->use_parallelism_config)
+        return FSDP_OK;
+    if (!a->use_fsdp || a->fsdp_version != FSDP2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--use_parallelism_config, or parallelism_config: needs "
+                          "--use_fsdp and --fsdp_version 2");
+    if ((int64_t)a->dp_replicate_size * a->dp_shard_size != c->n_ranks &&
+        (a->dp_replicate_size > 1 || a->dp_shard_size > 1))
+        return fsdp_launch_refuse(options, "parallelism-config-dp-shard-size", FSDP_ERR_INVALID,
+                                  "dp_replicate_size %d times dp_shard_size %d are not the %d "
+                                  "processes",
+                                  a->dp_replicate_size, a->dp_shard_size, c->n_ranks);
+    return FSDP_OK;
+}
+
+static fsdp_status check_fsdp(const fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    enum {
+        LOCAL_STATE_DICT = 1
+    };
+    FSDP_TRY(check_reshard(a, options));
+    if (a->cpu_ram_efficient_loading && !a->sync_module_states)
+        return fsdp_launch_refuse(options, "fsdp-sync-module-states", FSDP_ERR_INVALID,
+                                  "false contradicts fsdp_cpu_ram_efficient_loading true%s",
+                                  fsdp_launch_is_chosen(options, "fsdp-cpu-ram-efficient-loading")
+                                      ? ""
+                                      : ", which is the default");
+    if (a->activation_checkpointing_offload && !a->activation_checkpointing)
+        return fsdp_launch_refuse(options, "fsdp-activation-checkpointing-offload",
+                                  FSDP_ERR_INVALID, "needs fsdp_activation_checkpointing true");
+    if (a->fsdp_version == FSDP2 && a->state_dict_type == LOCAL_STATE_DICT)
+        return fsdp_launch_refuse(options, "fsdp-state-dict-type", FSDP_ERR_INVALID,
+                                  "LOCAL_STATE_DICT is for fsdp_version 1; fsdp_version 2 has "
+                                  "SHARDED_STATE_DICT and FULL_STATE_DICT");
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_accelerate_check(const fsdp_launch_config *c, const fsdp_options *options)
+{
+    FSDP_TRY(check_type(&c->accelerate, options));
+    FSDP_TRY(check_precision(&c->accelerate, options));
+    FSDP_TRY(check_cards(c, options));
+    FSDP_TRY(check_parallelism(c, options));
+    return c->accelerate.use_fsdp ? check_fsdp(&c->accelerate, options) : FSDP_OK;
+}

@@ -1,0 +1,25 @@
+/* What `accelerate launch` does with its configuration files and flags, for `fsdp launch`: where
+ * the default file is, which values contradict each other, and which variables the ranks get. */
+#pragma once
+#include "src/launch/launch_options.h"
+
+/* Set *path to Accelerate's default_config.yaml, or to NULL if there is no such file. The folder is
+ * accelerate/ in $HF_HOME, else in huggingface/ in $XDG_CACHE_HOME, else in ~/.cache/huggingface.
+ * The caller owns the path. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
+
+/* Set the values that follow from others: use_fsdp, multi_gpu, mixed_precision and is_accelerate.
+ */
+void fsdp_accelerate_derive(fsdp_launch_config *config, const fsdp_options *options);
+/* Check the values of Accelerate's options. config->n_ranks must be set. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check(const fsdp_launch_config *config,
+                                                  const fsdp_options *options);
+/* Return the reason why option `name` has no effect, or NULL (fsdp_options_spec.without_effect). */
+const char *fsdp_accelerate_without_effect(const void *target, const fsdp_options *options,
+                                           const char *name);
+
+/* Set the variables that `accelerate launch` sets for its workers in the environment of this
+ * process, which the ranks inherit. Does nothing if config->is_accelerate is false. A variable that
+ * is already set is changed only if a file or a flag gave its value. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_set_environment(const fsdp_launch_config *config,
+                                                            const fsdp_options *options);

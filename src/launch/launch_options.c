@@ -1,0 +1,356 @@
+/* The option table of `fsdp launch`, and the checks of its values. */
+#include "src/launch/launch_options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <fsdp/fsdp.h>
+
+#include "src/base/assert.h"
+#include "src/base/cpus.h"
+#include "src/comm/control.h"
+#include "src/launch/accelerate.h"
+#include "src/tensor/cards.h"
+
+static const char *const binds[] = {"core", "numa", "none", NULL};
+static const char *const versions[] = {"1", "2", NULL};
+static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",
+                                            "NO_WRAP|3", NULL};
+static const char *const state_dict_types[] = {"FULL_STATE_DICT|1", "LOCAL_STATE_DICT|2",
+                                               "SHARDED_STATE_DICT|3", NULL};
+static const char *const dynamo_backends[] = {"NO",
+                                              "EAGER",
+                                              "AOT_EAGER",
+                                              "INDUCTOR",
+                                              "AOT_TS_NVFUSER",
+                                              "NVPRIMS_NVFUSER",
+                                              "CUDAGRAPHS",
+                                              "OFI",
+                                              "FX2TRT",
+                                              "ONNXRT",
+                                              "TENSORRT",
+                                              "AOT_TORCHXLA_TRACE_ONCE",
+                                              "TORCHXLA_TRACE_ONCE|TORHCHXLA_TRACE_ONCE",
+                                              "IPEX",
+                                              "TVM",
+                                              "HPU_BACKEND",
+                                              NULL};
+#define PLACE(field) .offset = offsetof(fsdp_launch_config, field)
+#define NOWHERE .offset = FSDP_OPTION_NOWHERE
+#define ONE_HOST "ranks of one host find each other without it"
+#define NO_TPU "there is no device for TPUs"
+#define COMPILED "nothing is left to compile"
+#define ZERO                                                                                       \
+    "there is no DeepSpeed; --use_fsdp with --fsdp_sharding_strategy FULL_SHARD is its ZeRO-3, "   \
+    "SHARD_GRAD_OP its ZeRO-2"
+/* An option of which only the value `only` is supported; `reason` says why. */
+#define REFUSED(flag, kind, only, reason)                                                          \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \
+        .no_effect = "this is always so here", .hidden = true                                      \
+    }
+
+/* clang-format off */
+static const fsdp_option table[] = {
+    {.name = "nproc-per-node", .aliases = "n,np,nproc,num-processes", .type = FSDP_OPTION_STRING,
+     PLACE(nproc), .value = "1", .metavar = "N", .group = "ranks",
+     .help = "ranks to start; gpu: one for each card; cpu: one for each processor; auto: gpu if "
+             "there are cards that can be used, else cpu"},
+    {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
+     .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
+    {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
+     .metavar = "KIND", .help = "what to bind ranks to: equal blocks of cores, NUMA nodes, or "
+                                "nothing"},
+    {.name = "omp-num-threads", .aliases = "num-cpu-threads-per-process",
+     .type = FSDP_OPTION_INT, PLACE(omp_num_threads), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 4096), .env = "PET_OMP_NUM_THREADS",
+     .shown_default = "OMP_NUM_THREADS, or 1", .help = "OMP_NUM_THREADS of the ranks"},
+    {.name = "cpu", .aliases = "use-cpu", .type = FSDP_OPTION_BOOL, PLACE(cpu), .false_is_silence = true,
+     .help = "compute on the CPU: sets FSDP_DEVICE=cpu for the ranks"},
+    {.name = "gpu-ids", .type = FSDP_OPTION_LIST, PLACE(accelerate.gpu_ids), .metavar = "ID,...",
+     .shown_default = "all", .help = "cards of the ranks: sets CUDA_VISIBLE_DEVICES"},
+    {.name = "role", .type = FSDP_OPTION_STRING, PLACE(role), .value = "default",
+     .help = "ROLE_NAME of the ranks, also the prefix of --tee"},
+    {.name = "module", .aliases = "m", .type = FSDP_OPTION_BOOL, PLACE(module),
+     .help = "torchrun's, for Python modules: refused, since ranks are programs"},
+    {.name = "no-python", .type = FSDP_OPTION_BOOL, PLACE(no_python),
+     .help = "start a file whose name ends with .py, too, if it is executable"},
+
+    {.name = "max-restarts", .type = FSDP_OPTION_INT, PLACE(max_restarts), .value = "0",
+     .bounds = FSDP_AT_LEAST(0), .group = "failure",
+     .help = "how many times to start all ranks again after one fails"},
+    {.name = "shutdown-timeout", .type = FSDP_OPTION_DOUBLE, PLACE(shutdown_timeout_s),
+     .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
+     .shown_default = "30 after a signal, 2 after a failure",
+     .help = "how long ranks may take to end, for example to save a checkpoint: from the signal "
+             "that is passed on to SIGTERM, and from SIGTERM to SIGKILL"},
+
+    {.name = "log-dir", .type = FSDP_OPTION_STRING, PLACE(log_dir), .metavar = "DIR",
+     .group = "output", .shown_default = "a new folder in $TMPDIR, if --redirects or --tee",
+     .help = "folder for DIR/<run id>_<random>/attempt_<n>/<rank>/stdout.log, stderr.log, "
+             "error.json"},
+    {.name = "redirects", .aliases = "r", .type = FSDP_OPTION_STRING, PLACE(redirects),
+     .value = "0", .metavar = "STREAMS",
+     .help = "streams that go to files instead of the console: 0 nothing, 1 stdout, 2 stderr, "
+             "3 both; 0:3,1:1 by local rank"},
+    {.name = "tee", .aliases = "t", .type = FSDP_OPTION_STRING, PLACE(tee), .value = "0",
+     .metavar = "STREAMS", .help = "streams that go to files and to the console"},
+    {.name = "local-ranks-filter", .type = FSDP_OPTION_LIST, PLACE(local_ranks_filter),
+     .metavar = "R,R,...", .shown_default = "all", .help = "ranks whose output reaches the console"},
+    {.name = "log-line-prefix-template", .type = FSDP_OPTION_STRING,
+     PLACE(log_line_prefix_template), .value = "[${role_name}${local_rank}]:", .metavar = "TEXT",
+     .help = "what begins each line of --tee on the console; ${role_name}, ${local_rank}, ${rank} "
+             "and ${hostname} are replaced"},
+    {.name = "rdzv-id", .type = FSDP_OPTION_STRING, PLACE(rdzv_id), .value = "none",
+     .metavar = "NAME", .shown_default = "random; none with --master-port or Accelerate's options",
+     .help = "run id: in TORCHELASTIC_RUN_ID and in the log folder's name"},
+
+    {.name = "master-addr", .aliases = "main-process-ip", .type = FSDP_OPTION_STRING,
+     PLACE(master_addr), .value = "127.0.0.1", .metavar = "HOST", .group = "for other programs",
+     .shown_default = "localhost; 127.0.0.1 with --master-port or Accelerate's options",
+     .help = "MASTER_ADDR of the ranks; fsdp's own commands do not need it"},
+    {.name = "master-port", .aliases = "main-process-port", .type = FSDP_OPTION_INT,
+     PLACE(master_port), .value = "29500", .bounds = FSDP_BETWEEN(0, 65535), .metavar = "PORT",
+     .shown_default = "0; 29500 with Accelerate's options, or a free one if that is in use",
+     .help = "MASTER_PORT of the ranks; 0: a free one"},
+    {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone),
+     .help = "a MASTER_PORT that other jobs of this host do not use"},
+
+    {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
+     .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
+     .group = "accepted"},
+    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .value = "static",
+     .no_effect = ONE_HOST},
+    {.name = "rdzv-endpoint", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
+    {.name = "rdzv-conf", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
+    {.name = "local-addr", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
+    {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .value = "true",
+     .no_effect = ONE_HOST},
+    {.name = "monitor-interval", .type = FSDP_OPTION_DOUBLE, NOWHERE,
+     .bounds = FSDP_AT_LEAST(0), .no_effect = "a rank's end is noticed at once"},
+    {.name = "start-method", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = "ranks are forked and run a program"},
+    {.name = "event-log-handler", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = "there are no events"},
+    {.name = "signals-to-handle", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on"},
+    {.name = "numa-binding", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = "--bind says it"},
+#include "src/launch/accelerate_options.inc"
+};
+/* clang-format on */
+
+/* The maps of Accelerate's files. */
+static const fsdp_options_section sections[] = {
+    {.name = "fsdp_config", .prefix = "fsdp_"},
+    {.name = "dynamo_config", .prefix = "dynamo_"},
+    {.name = "parallelism_config", .prefix = "parallelism_config_"},
+    {.name = "deepspeed_config", .instead = ZERO},
+    {.name = "megatron_lm_config", .instead = "there is no Megatron-LM; fsdp_config shards"},
+    {.name = "fp8_config",
+     .instead = "there is no fp8; mixed_precision: bf16 computes in bfloat16"},
+    {.name = "mpirun_config",
+     .instead =
+         "fsdp launch starts the ranks itself; see `With srun and mpirun` in docs/launch.md"},
+};
+
+/* Return why an option of torchrun or of `accelerate launch` that is not in the table is refused.
+ */
+static const char *refused_name(const char *name)
+{
+    static const struct {
+        const char *prefix, *reason;
+    } rows[] = {
+        {"deepspeed-", ZERO},
+        {"zero-stage", ZERO},
+        {"zero3-", ZERO},
+        {"offload-optimizer-", "--fsdp_offload_params true also offloads the optimizer's state"},
+        {"offload-param-", "--fsdp_offload_params true offloads parameters"},
+        {"gradient-accumulation-steps",
+         "it is an option of the command: fsdp launch ... train --gradient-accumulation-steps N"},
+        {"gradient-clipping", "it is an option of the command: fsdp launch ... train "
+                              "--max-grad-norm X"},
+        {"megatron-lm-", "there is no Megatron-LM; --use_fsdp shards"},
+        {"fp8-", "there is no fp8; --mixed_precision bf16 computes in bfloat16"},
+        {"aws-", "ranks run on this machine"},
+        {"mpirun-hostfile", "this version runs on one host"},
+        {"logs-specs", "--log-dir, --redirects and --tee say where output goes"},
+        {"duplicate-std", "--tee copies output to files, and grep finds lines in them"},
+        {"print-completion", "fsdp launch --help lists the options"},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        const char *prefix = rows[i].prefix, *at = name;
+        while (*prefix && (*at == *prefix || (*at == '_' && *prefix == '-')))
+            at++, prefix++;
+        if (!*prefix)
+            return rows[i].reason;
+    }
+    return NULL;
+}
+
+/* Check --nnodes. Only one host is supported, so the value must be "1", or "1:1" in torchrun's form
+ * MIN:MAX. */
+static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options *options)
+{
+    const char *text = c->nnodes;
+    if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
+        return FSDP_OK;
+    char *end;
+    long nodes = strtol(text, &end, 10);
+    if (end == text || nodes < 1 || (*end && *end != ':'))
+        return fsdp_launch_refuse(options, "nnodes", FSDP_ERR_INVALID,
+                                  "'%s' is not a number of hosts", text);
+    return fsdp_launch_refuse(options, "nnodes", FSDP_ERR_UNSUPPORTED,
+                              "%s: several hosts need MPI, which comes with a later version; this "
+                              "one runs on one host",
+                              text);
+}
+
+/* Count the cards, one rank for each. */
+static fsdp_status count_cards(int *n)
+{
+    const fsdp_status status = fsdp_cards_count(n);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "--nproc-per-node gpu (a number, cpu or auto needs no card)");
+    return status;
+}
+
+/* Read --nproc-per-node as torchrun does. */
+static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *options, int *n)
+{
+    const char *text = c->nproc;
+    char *end;
+    const bool is_auto = strcmp(text, "auto") == 0;
+    const fsdp_option_list *cards = &c->accelerate.gpu_ids;
+    if ((is_auto || strcmp(text, "gpu") == 0) && !c->cpu && cards->count &&
+        strcmp(cards->items[0], "all") != 0) {
+        *n = (int)cards->count;
+        return FSDP_OK;
+    }
+    if (is_auto && !c->cpu && (*n = fsdp_cards_usable()) > 0)
+        return FSDP_OK;
+    if (is_auto || strcmp(text, "cpu") == 0) {
+        *n = fsdp_available_cpus();
+        return FSDP_OK;
+    }
+    if (strcmp(text, "gpu") == 0)
+        return count_cards(n);
+    if (strcmp(text, "xpu") == 0)
+        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_UNSUPPORTED,
+                                  "%s: there is no device for Intel's GPUs; use a number, auto, "
+                                  "cpu or gpu",
+                                  text);
+    if (strcmp(text, "-1") == 0 &&
+        fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
+        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
+                                  "-1: this file leaves the number of ranks to --num_processes N");
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
+        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
+                                  "'%s' is not allowed; it takes an integer from 1 to %d, auto, "
+                                  "cpu or gpu",
+                                  text, FSDP_COMM_MAX_RANKS);
+    *n = (int)value;
+    return FSDP_OK;
+}
+
+/* Make a random run id in the form of uuid.uuid4(). */
+static void make_run_id(char id[40])
+{
+    unsigned char b[16];
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+        return;
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    snprintf(id, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
+}
+
+/* Derive the place where ranks of other programs meet. torchrun has three cases: with a master port
+ * it is that port. With --rdzv-endpoint, with --standalone or with none of these, it is a free
+ * port, because jobs that run at the same time need different ports. In the last two cases, the run
+ * id is random. `accelerate launch` always gives torchrun a port, 29500 by default. */
+static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
+{
+    const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;
+    const bool has_endpoint = fsdp_options_given(options, "rdzv-endpoint");
+    c->may_change_port = c->is_accelerate && !fsdp_options_given(options, "master-port");
+    if (has_port && !c->standalone && !has_endpoint)
+        return;
+    if (!fsdp_options_given(options, "master-port"))
+        c->master_port = 0;
+    if (!fsdp_options_given(options, "master-addr"))
+        c->master_addr = "localhost";
+    if (fsdp_options_given(options, "rdzv-id") || (has_endpoint && !c->standalone))
+        return;
+    make_run_id(c->run_id);
+    if (*c->run_id)
+        c->rdzv_id = c->run_id;
+}
+
+static void derive(void *target, const fsdp_options *options)
+{
+    fsdp_launch_config *c = target;
+    c->run_id[0] = 0;
+    fsdp_accelerate_derive(c, options);
+    derive_meeting(c, options);
+}
+
+static fsdp_status check_options(void *target, const fsdp_options *options)
+{
+    fsdp_launch_config *c = target;
+    FSDP_TRY(check_nnodes(c, options));
+    if (c->module && c->no_python)
+        return fsdp_error(FSDP_ERR_INVALID, "--module contradicts --no-python");
+    if (c->module)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--module: ranks are programs, not Python modules; name the program, or "
+                          "an fsdp command such as train");
+    if (c->node_rank != 0)
+        return fsdp_launch_refuse(options, "node-rank", FSDP_ERR_INVALID,
+                                  "%d: with one host it is 0", c->node_rank);
+    if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
+        return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
+                          c->rdzv_id);
+    FSDP_TRY(read_nproc(c, options, &c->n_ranks));
+    return fsdp_accelerate_check(c, options);
+}
+
+const fsdp_options_spec *fsdp_launch_options(void)
+{
+    static const fsdp_options_spec spec = {
+        .program = "fsdp launch",
+        .usage = "-n N [options] COMMAND [arguments]",
+        .summary =
+            "Start N ranks of COMMAND on this host: an fsdp command (train ...) or any program "
+            "that reads torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, ...). Each rank "
+            "is bound to its own cores; signals are passed on; when one rank fails, all end, "
+            "and one message says which and why. --config_file names a file of `accelerate "
+            "config`; without it, Accelerate's default_config.yaml is read if there is one "
+            "(--config_file none: no file).",
+        .epilogue = "examples:\n"
+                    "  fsdp launch -n 2 train --model t5-small --data d.csv --output out\n"
+                    "  fsdp launch --nnodes 1 --nproc_per_node 4 ./my_trainer --lr 0.1\n"
+                    "  fsdp launch --config_file fsdp.yaml train --model bert --data d.csv "
+                    "--output out\n",
+        .table = table,
+        .count = FSDP_LENGTH(table),
+        .env_prefix = "PET_",
+        .positional = "COMMAND: an fsdp command or a program, and its arguments",
+        .min_positional = 1,
+        .stop_at_positional = true,
+        .config_alias = "config-file",
+        .sections = sections,
+        .n_sections = FSDP_LENGTH(sections),
+        .default_config = fsdp_accelerate_default_config,
+        .refused_name = refused_name,
+        .derive = derive,
+        .check = check_options,
+        .without_effect = fsdp_accelerate_without_effect,
+    };
+    return &spec;
+}

@@ -1,0 +1,60 @@
+/* The options of `fsdp launch`: those of torchrun and those of `accelerate launch`, with the keys
+ * of Accelerate's configuration files. cmd_launch.c reads them and starts the ranks. */
+#pragma once
+#include <fsdp/options.h>
+
+/* The kinds of --distributed-type, in the order of fsdp_launch_distributed_types. */
+typedef enum fsdp_launch_type {
+    FSDP_LAUNCH_TYPE_NO,
+    FSDP_LAUNCH_TYPE_FSDP,
+    FSDP_LAUNCH_TYPE_MULTI_GPU,
+    FSDP_LAUNCH_TYPE_MULTI_CPU,
+    FSDP_LAUNCH_TYPE_DEEPSPEED,
+    FSDP_LAUNCH_TYPE_MEGATRON_LM,
+    FSDP_LAUNCH_TYPE_OTHER /* the first of the types that need hardware of other kinds */
+} fsdp_launch_type;
+
+/* The values of Accelerate's options that this file or accelerate.c uses. */
+typedef struct fsdp_accelerate_config {
+    int distributed_type; /* fsdp_launch_type */
+    int mixed_precision;  /* index into fsdp_accelerate_precisions */
+    int dynamo_backend;
+    bool use_fsdp, multi_gpu, debug, enable_cpu_affinity, fp16, use_parallelism_config;
+    bool dynamo_use_fullgraph, dynamo_use_dynamic, dynamo_use_regional_compilation;
+    const char *dynamo_mode;
+    fsdp_option_list gpu_ids;
+    int fsdp_version; /* 0 for FSDP1, 1 for FSDP2 */
+    int sharding_strategy, auto_wrap_policy, backward_prefetch, state_dict_type;
+    int reshard_after_forward; /* as in fsdp_train_config */
+    int64_t min_num_params;
+    bool offload_params, forward_prefetch, use_orig_params, cpu_ram_efficient_loading;
+    bool sync_module_states, activation_checkpointing, activation_checkpointing_offload;
+    fsdp_option_list transformer_layer_cls_to_wrap;
+    const char *ignored_modules;
+    int dp_replicate_size, dp_shard_size;
+} fsdp_accelerate_config;
+
+/* The values of all options. */
+typedef struct fsdp_launch_config {
+    const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
+    const char *log_line_prefix_template;
+    int node_rank, master_port, max_restarts, bind, omp_num_threads;
+    double shutdown_timeout_s;
+    bool standalone, module, no_python, cpu;
+    fsdp_option_list local_ranks_filter;
+    fsdp_accelerate_config accelerate;
+    int n_ranks;          /* number of ranks, computed from nproc */
+    bool is_accelerate;   /* a file or a flag of `accelerate launch` was given */
+    bool may_change_port; /* master_port is only a default: take a free port if it is in use */
+    char run_id[40];      /* a random run id; "": rdzv_id was given */
+} fsdp_launch_config;
+
+extern const char *const fsdp_launch_distributed_types[];
+extern const char *const fsdp_accelerate_precisions[];
+
+const fsdp_options_spec *fsdp_launch_options(void);
+/* Return an error that begins with the place where `option` was given: "--num_processes" or
+ * "default_config.yaml:7: num_processes". */
+FSDP_PRINTF(4, 5)
+fsdp_status fsdp_launch_refuse(const fsdp_options *options, const char *option, fsdp_status code,
+                               const char *format, ...);

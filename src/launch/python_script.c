@@ -1,0 +1,74 @@
+/* Explains what to start in place of a Python script. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/assert.h"
+#include "src/launch/launch.h"
+
+/* Scripts of tutorials and of Hugging Face's examples, and the command that does the same. */
+static const struct {
+    const char *script, *command;
+} known[] = {
+    {"T5_training.py", "train --model t5-base --data FILE.csv --output DIR"},
+    {"train_t5.py", "train --model t5-base --data FILE.csv --output DIR"},
+    {"fsdp_tutorial.py", "train --model t5-base --data FILE.csv --output DIR"},
+    {"run_summarization.py", "train --model t5-small --data FILE --output DIR"},
+    {"run_translation.py",
+     "train --model t5-small --data FILE --source-lang en --target-lang de --output DIR"},
+    {"run_clm.py", "train --task causal-lm --model gpt2 --data FILE --output DIR"},
+    {"train_gpt2.py", "train --task causal-lm --model gpt2 --data FILE --output DIR"},
+    {"pretrain.py", "train --task causal-lm --from-config --model DIR --data FILE --output DIR"},
+    {"sft.py", "train --task causal-lm --model DIR --data FILE --output DIR"},
+    {"run_mlm.py", "train --task masked-lm --model bert-base-uncased --data FILE --output DIR"},
+    {"run_glue.py", "train --task classification --model bert-base-cased --data FILE --output DIR"},
+    {"nlp_example.py",
+     "train --task classification --model bert-base-cased --data FILE --output DIR"},
+    {"run_classification.py",
+     "train --task classification --model bert-base-cased --data FILE --output DIR"},
+    {"generate.py", "generate --model DIR --prompts FILE"},
+    {"evaluate.py", "evaluate --model DIR --data FILE"},
+    {"eval.py", "evaluate --model DIR --data FILE"},
+};
+
+/* Compare names of scripts: case does not matter, and a dash equals an underscore. */
+static bool same_script(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++) {
+        const int x = *a == '-' ? '_' : tolower((unsigned char)*a);
+        const int y = *b == '-' ? '_' : tolower((unsigned char)*b);
+        if (x != y)
+            return false;
+    }
+    return *a == *b;
+}
+
+/* Return true if the file is a program that the system can start: it is executable and its first
+ * line names an interpreter. */
+static bool names_interpreter(const char *path)
+{
+    char head[2] = "";
+    FILE *file = access(path, X_OK) == 0 ? fopen(path, "rb") : NULL;
+    const size_t n = file ? fread(head, 1, sizeof head, file) : 0;
+    if (file)
+        fclose(file);
+    return n == sizeof head && head[0] == '#' && head[1] == '!';
+}
+
+fsdp_status fsdp_launch_check_script(const char *path, bool no_python)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t length = strlen(name);
+    const char *command = "train --model DIR --data FILE --output DIR";
+    if (length < 4 || strcmp(name + length - 3, ".py") != 0 || names_interpreter(path))
+        return FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(known); i++)
+        if (same_script(name, known[i].script))
+            command = known[i].command;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s is a Python script%s. Here ranks are programs: 'fsdp launch -n N %s' "
+                      "does it without Python, or name a C program such as examples/train_t5.c "
+                      "builds. To run the script with Python anyway: fsdp launch -n N python3 %s",
+                      path, no_python ? " that no interpreter is named in" : "", command, path);
+}
