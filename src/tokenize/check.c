@@ -231,8 +231,8 @@ fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config, fsdp_tokeniz
             fsdp_tokenizer_vocab_size(inputs->tokenizer));
     const fsdp_status status = check_records(&c, config->rows, &rows);
     if (status == FSDP_OK)
-        fprintf(out, "\n%" PRId64 " rows; the decoded text is %s\n", rows,
-                c.differing ? "not always the text that was encoded" : "the text");
+        fprintf(out, "\n%" PRId64 " rows; decoding gives %s\n", rows,
+                c.differing ? "another text in some of them" : "each text back");
     fsdp_encoded_fini(&c.encoded);
     fsdp_str_fini(&c.whole);
     fsdp_encoding_fini(&c.found);

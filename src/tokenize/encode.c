@@ -148,7 +148,11 @@ fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_b
 static void put_ids(fsdp_encoded_part *part, const fsdp_token_list *ids, int width)
 {
     unsigned char *at = part->bytes + part->used;
-    for (size_t i = 0; i < ids->len; i++)
+    for (size_t i = 0; width == 2 && i < ids->len; i++, at += 2) {
+        at[0] = (unsigned char)ids->ids[i];
+        at[1] = (unsigned char)(ids->ids[i] >> 8);
+    }
+    for (size_t i = 0; width != 2 && i < ids->len; i++)
         for (int byte = 0; byte < width; byte++)
             *at++ = byte < 4 ? (unsigned char)((uint32_t)ids->ids[i] >> 8 * byte) : 0;
     part->used += ids->len * (size_t)width;

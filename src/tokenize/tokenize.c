@@ -5,17 +5,20 @@
 #include <math.h>
 #include <string.h>
 
-#include <fsdp/progress.h>
-
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/data/dataset.h"
 #include "src/report/human.h"
+#include "src/report/terminal.h"
 #include "src/tokenize/arrow_output.h"
 #include "src/tokenize/identity.h"
 #include "src/tokenize/pipeline.h"
+
+enum {
+    LONG_BYTES = 32 << 20 /* texts of this size take long enough for a progress bar */
+};
 
 typedef struct tokenize_run {
     const fsdp_tokenize_config *config;
@@ -168,11 +171,15 @@ static const fsdp_pipeline_ops tokenize_ops = {
 
 /* ---- all rows ---- */
 
-static fsdp_status create_bar(tokenize_run *r)
+fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
+                              const fsdp_tokenize_inputs *inputs, const char *description,
+                              fsdp_progress **bar)
 {
-    const int64_t bytes = fsdp_record_source_bytes(r->inputs->source);
-    const fsdp_progress_options options = {.description = "tokenize (MiB)", .total = bytes >> 20};
-    return r->config->progress ? fsdp_progress_create(&options, &r->bar) : FSDP_OK;
+    const int64_t bytes = fsdp_record_source_bytes(inputs->source);
+    const fsdp_progress_options options = {.description = description, .total = bytes >> 20};
+    const bool is_long = bytes ? bytes >= LONG_BYTES : fsdp_terminal_is(stderr);
+    *bar = NULL;
+    return config->progress && is_long ? fsdp_progress_create(&options, bar) : FSDP_OK;
 }
 
 static fsdp_status refuse_empty(const tokenize_run *r)
@@ -207,7 +214,7 @@ static fsdp_status tokenize_rows(tokenize_run *r)
 {
     bool stopped = false;
     FSDP_TRY(fsdp_record_source_skip(r->inputs->source, r->state.records));
-    FSDP_TRY(create_bar(r));
+    FSDP_TRY(fsdp_tokenize_bar(r->config, r->inputs, "tokenize (MiB)", &r->bar));
     fsdp_status status =
         fsdp_pipeline_run(&tokenize_ops, r, r->inputs->source, r->inputs->threads,
                           r->config->interrupted, &stopped);
@@ -311,7 +318,7 @@ static void print_summary(const tokenize_run *r)
     const int64_t tokens = total_tokens(r), now = tokens - r->first_tokens;
     fprintf(r->out, "%s: %" PRId64 " %s, %" PRId64 " tokens", r->config->data, r->state.records,
             r->state.uses & FSDP_USES_DOCUMENTS ? "documents" : "rows", tokens);
-    if (r->state.text_bytes && tokens)
+    if (r->state.uses & (FSDP_USES_DOCUMENTS | FSDP_USES_CSV) && tokens)
         fprintf(r->out, ", %.2f bytes a token", (double)r->state.text_bytes / (double)tokens);
     fprintf(r->out, "; %s, %s tokens/s\n", fsdp_human_duration(seconds).text,
             fsdp_human_count((double)now / (seconds > 0 ? seconds : 1)).text);

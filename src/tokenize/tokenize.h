@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include <fsdp/data.h>
+#include <fsdp/progress.h>
 
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
@@ -66,6 +67,10 @@ typedef struct fsdp_tokenize_inputs {
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_inputs_open(const fsdp_tokenize_config *config,
                                                       fsdp_tokenize_inputs *inputs);
 void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *inputs);
+/* Create a progress bar of the texts in MiB. *bar is NULL if there is to be none. */
+FSDP_MUST_CHECK fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
+                                              const fsdp_tokenize_inputs *inputs,
+                                              const char *description, fsdp_progress **bar);
 /* Return FSDP_ERR_INVALID if an option that the user asked for had no effect on the rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config *config,
                                                      unsigned uses);

@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include <fsdp/progress.h>
-
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
@@ -134,7 +132,6 @@ static fsdp_status count_text(const vocab_run *r, word_counts *c, const char *te
 
 /* ---- texts of rows ---- */
 
-/* Count the text of `key`. The text is also found in a list of parts, as messages have it. */
 static fsdp_status count_value(const vocab_run *r, word_counts *c, fsdp_json_node row,
                                const char *key)
 {
@@ -256,13 +253,10 @@ static const fsdp_pipeline_ops vocab_ops = {
 
 static fsdp_status read_texts(vocab_run *r, fsdp_tokenize_inputs *in)
 {
-    const fsdp_progress_options bar = {.description = "count words (MiB)",
-                                       .total = fsdp_record_source_bytes(in->source) >> 20};
     bool stopped = false;
     FSDP_TRY(fsdp_char_classes_create(&r->classes));
     FSDP_TRY(fsdp_bpe_trainer_create(&r->trainer));
-    if (r->config->progress)
-        FSDP_TRY(fsdp_progress_create(&bar, &r->bar));
+    FSDP_TRY(fsdp_tokenize_bar(r->config, in, "count words (MiB)", &r->bar));
     fsdp_status status = fsdp_pipeline_run(&vocab_ops, r, in->source, in->threads,
                                            r->config->interrupted, &stopped);
     fsdp_progress_destroy(r->bar);
