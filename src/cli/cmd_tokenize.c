@@ -10,8 +10,8 @@
 
 static const char *const tasks[] = {"seq2seq", "causal-lm|clm", "classification", "masked-lm|mlm",
                                     NULL};
-static const char *const formats[] = {"auto", "nanogpt|bin", "llm.c|llmc", "megatron", "arrow",
-                                      NULL};
+static const char *const formats[] = {"auto",     "nanogpt|bin", "llm.c|llmc",
+                                      "megatron", "arrow",       NULL};
 static const char *const words[] = {"gpt2", "llama3", "qwen2", NULL};
 
 /* clang-format off */

@@ -25,7 +25,7 @@ typedef struct reading {
     const char *prompt, *text; /* keys of the texts; NULL if the row has no such text */
     bool is_chat;              /* the row is a conversation */
     int64_t cut;               /* ids beyond max_length */
-    fsdp_str *whole; /* see fsdp_jsonl_rows */
+    fsdp_str *whole;           /* see fsdp_jsonl_rows */
 } reading;
 
 /* ---- arrays ---- */

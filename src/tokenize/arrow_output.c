@@ -29,7 +29,7 @@ typedef struct arrow_output {
     fsdp_arrow_column columns[MOST_COLUMNS];
     size_t n_columns;
     int input_ids, types, mask, labels, positions; /* indices of columns; -1: there is none */
-    int8_t *ones; /* [ones_cap], the attention_mask */
+    int8_t *ones;                                  /* [ones_cap], the attention_mask */
     size_t ones_cap;
     int8_t *bytes; /* [bytes_cap], token_type_ids */
     size_t bytes_cap;
@@ -145,8 +145,8 @@ static fsdp_status set_positions(arrow_output *o, row *r)
 
 static fsdp_status write_row(arrow_output *o, row *r)
 {
-    FSDP_TRY(fsdp_arrow_writer_set_ids(o->writer, (size_t)o->input_ids, r->lists[0],
-                                       r->lengths[0]));
+    FSDP_TRY(
+        fsdp_arrow_writer_set_ids(o->writer, (size_t)o->input_ids, r->lists[0], r->lengths[0]));
     FSDP_TRY(set_ones(o, r->lengths[0]));
     if (o->types >= 0)
         FSDP_TRY(set_types(o, r));
@@ -208,8 +208,7 @@ static fsdp_status write_split(arrow_output *o, const char *name, const char *pa
     if (!file)
         return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
     o->rows = o->in_block = 0;
-    fsdp_status status =
-        fsdp_arrow_writer_begin_split(o->writer, name, o->columns, o->n_columns);
+    fsdp_status status = fsdp_arrow_writer_begin_split(o->writer, name, o->columns, o->n_columns);
     if (status == FSDP_OK)
         status = write_rows(o, file, path, rows);
     fclose(file);

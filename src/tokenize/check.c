@@ -178,7 +178,7 @@ static fsdp_status print_example(checker *c, const char *source, const char *tar
         return print_list(c, "labels", target, &e->labels, NULL);
     if (task == FSDP_TASK_CLASSIFICATION && e->labels.len == 1) {
         const int32_t class = e->labels.ids[0];
-        const bool named = class >= 0 && (size_t)class < c->inputs->n_classes;
+        const bool named = class >= 0 && (size_t) class < c->inputs->n_classes;
         fprintf(c->out, "label: %" PRId32 "%s%s\n", class, named ? ", " : "",
                 named ? c->inputs->class_names[class] : "");
     }

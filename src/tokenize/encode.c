@@ -40,8 +40,8 @@ static void clear(fsdp_encoded *e)
 /* splitmix64 (Steele, Lea, Flood 2014). */
 int64_t fsdp_record_number(uint64_t seed, int64_t index)
 {
-    uint64_t z = seed * UINT64_C(0xD1342543DE82EF95) +
-                 ((uint64_t)index + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t z =
+        seed * UINT64_C(0xD1342543DE82EF95) + ((uint64_t)index + 1) * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
     return (int64_t)((z ^ z >> 31) >> 32);
@@ -212,13 +212,12 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         int64_t cut;
         FSDP_TRY(fsdp_encode_record(form, batch, i, out, &cut));
         const bool validation =
-            batch->validation || fsdp_record_number(form->seed, batch->first + (int64_t)i) <
-                                     form->validation_below;
+            batch->validation ||
+            fsdp_record_number(form->seed, batch->first + (int64_t)i) < form->validation_below;
         FSDP_TRY(put_row(form, out, &out->parts[validation]));
         out->cut_rows += cut > 0;
         out->cut_tokens += cut;
-        out->masked_rows +=
-            form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
+        out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
     }
     out->text_bytes = (int64_t)batch->used - (int64_t)batch->len; /* without the NULs */
     if (batch->len == 0 || batch->kind == FSDP_RECORD_ARROW || batch->kind == FSDP_RECORD_EXAMPLE)

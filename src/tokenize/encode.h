@@ -15,9 +15,9 @@ typedef struct fsdp_encode_form {
     /* SEQ2SEQ: limits, 0: none. Texts and ids are cut here, so what is cut is counted. */
     int64_t max_source, max_target;
     bool cut_source_ids, cut_target_ids; /* the limits are also for rows of ids */
-    int width;        /* bytes of a token; 0: rows are spooled, see below */
-    int64_t validation_below; /* a row is for validation if its number is below this: see
-                                 fsdp_record_number() */
+    int width;                           /* bytes of a token; 0: rows are spooled, see below */
+    int64_t validation_below;            /* a row is for validation if its number is below this: see
+                                            fsdp_record_number() */
     uint64_t seed;
 } fsdp_encode_form;
 
@@ -39,9 +39,9 @@ typedef struct fsdp_encoded_part {
 /* Initialise it with {0}; it is used again. */
 typedef struct fsdp_encoded {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
-    int64_t text_bytes;           /* bytes of the records that are texts */
-    int64_t cut_rows, cut_tokens; /* rows that were longer than a limit, and by how many tokens */
-    int64_t masked_rows;          /* rows of which a part has no loss */
+    int64_t text_bytes;             /* bytes of the records that are texts */
+    int64_t cut_rows, cut_tokens;   /* rows that were longer than a limit, and by how many tokens */
+    int64_t masked_rows;            /* rows of which a part has no loss */
     bool lists[FSDP_SPOOLED_LISTS]; /* some rows have labels, token_type_ids, position_ids */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */

@@ -35,8 +35,8 @@ static fsdp_status add_file(const char *dir, const char *name, fsdp_str *text)
 static fsdp_status add_tokenizer(const char *path, fsdp_str *text)
 {
     static const char *const others[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "added_tokens.json", "merges.txt", "chat_template.jinja",
-                                         "chat_template.json"};
+                                         "added_tokens.json",     "merges.txt",
+                                         "chat_template.jinja",   "chat_template.json"};
     char *dir = fsdp_path_parent(path);
     if (!dir)
         return FSDP_ERR_NOMEM;

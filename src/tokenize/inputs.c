@@ -63,7 +63,7 @@ static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
     fsdp_dataset_options *rows = &in->rows;
     rows->task = masked ? FSDP_TASK_CAUSAL_LM : (fsdp_task)c->task;
     rows->tokenizer = in->tokenizer;
-    rows->source_prefix = c->task_prefix ? c->task_prefix
+    rows->source_prefix = c->task_prefix                                    ? c->task_prefix
                           : c->task == FSDP_TASK_SEQ2SEQ && !c->train_vocab ? "summarize: "
                                                                             : "";
     rows->source_column = c->text_column ? c->text_column : masked ? "text" : NULL;
@@ -132,8 +132,8 @@ static fsdp_status complete_rows(fsdp_tokenize_inputs *in)
 
 static fsdp_status open_source(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
-    const bool only_training = c->validation_fraction > 0 || c->train_vocab || c->check ||
-                               fsdp_output_is_file(c->output);
+    const bool only_training =
+        c->validation_fraction > 0 || c->train_vocab || c->check || fsdp_output_is_file(c->output);
     const fsdp_source_options options = {.data = c->data,
                                          .validation_data = c->validation_data,
                                          .find_validation = !only_training,

@@ -94,9 +94,8 @@ static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_st
     if (!part->path || !part->sizes_path)
         return FSDP_ERR_NOMEM;
     const char zeros[FSDP_LLMC_HEADER_BYTES] = {0};
-    FSDP_TRY(open_at(part->path, state->parts[i].bytes ? state->parts[i].bytes +
-                                                             (int64_t)header_bytes(o)
-                                                       : 0,
+    FSDP_TRY(open_at(part->path,
+                     state->parts[i].bytes ? state->parts[i].bytes + (int64_t)header_bytes(o) : 0,
                      &part->fd));
     if (!state->parts[i].bytes)
         FSDP_TRY(write_all(part->fd, part->path, zeros, header_bytes(o)));
@@ -114,8 +113,9 @@ static fsdp_status check_target(const fsdp_token_output *o)
     if (!o->is_file) {
         fsdp_status status = fsdp_atomic_directory_check(o->path, FSDP_EXISTING_REFUSE);
         if (status == FSDP_ERR_INVALID && fsdp_path_is_directory(o->path))
-            return fsdp_error(status, "%s: exists and is not empty: remove it, or give another "
-                                      "--output",
+            return fsdp_error(status,
+                              "%s: exists and is not empty: remove it, or give another "
+                              "--output",
                               o->path);
         return status;
     }
@@ -301,8 +301,8 @@ static fsdp_status write_index(const fsdp_token_output *o, int i, const fsdp_tok
     char *path = final_path(o, i, ".idx");
     if (!path)
         return FSDP_ERR_NOMEM;
-    const fsdp_status status = fsdp_megatron_index_write(path, part->sizes_path,
-                                                         state->parts[i].rows, o->options.width);
+    const fsdp_status status =
+        fsdp_megatron_index_write(path, part->sizes_path, state->parts[i].rows, o->options.width);
     fsdp_free(path);
     return status;
 }

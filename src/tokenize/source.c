@@ -31,8 +31,8 @@ struct fsdp_record_source {
     int64_t max_samples;
     source_file *files;
     size_t len, cap;
-    size_t current;           /* index of the file that is being read */
-    bool is_open;             /* that file is open: `file`, the last table or the last dataset */
+    size_t current; /* index of the file that is being read */
+    bool is_open;   /* that file is open: `file`, the last table or the last dataset */
     fsdp_record_file *file;
     int64_t records, of_file; /* records read so far, of all files and of the current one */
     int64_t of_training;      /* records read of the training data */
@@ -384,9 +384,8 @@ int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
     struct stat info;
     for (size_t i = 0; i < s->len; i++) {
         const source_file *file = &s->files[i];
-        const bool is_text =
-            file->kind != FSDP_RECORD_ARROW && file->kind != FSDP_RECORD_EXAMPLE &&
-            fsdp_input_name_length(file->path) == strlen(file->path);
+        const bool is_text = file->kind != FSDP_RECORD_ARROW && file->kind != FSDP_RECORD_EXAMPLE &&
+                             fsdp_input_name_length(file->path) == strlen(file->path);
         if (!is_text || s->max_samples != INT64_MAX || stat(file->path, &info) != 0)
             return 0;
         bytes += info.st_size;

@@ -46,8 +46,8 @@ void fsdp_record_batch_fini(fsdp_record_batch *batch);
 typedef struct fsdp_source_options {
     const char *data;
     const char *validation_data; /* NULL: none of its own */
-    bool find_validation; /* without validation_data, also read the split or the files of `data` that
-                             are for validation, if there are any */
+    bool find_validation; /* without validation_data, also read the split or the files of `data`
+                             that are for validation, if there are any */
     const fsdp_dataset_options *rows; /* with defaults filled in; borrowed */
     fsdp_task task;                   /* what the rows are for */
     int64_t max_samples;              /* of the training data; 0: all */

@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/error.h"
 #include "src/base/io.h"
 #include "src/data/dataset.h"
 #include "src/report/human.h"
@@ -39,8 +40,8 @@ typedef struct tokenize_run {
     double began_s;
 } tokenize_run;
 
-static const char *const dtype_names[] = {[1] = "uint8", [2] = "uint16", [4] = "uint32",
-                                          [8] = "int64"};
+static const char *const dtype_names[] = {
+    [1] = "uint8", [2] = "uint16", [4] = "uint32", [8] = "int64"};
 
 /* ---- the form of the output ---- */
 
@@ -86,22 +87,17 @@ static fsdp_status choose_format(tokenize_run *r)
 /* Choose the type of a token. */
 static fsdp_status choose_width(tokenize_run *r)
 {
-    static const int widths[] = {[FSDP_TOKENS_U16] = 2,
-                                 [FSDP_TOKENS_U8] = 1,
-                                 [FSDP_TOKENS_I32] = 4,
-                                 [FSDP_TOKENS_I64] = 8};
+    static const int widths[] = {
+        [FSDP_TOKENS_U16] = 2, [FSDP_TOKENS_U8] = 1, [FSDP_TOKENS_I32] = 4, [FSDP_TOKENS_I64] = 8};
     const int64_t vocab_size = fsdp_tokenizer_vocab_size(r->inputs->tokenizer);
     const int dtype = r->config->form.token_dtype;
     if (r->format == FSDP_TOKENIZE_ARROW)
         return FSDP_OK;
-    r->width = dtype != FSDP_TOKENS_DEFAULT  ? widths[dtype]
-               : vocab_size <= UINT16_MAX + 1 ? 2
-                                              : 4;
+    r->width = dtype != FSDP_TOKENS_DEFAULT ? widths[dtype] : vocab_size <= UINT16_MAX + 1 ? 2 : 4;
     if (r->width < 4 && vocab_size > (int64_t)1 << 8 * r->width)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--token-dtype %s: %s has %" PRId64 " ids, which need a larger type",
-                          dtype_names[r->width], fsdp_tokenizer_path(r->inputs->tokenizer),
-                          vocab_size);
+        return fsdp_error(
+            FSDP_ERR_INVALID, "--token-dtype %s: %s has %" PRId64 " ids, which need a larger type",
+            dtype_names[r->width], fsdp_tokenizer_path(r->inputs->tokenizer), vocab_size);
     if (r->format == FSDP_TOKENIZE_LLMC && r->width != 2 && r->width != 4)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--token-dtype %s: files of llm.c have uint16 or uint32",
@@ -147,14 +143,17 @@ static void show_progress(tokenize_run *r)
     r->bar_done = done;
 }
 
+/* r->state counts whole batches only, also if this fails. */
 static fsdp_status write_batch(void *self, const fsdp_record_batch *batch, void *result)
 {
     tokenize_run *r = self;
     fsdp_encoded *e = result;
-    FSDP_TRY(fsdp_output_append(r->output, e, &r->state));
+    fsdp_tokenize_state state = r->state;
+    FSDP_TRY(fsdp_output_append(r->output, e, &state));
     FSDP_TRY(collect_unused(&r->unused, &e->found.unused));
-    r->state.records += (int64_t)batch->len;
-    r->state.uses |= fsdp_jsonl_rows_uses(&e->found);
+    state.records += (int64_t)batch->len;
+    state.uses |= fsdp_jsonl_rows_uses(&e->found);
+    r->state = state;
     show_progress(r);
     if (output_bytes(r) - r->saved_bytes < r->config->journal_bytes)
         return FSDP_OK;
@@ -210,16 +209,39 @@ static fsdp_status end_rows(tokenize_run *r)
     return fsdp_output_save(r->output, &r->state);
 }
 
+/* Can a run that failed in this way go on later? If it failed because of the data, the data must
+ * change, and then the output, too. */
+static bool can_go_on(fsdp_status status)
+{
+    return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
+}
+
+/* Save what was written before a failure, such as a full disk, if that is possible. */
+static fsdp_status save_after_failure(tokenize_run *r, fsdp_status status)
+{
+    fsdp_saved_error error;
+    if (!can_go_on(status) || r->state.records == r->first_record)
+        return status;
+    fsdp_error_save(status, &error);
+    const fsdp_status saved = fsdp_output_save(r->output, &r->state);
+    fsdp_error_restore(&error);
+    return saved == FSDP_OK
+               ? fsdp_error(status,
+                            "%s (with --resume, the same command goes on after %" PRId64 " rows)",
+                            error.message, r->state.records)
+               : status;
+}
+
 static fsdp_status tokenize_rows(tokenize_run *r)
 {
     bool stopped = false;
     FSDP_TRY(fsdp_record_source_skip(r->inputs->source, r->state.records));
     FSDP_TRY(fsdp_tokenize_bar(r->config, r->inputs, "tokenize (MiB)", &r->bar));
-    fsdp_status status =
-        fsdp_pipeline_run(&tokenize_ops, r, r->inputs->source, r->inputs->threads,
-                          r->config->interrupted, &stopped);
+    fsdp_status status = fsdp_pipeline_run(&tokenize_ops, r, r->inputs->source, r->inputs->threads,
+                                           r->config->interrupted, &stopped);
     fsdp_progress_destroy(r->bar);
-    FSDP_TRY(status);
+    if (status != FSDP_OK)
+        return save_after_failure(r, status);
     if (!stopped)
         return end_rows(r);
     FSDP_TRY(fsdp_output_save(r->output, &r->state));
@@ -237,8 +259,8 @@ static fsdp_status finish(tokenize_run *r)
     const fsdp_arrow_output_options options = {
         .path = c->output,
         .task = (fsdp_task)c->task,
-        .has_validation = fsdp_record_source_has_validation(r->inputs->source) ||
-                          c->validation_fraction > 0,
+        .has_validation =
+            fsdp_record_source_has_validation(r->inputs->source) || c->validation_fraction > 0,
         .block_size = c->block_size,
         .class_names = (const char *const *)r->inputs->class_names,
         .n_classes = r->inputs->n_classes,
@@ -352,8 +374,8 @@ static fsdp_status begin(tokenize_run *r)
         .path = c->output,
         .format = r->format,
         .width = r->width,
-        .has_validation = fsdp_record_source_has_validation(r->inputs->source) ||
-                          c->validation_fraction > 0,
+        .has_validation =
+            fsdp_record_source_has_validation(r->inputs->source) || c->validation_fraction > 0,
         .resume = c->resume,
         .overwrite = c->overwrite,
         .settings = fsdp_json_root(r->settings),
@@ -382,18 +404,10 @@ static fsdp_status write_output(tokenize_run *r)
     return print_end(r);
 }
 
-/* Can a run that failed in this way go on later? If it failed because of the data, the data must
- * change, and then the output, too. */
-static bool can_go_on(fsdp_status status)
-{
-    return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
-}
-
 static fsdp_status tokenize(const fsdp_tokenize_config *config, fsdp_tokenize_inputs *inputs,
                             FILE *out)
 {
-    tokenize_run r = {
-        .config = config, .inputs = inputs, .out = out, .began_s = fsdp_clock_s()};
+    tokenize_run r = {.config = config, .inputs = inputs, .out = out, .began_s = fsdp_clock_s()};
     const fsdp_status status = write_output(&r);
     fsdp_output_close(r.output, can_go_on(status));
     fsdp_unused_keys_fini(&r.unused);
@@ -405,9 +419,10 @@ fsdp_status fsdp_tokenize_run(const fsdp_tokenize_config *config, FILE *out)
 {
     fsdp_tokenize_inputs inputs;
     FSDP_TRY(fsdp_tokenize_inputs_open(config, &inputs));
-    const fsdp_status status = config->check         ? fsdp_tokenize_check(config, &inputs, out)
-                               : config->train_vocab ? fsdp_tokenize_train_vocab(config, &inputs, out)
-                                                     : tokenize(config, &inputs, out);
+    const fsdp_status status = config->check ? fsdp_tokenize_check(config, &inputs, out)
+                               : config->train_vocab
+                                   ? fsdp_tokenize_train_vocab(config, &inputs, out)
+                                   : tokenize(config, &inputs, out);
     fsdp_tokenize_inputs_close(&inputs);
     return status;
 }

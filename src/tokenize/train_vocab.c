@@ -257,8 +257,8 @@ static fsdp_status read_texts(vocab_run *r, fsdp_tokenize_inputs *in)
     FSDP_TRY(fsdp_char_classes_create(&r->classes));
     FSDP_TRY(fsdp_bpe_trainer_create(&r->trainer));
     FSDP_TRY(fsdp_tokenize_bar(r->config, in, "count words (MiB)", &r->bar));
-    fsdp_status status = fsdp_pipeline_run(&vocab_ops, r, in->source, in->threads,
-                                           r->config->interrupted, &stopped);
+    fsdp_status status =
+        fsdp_pipeline_run(&vocab_ops, r, in->source, in->threads, r->config->interrupted, &stopped);
     fsdp_progress_destroy(r->bar);
     if (status == FSDP_OK && stopped)
         status = fsdp_error(FSDP_ERR_STATE, "interrupted; nothing was written");
@@ -280,14 +280,13 @@ static fsdp_status learn(vocab_run *r, fsdp_tokenize_inputs *in, FILE *out)
     const fsdp_status status =
         fsdp_vocab_folder_write(c->output, &learned, &c->special_tokens, r->pattern);
     if (status == FSDP_OK)
-        fprintf(out,
-                "%s: %" PRId64 " rows, %s of text; %s\n%s: a byte-level BPE tokenizer of %" PRId32
-                " tokens, %zu merges%s\n",
-                c->data, r->records, fsdp_human_bytes(r->text_bytes).text,
-                fsdp_human_duration(fsdp_clock_s() - began_s).text, c->output, size,
-                learned.n_merges,
-                size < c->train_vocab ? ": the texts have no more pairs that are frequent enough"
-                                      : "");
+        fprintf(
+            out,
+            "%s: %" PRId64 " rows, %s of text; %s\n%s: a byte-level BPE tokenizer of %" PRId32
+            " tokens, %zu merges%s\n",
+            c->data, r->records, fsdp_human_bytes(r->text_bytes).text,
+            fsdp_human_duration(fsdp_clock_s() - began_s).text, c->output, size, learned.n_merges,
+            size < c->train_vocab ? ": the texts have no more pairs that are frequent enough" : "");
     fsdp_bpe_learned_fini(&learned);
     return status;
 }
