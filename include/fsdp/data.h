@@ -253,7 +253,7 @@ typedef struct fsdp_dataset_options {
      * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
      * are used if the file has both, else "text". */
     const char *source_column, *target_column;
-    fsdp_chat_rows chat; /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
+    fsdp_chat_rows chat;    /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
     bool no_special_tokens; /**< CAUSAL_LM, texts: do not add the special tokens that the tokenizer
                                  adds to a text */
     bool no_eos;            /**< CAUSAL_LM, texts: do not end a text with eos */

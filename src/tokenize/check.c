@@ -9,8 +9,8 @@
 #include "src/tokenize/tokenize.h"
 
 enum {
-    TEXT_BYTES = 400,  /* of a text that is printed */
-    PIECE_BYTES = 60,  /* of a piece */
+    TEXT_BYTES = 400,  /* bytes of a text that are printed */
+    PIECE_BYTES = 60,  /* the same for a piece */
     ROW_TOKENS = 2000, /* tokens of a list that are printed */
 };
 

@@ -9,7 +9,12 @@
 #include "src/base/io.h"
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
+#include "src/report/terminal.h"
 #include "src/tokenize/tokenize.h"
+
+enum {
+    LONG_BYTES = 32 << 20 /* texts of this size take long enough for a progress bar */
+};
 
 /* ---- the tokenizer ---- */
 
@@ -172,6 +177,19 @@ void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *in)
         fsdp_free(in->class_names[i]);
     fsdp_free(in->class_names);
     *in = (fsdp_tokenize_inputs){0};
+}
+
+/* ---- the progress bar ---- */
+
+fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
+                              const fsdp_tokenize_inputs *inputs, const char *description,
+                              fsdp_progress **bar)
+{
+    const int64_t bytes = fsdp_record_source_bytes(inputs->source);
+    const fsdp_progress_options options = {.description = description, .total = bytes >> 20};
+    const bool is_long = bytes ? bytes >= LONG_BYTES : fsdp_terminal_is(stderr);
+    *bar = NULL;
+    return config->progress && is_long ? fsdp_progress_create(&options, bar) : FSDP_OK;
 }
 
 /* ---- options without an effect ---- */

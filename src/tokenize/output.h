@@ -17,7 +17,7 @@ typedef struct fsdp_output_options {
     int width;                   /* bytes of a token; ARROW: 0 */
     bool has_validation;
     bool resume, overwrite;
-    fsdp_json_node settings; /* of the run; borrowed until the output is closed */
+    fsdp_json_node settings; /* settings of the run; borrowed until the output is closed */
 } fsdp_output_options;
 
 typedef struct fsdp_token_output fsdp_token_output;

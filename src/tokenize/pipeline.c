@@ -17,7 +17,7 @@ enum {
 typedef struct slot {
     fsdp_record_batch batch;
     void *result;
-    fsdp_saved_error error; /* of reading the batch or working on it */
+    fsdp_saved_error error; /* the error of reading the batch or working on it */
     int64_t sequence;       /* number of batches before this one */
 } slot;
 

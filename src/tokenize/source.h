@@ -50,7 +50,7 @@ typedef struct fsdp_source_options {
                              that are for validation, if there are any */
     const fsdp_dataset_options *rows; /* with defaults filled in; borrowed */
     fsdp_task task;                   /* what the rows are for */
-    int64_t max_samples;              /* of the training data; 0: all */
+    int64_t max_samples;              /* rows of the training data; 0: all */
 } fsdp_source_options;
 
 typedef struct fsdp_record_source fsdp_record_source;

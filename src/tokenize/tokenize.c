@@ -12,14 +12,9 @@
 #include "src/base/io.h"
 #include "src/data/dataset.h"
 #include "src/report/human.h"
-#include "src/report/terminal.h"
 #include "src/tokenize/arrow_output.h"
 #include "src/tokenize/identity.h"
 #include "src/tokenize/pipeline.h"
-
-enum {
-    LONG_BYTES = 32 << 20 /* texts of this size take long enough for a progress bar */
-};
 
 typedef struct tokenize_run {
     const fsdp_tokenize_config *config;
@@ -169,17 +164,6 @@ static const fsdp_pipeline_ops tokenize_ops = {
 };
 
 /* ---- all rows ---- */
-
-fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
-                              const fsdp_tokenize_inputs *inputs, const char *description,
-                              fsdp_progress **bar)
-{
-    const int64_t bytes = fsdp_record_source_bytes(inputs->source);
-    const fsdp_progress_options options = {.description = description, .total = bytes >> 20};
-    const bool is_long = bytes ? bytes >= LONG_BYTES : fsdp_terminal_is(stderr);
-    *bar = NULL;
-    return config->progress && is_long ? fsdp_progress_create(&options, bar) : FSDP_OK;
-}
 
 static fsdp_status refuse_empty(const tokenize_run *r)
 {
