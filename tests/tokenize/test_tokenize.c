@@ -252,7 +252,7 @@ TEST(arrow_rows_are_those_that_train_makes_of_the_texts)
     config.asked_for.max_seq_length = true;
     ASSERT_OK(run_printing(&config, &lines));
     ASSERT(strstr(lines, "not used: 'url' (line 1)"));
-    ASSERT(strstr(lines, "1 of 5 rows are cut, by "));
+    ASSERT(strstr(lines, "1 of 5 rows are cut, by 2 tokens"));
     free(lines);
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer));
     ASSERT_OK(fsdp_chat_template_open(NULL, "chatml", &chat));
@@ -453,6 +453,9 @@ TEST(a_signal_stops_the_run)
     ASSERT_ERROR(run(&config), FSDP_ERR_STATE, "interrupted after 0 rows");
     config.interrupted = NULL;
     config.resume = true;
+    /* What the journal does not count is cut off. */
+    put_corpus(t, "a.bin.partial/out/train.bin", 100000);
+    CHECK_HERE();
     ASSERT_OK(run(&config));
     config.output = in_dir(t, "b.bin");
     config.resume = false;
@@ -501,6 +504,36 @@ TEST(memory_that_cannot_be_had_is_an_error_without_a_leak)
         ASSERT_INT(fsdp_path_exists(config.output), status == FSDP_OK);
         ASSERT(n < 100000);
     }
+}
+
+/* A run may go on in the middle of a batch, of the training data or of those for validation. */
+TEST(any_number_of_records_is_skipped)
+{
+    put(t, "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
+    put(t, "b.txt", "d\n\ne\n");
+    const fsdp_dataset_options rows = {.source_prefix = ""};
+    const fsdp_source_options options = {.data = in_dir(t, "a.jsonl"),
+                                         .validation_data = in_dir(t, "b.txt"),
+                                         .rows = &rows,
+                                         .task = FSDP_TASK_CAUSAL_LM,
+                                         .max_samples = 2};
+    static const char *const texts[] = {"{\"text\": \"a\"}", "{\"text\": \"b\"}", "d", "e"};
+    for (int64_t skipped = 0; skipped < 4; skipped++) {
+        fsdp_record_source *source;
+        fsdp_record_batch batch = {0};
+        ASSERT_OK(fsdp_record_source_open(&options, &source));
+        ASSERT_OK(fsdp_record_source_skip(source, skipped));
+        ASSERT_OK(fsdp_record_source_next(source, &batch));
+        ASSERT_INT(batch.first, skipped);
+        ASSERT_INT(batch.validation, skipped > 1);
+        ASSERT_STR(batch.bytes + batch.records[0].at, texts[skipped]);
+        fsdp_record_batch_fini(&batch);
+        fsdp_record_source_close(source);
+    }
+    fsdp_record_source *source;
+    ASSERT_OK(fsdp_record_source_open(&options, &source));
+    ASSERT_ERROR(fsdp_record_source_skip(source, 5), FSDP_ERR_STATE, "4 rows, of which 5");
+    fsdp_record_source_close(source);
 }
 
 /* ---- what is refused ---- */
