@@ -242,6 +242,14 @@ static fsdp_status make_blocks(arrow_output *o)
     return o->block && o->block_labels ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+fsdp_status fsdp_arrow_output_check(const char *path)
+{
+    fsdp_arrow_writer *writer;
+    FSDP_TRY(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, NULL, &writer));
+    fsdp_arrow_writer_discard(writer);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
                                     const fsdp_token_output *spool,
                                     const fsdp_tokenize_state *state,

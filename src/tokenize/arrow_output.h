@@ -18,6 +18,8 @@ typedef struct fsdp_arrow_output_counts {
     int64_t unused_tokens;             /* tokens at the ends of splits that do not fill a block */
 } fsdp_arrow_output_counts;
 
+/* Return an error if fsdp_arrow_output_write() could not write a folder here. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_check(const char *path);
 /* The folder appears when it is complete, or not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
                                                     const fsdp_token_output *spool,

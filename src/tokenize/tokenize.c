@@ -324,7 +324,7 @@ static void print_summary(const tokenize_run *r)
     const int64_t tokens = total_tokens(r), now = tokens - r->first_tokens;
     fprintf(r->out, "%s: %" PRId64 " %s, %" PRId64 " tokens", r->config->data, r->state.records,
             r->state.uses & FSDP_USES_DOCUMENTS ? "documents" : "rows", tokens);
-    if (r->state.uses & (FSDP_USES_DOCUMENTS | FSDP_USES_CSV) && tokens)
+    if (r->state.uses & (FSDP_USES_DOCUMENTS | FSDP_USES_CSV) && r->state.text_bytes && tokens)
         fprintf(r->out, ", %.2f bytes a token", (double)r->state.text_bytes / (double)tokens);
     fprintf(r->out, "; %s, %s tokens/s\n", fsdp_human_duration(seconds).text,
             fsdp_human_count((double)now / (seconds > 0 ? seconds : 1)).text);
@@ -370,6 +370,8 @@ static fsdp_status begin(tokenize_run *r)
                           "train.bin and val.bin",
                           c->output);
     FSDP_TRY(fsdp_output_begin(&options, &r->state, &r->output));
+    if (r->format == FSDP_TOKENIZE_ARROW)
+        FSDP_TRY(fsdp_arrow_output_check(c->output));
     r->first_record = r->state.records;
     r->first_tokens = total_tokens(r);
     r->first_bytes = r->state.text_bytes;
