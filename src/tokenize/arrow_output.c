@@ -242,12 +242,23 @@ static fsdp_status make_blocks(arrow_output *o)
     return o->block && o->block_labels ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+/* Write one row, which is discarded. */
+static fsdp_status try_row(fsdp_arrow_writer *writer)
+{
+    static const fsdp_arrow_column column = {.name = "input_ids",
+                                             .type = FSDP_ARROW_COLUMN_I32_LIST};
+    FSDP_TRY(fsdp_arrow_writer_begin_split(writer, NULL, &column, 1));
+    return fsdp_arrow_writer_end_row(writer);
+}
+
 fsdp_status fsdp_arrow_output_check(const char *path)
 {
+    const fsdp_arrow_write_options options = {.batch_rows = 1};
     fsdp_arrow_writer *writer;
-    FSDP_TRY(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, NULL, &writer));
+    FSDP_TRY(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, &options, &writer));
+    const fsdp_status status = try_row(writer);
     fsdp_arrow_writer_discard(writer);
-    return FSDP_OK;
+    return status;
 }
 
 fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,

@@ -217,6 +217,7 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         FSDP_TRY(put_row(form, out, &out->parts[validation]));
         out->cut_rows += cut > 0;
         out->cut_tokens += cut;
+        out->empty_rows += out->example.source.len == 0;
         out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
     }
     out->text_bytes = (int64_t)batch->used - (int64_t)batch->len; /* without the NULs */

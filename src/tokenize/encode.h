@@ -42,6 +42,7 @@ typedef struct fsdp_encoded {
     int64_t text_bytes;             /* bytes of the records that are texts */
     int64_t cut_rows, cut_tokens;   /* rows that were longer than a limit, and by how many tokens */
     int64_t masked_rows;            /* rows of which a part has no loss */
+    int64_t empty_rows;             /* rows without tokens */
     bool lists[FSDP_SPOOLED_LISTS]; /* some rows have labels, token_type_ids, position_ids */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */

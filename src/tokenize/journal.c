@@ -20,6 +20,7 @@ static void put_state(fsdp_json_node root, const fsdp_tokenize_state *state)
     fsdp_json_set_i64(root, "cut_rows", state->cut_rows);
     fsdp_json_set_i64(root, "cut_tokens", state->cut_tokens);
     fsdp_json_set_i64(root, "masked_rows", state->masked_rows);
+    fsdp_json_set_i64(root, "empty_rows", state->empty_rows);
     fsdp_json_set_i64(root, "uses", (int64_t)state->uses);
     fsdp_json_set_bool(root, "is_complete", state->is_complete);
     const fsdp_json_node lists = fsdp_json_set_object(root, "lists");
@@ -51,11 +52,9 @@ static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
     const struct {
         const char *key;
         int64_t *value;
-    } numbers[] = {{"records", &state->records},
-                   {"text_bytes", &state->text_bytes},
-                   {"cut_rows", &state->cut_rows},
-                   {"cut_tokens", &state->cut_tokens},
-                   {"masked_rows", &state->masked_rows}};
+    } numbers[] = {{"records", &state->records},         {"text_bytes", &state->text_bytes},
+                   {"cut_rows", &state->cut_rows},       {"cut_tokens", &state->cut_tokens},
+                   {"masked_rows", &state->masked_rows}, {"empty_rows", &state->empty_rows}};
     int64_t version, uses;
     fsdp_json_node lists;
     FSDP_TRY(fsdp_json_get_i64(root, "version", VERSION, VERSION, &version));

@@ -6,7 +6,7 @@
 
 typedef struct fsdp_tokenize_state {
     int64_t records; /* records that were read, of all files */
-    int64_t text_bytes, cut_rows, cut_tokens, masked_rows;
+    int64_t text_bytes, cut_rows, cut_tokens, masked_rows, empty_rows;
     unsigned uses; /* FSDP_USES_* of the rows */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */

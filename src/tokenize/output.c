@@ -259,6 +259,7 @@ fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
     state->cut_rows += e->cut_rows;
     state->cut_tokens += e->cut_tokens;
     state->masked_rows += e->masked_rows;
+    state->empty_rows += e->empty_rows;
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         state->lists[i] |= e->lists[i];
     return FSDP_OK;

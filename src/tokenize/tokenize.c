@@ -280,6 +280,14 @@ static void print_losses(const tokenize_run *r)
     fprintf(r->out, "\n");
 }
 
+/* Is there no eos that could end the texts, as was wanted? */
+static bool lacks_eos(const tokenize_run *r)
+{
+    return r->config->task == FSDP_TASK_CAUSAL_LM && r->config->append_eos &&
+           r->state.uses & (FSDP_USES_DOCUMENTS | FSDP_USES_TEXTS) &&
+           fsdp_tokenizer_eos_id(r->inputs->tokenizer) < 0;
+}
+
 static void print_notes(const tokenize_run *r, const char *unused)
 {
     print_lines(r->out, fsdp_record_source_notes(r->inputs->source));
@@ -288,6 +296,12 @@ static void print_notes(const tokenize_run *r, const char *unused)
     if (fsdp_record_source_leaves_validation(r->inputs->source))
         fprintf(r->out, "%s: its part for validation is not used%s\n", r->config->data,
                 r->config->validation_fraction > 0 ? ", as there is --validation-fraction" : "");
+    if (r->state.empty_rows && r->format == FSDP_TOKENIZE_ARROW && !r->config->block_size)
+        fprintf(r->out, "%s: %" PRId64 " rows have no tokens, and 'fsdp train' refuses such rows\n",
+                r->config->data, r->state.empty_rows);
+    if (lacks_eos(r))
+        fprintf(r->out, "%s has no eos: nothing marks where a text ends\n",
+                fsdp_tokenizer_path(r->inputs->tokenizer));
     if (r->state.masked_rows && r->format != FSDP_TOKENIZE_ARROW)
         fprintf(r->out,
                 "%s: in %" PRId64 " rows a part has no loss, which token files cannot say: they "

@@ -266,6 +266,19 @@ TEST(arrow_rows_are_those_that_train_makes_of_the_texts)
     fsdp_tokenizer_close(tokenizer);
 }
 
+TEST(rows_without_tokens_are_kept_and_counted)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl", "{\"text\": \"\"}\n{\"text\": \"a\"}\n");
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.append_eos = false;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(strstr(lines, "1 rows have no tokens"));
+    ASSERT(strstr(lines, "Arrow, 2 rows"));
+    free(lines);
+}
+
 TEST(pairs_of_csv_become_sources_and_labels)
 {
     NEEDS_FLATBUFFERS();
