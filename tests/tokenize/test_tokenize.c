@@ -131,7 +131,7 @@ TEST(eos_is_left_out_on_request)
 
 TEST(threads_do_not_change_the_output)
 {
-    put_corpus(t, "a.txt", UNDER_SANITIZER ? 3 << 20 : 12 << 20);
+    put_corpus(t, "a.txt", UNDER_SANITIZER ? 3 << 20 : 5 << 20);
     CHECK_HERE();
     fsdp_tokenize_config config = config_of(t, "a.txt", "1.bin");
     ASSERT_OK(run(&config));
@@ -554,15 +554,15 @@ TEST(any_number_of_records_is_skipped)
 TEST(errors_name_the_row_for_any_number_of_threads)
 {
     fsdp_str rows = {0};
-    for (int i = 0; i < 60000; i++)
-        fsdp_str_printf(&rows, i == 50000 || i == 59999 ? "{\"text\": 5}\n"
+    for (int i = 0; i < 30000; i++)
+        fsdp_str_printf(&rows, i == 25000 || i == 29999 ? "{\"text\": 5}\n"
                                                         : "{\"text\": \"hello world in Paris\"}\n");
     put(t, "rows.jsonl", rows.data);
     fsdp_str_fini(&rows);
     CHECK_HERE();
     fsdp_tokenize_config config = config_of(t, "rows.jsonl", "a.bin");
     for (config.threads = 1; config.threads < 5; config.threads += 3)
-        ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT, "rows.jsonl: line 50001: ");
+        ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT, "rows.jsonl: line 25001: ");
     ASSERT(!fsdp_path_exists(in_dir(t, "a.bin.partial")));
 }
 
