@@ -253,7 +253,10 @@ typedef struct fsdp_dataset_options {
      * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
      * are used if the file has both, else "text". */
     const char *source_column, *target_column;
-    fsdp_chat_rows chat; /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
+    fsdp_chat_rows chat;    /**< CAUSAL_LM, JSON and Arrow: rows that are conversations */
+    bool no_special_tokens; /**< CAUSAL_LM, texts: do not add the special tokens that the tokenizer
+                                 adds to a text */
+    bool no_eos;            /**< CAUSAL_LM, texts: do not end a text with eos */
     /** CLASSIFICATION, texts: the column or key with the second text of a pair, whose first text is
      * in source_column, and the one with the class. If source_column is NULL, the texts are one of
      * the usual pairs that the file has (sentence1 and sentence2, question1 and question2, premise

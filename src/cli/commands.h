@@ -13,6 +13,7 @@
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
     X(plan, "predict the memory and collectives of a training run") \
+    X(tokenize, "make token files, Arrow folders and tokenizers from texts") \
     X(evaluate, "loss and ROUGE of models on held-out rows") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(generate, "generate text with a model") \

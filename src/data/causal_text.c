@@ -25,19 +25,24 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
 }
 
 /* Encode a text with the special tokens that the tokenizer adds, and with eos at its end if
- * `with_eos`. (Most tokenizers of causal models add bos, but not eos.) */
-static fsdp_status encode_whole(const fsdp_tokenizer *tokenizer, const char *text, bool with_eos,
-                                fsdp_token_list *ids)
+ * `with_eos`, unless the options leave them out. (Most tokenizers of causal models add bos, but not
+ * eos.) */
+static fsdp_status encode_whole(const fsdp_dataset_options *options, const char *text,
+                                bool with_eos, fsdp_token_list *ids)
 {
+    const fsdp_tokenizer *tokenizer = options->tokenizer;
     const int32_t eos = fsdp_tokenizer_eos_id(tokenizer);
-    const bool has_eos = fsdp_tokenizer_appends_eos(tokenizer);
+    const bool has_eos = !options->no_special_tokens && fsdp_tokenizer_appends_eos(tokenizer);
     ids->len = 0;
-    FSDP_TRY(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids));
-    if (with_eos && !has_eos && eos >= 0) {
+    if (options->no_special_tokens)
+        FSDP_TRY(fsdp_tokenizer_encode_text(tokenizer, text, strlen(text), 0, ids));
+    else
+        FSDP_TRY(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids));
+    if (with_eos && !options->no_eos && !has_eos && eos >= 0) {
         if (!FSDP_GROW(ids->ids, ids->cap, ids->len + 1))
             return FSDP_ERR_NOMEM;
         ids->ids[ids->len++] = eos;
-    } else if (!with_eos && has_eos) {
+    } else if ((!with_eos || options->no_eos) && has_eos) {
         ids->len--;
     }
     return FSDP_OK;
@@ -52,11 +57,11 @@ static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
 }
 
 /* Copy `ids` to `labels`, and replace the ids of the prompt by FSDP_IGNORE_INDEX. */
-static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
+static fsdp_status mask_prompt(const fsdp_dataset_options *options, const char *prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
     fsdp_token_list alone = {0};
-    fsdp_status status = encode_whole(tokenizer, prompt, false, &alone);
+    fsdp_status status = encode_whole(options, prompt, false, &alone);
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
@@ -82,10 +87,10 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
     char *whole = fsdp_str_take(&joined);
     if (!whole)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = encode_whole(options->tokenizer, whole, true, &example->source);
+    fsdp_status status = encode_whole(options, whole, true, &example->source);
     fsdp_free(whole);
     if (status == FSDP_OK && *prompt && options->chat.completion_loss != FSDP_COMPLETION_LOSS_ALL)
-        status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
+        status = mask_prompt(options, prompt, &example->source, &example->labels);
     const int64_t beyond = (int64_t)example->source.len - options->max_length;
     if (cut)
         *cut = status == FSDP_OK && beyond > 0 ? beyond : 0;

@@ -26,6 +26,7 @@ typedef struct reading {
     const char *prompt, *text; /* keys of the texts; NULL if the row has no such text */
     bool is_chat;              /* the row is a conversation */
     int64_t cut;               /* ids beyond max_length */
+    fsdp_str *whole;           /* see fsdp_jsonl_rows */
 } reading;
 
 /* ---- arrays ---- */
@@ -279,6 +280,8 @@ static fsdp_status read_text(reading *r, fsdp_example *example)
     if (!full)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_causal_text_encode(r->options, full, text, example, &r->cut);
+    if (r->whole)
+        fsdp_str_printf(r->whole, "%s%s", full, text);
     fsdp_free(full);
     return status;
 }
@@ -435,7 +438,9 @@ unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows)
 fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *options, int64_t line,
                            fsdp_example *example, fsdp_jsonl_rows *rows)
 {
-    reading r = {.object = object, .options = options};
+    reading r = {.object = object, .options = options, .whole = rows->whole};
+    if (r.whole)
+        r.whole->len = 0;
     if (fsdp_json_kind_of(object) != FSDP_JSON_OBJECT)
         return fsdp_json_mismatch(object, NULL, "an object");
     FSDP_TRY(read_example(&r, example));

@@ -3,6 +3,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
+#include "src/base/str.h"
 #include "src/data/jsonl_keys.h"
 
 /* Results that are collected over all rows of a file; {0} before the first row. */
@@ -11,6 +12,8 @@ typedef struct fsdp_jsonl_rows {
     bool any_texts;       /* some rows have texts instead of ids */
     bool any_chat;        /* some rows are conversations */
     bool any_completions; /* some rows have a prompt and a completion that are texts */
+    fsdp_str *whole;      /* gets the text of a row, with its prefix and prompt, as it is tokenized;
+                             empty      for rows of ids and for conversations. NULL: not wanted */
     int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed.
                     SEQ2SEQ: not set */
 } fsdp_jsonl_rows;

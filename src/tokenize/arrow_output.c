@@ -1,0 +1,286 @@
+/* See arrow_output.h. */
+#include "src/tokenize/arrow_output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/data/arrow/write.h"
+
+enum {
+    MOST_COLUMNS = 5,
+    LIST_LENGTH_MAX = 1 << 28 /* a record has at most 64 MiB of text, so no list is longer */
+};
+
+/* A row as it was spooled. */
+typedef struct row {
+    int32_t *lists[FSDP_SPOOLED_LISTS]; /* [lengths[i]] */
+    uint32_t lengths[FSDP_SPOOLED_LISTS];
+    size_t caps[FSDP_SPOOLED_LISTS];
+} row;
+
+typedef struct arrow_output {
+    const fsdp_arrow_output_options *options;
+    const fsdp_tokenize_state *state;
+    fsdp_arrow_writer *writer;
+    fsdp_arrow_column columns[MOST_COLUMNS];
+    size_t n_columns;
+    int input_ids, types, mask, labels, positions; /* indices of columns; -1: there is none */
+    int8_t *ones;                                  /* [ones_cap], the attention_mask */
+    size_t ones_cap;
+    int8_t *bytes; /* [bytes_cap], token_type_ids */
+    size_t bytes_cap;
+    int32_t *block, *block_labels; /* [block_size] */
+    int64_t in_block;              /* tokens of the block */
+    int64_t rows;                  /* rows of the split that were written */
+} arrow_output;
+
+/* ---- reading spooled rows ---- */
+
+static fsdp_status read_list(FILE *file, const char *path, int32_t *ids, size_t count)
+{
+    if (fread(ids, sizeof *ids, count, file) == count)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_IO, "%s: %s", path,
+                      ferror(file) ? strerror(errno) : "ends in the middle of a row");
+}
+
+static fsdp_status read_row(FILE *file, const char *path, row *r)
+{
+    int32_t lengths[FSDP_SPOOLED_LISTS];
+    FSDP_TRY(read_list(file, path, lengths, FSDP_SPOOLED_LISTS));
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++) {
+        if (lengths[i] < 0 || lengths[i] > LIST_LENGTH_MAX)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: damaged: a list of %" PRId32 " tokens", path,
+                              lengths[i]);
+        r->lengths[i] = (uint32_t)lengths[i];
+        if (!FSDP_GROW(r->lists[i], r->caps[i], r->lengths[i]))
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(read_list(file, path, r->lists[i], r->lengths[i]));
+    }
+    return FSDP_OK;
+}
+
+/* ---- columns ---- */
+
+static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type type)
+{
+    o->columns[o->n_columns] = (fsdp_arrow_column){.name = name, .type = type};
+    return (int)o->n_columns++;
+}
+
+/* Choose the columns. Blocks have labels, as run_clm gives them. */
+static void choose_columns(arrow_output *o)
+{
+    const bool *lists = o->state->lists;
+    const bool is_block = o->options->block_size > 0;
+    const bool is_class = o->options->task == FSDP_TASK_CLASSIFICATION;
+    o->types = o->labels = o->positions = -1;
+    o->input_ids = add_column(o, "input_ids", FSDP_ARROW_COLUMN_I32_LIST);
+    if (lists[2] && !is_block)
+        o->types = add_column(o, "token_type_ids", FSDP_ARROW_COLUMN_I8_LIST);
+    o->mask = add_column(o, "attention_mask", FSDP_ARROW_COLUMN_I8_LIST);
+    if (is_class) {
+        o->labels = add_column(o, "labels", FSDP_ARROW_COLUMN_I64);
+        o->columns[o->labels].class_names = o->options->class_names;
+        o->columns[o->labels].n_classes = o->options->n_classes;
+    } else if (lists[1] || is_block) {
+        o->labels = add_column(o, "labels", FSDP_ARROW_COLUMN_I32_LIST);
+    }
+    if (lists[3] && !is_block)
+        o->positions = add_column(o, "position_ids", FSDP_ARROW_COLUMN_I32_LIST);
+}
+
+static fsdp_status set_ones(arrow_output *o, size_t count)
+{
+    const size_t before = o->ones_cap;
+    if (!FSDP_GROW(o->ones, o->ones_cap, count))
+        return FSDP_ERR_NOMEM;
+    if (o->ones_cap > before)
+        memset(o->ones + before, 1, o->ones_cap - before);
+    return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->mask, o->ones, count);
+}
+
+static fsdp_status set_types(arrow_output *o, const row *r)
+{
+    const size_t n = r->lengths[0];
+    if (!FSDP_GROW(o->bytes, o->bytes_cap, n))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        o->bytes[i] = i < r->lengths[2] ? (int8_t)r->lists[2][i] : 0;
+    return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
+}
+
+/* Rows without labels are their own. */
+static fsdp_status set_labels(arrow_output *o, const row *r)
+{
+    if (o->options->task == FSDP_TASK_CLASSIFICATION) {
+        if (r->lengths[1] != 1)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "row %" PRId64 ": %" PRIu32 " labels, not one: 'fsdp train' reads "
+                              "rows with several labels as texts",
+                              o->rows + 1, r->lengths[1]);
+        return fsdp_arrow_writer_set_i64(o->writer, (size_t)o->labels, r->lists[1][0]);
+    }
+    const bool own = r->lengths[1] == 0 && o->options->task != FSDP_TASK_SEQ2SEQ;
+    return fsdp_arrow_writer_set_ids(o->writer, (size_t)o->labels, r->lists[own ? 0 : 1],
+                                     r->lengths[own ? 0 : 1]);
+}
+
+/* Positions of a row without any count up from 0. */
+static fsdp_status set_positions(arrow_output *o, row *r)
+{
+    if (r->lengths[3] == 0) {
+        if (!FSDP_GROW(r->lists[3], r->caps[3], r->lengths[0]))
+            return FSDP_ERR_NOMEM;
+        for (uint32_t i = 0; i < r->lengths[0]; i++)
+            r->lists[3][i] = (int32_t)i;
+        r->lengths[3] = r->lengths[0];
+    }
+    return fsdp_arrow_writer_set_ids(o->writer, (size_t)o->positions, r->lists[3], r->lengths[3]);
+}
+
+static fsdp_status write_row(arrow_output *o, row *r)
+{
+    FSDP_TRY(
+        fsdp_arrow_writer_set_ids(o->writer, (size_t)o->input_ids, r->lists[0], r->lengths[0]));
+    FSDP_TRY(set_ones(o, r->lengths[0]));
+    if (o->types >= 0)
+        FSDP_TRY(set_types(o, r));
+    if (o->labels >= 0)
+        FSDP_TRY(set_labels(o, r));
+    if (o->positions >= 0)
+        FSDP_TRY(set_positions(o, r));
+    o->rows++;
+    return fsdp_arrow_writer_end_row(o->writer);
+}
+
+/* ---- blocks ---- */
+
+static fsdp_status write_block(arrow_output *o)
+{
+    row block = {.lists = {o->block, o->block_labels}};
+    block.lengths[0] = block.lengths[1] = (uint32_t)o->options->block_size;
+    o->in_block = 0;
+    return write_row(o, &block);
+}
+
+/* Append a row to the block, and write each block that is full. */
+static fsdp_status add_to_block(arrow_output *o, const row *r)
+{
+    const int32_t *labels = r->lengths[1] ? r->lists[1] : r->lists[0];
+    const int64_t n = r->lengths[0];
+    for (int64_t at = 0; at < n;) {
+        const int64_t room = o->options->block_size - o->in_block;
+        const int64_t count = n - at < room ? n - at : room;
+        memcpy(o->block + o->in_block, r->lists[0] + at, (size_t)count * sizeof *labels);
+        memcpy(o->block_labels + o->in_block, labels + at, (size_t)count * sizeof *labels);
+        o->in_block += count;
+        at += count;
+        if (o->in_block == o->options->block_size)
+            FSDP_TRY(write_block(o));
+    }
+    return FSDP_OK;
+}
+
+/* ---- splits ---- */
+
+static fsdp_status write_rows(arrow_output *o, FILE *file, const char *path, int64_t rows)
+{
+    row r = {0};
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; i < rows && status == FSDP_OK; i++) {
+        status = read_row(file, path, &r);
+        if (status == FSDP_OK)
+            status = o->options->block_size ? add_to_block(o, &r) : write_row(o, &r);
+    }
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
+        fsdp_free(r.lists[i]);
+    return status;
+}
+
+static fsdp_status write_split(arrow_output *o, const char *name, const char *path, int64_t rows)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    o->rows = o->in_block = 0;
+    fsdp_status status = fsdp_arrow_writer_begin_split(o->writer, name, o->columns, o->n_columns);
+    if (status == FSDP_OK)
+        status = write_rows(o, file, path, rows);
+    fclose(file);
+    return status;
+}
+
+static fsdp_status write_splits(arrow_output *o, const fsdp_token_output *spool,
+                                fsdp_arrow_output_counts *counts)
+{
+    static const char *const names[] = {"train", "validation"};
+    const int n = o->options->has_validation ? 2 : 1;
+    for (int i = 0; i < n; i++) {
+        FSDP_TRY(write_split(o, n == 1 ? NULL : names[i], fsdp_output_spool(spool, i),
+                             o->state->parts[i].rows));
+        counts->rows[i] = o->rows;
+        counts->unused_tokens += o->in_block;
+        if (o->rows == 0)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s: no block of %" PRId64 " tokens: the %s data have only %" PRId64,
+                              o->options->path, o->options->block_size,
+                              i ? "validation" : "training", o->in_block);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status make_blocks(arrow_output *o)
+{
+    const size_t n = (size_t)o->options->block_size;
+    o->block = fsdp_calloc(n, sizeof *o->block);
+    o->block_labels = fsdp_calloc(n, sizeof *o->block_labels);
+    return o->block && o->block_labels ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Write one row, which is discarded. */
+static fsdp_status try_row(fsdp_arrow_writer *writer)
+{
+    static const fsdp_arrow_column column = {.name = "input_ids",
+                                             .type = FSDP_ARROW_COLUMN_I32_LIST};
+    FSDP_TRY(fsdp_arrow_writer_begin_split(writer, NULL, &column, 1));
+    return fsdp_arrow_writer_end_row(writer);
+}
+
+fsdp_status fsdp_arrow_output_check(const char *path)
+{
+    const fsdp_arrow_write_options options = {.batch_rows = 1};
+    fsdp_arrow_writer *writer;
+    FSDP_TRY(fsdp_arrow_writer_begin(path, FSDP_EXISTING_REFUSE, &options, &writer));
+    const fsdp_status status = try_row(writer);
+    fsdp_arrow_writer_discard(writer);
+    return status;
+}
+
+fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
+                                    const fsdp_token_output *spool,
+                                    const fsdp_tokenize_state *state,
+                                    fsdp_arrow_output_counts *counts)
+{
+    arrow_output o = {.options = options, .state = state};
+    *counts = (fsdp_arrow_output_counts){0};
+    choose_columns(&o);
+    FSDP_ASSERT(o.n_columns <= MOST_COLUMNS);
+    FSDP_TRY(fsdp_arrow_writer_begin(options->path, FSDP_EXISTING_REFUSE, NULL, &o.writer));
+    fsdp_status status = make_blocks(&o);
+    if (status == FSDP_OK)
+        status = write_splits(&o, spool, counts);
+    if (status == FSDP_OK)
+        status = fsdp_arrow_writer_commit(o.writer);
+    else
+        fsdp_arrow_writer_discard(o.writer);
+    fsdp_free(o.block);
+    fsdp_free(o.block_labels);
+    fsdp_free(o.ones);
+    fsdp_free(o.bytes);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* Turns spooled rows into a folder that datasets.load_from_disk() reads. */
+#pragma once
+#include "src/tokenize/output.h"
+
+typedef struct fsdp_arrow_output_options {
+    const char *path;
+    fsdp_task task;
+    bool has_validation; /* the folder is a DatasetDict with the splits train and validation */
+    /* Concatenate all rows and cut the result into rows of this many tokens, as run_clm's
+     * group_texts() does; 0: rows stay as they are. */
+    int64_t block_size;
+    const char *const *class_names; /* CLASSIFICATION: [n_classes]; NULL: classes are numbers */
+    size_t n_classes;
+} fsdp_arrow_output_options;
+
+typedef struct fsdp_arrow_output_counts {
+    int64_t rows[FSDP_TOKENIZE_PARTS]; /* rows of each split */
+    int64_t unused_tokens;             /* tokens at the ends of splits that do not fill a block */
+} fsdp_arrow_output_counts;
+
+/* Return an error if fsdp_arrow_output_write() could not write a folder here. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_check(const char *path);
+/* The folder appears when it is complete, or not at all. */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
+                                                    const fsdp_token_output *spool,
+                                                    const fsdp_tokenize_state *state,
+                                                    fsdp_arrow_output_counts *counts);

@@ -1,0 +1,241 @@
+/* `fsdp tokenize --check`: shows what the first rows become. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+#include "src/report/table.h"
+#include "src/tokenize/tokenize.h"
+
+enum {
+    TEXT_BYTES = 400,  /* bytes of a text that are printed */
+    PIECE_BYTES = 60,  /* the same for a piece */
+    ROW_TOKENS = 2000, /* tokens of a list that are printed */
+};
+
+typedef struct checker {
+    fsdp_tokenize_inputs *inputs;
+    FILE *out;
+    fsdp_encoded encoded;
+    fsdp_str whole;         /* the text of a row of JSON or Arrow */
+    fsdp_encoding found;    /* the text, encoded again with offsets in characters, */
+    fsdp_encoding in_bytes; /* and in bytes */
+    int64_t differing;      /* rows whose decoded text is another one */
+} checker;
+
+/* ---- text that is printed ---- */
+
+typedef struct shown {
+    char text[TEXT_BYTES * 4 + 8];
+} shown;
+
+/* Return the first `most` bytes of a text with escapes for control characters, in quotes. */
+static shown show(const char *text, size_t length, size_t most)
+{
+    shown s;
+    fsdp_text to = {s.text, sizeof s.text};
+    size_t n = length < most ? length : most;
+    while (n < length && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    fsdp_text_printf(&to, "\"");
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c == '\n' || c == '\r' || c == '\t')
+            fsdp_text_printf(&to, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (c < 0x20 || c == 0x7F)
+            fsdp_text_printf(&to, "\\x%02x", (unsigned)c);
+        else
+            fsdp_text_printf(&to, "%c", c);
+    }
+    fsdp_text_printf(&to, n < length ? "...\"" : "\"");
+    return s;
+}
+
+/* ---- tokens ---- */
+
+/* Encode `text` again, to find the offsets. Return true if that gives the same ids. */
+static bool find_offsets(checker *c, const char *text, const fsdp_token_list *ids, bool special)
+{
+    fsdp_encode_options how = {.no_special_tokens = !special, .offsets = FSDP_OFFSETS_CHARACTERS};
+    const fsdp_tokenizer *tokenizer = c->inputs->tokenizer;
+    if (fsdp_tokenizer_encode_pair(tokenizer, text, strlen(text), NULL, 0, &how, &c->found) !=
+        FSDP_OK)
+        return false;
+    how.offsets = FSDP_OFFSETS_BYTES;
+    if (fsdp_tokenizer_encode_pair(tokenizer, text, strlen(text), NULL, 0, &how, &c->in_bytes) !=
+        FSDP_OK)
+        return false;
+    /* The list may have eos in addition, or be cut. */
+    size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
+    if (n && n == ids->len && n < c->found.ids.len)
+        n--; /* a list that is cut may end with eos */
+    return memcmp(ids->ids, c->found.ids.ids, n * sizeof *ids->ids) == 0;
+}
+
+static void add_offsets(const checker *c, fsdp_table *table, const char *text, size_t i,
+                        const fsdp_token_list *ids)
+{
+    const bool known = text && i < c->found.ids.len && c->found.texts[i] >= 0 &&
+                       c->found.ids.ids[i] == ids->ids[i];
+    if (!known) {
+        fsdp_table_cell(table, "%s", "");
+        fsdp_table_cell(table, "%s", "");
+        return;
+    }
+    const fsdp_token_offset at = c->found.offsets[i], bytes = c->in_bytes.offsets[i];
+    fsdp_table_cell(table, "%" PRIu32 "-%" PRIu32, at.begin, at.end);
+    fsdp_table_cell(table, "%s",
+                    show(text + bytes.begin, bytes.end - bytes.begin, PIECE_BYTES).text);
+}
+
+static void add_token(const checker *c, fsdp_table *table, const char *text, size_t i,
+                      const fsdp_token_list *ids, const fsdp_token_list *labels)
+{
+    const int32_t id = ids->ids[i];
+    const char *piece = id < 0 ? NULL : fsdp_tokenizer_token_text(c->inputs->tokenizer, id);
+    fsdp_table_row(table);
+    fsdp_table_cell(table, "%zu", i);
+    fsdp_table_cell(table, "%" PRId32, id);
+    fsdp_table_cell(table, "%s", piece ? show(piece, strlen(piece), PIECE_BYTES).text : "");
+    add_offsets(c, table, text, i, ids);
+    if (labels)
+        fsdp_table_cell(table, "%s", i < labels->len && labels->ids[i] >= 0 ? "yes" : "");
+}
+
+/* Print a table of a list of ids. If `labels` is not NULL, a column says which tokens have a loss.
+ */
+static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_token_list *ids,
+                                const fsdp_token_list *labels)
+{
+    static const char *const headings[] = {"#", "id", "piece", "offsets", "text", "loss"};
+    fsdp_table *table;
+    const size_t columns = labels ? 6 : 5, n = ids->len < ROW_TOKENS ? ids->len : ROW_TOKENS;
+    FSDP_TRY(fsdp_table_create(columns, &table));
+    for (size_t i = 0; i < columns; i++)
+        fsdp_table_column(table, i, headings[i],
+                          i < 2 || i == 3 ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
+    for (size_t i = 0; i < n; i++)
+        add_token(c, table, text, i, ids, labels);
+    const fsdp_status status = fsdp_table_print(table, c->out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    if (n < ids->len)
+        fprintf(c->out, "... and %zu more\n", ids->len - n);
+    return status;
+}
+
+/* Print what the ids are decoded to, if it is not the text. */
+static fsdp_status print_decoded(checker *c, const char *text, const fsdp_token_list *ids)
+{
+    char *decoded;
+    FSDP_TRY(fsdp_tokenizer_decode(c->inputs->tokenizer, ids->ids, ids->len,
+                                   text ? FSDP_DECODE_SKIP_SPECIAL : 0, &decoded));
+    const bool same = text && strcmp(decoded, text) == 0;
+    if (same)
+        fprintf(c->out, "decoded: the same text\n");
+    else
+        fprintf(c->out, "decoded: %s\n", show(decoded, strlen(decoded), TEXT_BYTES).text);
+    c->differing += text && !same;
+    fsdp_text_free(decoded);
+    return FSDP_OK;
+}
+
+/* Print one list of ids: its text if that is known, its tokens, and what they are decoded to. */
+static fsdp_status print_list(checker *c, const char *name, const char *text,
+                              const fsdp_token_list *ids, const fsdp_token_list *labels)
+{
+    const bool special = !c->inputs->rows.no_special_tokens;
+    const bool known = text && find_offsets(c, text, ids, special);
+    fprintf(c->out, "%s: %zu tokens%s%s\n", name, ids->len, text ? ", " : "",
+            text ? show(text, strlen(text), TEXT_BYTES).text : "");
+    FSDP_TRY(print_tokens(c, known ? text : NULL, ids, labels));
+    return print_decoded(c, text, ids);
+}
+
+/* ---- rows ---- */
+
+/* Copy the text of a row to c->whole: a document, or a prompt and what follows it. */
+static fsdp_status take_text(checker *c, const fsdp_record_batch *batch, size_t i)
+{
+    const fsdp_record *record = &batch->records[i];
+    if (batch->kind != FSDP_RECORD_DOCUMENT && batch->kind != FSDP_RECORD_PAIR)
+        return FSDP_OK;
+    const char *text = batch->bytes + record->at;
+    c->whole.len = 0;
+    fsdp_str_append(&c->whole, text, strlen(text));
+    if (batch->kind == FSDP_RECORD_PAIR)
+        fsdp_str_printf(&c->whole, "%s", text + strlen(text) + 1);
+    return c->whole.failed ? fsdp_error_nomem() : FSDP_OK;
+}
+
+static fsdp_status print_example(checker *c, const char *source, const char *target)
+{
+    const fsdp_example *e = &c->encoded.example;
+    const fsdp_task task = c->inputs->form.task;
+    const bool masked = task == FSDP_TASK_CAUSAL_LM && e->labels.len;
+    FSDP_TRY(print_list(c, "input_ids", source, &e->source, masked ? &e->labels : NULL));
+    if (task == FSDP_TASK_SEQ2SEQ)
+        return print_list(c, "labels", target, &e->labels, NULL);
+    if (task == FSDP_TASK_CLASSIFICATION && e->labels.len == 1) {
+        const int32_t class = e->labels.ids[0];
+        const bool named = class >= 0 && (size_t) class < c->inputs->n_classes;
+        fprintf(c->out, "label: %" PRId32 "%s%s\n", class, named ? ", " : "",
+                named ? c->inputs->class_names[class] : "");
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_record(checker *c, const fsdp_record_batch *batch, size_t i)
+{
+    const fsdp_record *record = &batch->records[i];
+    char *source = NULL, *target = NULL;
+    int64_t cut;
+    FSDP_TRY(fsdp_encode_record(&c->inputs->form, batch, i, &c->encoded, &cut));
+    FSDP_TRY(take_text(c, batch, i));
+    const char *text = c->whole.len ? c->whole.data : NULL;
+    fprintf(c->out, "\n%s: %s %" PRId64 "%s\n", batch->path, record->line ? "line" : "row",
+            record->line ? record->line : record->index + 1, cut ? ", cut" : "");
+    if (batch->kind == FSDP_RECORD_EXAMPLE) {
+        const fsdp_status found =
+            fsdp_dataset_texts(batch->dataset, record->index, &source, &target);
+        if (found != FSDP_OK && found != FSDP_ERR_UNSUPPORTED)
+            return found;
+        text = source;
+    }
+    const fsdp_status status = print_example(c, text, target);
+    fsdp_text_free(source);
+    fsdp_text_free(target);
+    return status;
+}
+
+static fsdp_status check_records(checker *c, int64_t most, int64_t *rows)
+{
+    fsdp_record_batch batch = {0};
+    fsdp_status status = FSDP_OK;
+    c->encoded.found.whole = &c->whole;
+    do {
+        status = fsdp_record_source_next(c->inputs->source, &batch);
+        for (size_t i = 0; i < batch.len && *rows < most && status == FSDP_OK; i++, ++*rows)
+            status = check_record(c, &batch, i);
+    } while (status == FSDP_OK && batch.len && *rows < most);
+    fsdp_record_batch_fini(&batch);
+    return status;
+}
+
+fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config, fsdp_tokenize_inputs *inputs,
+                                FILE *out)
+{
+    checker c = {.inputs = inputs, .out = out};
+    int64_t rows = 0;
+    fprintf(out, "%s: %" PRId32 " ids\n", fsdp_tokenizer_path(inputs->tokenizer),
+            fsdp_tokenizer_vocab_size(inputs->tokenizer));
+    const fsdp_status status = check_records(&c, config->rows, &rows);
+    if (status == FSDP_OK)
+        fprintf(out, "\n%" PRId64 " rows; decoding gives %s\n", rows,
+                c.differing ? "another text in some of them" : "each text back");
+    fsdp_encoded_fini(&c.encoded);
+    fsdp_str_fini(&c.whole);
+    fsdp_encoding_fini(&c.found);
+    fsdp_encoding_fini(&c.in_bytes);
+    return status;
+}

@@ -1,0 +1,227 @@
+/* See encode.h. */
+#include "src/tokenize/encode.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/data/causal_text.h"
+#include "src/data/dataset.h"
+#include "src/data/ids.h"
+#include "src/data/json_rows.h"
+
+void fsdp_encoded_fini(fsdp_encoded *e)
+{
+    for (int p = 0; p < FSDP_TOKENIZE_PARTS; p++) {
+        fsdp_free(e->parts[p].bytes);
+        fsdp_free(e->parts[p].sizes);
+    }
+    fsdp_unused_keys_fini(&e->found.unused);
+    fsdp_example_fini(&e->example);
+    *e = (fsdp_encoded){0};
+}
+
+/* Forget the last batch, but keep the memory. */
+static void clear(fsdp_encoded *e)
+{
+    fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
+    const fsdp_example example = e->example;
+    fsdp_str *whole = e->found.whole;
+    memcpy(parts, e->parts, sizeof parts);
+    fsdp_unused_keys_fini(&e->found.unused);
+    *e = (fsdp_encoded){.example = example, .found = {.whole = whole}};
+    for (int p = 0; p < FSDP_TOKENIZE_PARTS; p++)
+        e->parts[p] = (fsdp_encoded_part){.bytes = parts[p].bytes,
+                                          .cap = parts[p].cap,
+                                          .sizes = parts[p].sizes,
+                                          .sizes_cap = parts[p].sizes_cap};
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+int64_t fsdp_record_number(uint64_t seed, int64_t index)
+{
+    uint64_t z =
+        seed * UINT64_C(0xD1342543DE82EF95) + ((uint64_t)index + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (int64_t)((z ^ z >> 31) >> 32);
+}
+
+/* ---- one record ---- */
+
+static fsdp_status encode_text(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                               const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
+{
+    const char *text = batch->bytes + record->at, *prompt = "";
+    if (batch->kind == FSDP_RECORD_PAIR) {
+        prompt = text;
+        text += strlen(text) + 1;
+    }
+    const fsdp_status status =
+        fsdp_causal_text_encode(form->rows, prompt, text, &out->example, cut);
+    const fsdp_json_row at = {.line = record->line, .number = record->number};
+    fsdp_json_row_context(status, batch->path, &at);
+    return status;
+}
+
+static fsdp_status encode_object(const fsdp_encode_form *form, fsdp_json *doc, int64_t line,
+                                 fsdp_encoded *out, int64_t *cut)
+{
+    fsdp_status status =
+        fsdp_jsonl_row(fsdp_json_root(doc), form->rows, line, &out->example, &out->found);
+    *cut = out->found.cut;
+    return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
+}
+
+static fsdp_status encode_json(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                               const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
+{
+    const fsdp_json_row row = {.text = batch->bytes + record->at,
+                               .length = record->length,
+                               .line = record->line,
+                               .number = record->number};
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_row_parse(batch->path, &row, &doc));
+    const fsdp_status status = encode_object(form, doc, record->line, out, cut);
+    fsdp_json_destroy(doc);
+    fsdp_json_row_context(status, batch->path, &row);
+    return status;
+}
+
+static fsdp_status encode_arrow(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                                const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_arrow_table_row(batch->table, record->index, &doc));
+    const fsdp_status status = encode_object(form, doc, record->index, out, cut);
+    fsdp_json_destroy(doc);
+    fsdp_arrow_table_add_context(batch->table, record->index, status);
+    return status;
+}
+
+static int64_t cut_list(fsdp_token_list *list, int64_t limit, int32_t eos)
+{
+    const int64_t before = (int64_t)list->len;
+    fsdp_ids_cut(list, (size_t)limit, eos);
+    return before - (int64_t)list->len;
+}
+
+static fsdp_status encode_example(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                                  const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
+{
+    fsdp_example *e = &out->example;
+    FSDP_TRY(fsdp_dataset_get(batch->dataset, record->index, e));
+    if (form->task != FSDP_TASK_SEQ2SEQ)
+        return FSDP_OK;
+    const int32_t eos = fsdp_ids_eos(form->rows);
+    const bool texts = fsdp_dataset_uses(batch->dataset) & FSDP_USES_TEXTS;
+    if (texts || form->cut_source_ids)
+        *cut += cut_list(&e->source, form->max_source, eos);
+    if (texts || form->cut_target_ids)
+        *cut += cut_list(&e->labels, form->max_target, eos);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                               size_t i, fsdp_encoded *out, int64_t *cut)
+{
+    const fsdp_record *record = &batch->records[i];
+    fsdp_example_empty(&out->example);
+    *cut = 0;
+    switch (batch->kind) {
+    case FSDP_RECORD_DOCUMENT:
+    case FSDP_RECORD_PAIR:
+        return encode_text(form, batch, record, out, cut);
+    case FSDP_RECORD_JSON:
+        return encode_json(form, batch, record, out, cut);
+    case FSDP_RECORD_ARROW:
+        return encode_arrow(form, batch, record, out, cut);
+    case FSDP_RECORD_EXAMPLE:
+        break;
+    }
+    return encode_example(form, batch, record, out, cut);
+}
+
+/* ---- the bytes of a row ---- */
+
+/* Append ids as numbers of `width` bytes, little endian. */
+static void put_ids(fsdp_encoded_part *part, const fsdp_token_list *ids, int width)
+{
+    unsigned char *at = part->bytes + part->used;
+    for (size_t i = 0; width == 2 && i < ids->len; i++, at += 2) {
+        at[0] = (unsigned char)ids->ids[i];
+        at[1] = (unsigned char)(ids->ids[i] >> 8);
+    }
+    for (size_t i = 0; width != 2 && i < ids->len; i++)
+        for (int byte = 0; byte < width; byte++)
+            *at++ = byte < 4 ? (unsigned char)((uint32_t)ids->ids[i] >> 8 * byte) : 0;
+    part->used += ids->len * (size_t)width;
+}
+
+static void put_bytes(fsdp_encoded_part *part, const void *bytes, size_t n)
+{
+    if (n)
+        memcpy(part->bytes + part->used, bytes, n);
+    part->used += n;
+}
+
+/* See Note [Spooled rows] in encode.h. */
+static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
+{
+    const fsdp_example *e = &out->example;
+    const fsdp_token_list *const lists[FSDP_SPOOLED_LISTS] = {&e->source, &e->labels,
+                                                              &e->token_type_ids, &e->position_ids};
+    uint32_t lengths[FSDP_SPOOLED_LISTS];
+    size_t bytes = sizeof lengths;
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++) {
+        lengths[i] = (uint32_t)lists[i]->len;
+        bytes += lists[i]->len * sizeof(int32_t);
+        out->lists[i] |= lengths[i] > 0;
+    }
+    if (!FSDP_GROW(part->bytes, part->cap, part->used + bytes))
+        return FSDP_ERR_NOMEM;
+    put_bytes(part, lengths, sizeof lengths);
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
+        put_bytes(part, lists[i]->ids, lists[i]->len * sizeof(int32_t));
+    return FSDP_OK;
+}
+
+/* Append out->example to a part. */
+static fsdp_status put_row(const fsdp_encode_form *form, fsdp_encoded *out, fsdp_encoded_part *part)
+{
+    const fsdp_token_list *ids = &out->example.source;
+    if (!FSDP_GROW(part->sizes, part->sizes_cap, (size_t)part->rows + 1))
+        return FSDP_ERR_NOMEM;
+    if (form->width == 0) {
+        FSDP_TRY(spool(out, part));
+    } else {
+        if (!FSDP_GROW(part->bytes, part->cap, part->used + ids->len * (size_t)form->width))
+            return FSDP_ERR_NOMEM;
+        put_ids(part, ids, form->width);
+    }
+    part->sizes[part->rows++] = (int32_t)ids->len;
+    part->tokens += (int64_t)ids->len;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_batch *batch,
+                              fsdp_encoded *out)
+{
+    clear(out);
+    for (size_t i = 0; i < batch->len; i++) {
+        int64_t cut;
+        FSDP_TRY(fsdp_encode_record(form, batch, i, out, &cut));
+        const bool validation =
+            batch->validation ||
+            fsdp_record_number(form->seed, batch->first + (int64_t)i) < form->validation_below;
+        FSDP_TRY(put_row(form, out, &out->parts[validation]));
+        out->cut_rows += cut > 0;
+        out->cut_tokens += cut;
+        out->empty_rows += out->example.source.len == 0;
+        out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
+    }
+    out->text_bytes = (int64_t)batch->used - (int64_t)batch->len; /* without the NULs */
+    if (batch->len == 0 || batch->kind == FSDP_RECORD_ARROW || batch->kind == FSDP_RECORD_EXAMPLE)
+        out->text_bytes = 0;
+    return FSDP_OK;
+}

@@ -1,0 +1,135 @@
+/* See identity.h. */
+#include "src/tokenize/identity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "src/base/alloc.h"
+#include "src/base/crc32.h"
+#include "src/base/io.h"
+#include "src/base/str.h"
+
+/* Append the name, size and checksum of a file, if it exists. */
+static fsdp_status add_file(const char *dir, const char *name, fsdp_str *text)
+{
+    fsdp_crc32_table table;
+    fsdp_mapping mapping;
+    char *path = fsdp_path_join(dir, name);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_path_is_file(path)) {
+        status = fsdp_file_map(path, &mapping);
+        if (status == FSDP_OK) {
+            fsdp_crc32_init(&table);
+            fsdp_str_printf(text, "%s %zu %08" PRIx32 "\n", name, mapping.bytes,
+                            fsdp_crc32(&table, 0, mapping.data, mapping.bytes));
+            fsdp_file_unmap(&mapping);
+        }
+    }
+    fsdp_free(path);
+    return status;
+}
+
+/* Append the files that determine what the tokenizer does. */
+static fsdp_status add_tokenizer(const char *path, fsdp_str *text)
+{
+    static const char *const others[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                         "added_tokens.json",     "merges.txt",
+                                         "chat_template.jinja",   "chat_template.json"};
+    char *dir = fsdp_path_parent(path);
+    if (!dir)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = add_file(dir, fsdp_path_name(path), text);
+    for (size_t i = 0; i < sizeof others / sizeof *others && status == FSDP_OK; i++)
+        status = add_file(dir, others[i], text);
+    fsdp_free(dir);
+    return status;
+}
+
+/* Set `key` to a text that was built. */
+static fsdp_status set_built(fsdp_json_node root, const char *key, fsdp_status built,
+                             fsdp_str *text)
+{
+    char *value = built == FSDP_OK ? fsdp_str_take(text) : NULL;
+    fsdp_str_fini(text);
+    if (!value)
+        return built == FSDP_OK ? FSDP_ERR_NOMEM : built;
+    fsdp_json_set_str(root, key, value);
+    fsdp_free(value);
+    return FSDP_OK;
+}
+
+static void set_text(fsdp_json_node root, const char *key, const char *value)
+{
+    fsdp_json_set_str(root, key, value ? value : "");
+}
+
+static void set_number(fsdp_json_node root, const char *key, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    fsdp_json_set_str(root, key, text);
+}
+
+static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
+{
+    set_text(root, "--task-prefix", c->task_prefix);
+    set_text(root, "--text-column", c->text_column);
+    set_text(root, "--target-column", c->target_column);
+    set_text(root, "--source-lang", c->form.source_lang);
+    set_text(root, "--target-lang", c->form.target_lang);
+    set_text(root, "--text-pair-column", c->form.text_pair_column);
+    set_text(root, "--label-column", c->form.label_column);
+    set_text(root, "--json-field", c->form.json_field);
+    set_text(root, "--delimiter", c->form.delimiter);
+    set_text(root, "--chat-template", c->chat.chat_template);
+    set_text(root, "--chat-template-kwargs", c->chat.kwargs);
+    set_number(root, "--task", c->task);
+    set_number(root, "--cleaning", c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : c->form.cleaning);
+    set_number(root, "--csv-quotes", c->form.csv_quotes);
+    set_number(root, "--document-separator", c->form.documents);
+    set_number(root, "--assistant-only-loss", c->chat.assistant_only_loss);
+    set_number(root, "--completion-only-loss",
+               c->chat.given_completion ? c->chat.completion_only_loss : -1);
+    set_number(root, "--append-eos", c->append_eos);
+    set_number(root, "--add-special-tokens", c->add_special_tokens);
+    set_number(root, "--max-samples", (double)c->max_samples);
+    set_number(root, "--max-seq-length", (double)c->max_seq_length);
+    set_number(root, "--block-size", (double)c->block_size);
+    set_number(root, "--max-source-length", c->max_source_length);
+    set_number(root, "--max-target-length", c->max_target_length);
+    set_number(root, "--validation-fraction", c->validation_fraction);
+    set_number(root, "--seed", c->validation_fraction > 0 ? (double)c->seed : 0);
+}
+
+static fsdp_status make(const fsdp_tokenize_config *c, const fsdp_tokenize_inputs *inputs,
+                        fsdp_json *doc)
+{
+    const fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_str text = {0};
+    fsdp_status status = add_tokenizer(fsdp_tokenizer_path(inputs->tokenizer), &text);
+    FSDP_TRY(set_built(root, "tokenizer", status, &text));
+    text = (fsdp_str){0};
+    status = fsdp_record_source_identity(inputs->source, &text);
+    FSDP_TRY(set_built(root, "data", status, &text));
+    set_options(root, c);
+    return fsdp_json_check_built(doc);
+}
+
+fsdp_status fsdp_tokenize_settings(const fsdp_tokenize_config *config,
+                                   const fsdp_tokenize_inputs *inputs, fsdp_tokenize_format format,
+                                   int width, fsdp_json **settings)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_create("settings", &doc));
+    set_number(fsdp_json_root(doc), "--format", format);
+    set_number(fsdp_json_root(doc), "--token-dtype", width);
+    fsdp_status status = make(config, inputs, doc);
+    if (status != FSDP_OK) {
+        fsdp_json_destroy(doc);
+        return status;
+    }
+    *settings = doc;
+    return FSDP_OK;
+}

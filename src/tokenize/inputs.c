@@ -1,0 +1,220 @@
+/* Opens what a run of `fsdp tokenize` reads: the tokenizer, the chat template and the data. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/cpus.h"
+#include "src/base/io.h"
+#include "src/data/class_text.h"
+#include "src/data/dataset.h"
+#include "src/report/terminal.h"
+#include "src/tokenize/tokenize.h"
+
+enum {
+    LONG_BYTES = 32 << 20 /* texts of this size take long enough for a progress bar */
+};
+
+/* ---- the tokenizer ---- */
+
+/* Open the chat template of the tokenizer's folder, or the one that the user named. Without one,
+ * conversations are an error. */
+static fsdp_status open_chat_template(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    char *parent = fsdp_path_parent(c->tokenizer);
+    if (!parent)
+        return FSDP_ERR_NOMEM;
+    const char *folder = fsdp_path_is_directory(c->tokenizer) ? c->tokenizer : parent;
+    const fsdp_status status =
+        fsdp_chat_template_open(folder, c->chat.chat_template, &in->chat_template);
+    fsdp_free(parent);
+    if (status == FSDP_OK || status == FSDP_ERR_NOMEM || c->chat.chat_template)
+        return status;
+    snprintf(in->why_no_chat, sizeof in->why_no_chat, "%.*s", (int)sizeof in->why_no_chat - 1,
+             fsdp_last_error());
+    return FSDP_OK;
+}
+
+static fsdp_status open_tokenizer(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    if (c->train_vocab)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tokenizer_open(c->tokenizer, &in->tokenizer));
+    return c->task == FSDP_TASK_CAUSAL_LM ? open_chat_template(c, in) : FSDP_OK;
+}
+
+/* ---- rows ---- */
+
+/* Texts of SEQ2SEQ are cut by fsdp_encode_record(), which counts what is cut, and not by the
+ * dataset. */
+static void set_lengths(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    fsdp_dataset_options *rows = &in->rows;
+    rows->max_length = c->max_seq_length;
+    if (c->task != FSDP_TASK_SEQ2SEQ)
+        return;
+    rows->max_source_length = rows->max_target_length = INT_MAX;
+    in->form.max_source = c->max_source_length;
+    in->form.max_target = c->max_target_length;
+    in->form.cut_source_ids = c->asked_for.max_source_length;
+    in->form.cut_target_ids = c->asked_for.max_target_length;
+}
+
+static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    static const fsdp_masking none = {.mask_token_id = -1};
+    const bool masked = c->task == FSDP_TASK_MASKED_LM;
+    fsdp_dataset_options *rows = &in->rows;
+    rows->task = masked ? FSDP_TASK_CAUSAL_LM : (fsdp_task)c->task;
+    rows->tokenizer = in->tokenizer;
+    rows->source_prefix = c->task_prefix                                    ? c->task_prefix
+                          : c->task == FSDP_TASK_SEQ2SEQ && !c->train_vocab ? "summarize: "
+                                                                            : "";
+    rows->source_column = c->text_column ? c->text_column : masked ? "text" : NULL;
+    rows->target_column = c->target_column;
+    rows->cleaning = (fsdp_cleaning)c->form.cleaning;
+    if (c->wikihow_cleaning)
+        rows->cleaning = FSDP_CLEANING_WIKIHOW;
+    rows->no_eos = !c->append_eos;
+    rows->no_special_tokens = !c->add_special_tokens;
+    rows->max_samples = c->max_samples;
+    rows->chat.chat_template = in->chat_template;
+    rows->chat.why_no_template = *in->why_no_chat ? in->why_no_chat : NULL;
+    fsdp_chat_row_options_apply(&c->chat, &rows->chat);
+    fsdp_form_options_apply(&c->form, rows);
+    rows->packing = FSDP_PACKING_NONE;
+    set_lengths(c, in);
+    in->form.task = (fsdp_task)c->task;
+    in->form.rows = rows;
+    if (masked)
+        rows->masking = &none;
+}
+
+/* The classes are those that the training data say. */
+static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    fsdp_found_labels found;
+    bool ids, texts = true;
+    if (c->task != FSDP_TASK_CLASSIFICATION)
+        return FSDP_OK;
+    if (fsdp_path_is_file(c->data))
+        FSDP_TRY(fsdp_first_row_kind(c->data, c->form.json_field, &ids, &texts));
+    if (!texts)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_labels_find(c->data, &in->rows, &found));
+    fsdp_status status = FSDP_OK;
+    if (found.fractions)
+        status = fsdp_error(FSDP_ERR_UNSUPPORTED,
+                            "%s: labels are numbers with fractions, for regression: 'fsdp train' "
+                            "reads such rows as texts",
+                            c->data);
+    in->class_names = found.names;
+    in->n_classes = found.names ? (size_t)found.classes : 0;
+    found.names = NULL;
+    fsdp_found_labels_fini(&found);
+    in->rows.class_names = (const char *const *)in->class_names;
+    in->rows.num_classes = (int64_t)in->n_classes;
+    return status;
+}
+
+/* Rows that are read one after the other get their defaults here, and those of a dataset when it is
+ * opened. */
+static fsdp_status complete_rows(fsdp_tokenize_inputs *in)
+{
+    const bool causal = in->rows.task == FSDP_TASK_CAUSAL_LM;
+    const fsdp_masking *masking = in->rows.masking;
+    fsdp_dataset_options full;
+    FSDP_TRY(fsdp_dataset_complete_options(&in->rows, &full));
+    if (!causal)
+        return FSDP_OK;
+    if (!full.max_length)
+        full.max_length = INT64_MAX;
+    full.masking = masking;
+    in->rows = full;
+    return FSDP_OK;
+}
+
+static fsdp_status open_source(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    const bool only_training =
+        c->validation_fraction > 0 || c->train_vocab || c->check || fsdp_output_is_file(c->output);
+    const fsdp_source_options options = {.data = c->data,
+                                         .validation_data = c->validation_data,
+                                         .find_validation = !only_training,
+                                         .rows = &in->rows,
+                                         .task = (fsdp_task)c->task,
+                                         .max_samples = c->max_samples};
+    return fsdp_record_source_open(&options, &in->source);
+}
+
+static fsdp_status open_inputs(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
+{
+    in->threads = c->threads ? c->threads : fsdp_available_cpus();
+    FSDP_TRY(open_tokenizer(c, in));
+    set_rows(c, in);
+    FSDP_TRY(find_classes(c, in));
+    FSDP_TRY(complete_rows(in));
+    return open_source(c, in);
+}
+
+fsdp_status fsdp_tokenize_inputs_open(const fsdp_tokenize_config *config,
+                                      fsdp_tokenize_inputs *inputs)
+{
+    *inputs = (fsdp_tokenize_inputs){0};
+    const fsdp_status status = open_inputs(config, inputs);
+    if (status != FSDP_OK)
+        fsdp_tokenize_inputs_close(inputs);
+    return status;
+}
+
+void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *in)
+{
+    fsdp_record_source_close(in->source);
+    fsdp_chat_template_close(in->chat_template);
+    fsdp_tokenizer_close(in->tokenizer);
+    for (size_t i = 0; i < in->n_classes; i++)
+        fsdp_free(in->class_names[i]);
+    fsdp_free(in->class_names);
+    *in = (fsdp_tokenize_inputs){0};
+}
+
+/* ---- the progress bar ---- */
+
+fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
+                              const fsdp_tokenize_inputs *inputs, const char *description,
+                              fsdp_progress **bar)
+{
+    const int64_t bytes = fsdp_record_source_bytes(inputs->source);
+    const fsdp_progress_options options = {.description = description, .total = bytes >> 20};
+    const bool is_long = bytes ? bytes >= LONG_BYTES : fsdp_terminal_is(stderr);
+    *bar = NULL;
+    return config->progress && is_long ? fsdp_progress_create(&options, bar) : FSDP_OK;
+}
+
+/* ---- options without an effect ---- */
+
+fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config *c, unsigned uses)
+{
+    const unsigned texts = FSDP_USES_TEXTS | FSDP_USES_DOCUMENTS;
+    const struct {
+        bool asked_for;
+        unsigned use;
+        const char *flag, *rows;
+    } options[] = {
+        {c->asked_for.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "rows that are texts"},
+        {c->asked_for.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "rows that are texts"},
+        {c->asked_for.target_column, FSDP_USES_TARGET_COLUMN, "target-column",
+         "rows that are texts"},
+        {c->asked_for.append_eos, texts, "append-eos", "texts"},
+        {c->asked_for.add_special_tokens, texts, "add-special-tokens", "texts"},
+    };
+    fsdp_form_options form = c->form;
+    form.asked_for.token_dtype = false; /* here it is that of the output */
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].asked_for && !(uses & options[i].use))
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is for %s; %s is something else",
+                              options[i].flag, options[i].rows, c->data);
+    FSDP_TRY(fsdp_form_options_check_uses(&form, uses, c->data));
+    return fsdp_chat_row_options_check_uses(&c->chat, uses, c->data);
+}

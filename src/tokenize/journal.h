@@ -1,0 +1,27 @@
+/* What a run of `fsdp tokenize` has written so far, in a file beside it. A run that is interrupted
+ * goes on from there. */
+#pragma once
+#include "src/base/json.h"
+#include "src/tokenize/encode.h"
+
+typedef struct fsdp_tokenize_state {
+    int64_t records; /* records that were read, of all files */
+    int64_t text_bytes, cut_rows, cut_tokens, masked_rows, empty_rows;
+    unsigned uses; /* FSDP_USES_* of the rows */
+    bool lists[FSDP_SPOOLED_LISTS];
+    bool is_complete; /* all records were read */
+    struct {
+        int64_t rows, tokens;
+        int64_t bytes; /* size of the part's file, without a header */
+    } parts[FSDP_TOKENIZE_PARTS];
+} fsdp_tokenize_state;
+
+/* Write the state to `path` atomically, together with the settings of the run, an object of texts.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
+                                               const fsdp_tokenize_state *state);
+/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others.
+ * The message names the first setting that differs. Returns FSDP_ERR_FORMAT if the file is damaged.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings,
+                                              fsdp_tokenize_state *state);

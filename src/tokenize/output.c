@@ -1,0 +1,348 @@
+/* See output.h. OUTPUT.partial contains:
+ *
+ *     lock          locked by the process that writes
+ *     journal.json  what has been written; see journal.h
+ *     out/          the files as they will be: train.bin, val.bin, and Megatron's indices
+ *     *.sizes       Megatron: tokens of each sequence, int32
+ *
+ * A file may be longer than the journal says. A run that goes on cuts it to that length first. */
+#include "src/tokenize/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/str.h"
+#include "src/tokenize/token_header.h"
+
+typedef struct part_file {
+    char *path, *sizes_path;
+    int fd, sizes_fd; /* -1: not open */
+} part_file;
+
+struct fsdp_token_output {
+    fsdp_output_options options;
+    char *path; /* without trailing slashes */
+    char *partial, *journal, *out;
+    int lock;
+    bool is_file, has_journal;
+    int n_parts;
+    part_file parts[FSDP_TOKENIZE_PARTS];
+};
+
+bool fsdp_output_is_file(const char *path)
+{
+    return fsdp_ends_with(path, ".bin");
+}
+
+static fsdp_status failed(const char *path)
+{
+    return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+/* ---- files ---- */
+
+static fsdp_status write_all(int fd, const char *path, const void *bytes, size_t count)
+{
+    const char *at = bytes;
+    while (count) {
+        const ssize_t n = write(fd, at, count);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return failed(path);
+        at += n;
+        count -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+/* Open a file, and cut it to `bytes` bytes. If it is shorter, it is not the file of the journal. */
+static fsdp_status open_at(const char *path, int64_t bytes, int *fd)
+{
+    *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        return failed(path);
+    const off_t size = lseek(*fd, 0, SEEK_END);
+    if (size < bytes)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: has %" PRId64 " bytes, but the journal beside it says %" PRId64
+                          ": --overwrite begins again",
+                          path, (int64_t)size, bytes);
+    if (ftruncate(*fd, bytes) != 0 || lseek(*fd, bytes, SEEK_SET) != bytes)
+        return failed(path);
+    return FSDP_OK;
+}
+
+static size_t header_bytes(const fsdp_token_output *o)
+{
+    return o->options.format == FSDP_TOKENIZE_LLMC ? FSDP_LLMC_HEADER_BYTES : 0;
+}
+
+static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_state *state)
+{
+    static const char *const names[] = {"train", "val"};
+    part_file *part = &o->parts[i];
+    part->path = fsdp_strdup_printf("%s/%s.bin", o->out, names[i]);
+    part->sizes_path = fsdp_strdup_printf("%s/%s.sizes", o->partial, names[i]);
+    if (!part->path || !part->sizes_path)
+        return FSDP_ERR_NOMEM;
+    const char zeros[FSDP_LLMC_HEADER_BYTES] = {0};
+    FSDP_TRY(open_at(part->path,
+                     state->parts[i].bytes ? state->parts[i].bytes + (int64_t)header_bytes(o) : 0,
+                     &part->fd));
+    if (!state->parts[i].bytes)
+        FSDP_TRY(write_all(part->fd, part->path, zeros, header_bytes(o)));
+    if (o->options.format != FSDP_TOKENIZE_MEGATRON)
+        return FSDP_OK;
+    return open_at(part->sizes_path, state->parts[i].rows * (int64_t)sizeof(int32_t),
+                   &part->sizes_fd);
+}
+
+/* ---- beginning ---- */
+
+/* Return an error if the output exists already. */
+static fsdp_status check_target(const fsdp_token_output *o)
+{
+    if (!o->is_file) {
+        fsdp_status status = fsdp_atomic_directory_check(o->path, FSDP_EXISTING_REFUSE);
+        if (status == FSDP_ERR_INVALID && fsdp_path_is_directory(o->path))
+            return fsdp_error(status,
+                              "%s: exists and is not empty: remove it, or give another "
+                              "--output",
+                              o->path);
+        return status;
+    }
+    if (fsdp_path_is_directory(o->path))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", o->path);
+    if (fsdp_path_exists(o->path) && !o->options.overwrite)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: exists; --overwrite replaces it", o->path);
+    return FSDP_OK;
+}
+
+static fsdp_status lock_partial(fsdp_token_output *o)
+{
+    char *path = fsdp_path_join(o->partial, "lock");
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    o->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (o->lock < 0)
+        status = failed(path);
+    else if (flock(o->lock, LOCK_EX | LOCK_NB) != 0)
+        status = errno == EWOULDBLOCK
+                     ? fsdp_error(FSDP_ERR_STATE, "%s: another process is writing it", o->partial)
+                     : failed(path);
+    if (status != FSDP_OK && o->lock >= 0) {
+        close(o->lock);
+        o->lock = -1; /* the folder is not this process's, and stays */
+    }
+    fsdp_free(path);
+    return status;
+}
+
+/* Read the journal of an interrupted run, if there is one and it is wanted. */
+static fsdp_status read_journal(fsdp_token_output *o, fsdp_tokenize_state *state)
+{
+    if (!fsdp_path_exists(o->journal))
+        return FSDP_OK;
+    o->has_journal = true;
+    if (o->options.resume)
+        return fsdp_journal_read(o->journal, o->options.settings, state);
+    if (!o->options.overwrite)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: left by a run that was interrupted: --resume goes on with it, "
+                          "--overwrite begins again",
+                          o->partial);
+    o->has_journal = false;
+    return fsdp_tree_remove(o->journal);
+}
+
+static fsdp_status begin(fsdp_token_output *o, fsdp_tokenize_state *state)
+{
+    o->path = fsdp_path_stripped(o->options.path);
+    o->partial = o->path ? fsdp_strdup_printf("%s.partial", o->path) : NULL;
+    o->journal = o->partial ? fsdp_path_join(o->partial, "journal.json") : NULL;
+    o->out = o->journal ? fsdp_path_join(o->partial, "out") : NULL;
+    if (!o->out)
+        return FSDP_ERR_NOMEM;
+    o->is_file = fsdp_output_is_file(o->path);
+    FSDP_TRY(check_target(o));
+    FSDP_TRY(fsdp_directory_make(o->partial));
+    FSDP_TRY(lock_partial(o));
+    FSDP_TRY(read_journal(o, state));
+    if (!o->has_journal)
+        FSDP_TRY(fsdp_tree_remove(o->out));
+    FSDP_TRY(fsdp_directory_make(o->out));
+    o->n_parts = o->options.has_validation ? 2 : 1;
+    for (int i = 0; i < o->n_parts; i++)
+        FSDP_TRY(open_part(o, i, state));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_output_begin(const fsdp_output_options *options, fsdp_tokenize_state *state,
+                              fsdp_token_output **out)
+{
+    fsdp_tokenize_state found = {0};
+    fsdp_token_output *o = fsdp_calloc(1, sizeof *o);
+    if (!o)
+        return FSDP_ERR_NOMEM;
+    o->options = *options;
+    o->lock = -1;
+    for (int i = 0; i < FSDP_TOKENIZE_PARTS; i++)
+        o->parts[i].fd = o->parts[i].sizes_fd = -1;
+    fsdp_status status = begin(o, &found);
+    if (status != FSDP_OK) {
+        fsdp_output_close(o, true);
+        return status;
+    }
+    *state = found;
+    *out = o;
+    return FSDP_OK;
+}
+
+void fsdp_output_close(fsdp_token_output *o, bool keep)
+{
+    if (!o)
+        return;
+    for (int i = 0; i < FSDP_TOKENIZE_PARTS; i++) {
+        if (o->parts[i].fd >= 0)
+            close(o->parts[i].fd);
+        if (o->parts[i].sizes_fd >= 0)
+            close(o->parts[i].sizes_fd);
+        fsdp_free(o->parts[i].path);
+        fsdp_free(o->parts[i].sizes_path);
+    }
+    if (o->lock >= 0 && (!keep || !o->has_journal) && o->partial)
+        (void)!fsdp_tree_remove(o->partial); /* what cannot be removed stays */
+    if (o->lock >= 0)
+        close(o->lock);
+    fsdp_free(o->path);
+    fsdp_free(o->partial);
+    fsdp_free(o->journal);
+    fsdp_free(o->out);
+    fsdp_free(o);
+}
+
+const char *fsdp_output_spool(const fsdp_token_output *o, int part)
+{
+    return o->parts[part].path;
+}
+
+/* ---- writing ---- */
+
+fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
+                               fsdp_tokenize_state *state)
+{
+    for (int i = 0; i < o->n_parts; i++) {
+        const fsdp_encoded_part *part = &e->parts[i];
+        FSDP_TRY(write_all(o->parts[i].fd, o->parts[i].path, part->bytes, part->used));
+        if (o->parts[i].sizes_fd >= 0)
+            FSDP_TRY(write_all(o->parts[i].sizes_fd, o->parts[i].sizes_path, part->sizes,
+                               (size_t)part->rows * sizeof *part->sizes));
+        state->parts[i].rows += part->rows;
+        state->parts[i].tokens += part->tokens;
+        state->parts[i].bytes += (int64_t)part->used;
+        if (o->options.format == FSDP_TOKENIZE_LLMC && state->parts[i].tokens > INT32_MAX)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "%s: more than %d tokens, which the header of llm.c's files cannot "
+                              "count: use --format nanogpt, or several files",
+                              o->path, INT32_MAX);
+    }
+    state->text_bytes += e->text_bytes;
+    state->cut_rows += e->cut_rows;
+    state->cut_tokens += e->cut_tokens;
+    state->masked_rows += e->masked_rows;
+    state->empty_rows += e->empty_rows;
+    for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
+        state->lists[i] |= e->lists[i];
+    return FSDP_OK;
+}
+
+static fsdp_status sync_parts(const fsdp_token_output *o)
+{
+    for (int i = 0; i < o->n_parts; i++) {
+        const part_file *part = &o->parts[i];
+        if (fdatasync(part->fd) != 0)
+            return failed(part->path);
+        if (part->sizes_fd >= 0 && fdatasync(part->sizes_fd) != 0)
+            return failed(part->sizes_path);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_output_save(fsdp_token_output *o, const fsdp_tokenize_state *state)
+{
+    FSDP_TRY(sync_parts(o));
+    FSDP_TRY(fsdp_journal_write(o->journal, o->options.settings, state));
+    o->has_journal = true;
+    return FSDP_OK;
+}
+
+/* ---- the end ---- */
+
+/* Return the path of a part's file at its place, with another ending for an index. */
+static char *final_path(const fsdp_token_output *o, int i, const char *ending)
+{
+    const char *name = fsdp_path_name(o->parts[i].path);
+    if (o->is_file)
+        return fsdp_strdup_printf("%.*s%s", (int)strlen(o->path) - 4, o->path, ending);
+    return fsdp_strdup_printf("%s/%.*s%s", o->out, (int)strlen(name) - 4, name, ending);
+}
+
+static fsdp_status write_index(const fsdp_token_output *o, int i, const fsdp_tokenize_state *state)
+{
+    const part_file *part = &o->parts[i];
+    char *path = final_path(o, i, ".idx");
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        fsdp_megatron_index_write(path, part->sizes_path, state->parts[i].rows, o->options.width);
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status finish_part(const fsdp_token_output *o, int i, const fsdp_tokenize_state *state)
+{
+    const part_file *part = &o->parts[i];
+    unsigned char header[FSDP_LLMC_HEADER_BYTES];
+    if (o->options.format == FSDP_TOKENIZE_LLMC) {
+        fsdp_llmc_header(o->options.width, state->parts[i].tokens, header);
+        if (pwrite(part->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+            return failed(part->path);
+    }
+    if (fsync(part->fd) != 0)
+        return failed(part->path);
+    return o->options.format == FSDP_TOKENIZE_MEGATRON ? write_index(o, i, state) : FSDP_OK;
+}
+
+static fsdp_status sync_parent(const char *path)
+{
+    char *parent = fsdp_path_parent(path);
+    if (!parent)
+        return FSDP_ERR_NOMEM;
+    const int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!fsync(fd); /* some file systems cannot sync a folder */
+        close(fd);
+    }
+    fsdp_free(parent);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_output_commit(fsdp_token_output *o, const fsdp_tokenize_state *state)
+{
+    for (int i = 0; i < o->n_parts; i++)
+        FSDP_TRY(finish_part(o, i, state));
+    const char *from = o->is_file ? o->parts[0].path : o->out;
+    if (rename(from, o->path) != 0)
+        return failed(o->path);
+    FSDP_TRY(sync_parent(o->path));
+    return FSDP_OK;
+}

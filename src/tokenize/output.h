@@ -1,0 +1,46 @@
+/* The output of `fsdp tokenize`. It is made in the folder OUTPUT.partial, together with a journal
+ * (journal.h), and moved to its place when it is complete. */
+#pragma once
+#include "src/tokenize/journal.h"
+
+typedef enum fsdp_tokenize_format {
+    FSDP_TOKENIZE_AUTO, /* NANOGPT if the path ends in .bin, else ARROW */
+    FSDP_TOKENIZE_NANOGPT,
+    FSDP_TOKENIZE_LLMC,
+    FSDP_TOKENIZE_MEGATRON,
+    FSDP_TOKENIZE_ARROW, /* the parts are spooled rows; see Note [Spooled rows] in encode.h */
+} fsdp_tokenize_format;
+
+typedef struct fsdp_output_options {
+    const char *path;
+    fsdp_tokenize_format format; /* not AUTO */
+    int width;                   /* bytes of a token; ARROW: 0 */
+    bool has_validation;
+    bool resume, overwrite;
+    fsdp_json_node settings; /* settings of the run; borrowed until the output is closed */
+} fsdp_output_options;
+
+typedef struct fsdp_token_output fsdp_token_output;
+
+/* Return true if `path` is that of one token file, not of a folder of them. */
+bool fsdp_output_is_file(const char *path);
+
+/* Begin the output, or go on with one that was interrupted. *state is set to what that run has
+ * written, or to zeros. Returns FSDP_ERR_INVALID if there is such an output already. */
+FSDP_MUST_CHECK fsdp_status fsdp_output_begin(const fsdp_output_options *options,
+                                              fsdp_tokenize_state *state, fsdp_token_output **out);
+/* Append what was encoded, and add it to *state. */
+FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
+                                               const fsdp_encoded *encoded,
+                                               fsdp_tokenize_state *state);
+/* Let a run that goes on from here begin with *state, which must count all that was appended. */
+FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
+                                             const fsdp_tokenize_state *state);
+/* Move the token files to their place. Not for ARROW. */
+FSDP_MUST_CHECK fsdp_status fsdp_output_commit(fsdp_token_output *output,
+                                               const fsdp_tokenize_state *state);
+/* Return the path of the spooled rows of a part. */
+const char *fsdp_output_spool(const fsdp_token_output *output, int part);
+/* Close the files. If `keep` is false, OUTPUT.partial is removed, otherwise only if it has no
+ * journal. Accepts NULL. */
+void fsdp_output_close(fsdp_token_output *output, bool keep);

@@ -1,0 +1,207 @@
+/* See record_file.h. */
+#include "src/tokenize/record_file.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/data/csv.h"
+#include "src/data/json_rows.h"
+#include "src/data/lines.h"
+#include "src/data/text_rows.h"
+
+struct fsdp_record_file {
+    char *path;
+    fsdp_record_kind kind;
+    const fsdp_dataset_options *options;
+    /* DOCUMENT */
+    fsdp_lines *lines;
+    fsdp_documents separator;
+    /* PAIR */
+    fsdp_text_rows *rows;
+    fsdp_csv_row row;
+    /* JSON */
+    fsdp_input *input;
+    fsdp_json_rows *json;
+};
+
+/* ---- adding a record ---- */
+
+static fsdp_status add_bytes(fsdp_record_batch *batch, const char *text, size_t length)
+{
+    if (!FSDP_GROW(batch->bytes, batch->bytes_cap, batch->used + length + 1))
+        return FSDP_ERR_NOMEM;
+    if (length)
+        memcpy(batch->bytes + batch->used, text, length);
+    batch->used += length;
+    batch->bytes[batch->used] = 0;
+    return FSDP_OK;
+}
+
+/* End the record whose bytes are bytes[at, used). */
+static fsdp_status add_record(fsdp_record_batch *batch, fsdp_record record)
+{
+    if (!FSDP_GROW(batch->records, batch->records_cap, batch->len + 1))
+        return FSDP_ERR_NOMEM;
+    batch->used++; /* the NUL after the record */
+    batch->records[batch->len++] = record;
+    return FSDP_OK;
+}
+
+/* ---- plain text ---- */
+
+static bool is_white_space(const fsdp_line *line)
+{
+    for (size_t i = 0; i < line->length; i++)
+        if (!strchr(" \t\r\f\v", line->text[i]))
+            return false;
+    return true;
+}
+
+static fsdp_status add_line(fsdp_record_file *f, fsdp_record_batch *batch, fsdp_record *document,
+                            const fsdp_line *line)
+{
+    if (document->line == 0)
+        document->line = line->number;
+    if (batch->used - document->at + line->bytes > FSDP_LINE_BYTES_MAX)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: line %" PRId64 ": a document of more than %d MiB; "
+                          "--document-separator blank-line or line makes smaller ones",
+                          f->path, document->line, FSDP_LINE_BYTES_MAX >> 20);
+    return add_bytes(batch, line->text, line->bytes);
+}
+
+/* Append lines to the document until it ends. *ended is set to true if the file ended first. */
+static fsdp_status read_document(fsdp_record_file *f, fsdp_record_batch *batch,
+                                 fsdp_record *document, bool *ended)
+{
+    fsdp_line line = {0};
+    for (;;) {
+        FSDP_TRY(fsdp_lines_next(f->lines, &line));
+        if (!line.text) {
+            *ended = true;
+            return FSDP_OK;
+        }
+        const bool blank = is_white_space(&line);
+        const bool is_end = f->separator == FSDP_DOCUMENTS_LINE ||
+                            (f->separator == FSDP_DOCUMENTS_BLANK_LINE && blank);
+        if (!blank || (document->line && !is_end))
+            FSDP_TRY(add_line(f, batch, document, &line));
+        if (is_end && document->line)
+            return FSDP_OK;
+    }
+}
+
+static fsdp_status next_document(fsdp_record_file *f, fsdp_record_batch *batch, bool *ended)
+{
+    fsdp_record document = {.at = batch->used};
+    FSDP_TRY(read_document(f, batch, &document, ended));
+    if (!document.line)
+        return FSDP_OK;
+    *ended = false;
+    while (batch->used > document.at && strchr("\r\n", batch->bytes[batch->used - 1]))
+        batch->bytes[--batch->used] = 0;
+    document.length = batch->used - document.at;
+    return add_record(batch, document);
+}
+
+/* ---- rows ---- */
+
+static fsdp_status next_pair(fsdp_record_file *f, fsdp_record_batch *batch, bool *ended)
+{
+    size_t n_prompt, n_text;
+    FSDP_TRY(fsdp_text_rows_next(f->rows, &f->row));
+    *ended = f->row.line == 0;
+    if (*ended)
+        return FSDP_OK;
+    fsdp_record record = {.at = batch->used, .line = f->row.line, .number = f->row.number};
+    const char *prompt = fsdp_text_rows_source(f->rows, &f->row, &n_prompt);
+    const char *text = fsdp_text_rows_target(f->rows, &f->row, &n_text);
+    const char *prefix = f->options->source_prefix;
+    FSDP_TRY(add_bytes(batch, prefix, strlen(prefix)));
+    FSDP_TRY(add_bytes(batch, prompt, n_prompt));
+    batch->used++;
+    FSDP_TRY(add_bytes(batch, text, n_text));
+    record.length = batch->used - record.at;
+    return add_record(batch, record);
+}
+
+static fsdp_status next_json(fsdp_record_file *f, fsdp_record_batch *batch, bool *ended)
+{
+    fsdp_json_row row;
+    FSDP_TRY(fsdp_json_rows_next(f->json, &row));
+    *ended = !row.text;
+    if (*ended)
+        return FSDP_OK;
+    const fsdp_record record = {
+        .at = batch->used, .length = row.length, .line = row.line, .number = row.number};
+    FSDP_TRY(add_bytes(batch, row.text, row.length));
+    return add_record(batch, record);
+}
+
+fsdp_status fsdp_record_file_next(fsdp_record_file *f, fsdp_record_batch *batch, bool *ended)
+{
+    *ended = false;
+    return f->kind == FSDP_RECORD_DOCUMENT ? next_document(f, batch, ended)
+           : f->kind == FSDP_RECORD_PAIR   ? next_pair(f, batch, ended)
+                                           : next_json(f, batch, ended);
+}
+
+/* ---- opening ---- */
+
+static fsdp_status open_file(fsdp_record_file *f, const char *path)
+{
+    if (!(f->path = fsdp_strdup(path)))
+        return FSDP_ERR_NOMEM;
+    f->separator = f->options->documents != FSDP_DOCUMENTS_DEFAULT ? f->options->documents
+                                                                   : FSDP_DOCUMENTS_BLANK_LINE;
+    if (f->kind == FSDP_RECORD_DOCUMENT)
+        return fsdp_lines_open(path, &f->lines);
+    if (f->kind == FSDP_RECORD_PAIR)
+        return fsdp_text_rows_open(path, FSDP_ROWS_CSV, false, f->options, &f->rows);
+    FSDP_TRY(fsdp_input_open(path, &f->input));
+    return fsdp_json_rows_open(f->input, path, f->options->json_field, &f->json);
+}
+
+fsdp_status fsdp_record_file_open(const char *path, fsdp_record_kind kind,
+                                  const fsdp_dataset_options *rows, fsdp_record_file **out)
+{
+    fsdp_record_file *f = fsdp_calloc(1, sizeof *f);
+    if (!f)
+        return FSDP_ERR_NOMEM;
+    f->kind = kind;
+    f->options = rows;
+    fsdp_status status = open_file(f, path);
+    if (status != FSDP_OK) {
+        fsdp_record_file_close(f);
+        return status;
+    }
+    *out = f;
+    return FSDP_OK;
+}
+
+void fsdp_record_file_close(fsdp_record_file *f)
+{
+    if (!f)
+        return;
+    fsdp_lines_close(f->lines);
+    fsdp_text_rows_close(f->rows);
+    fsdp_csv_row_fini(&f->row);
+    fsdp_json_rows_close(f->json);
+    fsdp_input_close(f->input);
+    fsdp_free(f->path);
+    fsdp_free(f);
+}
+
+unsigned fsdp_record_file_uses(const fsdp_record_file *f)
+{
+    if (!f->rows)
+        return 0;
+    return FSDP_USES_TEXTS | (fsdp_text_rows_have_source(f->rows) ? FSDP_USES_COMPLETION : 0);
+}
+
+fsdp_status fsdp_record_file_end(fsdp_record_file *f, char **note)
+{
+    *note = NULL;
+    return f->rows ? fsdp_text_rows_end(f->rows, f->options, note) : FSDP_OK;
+}

@@ -1,0 +1,441 @@
+/* See source.h. */
+#include "src/tokenize/source.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/data/arrow_note.h"
+#include "src/data/data_paths.h"
+#include "src/data/dataset.h"
+#include "src/data/input.h"
+#include "src/tokenize/record_file.h"
+
+enum {
+    BATCH_BYTES = 1 << 20, /* a batch ends when its texts have this many bytes, */
+    BATCH_RECORDS = 8192,  /* or when it has this many records */
+    BATCH_INDICES = 256    /* the same for records that are indices */
+};
+
+typedef struct source_file {
+    char *path;
+    fsdp_record_kind kind;
+    bool validation;
+} source_file;
+
+struct fsdp_record_source {
+    fsdp_dataset_options rows;
+    fsdp_task task;
+    int64_t max_samples;
+    source_file *files;
+    size_t len, cap;
+    size_t current; /* index of the file that is being read */
+    bool is_open;   /* that file is open: `file`, the last table or the last dataset */
+    fsdp_record_file *file;
+    int64_t records, of_file; /* records read so far, of all files and of the current one */
+    int64_t of_training;      /* records read of the training data */
+    fsdp_arrow_table **tables;
+    size_t n_tables, tables_cap;
+    fsdp_dataset **datasets;
+    size_t n_datasets, datasets_cap;
+    bool leaves_validation;
+    unsigned uses;
+    fsdp_str notes;
+};
+
+void fsdp_record_batch_fini(fsdp_record_batch *batch)
+{
+    fsdp_free(batch->records);
+    fsdp_free(batch->bytes);
+    *batch = (fsdp_record_batch){0};
+}
+
+/* ---- files ---- */
+
+static fsdp_status add_file(fsdp_record_source *s, const char *path, fsdp_record_kind kind,
+                            bool validation)
+{
+    if (!FSDP_GROW(s->files, s->cap, s->len + 1))
+        return FSDP_ERR_NOMEM;
+    char *copy = fsdp_strdup(path);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    s->files[s->len++] = (source_file){.path = copy, .kind = kind, .validation = validation};
+    return FSDP_OK;
+}
+
+static fsdp_status add_rows(fsdp_record_source *s, const char *path, bool validation)
+{
+    fsdp_rows_form form;
+    FSDP_TRY(fsdp_rows_form_of(path, &form));
+    const bool json = form == FSDP_ROWS_JSON;
+    s->uses |= fsdp_rows_form_uses(form);
+    return add_file(s, path, json ? FSDP_RECORD_JSON : FSDP_RECORD_PAIR, validation);
+}
+
+/* Add the files of texts of a path, which is not Arrow. */
+static fsdp_status add_texts(fsdp_record_source *s, const char *path, bool validation)
+{
+    fsdp_path_list files;
+    fsdp_dataset_options rows = s->rows;
+    bool plain;
+    rows.validation = validation;
+    FSDP_TRY(fsdp_is_plain_text(path, &rows, &plain));
+    FSDP_TRY(fsdp_text_paths(path, validation, &files));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < files.len && status == FSDP_OK; i++)
+        status = plain ? add_file(s, files.items[i], FSDP_RECORD_DOCUMENT, validation)
+                       : add_rows(s, files.items[i], validation);
+    fsdp_path_list_fini(&files);
+    if (plain)
+        s->uses |= FSDP_USES_DOCUMENTS;
+    return status;
+}
+
+static fsdp_status add_folder_or_file(fsdp_record_source *s, const char *path, bool validation)
+{
+    bool tokens;
+    FSDP_TRY(fsdp_is_token_path(path, &tokens));
+    if (tokens)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: token files (.bin), which are tokenized already: 'fsdp train' reads "
+                          "them as they are",
+                          path);
+    if (s->task == FSDP_TASK_SEQ2SEQ || s->task == FSDP_TASK_CLASSIFICATION)
+        return add_file(s, path, FSDP_RECORD_EXAMPLE, validation);
+    return add_texts(s, path, validation);
+}
+
+/* Add what `path` refers to. `is_split` says that the path is that of the training data, of which
+ * the part for validation is wanted. */
+static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_split, bool validation)
+{
+    char *folder;
+    const bool causal = s->task == FSDP_TASK_CAUSAL_LM || s->task == FSDP_TASK_MASKED_LM;
+    if (fsdp_path_check(path) == FSDP_ERR_INVALID)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: neither a regular file nor a directory; data are read more than "
+                          "once, which a pipe does not allow: write them to a file",
+                          path);
+    if (fsdp_is_arrow_path(path))
+        return add_file(s, path, causal ? FSDP_RECORD_ARROW : FSDP_RECORD_EXAMPLE, validation);
+    if (!is_split && validation && !fsdp_path_is_directory(path))
+        return add_folder_or_file(s, path, validation);
+    FSDP_TRY(fsdp_split_folder(path, validation, &folder));
+    fsdp_status status = add_folder_or_file(s, folder, validation);
+    fsdp_free(folder);
+    return status;
+}
+
+/* Find out whether `path` has a part that is for validation. */
+static fsdp_status has_validation(const char *path, bool *has)
+{
+    fsdp_path_list files;
+    char *folder;
+    *has = false;
+    if (fsdp_is_arrow_path(path))
+        *has = fsdp_arrow_has_validation(path);
+    if (fsdp_is_arrow_path(path) || !fsdp_path_is_directory(path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_split_folder(path, true, &folder));
+    *has = fsdp_text_paths(folder, true, &files) == FSDP_OK;
+    if (*has)
+        fsdp_path_list_fini(&files);
+    fsdp_free(folder);
+    return FSDP_OK;
+}
+
+static fsdp_status find_files(fsdp_record_source *s, const fsdp_source_options *o)
+{
+    FSDP_TRY(add_path(s, o->data, true, false));
+    if (o->validation_data)
+        return add_path(s, o->validation_data, false, true);
+    FSDP_TRY(has_validation(o->data, &s->leaves_validation));
+    if (!o->find_validation || !s->leaves_validation)
+        return FSDP_OK;
+    s->leaves_validation = false;
+    return add_path(s, o->data, true, true);
+}
+
+fsdp_status fsdp_record_source_open(const fsdp_source_options *options, fsdp_record_source **out)
+{
+    fsdp_record_source *s = fsdp_calloc(1, sizeof *s);
+    if (!s)
+        return FSDP_ERR_NOMEM;
+    s->rows = *options->rows;
+    s->task = options->task;
+    s->max_samples = options->max_samples ? options->max_samples : INT64_MAX;
+    fsdp_status status = find_files(s, options);
+    if (status != FSDP_OK) {
+        fsdp_record_source_close(s);
+        return status;
+    }
+    *out = s;
+    return FSDP_OK;
+}
+
+void fsdp_record_source_close(fsdp_record_source *s)
+{
+    if (!s)
+        return;
+    fsdp_record_file_close(s->file);
+    for (size_t i = 0; i < s->len; i++)
+        fsdp_free(s->files[i].path);
+    for (size_t i = 0; i < s->n_tables; i++)
+        fsdp_arrow_table_close(s->tables[i]);
+    for (size_t i = 0; i < s->n_datasets; i++)
+        fsdp_dataset_close(s->datasets[i]);
+    fsdp_free(s->files);
+    fsdp_free(s->tables);
+    fsdp_free(s->datasets);
+    fsdp_str_fini(&s->notes);
+    fsdp_free(s);
+}
+
+/* ---- reading ---- */
+
+static fsdp_status add_note(fsdp_record_source *s, const char *note)
+{
+    if (note && *note)
+        fsdp_str_printf(&s->notes, "%s%s", s->notes.len ? "\n" : "", note);
+    return s->notes.failed ? fsdp_error_nomem() : FSDP_OK;
+}
+
+static fsdp_status open_dataset(fsdp_record_source *s, const source_file *file)
+{
+    fsdp_dataset_options rows = s->rows;
+    if (!FSDP_GROW(s->datasets, s->datasets_cap, s->n_datasets + 1))
+        return FSDP_ERR_NOMEM;
+    rows.task = s->task;
+    rows.validation = file->validation;
+    FSDP_TRY(fsdp_dataset_open(file->path, &rows, &s->datasets[s->n_datasets]));
+    const fsdp_dataset *d = s->datasets[s->n_datasets++];
+    s->uses |= fsdp_dataset_uses(d);
+    return add_note(s, fsdp_dataset_note(d));
+}
+
+static fsdp_status open_table(fsdp_record_source *s, const source_file *file)
+{
+    if (!FSDP_GROW(s->tables, s->tables_cap, s->n_tables + 1))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_arrow_table_open(
+        file->path, file->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
+        &s->tables[s->n_tables]));
+    s->n_tables++;
+    return FSDP_OK;
+}
+
+static fsdp_status open_current(fsdp_record_source *s)
+{
+    const source_file *file = &s->files[s->current];
+    s->of_file = 0;
+    if (file->kind == FSDP_RECORD_EXAMPLE)
+        FSDP_TRY(open_dataset(s, file));
+    else if (file->kind == FSDP_RECORD_ARROW)
+        FSDP_TRY(open_table(s, file));
+    else
+        FSDP_TRY(fsdp_record_file_open(file->path, file->kind, &s->rows, &s->file));
+    if (s->file)
+        s->uses |= fsdp_record_file_uses(s->file);
+    s->is_open = true;
+    return FSDP_OK;
+}
+
+static fsdp_status fill_indices(const fsdp_record_source *s, int64_t len, int64_t most,
+                                fsdp_record_batch *batch)
+{
+    int64_t n = len - s->of_file < BATCH_INDICES ? len - s->of_file : BATCH_INDICES;
+    n = n < most ? n : most;
+    if (!FSDP_GROW(batch->records, batch->records_cap, (size_t)n))
+        return FSDP_ERR_NOMEM;
+    for (int64_t i = 0; i < n; i++)
+        batch->records[i] = (fsdp_record){.index = s->of_file + i};
+    batch->len = (size_t)n;
+    return FSDP_OK;
+}
+
+/* Read records of the current file, at most `most`. If none are left, batch->len is 0. */
+static fsdp_status fill(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
+{
+    const source_file *file = &s->files[s->current];
+    batch->len = batch->used = 0;
+    batch->kind = file->kind;
+    batch->path = file->path;
+    batch->validation = file->validation;
+    batch->first = s->records;
+    batch->table = s->n_tables ? s->tables[s->n_tables - 1] : NULL;
+    batch->dataset = s->n_datasets ? s->datasets[s->n_datasets - 1] : NULL;
+    if (file->kind == FSDP_RECORD_EXAMPLE)
+        return fill_indices(s, fsdp_dataset_len(batch->dataset), most, batch);
+    if (file->kind == FSDP_RECORD_ARROW)
+        return fill_indices(s, fsdp_arrow_table_len(batch->table), most, batch);
+    while (batch->used < BATCH_BYTES && batch->len < BATCH_RECORDS && (int64_t)batch->len < most) {
+        bool ended;
+        FSDP_TRY(fsdp_record_file_next(s->file, batch, &ended));
+        if (ended)
+            break;
+    }
+    return FSDP_OK;
+}
+
+/* End the current file, and go to the next one. */
+static fsdp_status end_file(fsdp_record_source *s)
+{
+    const source_file *file = &s->files[s->current++];
+    char *note = NULL;
+    fsdp_status status = FSDP_OK;
+    s->is_open = false;
+    if (s->file) {
+        status = fsdp_record_file_end(s->file, &note);
+        fsdp_record_file_close(s->file);
+        s->file = NULL;
+    }
+    if (status == FSDP_OK)
+        status = add_note(s, note);
+    fsdp_free(note);
+    if (status == FSDP_OK && s->of_file == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s: no %s", file->path,
+                            file->kind == FSDP_RECORD_DOCUMENT ? "text" : "rows");
+    return status;
+}
+
+/* Read at most `most` records of the current file, or go to the next file. */
+static fsdp_status step(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
+{
+    if (!s->files[s->current].validation && most > s->max_samples - s->of_training)
+        most = s->max_samples - s->of_training;
+    if (most == 0 && !s->is_open) { /* there are enough rows for training */
+        s->current++;
+        return FSDP_OK;
+    }
+    if (!s->is_open)
+        FSDP_TRY(open_current(s));
+    FSDP_TRY(fill(s, most, batch));
+    s->records += (int64_t)batch->len;
+    s->of_file += (int64_t)batch->len;
+    s->of_training += batch->validation ? 0 : (int64_t)batch->len;
+    return batch->len ? FSDP_OK : end_file(s);
+}
+
+static fsdp_status read_some(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
+{
+    batch->len = batch->used = 0;
+    while (batch->len == 0 && s->current < s->len)
+        FSDP_TRY(step(s, most, batch));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_record_source_next(fsdp_record_source *s, fsdp_record_batch *batch)
+{
+    return read_some(s, INT64_MAX, batch);
+}
+
+fsdp_status fsdp_record_source_skip(fsdp_record_source *s, int64_t count)
+{
+    const int64_t end = s->records + count;
+    fsdp_record_batch batch = {0};
+    fsdp_status status = FSDP_OK;
+    while (status == FSDP_OK && s->records < end) {
+        status = read_some(s, end - s->records, &batch);
+        if (status == FSDP_OK && batch.len == 0)
+            status = fsdp_error(FSDP_ERR_STATE,
+                                "%s: %" PRId64 " rows, of which %" PRId64 " were tokenized before",
+                                s->files[0].path, s->records, end);
+    }
+    fsdp_record_batch_fini(&batch);
+    return status;
+}
+
+/* ---- properties ---- */
+
+bool fsdp_record_source_has_validation(const fsdp_record_source *s)
+{
+    return s->files[s->len - 1].validation;
+}
+
+bool fsdp_record_source_leaves_validation(const fsdp_record_source *s)
+{
+    return s->leaves_validation;
+}
+
+fsdp_status fsdp_record_source_left_out(const fsdp_record_source *s, fsdp_left_out *out)
+{
+    *out = (fsdp_left_out){0};
+    for (size_t i = 0; i < s->n_datasets; i++) {
+        fsdp_left_out part;
+        FSDP_TRY(fsdp_dataset_left_out(s->datasets[i], 0, &part));
+        out->cut_rows += part.cut_rows;
+        out->cut_tokens += part.cut_tokens;
+        out->skipped_rows += part.skipped_rows;
+    }
+    return FSDP_OK;
+}
+
+unsigned fsdp_record_source_uses(const fsdp_record_source *s)
+{
+    return s->uses;
+}
+
+int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
+{
+    int64_t bytes = 0;
+    struct stat info;
+    for (size_t i = 0; i < s->len; i++) {
+        const source_file *file = &s->files[i];
+        const bool is_text = file->kind != FSDP_RECORD_ARROW && file->kind != FSDP_RECORD_EXAMPLE &&
+                             fsdp_input_name_length(file->path) == strlen(file->path);
+        if (!is_text || s->max_samples != INT64_MAX || stat(file->path, &info) != 0)
+            return 0;
+        bytes += info.st_size;
+    }
+    return bytes;
+}
+
+const char *fsdp_record_source_notes(const fsdp_record_source *s)
+{
+    return s->notes.data;
+}
+
+fsdp_status fsdp_record_source_unused(const fsdp_record_source *s, const fsdp_unused_keys *unused,
+                                      char **note)
+{
+    if (s->n_tables)
+        return fsdp_arrow_note(s->tables[0], unused, "label", &s->rows, note);
+    return fsdp_unused_keys_note(unused, s->files[0].path, note);
+}
+
+/* ---- identity ---- */
+
+static void add_identity(const char *path, fsdp_str *text)
+{
+    struct stat info = {0};
+    if (stat(path, &info) != 0)
+        info.st_size = -1; /* reading it will fail with the reason */
+    fsdp_str_printf(text, "%s %" PRId64 " %" PRId64 ".%09ld\n", path, (int64_t)info.st_size,
+                    (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+}
+
+static fsdp_status add_folder_identity(const source_file *file, fsdp_str *text)
+{
+    fsdp_arrow_folder folder;
+    FSDP_TRY(fsdp_arrow_folder_open(
+        file->path, file->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
+        &folder));
+    for (size_t i = 0; i < folder.n_files; i++)
+        add_identity(folder.files[i], text);
+    fsdp_arrow_folder_fini(&folder);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_record_source_identity(const fsdp_record_source *s, fsdp_str *text)
+{
+    for (size_t i = 0; i < s->len; i++) {
+        if (fsdp_is_arrow_path(s->files[i].path))
+            FSDP_TRY(add_folder_identity(&s->files[i], text));
+        else
+            add_identity(s->files[i].path, text);
+    }
+    return text->failed ? fsdp_error_nomem() : FSDP_OK;
+}

@@ -1,0 +1,120 @@
+#!/bin/sh
+# `fsdp tokenize` as a user runs it: what it writes trains like the texts, whatever interrupts it, with
+# bounded memory.
+# usage: FSDP_BUILD=build tests/cli/test_tokenize.sh
+. "$(dirname "$0")/train.sh"
+
+tokenizer=$fixtures/chat
+tiny_llama llama
+sed 's/"vocab_size": 67/"vocab_size": 330/' llama/config.json >config && mv config llama/config.json
+cp "$tokenizer/tokenizer.json" "$tokenizer/tokenizer_config.json" llama
+
+# corpus BYTES: prints documents between blank lines
+corpus() {
+    awk -v most="$1" 'BEGIN { for (i = 0; n < most; i++) {
+        text = "document " i * 7919 "\n"
+        for (k = 0; k < i % 40; k++) text = text "hello world in Paris, " k * i " times.\n"
+        printf "%s\n", text; n += length(text) + 1 } }'
+}
+# losses DATA [FLAGS]: prints the numbers of a short run
+losses() {
+    rm -rf o m.jsonl
+    data=$1
+    shift
+    run train --model llama --from-config --data "$data" --output o --max-steps 3 --batch-size 2 --lr 0.01 \
+        --num-workers 0 --shuffle false --metrics m.jsonl "$@"
+    [ ! -e m.jsonl ] || numbers m.jsonl
+}
+same() { cmp -s "$1" "$2"; }
+
+# --- token files and Arrow folders train like the texts ---
+corpus 20000 >text.txt
+run tokenize --tokenizer llama --data text.txt --output text.bin
+expect tokens_are_written 0 '^text.bin: nanoGPT, uint16, [0-9]+ tokens$' out
+check the_summary_says_how_much shows '^text.txt: [0-9]+ documents, [0-9]+ tokens, [0-9.]+ bytes a token; .* tokens/s$'
+wanted=$(losses text.txt --max-seq-length 32)
+check the_text_trains [ "$rc" -eq 0 -a -n "$wanted" ]
+check token_files_train_like_the_text [ "$(losses text.bin --max-seq-length 32)" = "$wanted" ]
+run tokenize --tokenizer llama --data text.txt --output wide.bin --token-dtype int32
+expect the_option_for_train_is_named 0 'read it with --token-dtype uint32' out
+check and_train_takes_it [ "$(losses wide.bin --max-seq-length 32 --token-dtype uint32)" = "$wanted" ]
+run tokenize --tokenizer llama --data text.txt --output parts --format llm.c --validation-fraction 0.3
+expect a_folder_has_both_parts 0 'parts: llm.c, uint16, [0-9]+ tokens and [0-9]+ for validation' out
+check the_parts_have_names_that_train_knows [ -n "$(losses parts --max-seq-length 32 --validation-data parts)" -a "$rc" -eq 0 ]
+printf '%s\n' '{"prompt": "What is ", "completion": "in Paris?", "id": 7}' '{"text": "hello"}' >rows.jsonl
+if lacks FlatBuffers; then
+    skip arrow_folders "built without FlatBuffers"
+else
+    run tokenize --tokenizer llama --data rows.jsonl --output rows
+    expect rows_are_written 0 '^rows: Arrow, 2 rows$' out
+    check unused_keys_are_named shows "^rows.jsonl: not used: 'id' \(line 1\)$"
+    check arrow_rows_train_like_the_texts [ "$(losses rows)" = "$(losses rows.jsonl)" ]
+fi
+run tokenize --tokenizer llama --data rows.jsonl --output rows.bin
+expect labels_that_are_lost_are_counted 0 'in 1 rows a part has no loss' out
+
+# --- compressed data ---
+for tool in gzip zstd; do
+    case $tool in gzip) library=zlib ending=gz ;; zstd) library=libzstd ending=zst ;; esac
+    if lacks $library || ! command -v $tool >/dev/null; then
+        skip "${tool}_is_read" "no $tool here"
+        continue
+    fi
+    $tool -c text.txt >"text.txt.$ending"
+    run tokenize --tokenizer llama --data "text.txt.$ending" --output "$tool.bin"
+    check "${tool}_is_read" same "$tool.bin" text.bin
+done
+
+# --- interruptions ---
+corpus 6000000 >large.txt
+run tokenize --tokenizer llama --data large.txt --output whole.bin --threads 2
+expect a_larger_text 0
+"$fsdp" tokenize --tokenizer llama --data large.txt --output killed.bin --journal-bytes 1MB --threads 1 >/dev/null 2>err &
+process=$!
+while kill -0 $process 2>/dev/null && [ ! -e killed.bin.partial/journal.json ]; do sleep 0.01; done
+kill -s KILL $process
+wait $process 2>/dev/null
+check a_killed_run_leaves_no_output [ ! -e killed.bin -a -e killed.bin.partial/journal.json ]
+run tokenize --tokenizer llama --data large.txt --output killed.bin
+expect it_is_not_forgotten 1 'killed.bin.partial: left by a run that was interrupted: --resume'
+run tokenize --tokenizer llama --data large.txt --output killed.bin --resume --threads 2
+expect it_goes_on 0 '^killed.bin: goes on after [1-9][0-9]* rows$' out
+check to_the_same_bytes same killed.bin whole.bin
+check and_cleans_up [ ! -e killed.bin.partial ]
+(ulimit -f 4000 && "$fsdp" tokenize --tokenizer llama --data large.txt --output full.bin >out 2>err)
+rc=$?
+expect a_full_disk_is_an_error_that_names_the_file 1 'full.bin.partial/out/train.bin: .*with --resume'
+run tokenize --tokenizer llama --data large.txt --output full.bin --resume
+check and_the_run_goes_on_when_there_is_room same full.bin whole.bin
+fails_on_a_full_disk a_check_that_cannot_be_printed tokenize --tokenizer llama --data text.txt --check
+run tokenize --tokenizer llama --data text.txt --output text.bin
+expect an_output_is_not_replaced 1 'text.bin: exists; --overwrite replaces it'
+if ! sanitized; then
+    (ulimit -v 400000 && "$fsdp" tokenize --tokenizer llama --data large.txt --output small.bin --threads 2 >out 2>err)
+    rc=$?
+    expect memory_is_bounded 0
+fi
+
+# --- looking, and making a tokenizer ---
+run tokenize --tokenizer llama --data rows.jsonl --check --rows 1
+expect pieces_are_shown 0 '"What is in Paris\?"' out
+check with_what_has_a_loss shows 'loss'
+run tokenize --train-vocab 280 --data large.txt --output own
+expect a_tokenizer_is_made 0 '^own: a byte-level BPE tokenizer of 280 tokens, [0-9]+ merges$' out
+run tokenize --tokenizer own --data text.txt --check --rows 3
+expect which_gives_texts_back 0 '^3 rows; decoding gives each text back$' out
+
+# --- what does not fit ---
+refused() {
+    name=$1 text=$2
+    shift 2
+    run tokenize "$@"
+    expect "$name" 2 "$text"
+}
+refused an_output_is_needed '--output is required' --tokenizer llama --data text.txt
+refused a_tokenizer_is_needed '--tokenizer is required' --data text.txt --output x
+refused options_of_other_runs '--rows needs --check' --tokenizer llama --data text.txt --output x --rows 3
+refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
+refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd
+check nothing_is_left [ ! -e x -a ! -e x.partial ]
+tally
