@@ -118,7 +118,7 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
 {
     fsdp_batch *batch = NULL;
     fsdp_generated *output = NULL;
-    const fsdp_generate_options options = {.config = config, .first_row = row};
+    const fsdp_generate_options options = {.config = config, .first_row = row, .tokenizer = t->tokenizer.tokenizer};
     fsdp_status status = fsdp_agree(t->group, make_batch(t, row, &batch));
     if (status == FSDP_OK)
         status = fsdp_generate(t->model, t->device, batch, &options, &output);
