@@ -24,7 +24,7 @@ typedef struct generate_config {
     const char *output;
     fsdp_atomic_file *file; /* of `output`, on rank 0; NULL: none */
     fsdp_status status;     /* of what was written to `file` */
-    fsdp_options *options; /* the parsed options, which own all strings of this struct */
+    fsdp_options *options;  /* the parsed options, which own all strings of this struct */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)
@@ -145,8 +145,9 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
                           "--continue-final-message needs --messages, with conversations that end "
                           "with a message of the assistant");
     if (run->system && run->messages)
-        return fsdp_error(FSDP_ERR_INVALID, "--system is for texts; the conversations of --messages "
-                                            "have their own messages of the system");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--system is for texts; the conversations of --messages "
+                          "have their own messages of the system");
     return FSDP_OK;
 }
 

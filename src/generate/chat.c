@@ -1,6 +1,7 @@
-/* See chat.h. Rank 0 has the conversation. For each answer it tells the other ranks to generate with
- * it, without a prompt of their own. An error that concerns one message, such as a conversation that
- * has become too long, is shown, and the conversation goes on without that message. */
+/* See chat.h. Rank 0 has the conversation. For each answer it tells the other ranks to generate
+ * with it, without a prompt of their own. An error that concerns one message, such as a
+ * conversation that has become too long, is shown, and the conversation goes on without that
+ * message. */
 #include <stdio.h>
 #include <string.h>
 

@@ -36,8 +36,7 @@ static fsdp_json_node last_message(fsdp_json_node row)
 
 void fsdp_conversation_add(fsdp_json_node row, const char *role, const char *text, size_t length)
 {
-    const fsdp_json_node message =
-        fsdp_json_append_object(fsdp_json_find(row, messages_key(row)));
+    const fsdp_json_node message = fsdp_json_append_object(fsdp_json_find(row, messages_key(row)));
     fsdp_json_set_str(message, "role", role);
     fsdp_json_set_strn(message, "content", text, length);
 }
@@ -151,8 +150,8 @@ static fsdp_status render(const fsdp_chat_prompts *chat, fsdp_json_node row, fsd
     return status;
 }
 
-/* Like render(), with the tag behind the last message if that is to be continued. The tag is removed
- * from the row again. */
+/* Like render(), with the tag behind the last message if that is to be continued. The tag is
+ * removed from the row again. */
 static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
                               fsdp_chat_text *text)
 {

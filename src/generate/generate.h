@@ -8,8 +8,8 @@
 #include "src/models/generation_config.h"
 #include "src/pretrained/model.h"
 
-/* Called for each new id of greedy search and sampling, as soon as it is chosen. `row` and `sequence`
- * are indices as in fsdp_generate(). If it fails, generation ends with that status. */
+/* Called for each new id of greedy search and sampling, as soon as it is chosen. `row` and
+ * `sequence` are indices as in fsdp_generate(). If it fails, generation ends with that status. */
 typedef fsdp_status fsdp_generate_id_fn(void *arg, int32_t row, int32_t sequence, int32_t id);
 
 /* Options; {0} means defaults. */

@@ -62,8 +62,8 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     const bool streams = g->config->part && n;
     if (streams)
         fsdp_chat_stream_init(&stream, g);
-    fsdp_status status = fsdp_generate_batch(g, first, n, streams ? fsdp_chat_stream_id : NULL,
-                                             &stream, &outputs);
+    fsdp_status status =
+        fsdp_generate_batch(g, first, n, streams ? fsdp_chat_stream_id : NULL, &stream, &outputs);
     if (streams)
         status = fsdp_chat_stream_end(&stream, status);
     for (size_t i = 0; status == FSDP_OK && i < n * g->per_prompt; i++)

@@ -8,8 +8,8 @@
 
 /* Gets a part of a text. */
 typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size_t bytes);
-/* Set *line to the next line, without its end, or to NULL if there is none. The caller frees it with
- * fsdp_free(). */
+/* Set *line to the next line, without its end, or to NULL if there is none. The caller frees it
+ * with fsdp_free(). */
 typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 
 /* The configuration of a run. A member that is zero means its default. Prompts that are texts need
@@ -50,8 +50,8 @@ typedef struct fsdp_generate_config {
     /* Gets the text on rank 0 while it is generated, in parts that do not change any more; NULL:
      * not called. There must be one prompt. */
     fsdp_generate_part_fn *part;
-    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. There are
-     * no other prompts then, `chat` is true, and `part` is set. */
+    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. There
+     * are no other prompts then, `chat` is true, and `part` is set. */
     fsdp_generate_line_fn *read_line;
     void *terminal; /* argument of both */
 } fsdp_generate_config;

@@ -37,15 +37,15 @@ typedef struct generate_run {
     void *arg;
 } generate_run;
 
-/* Open device, model, tokenizer and chat template, and read the settings of generation. If `prompts`
- * is true, also read the prompts. Collective. The caller frees everything with
+/* Open device, model, tokenizer and chat template, and read the settings of generation. If
+ * `prompts` is true, also read the prompts. Collective. The caller frees everything with
  * fsdp_generate_run_fini(), also after an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts);
 void fsdp_generate_run_fini(generate_run *g);
 /* Report a message to the user. Only rank 0 does. */
 void fsdp_generate_note(const generate_run *g, const char *text);
-/* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, of which
- * there are n * g->per_prompt. `on_id` may be NULL. */
+/* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, of
+ * which there are n * g->per_prompt. `on_id` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_batch(const generate_run *g, size_t first, size_t n,
                                                 fsdp_generate_id_fn *on_id, void *arg,
                                                 fsdp_generated **outputs);

@@ -58,8 +58,8 @@ static void ban_words(const fsdp_generation_config *c, const fsdp_token_list *id
         const int32_t last = words->ids[end - 1];
         if (before == 0 && fsdp_is_end_of_sequence(c, last))
             continue;
-        if (before <= ids->len && memcmp(ids->ids + ids->len - before, words->ids + i,
-                                         before * sizeof *ids->ids) == 0)
+        if (before <= ids->len &&
+            memcmp(ids->ids + ids->len - before, words->ids + i, before * sizeof *ids->ids) == 0)
             ban(scores, vocab, last);
     }
 }
@@ -99,8 +99,8 @@ static void apply_places(const fsdp_generation_config *c, int64_t length, int64_
                          float *scores, int64_t vocab)
 {
     const int64_t most = prompt_length + fsdp_generation_config_max_new(c, prompt_length);
-    const int64_t begin = prompt_length > 1 || !c->forced_bos_token_id.n ? prompt_length
-                                                                         : prompt_length + 1;
+    const int64_t begin =
+        prompt_length > 1 || !c->forced_bos_token_id.n ? prompt_length : prompt_length + 1;
     if (c->forced_bos_token_id.n && length == 1)
         force_ids(&c->forced_bos_token_id, scores, vocab);
     if (c->forced_eos_token_id.n && length == most - 1)

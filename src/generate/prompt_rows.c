@@ -26,8 +26,9 @@ bool fsdp_is_prompt_rows_path(const char *path)
 }
 
 /* The columns that may have the prompt if the user names none, the first that exists. */
-static const char *const columns[] = {"prompt",   "text",        "source",   "input",   "article",
-                                      "document", "instruction", "question", "dialogue", "sentence"};
+static const char *const columns[] = {"prompt",   "text",     "source",      "input",
+                                      "article",  "document", "instruction", "question",
+                                      "dialogue", "sentence"};
 
 static fsdp_status no_column(const char *wanted, const fsdp_str *names)
 {
@@ -180,8 +181,8 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
 
 static fsdp_status read_csv_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
 {
-    const fsdp_csv_format format = {
-        .delimiter = is_named(path, ".csv") ? 0 : '\t'}; /* .tsv and .tab */
+    const fsdp_csv_format format = {.delimiter =
+                                        is_named(path, ".csv") ? 0 : '\t'}; /* .tsv and .tab */
     fsdp_input *input;
     fsdp_csv *csv;
     FSDP_TRY(fsdp_input_open(path, &input));

@@ -1,6 +1,6 @@
-/* See stop_strings.h. The last ids are decoded with and without the next one. A text is completed by
- * the next id if it ends in what the id has changed. The number of ids that are decoded depends only
- * on the longest text, so a long sequence costs no more than a short one. */
+/* See stop_strings.h. The last ids are decoded with and without the next one. A text is completed
+ * by the next id if it ends in what the id has changed. The number of ids that are decoded depends
+ * only on the longest text, so a long sequence costs no more than a short one. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -18,8 +18,7 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
         longest = strlen(text) > longest ? strlen(text) : longest;
     /* A token has at least one byte. One more token is before the text, because some decoders
      * change the first token of a sequence. */
-    *stop =
-        (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
+    *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
     return FSDP_OK;
 }
 

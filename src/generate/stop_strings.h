@@ -1,6 +1,6 @@
-/* Ends sequences at texts (stop_strings of transformers). A sequence ends with the id that completes
- * one of the texts: the text need not end where the token ends, and as in transformers it may begin
- * in the prompt of a causal model. */
+/* Ends sequences at texts (stop_strings of transformers). A sequence ends with the id that
+ * completes one of the texts: the text need not end where the token ends, and as in transformers it
+ * may begin in the prompt of a causal model. */
 #pragma once
 #include <fsdp/text.h>
 

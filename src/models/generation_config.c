@@ -193,21 +193,64 @@ static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 }
 
 /* Keys without an effect on what is generated here, and those that the functions above read. */
-static const char *const known[] = {
-    "decoder_start_token_id", "pad_token_id", "eos_token_id", "max_length", "max_new_tokens",
-    "min_length", "min_new_tokens", "early_stopping", "num_beams", "num_return_sequences",
-    "length_penalty", "do_sample", "top_k", "temperature", "top_p", "typical_p", "epsilon_cutoff",
-    "eta_cutoff", "min_p", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
-    "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty",
-    "renormalize_logits", "stop_strings", "repetition_penalty", "no_repeat_ngram_size",
-    "_from_model_config", "transformers_version", "bos_token_id", "use_cache",
-    "cache_implementation", "cache_config", "return_legacy_cache", "prefill_chunk_size",
-    "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores",
-    "output_logits", "low_memory", "is_assistant", "num_assistant_tokens",
-    "num_assistant_tokens_schedule", "assistant_confidence_threshold", "max_matching_ngram_size",
-    "assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "compile_config",
-    "disable_compile", "trust_remote_code", "_commit_hash", "generation_kwargs", "dtype",
-    "torch_dtype"};
+static const char *const known[] = {"decoder_start_token_id",
+                                    "pad_token_id",
+                                    "eos_token_id",
+                                    "max_length",
+                                    "max_new_tokens",
+                                    "min_length",
+                                    "min_new_tokens",
+                                    "early_stopping",
+                                    "num_beams",
+                                    "num_return_sequences",
+                                    "length_penalty",
+                                    "do_sample",
+                                    "top_k",
+                                    "temperature",
+                                    "top_p",
+                                    "typical_p",
+                                    "epsilon_cutoff",
+                                    "eta_cutoff",
+                                    "min_p",
+                                    "bad_words_ids",
+                                    "suppress_tokens",
+                                    "begin_suppress_tokens",
+                                    "forced_bos_token_id",
+                                    "forced_eos_token_id",
+                                    "exponential_decay_length_penalty",
+                                    "renormalize_logits",
+                                    "stop_strings",
+                                    "repetition_penalty",
+                                    "no_repeat_ngram_size",
+                                    "_from_model_config",
+                                    "transformers_version",
+                                    "bos_token_id",
+                                    "use_cache",
+                                    "cache_implementation",
+                                    "cache_config",
+                                    "return_legacy_cache",
+                                    "prefill_chunk_size",
+                                    "return_dict_in_generate",
+                                    "output_attentions",
+                                    "output_hidden_states",
+                                    "output_scores",
+                                    "output_logits",
+                                    "low_memory",
+                                    "is_assistant",
+                                    "num_assistant_tokens",
+                                    "num_assistant_tokens_schedule",
+                                    "assistant_confidence_threshold",
+                                    "max_matching_ngram_size",
+                                    "assistant_early_exit",
+                                    "assistant_lookbehind",
+                                    "target_lookbehind",
+                                    "compile_config",
+                                    "disable_compile",
+                                    "trust_remote_code",
+                                    "_commit_hash",
+                                    "generation_kwargs",
+                                    "dtype",
+                                    "torch_dtype"};
 
 static bool is_known(const char *key)
 {
@@ -304,8 +347,8 @@ static fsdp_status set_text(fsdp_generation_config *config, const char *key, con
     fsdp_json *doc;
     /* 1,2 is short for [1,2]; a single id is a value itself */
     const bool bare = *text != '[' && strchr(text, ',');
-    char *whole = fsdp_strdup_printf("{\"%s\": %s%s%s}", key, bare ? "[" : "", text,
-                                     bare ? "]" : "");
+    char *whole =
+        fsdp_strdup_printf("{\"%s\": %s%s%s}", key, bare ? "[" : "", text, bare ? "]" : "");
     if (!whole)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_json_parse("command line", 1, whole, strlen(whole), &doc);
@@ -328,8 +371,7 @@ fsdp_status fsdp_generation_settings_parse(fsdp_generation_settings *settings)
     values->stop_strings.n_bytes = 0;
     for (size_t i = 0; i < settings->texts.stop_strings.count; i++) {
         const char *text = settings->texts.stop_strings.items[i];
-        const fsdp_status status =
-            fsdp_rule_texts_add(&values->stop_strings, text, strlen(text));
+        const fsdp_status status = fsdp_rule_texts_add(&values->stop_strings, text, strlen(text));
         fsdp_error_context(status, "--stop-strings '%.100s'", text);
         FSDP_TRY(status);
     }

@@ -43,20 +43,20 @@ typedef struct fsdp_generation_config {
     fsdp_early_stopping early_stopping;
     bool do_sample; /* false: take the most likely id, or search with beams */
     double temperature;
-    int64_t top_k;                /* 0: all ids */
-    double top_p, min_p;          /* top_p 1, min_p 0: all ids */
-    double repetition_penalty;    /* 1: none */
-    int64_t no_repeat_ngram_size; /* 0: none */
-    double typical_p;             /* 1: all ids */
-    double epsilon_cutoff, eta_cutoff;           /* 0: all ids */
-    fsdp_rule_words bad_words_ids;               /* never generated */
-    fsdp_rule_ids suppress_tokens;               /* never generated */
-    fsdp_rule_ids begin_suppress_tokens;         /* not generated first */
-    fsdp_rule_ids forced_bos_token_id;           /* at most one: the id after the start token */
-    fsdp_rule_ids forced_eos_token_id;           /* the last id before the limit is one of them */
+    int64_t top_k;                       /* 0: all ids */
+    double top_p, min_p;                 /* top_p 1, min_p 0: all ids */
+    double repetition_penalty;           /* 1: none */
+    int64_t no_repeat_ngram_size;        /* 0: none */
+    double typical_p;                    /* 1: all ids */
+    double epsilon_cutoff, eta_cutoff;   /* 0: all ids */
+    fsdp_rule_words bad_words_ids;       /* never generated */
+    fsdp_rule_ids suppress_tokens;       /* never generated */
+    fsdp_rule_ids begin_suppress_tokens; /* not generated first */
+    fsdp_rule_ids forced_bos_token_id;   /* at most one: the id after the start token */
+    fsdp_rule_ids forced_eos_token_id;   /* the last id before the limit is one of them */
     fsdp_length_decay exponential_decay_length_penalty;
-    bool renormalize_logits; /* beam search: make scores log-probabilities again after they are
-                                changed */
+    bool renormalize_logits;      /* beam search: make scores log-probabilities again after they are
+                                     changed */
     fsdp_rule_texts stop_strings; /* a sequence ends with the id that completes one of them */
     char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;

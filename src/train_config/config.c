@@ -34,12 +34,13 @@ static void complete(fsdp_train_config *c, fsdp_task task)
  * trained on pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
-    const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
-                       : c->asked_for.max_source_length ? "max-source-length"
-                       : c->asked_for.max_target_length && c->generate_examples == 0
-                           /* --max-target-length also limits the texts of --generate-examples */
-                           ? "max-target-length"
-                           : NULL;
+    const char *flag =
+        c->wikihow_cleaning              ? "wikihow-cleaning"
+        : c->asked_for.max_source_length ? "max-source-length"
+        : c->asked_for.max_target_length && c->generate_examples == 0 && !c->predict_with_generate
+            /* --max-target-length also limits the texts of --generate-examples */
+            ? "max-target-length"
+            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task seq2seq; %s has %s", flag,
@@ -65,6 +66,15 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
     if (task == FSDP_TASK_MASKED_LM && c->generate_examples > 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples: masked language models do not generate texts");
+    if (task != FSDP_TASK_SEQ2SEQ && task != FSDP_TASK_CAUSAL_LM && c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate: only seq2seq and causal-lm generate texts");
+    if (task != FSDP_TASK_CLASSIFICATION && (c->metric_for_best_model == FSDP_BEST_ACCURACY ||
+                                             c->metric_for_best_model == FSDP_BEST_F1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--metric-for-best-model: accuracy and F1 are for classification; %s has "
+                          "the loss, and ROUGE with --predict-with-generate",
+                          fsdp_train_task_name(task));
     if (task == FSDP_TASK_MASKED_LM && c->target_column)
         return fsdp_error(FSDP_ERR_INVALID, "--target-column is for pairs and prompts; masked-lm "
                                             "has one text a row");
@@ -624,7 +634,36 @@ static fsdp_status check_plot(const fsdp_train_config *c)
     return status;
 }
 
-static fsdp_status check_output(const fsdp_train_config *c)
+/* Check the options of --predict-with-generate and of the best model. */
+static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const char *flag = c->generation_max_length > 0  ? "generation-max-length"
+                       : c->generation_num_beams > 0 ? "generation-num-beams"
+                       : c->rouge_stemmer            ? "rouge-stemmer"
+                                                     : NULL;
+    const int metric = c->metric_for_best_model;
+    if (c->predict_with_generate && !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate needs --validation-data and --run-validation");
+    if (flag && !c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID, "--%s needs --predict-with-generate", flag);
+    if (metric >= FSDP_BEST_ROUGE1 && !c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID, "--metric-for-best-model: ROUGE needs "
+                                            "--predict-with-generate");
+    if (metric != FSDP_BEST_LOSS && !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--metric-for-best-model needs --validation-data and --run-validation");
+    if (fsdp_options_asked_for(options, "greater-is-better") &&
+        c->greater_is_better != (metric != FSDP_BEST_LOSS))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--greater-is-better %s contradicts --metric-for-best-model: the best "
+                          "model has the %s",
+                          c->greater_is_better ? "true" : "false",
+                          metric == FSDP_BEST_LOSS ? "least loss" : "greatest score");
+    return FSDP_OK;
+}
+
+static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->save_model && !c->output)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -637,6 +676,7 @@ static fsdp_status check_output(const fsdp_train_config *c)
     if (c->generate_examples > 0 && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples needs --validation-data and --run-validation");
+    FSDP_TRY(check_predictions(c, options));
     if (c->plot && !c->metrics)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--plot draws the content of --metrics FILE: give both");
@@ -668,7 +708,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_wrapping(c));
     FSDP_TRY(check_checkpoints(c, options));
     FSDP_TRY(fsdp_train_paths_check(c));
-    FSDP_TRY(check_output(c));
+    FSDP_TRY(check_output(c, options));
     return fsdp_train_effect_check(c, options);
 }
 

@@ -19,6 +19,17 @@
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
 
+/* Measures of a validation that can decide which model is the best. */
+typedef enum fsdp_best_metric {
+    FSDP_BEST_LOSS,
+    FSDP_BEST_ACCURACY,
+    FSDP_BEST_F1,
+    FSDP_BEST_ROUGE1,
+    FSDP_BEST_ROUGE2,
+    FSDP_BEST_ROUGEL,
+    FSDP_BEST_ROUGELSUM
+} fsdp_best_metric;
+
 typedef enum fsdp_train_task {
     FSDP_TRAIN_AUTO, /* the task that the model was made for */
     FSDP_TRAIN_SEQ2SEQ,
@@ -263,6 +274,11 @@ typedef struct fsdp_train_config {
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
     /* at the end of the run, generate texts for the first `generate_examples` validation rows */
     int generate_examples;
+    /* generate a text for each row in validation, and score it with ROUGE */
+    bool predict_with_generate, rouge_stemmer;
+    int64_t generation_max_length, generation_num_beams; /* 0: not given */
+    int metric_for_best_model;                           /* fsdp_best_metric */
+    bool greater_is_better; /* not needed; an error if it contradicts metric_for_best_model */
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */

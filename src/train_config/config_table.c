@@ -23,6 +23,10 @@ static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
     "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
 static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
+static const char *const best_metrics[] = {
+    "loss|eval_loss|none|null", "accuracy|eval_accuracy", "f1|eval_f1",
+    "rouge1|eval_rouge1",       "rouge2|eval_rouge2",     "rougeL|eval_rougeL",
+    "rougeLsum|eval_rougeLsum", NULL};
 static const char *const strategies[] = {"no|none", "steps", "epoch", NULL};
 static const char *const state_dict_types[] = {
     "SHARDED_STATE_DICT|sharded|3", "FULL_STATE_DICT|full|1", "LOCAL_STATE_DICT|local|2", NULL};
@@ -581,6 +585,26 @@ static const fsdp_option table[] = {
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
      .help = "at the end, print generated texts for the first N validation rows; causal-lm: "
              "continuations of the prompt, or of the row's first tokens"},
+    {.name = "predict-with-generate", .type = FSDP_OPTION_BOOL, PLACE(predict_with_generate),
+     .help = "in each validation, generate a text for each row, and compute ROUGE-1, -2, -L and "
+             "-Lsum with the row's target"},
+    {.name = "generation-max-length", .type = FSDP_OPTION_INT64, PLACE(generation_max_length),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .metavar = "N",
+     .shown_default = "new tokens: --val-max-target-length",
+     .help = "most tokens of these texts, with T5's start token or the prompt of a causal model"},
+    {.name = "generation-num-beams", .type = FSDP_OPTION_INT64, PLACE(generation_num_beams),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .metavar = "N",
+     .shown_default = "generation_config.json's, else 1", .help = "beams of their search"},
+    {.name = "rouge-stemmer", .aliases = "use-stemmer", .type = FSDP_OPTION_BOOL,
+     PLACE(rouge_stemmer), .help = "ROUGE compares stems of words, as Hugging Face's summarization "
+     "scripts do"},
+    {.name = "metric-for-best-model", .type = FSDP_OPTION_CHOICE, PLACE(metric_for_best_model),
+     .value = "loss", .choices = best_metrics, .metavar = "NAME",
+     .help = "measure of a validation that decides which model is saved: the least loss, or the "
+             "greatest of another measure"},
+    {.name = "greater-is-better", .type = FSDP_OPTION_BOOL, PLACE(greater_is_better),
+     .shown_default = "true for all but loss",
+     .help = "another spelling; it must agree with --metric-for-best-model"},
 };
 /* clang-format on */
 

@@ -281,7 +281,7 @@ check half_an_epoch_has_half_of_its_steps [ "$(rates)" = "0.0 0.25 0.1875 0.125 
 train 2 --devices 1
 refused ranks_that_devices_does_not_name '--devices 1: 2 ranks are started'
 train 2 --predict_with_generate
-refused what_another_command_does "predict_with_generate: not supported: .*'fsdp evaluate' generates texts"
+refused texts_are_generated_in_validation "--predict-with-generate needs --validation-data"
 train 2 --optimizer sgd --momentum 0.9 --lr 0.05 --validation-data validation.jsonl --epochs 4
 check sgd_learns falls
 train 2 --master-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01

@@ -16,8 +16,7 @@
 static fsdp_tokenizer *open_tokenizer(fsdp_test *t)
 {
     fsdp_tokenizer *tokenizer = NULL;
-    const fsdp_status status =
-        fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer);
+    const fsdp_status status = fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer);
     if (status != FSDP_OK)
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
     return tokenizer;

@@ -12,9 +12,12 @@ enum {
 
 static fsdp_generation_config plain(void)
 {
-    return (fsdp_generation_config){
-        .do_sample = true, .temperature = 1,        .top_p = 1,
-        .typical_p = 1,    .repetition_penalty = 1, .num_beams = 1};
+    return (fsdp_generation_config){.do_sample = true,
+                                    .temperature = 1,
+                                    .top_p = 1,
+                                    .typical_p = 1,
+                                    .repetition_penalty = 1,
+                                    .num_beams = 1};
 }
 
 static void draw_scores(uint64_t seed, float *scores)
@@ -211,8 +214,7 @@ TEST(repetition_is_penalized_once_whatever_the_sign)
 /* The remaining ids are those that transformers' warpers leave of these scores. */
 TEST(typical_epsilon_and_eta_leave_what_transformers_leaves)
 {
-    static const float scores[] = {2,     1.5f, 1.25f, 0.5f,  0.25f,
-                                   -0.5f, -1,   -2,    0.75f, 3};
+    static const float scores[] = {2, 1.5f, 1.25f, 0.5f, 0.25f, -0.5f, -1, -2, 0.75f, 3};
     static const struct {
         double typical_p, epsilon, eta;
         int n;
