@@ -228,6 +228,8 @@ static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
     int64_t every = (int64_t)t->config->evaluation_steps;
     if (!t->validation_loader)
         return false;
+    if (end_of_epoch && t->config->eval_step_interval > 0)
+        return true;
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
 }
 

@@ -30,6 +30,16 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
+/* If nothing says how the rate changes, that of a causal model follows a cosine. The others keep
+ * the schedule of the FSDP tutorial. */
+static void complete_schedule(fsdp_train_config *c, fsdp_task task)
+{
+    if (!c->schedule_by_task || task != FSDP_TASK_CAUSAL_LM)
+        return;
+    c->lr_schedule = FSDP_LR_COSINE;
+    c->schedule_unit = FSDP_SCHEDULE_STEP;
+}
+
 /* Return an error if an option for pairs of source and target is given, but the model is not
  * trained on pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
@@ -98,6 +108,7 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
 fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
 {
     complete(c, task);
+    complete_schedule(c, task);
     return check_task(c, task);
 }
 
@@ -248,7 +259,12 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
  * --lr-decay turns the cosine schedule on, and their --min-lr is the final learning rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
+    static const char *const of_steps[] = {"gamma", "step-size", "schedule-unit"};
     const bool given = fsdp_options_given(options, "lr-schedule");
+    c->schedule_by_task =
+        !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 && !c->relative_step;
+    for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
+        c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
     c->given_lr_decay = c->lr_decay;
     if (!given && fsdp_options_given(options, "lr-decay"))
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
@@ -299,6 +315,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     if (given_task(c, &task))
         complete(c, task);
     derive_schedule(c, options);
+    if (given_task(c, &task))
+        complete_schedule(c, task);
     if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
