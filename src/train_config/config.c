@@ -1,11 +1,13 @@
 /* Derives the values in the configuration of `fsdp train` that were not given, and checks that all
  * values agree with each other. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include <fsdp/state_dict.h>
 
+#include "src/base/io.h"
 #include "src/data/arrow/folder.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
@@ -299,6 +301,38 @@ static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
         c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
 }
 
+/* Write the path of a file with rows in `folder`, `name`.jsonl or another ending, to `path` [1024].
+ * Return false if there is none. */
+static bool find_rows(const char *folder, const char *name, char path[1024])
+{
+    static const char *const endings[] = {".jsonl",     ".json",    ".csv",    ".tsv",
+                                          ".jsonl.gz",  ".json.gz", ".csv.gz", ".tsv.gz",
+                                          ".jsonl.zst", ".txt"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const int n = snprintf(path, 1024, "%.*s/%s%s", (int)fsdp_path_length(folder), folder, name,
+                               endings[i]);
+        if (n > 0 && n < 1024 && fsdp_path_is_file(path))
+            return true;
+    }
+    *path = 0;
+    return false;
+}
+
+/* If the folder `data` has both a file of rows for training and one for validation, named after the
+ * splits, use these files. */
+static void derive_files(fsdp_train_config *c)
+{
+    static const char *const validations[] = {"validation", "valid", "val", "dev", "eval"};
+    if (!find_rows(c->data, "train", c->train_file))
+        return;
+    for (size_t i = 0; i < sizeof validations / sizeof *validations && !*c->validation_file; i++)
+        find_rows(c->data, validations[i], c->validation_file);
+    if (!*c->validation_file)
+        return;
+    c->data = c->train_file;
+    c->validation_data = c->validation_file;
+}
+
 /* Derive values that were not given, and convert the options of other tools to this project's
  * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
@@ -308,6 +342,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_given(c, options);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
         c->validation_data = c->data; /* its split for validation */
+    else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
+        derive_files(c);
     fsdp_form_options_derive(&c->form, options);
     derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);

@@ -300,6 +300,9 @@ typedef struct fsdp_train_config {
     /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
+    /* Not options. `data` and `validation_data` if they are files of a folder that was given as
+     * `data`; else empty. */
+    char train_file[1024], validation_file[1024];
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
     /* Not an option. A flag that the caller sets to end the run early. A run that saves checkpoints
