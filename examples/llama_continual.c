@@ -104,7 +104,7 @@ typedef struct job {
     fsdp_lr_schedule schedule;
     int64_t step, first_step; /* optimizer steps so far; those before --resume */
     int64_t last_validation;  /* step of the last validation */
-    double sum_loss;          /* of the micro-batches of the current step */
+    double sum_loss;          /* over the micro-batches of this step */
 } job;
 
 #define PRINT(...) (void)(j->rank == 0 && printf(__VA_ARGS__))

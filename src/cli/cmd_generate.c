@@ -23,7 +23,7 @@ typedef struct generate_config {
     bool json, stream;
     const char *output;
     fsdp_atomic_file *file; /* of `output`, on rank 0; NULL: none */
-    fsdp_status status;     /* of what was written to `file` */
+    fsdp_status status;     /* the first error of writing to `file` */
     fsdp_options *options;  /* the parsed options, which own all strings of this struct */
 } generate_config;
 

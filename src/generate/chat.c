@@ -1,4 +1,4 @@
-/* See chat.h. Rank 0 has the conversation. For each answer it tells the other ranks to generate
+/* See chat.h. Rank 0 has the conversation. For each answer it lets the other ranks generate
  * with it, without a prompt of their own. An error that concerns one message, such as a
  * conversation that has become too long, is shown, and the conversation goes on without that
  * message. */
@@ -107,7 +107,7 @@ static fsdp_status make_prompt(const conversation *c, fsdp_json *doc)
     return check_room(g, g->prompts.items[0].ids.len);
 }
 
-/* Tell all ranks whether they generate now. */
+/* Set *generate on all ranks to its value on rank 0: whether they generate now. */
 static fsdp_status announce(const generate_run *g, bool *generate)
 {
     int32_t word = *generate;

@@ -24,7 +24,7 @@ typedef struct fsdp_generate_options {
     int64_t first_row;
     const fsdp_tokenizer *tokenizer; /* for stop_strings; else it may be NULL */
     fsdp_generate_id_fn *on_id;      /* NULL: not called */
-    void *arg;                       /* of on_id */
+    void *arg;                       /* argument of on_id */
 } fsdp_generate_options;
 
 /* One generated sequence. */

@@ -132,7 +132,9 @@ static fsdp_status read_prompts(generate_run *g)
     for (size_t i = 0; i < c->n_texts; i++)
         FSDP_TRY(fsdp_prompts_add_text(&g->prompts, &e, c->texts[i]));
     if (c->input)
-        FSDP_TRY(fsdp_prompts_read_texts(&g->prompts, &e, c->input));
+        FSDP_TRY(fsdp_is_prompt_rows_path(c->input)
+                     ? fsdp_prompts_read_rows(&g->prompts, &e, c->input)
+                     : fsdp_prompts_read_texts(&g->prompts, &e, c->input));
     if (c->messages)
         FSDP_TRY(fsdp_prompts_read_messages(&g->prompts, &e, c->messages));
     if (c->input_ids)

@@ -10,19 +10,6 @@
 #include "src/generate/generate_run_internal.h"
 #include "src/generate/text_stream.h"
 
-static fsdp_status make_batch(const generate_run *g, size_t first, size_t n, fsdp_batch **batch)
-{
-    fsdp_batch_row *rows = fsdp_calloc(n, sizeof *rows);
-    if (!rows)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < n; i++)
-        rows[i] = (fsdp_batch_row){.source = g->prompts.items[first + i].ids.ids,
-                                   .source_len = (int32_t)g->prompts.items[first + i].ids.len};
-    fsdp_status status = fsdp_batch_create(rows, (int32_t)n, &g->model->info.format, batch);
-    fsdp_free(rows);
-    return status;
-}
-
 static gathered_row *row_at(const generate_run *g, char *rows, size_t i)
 {
     return (gathered_row *)(void *)(rows + i * g->row_bytes);
@@ -34,24 +21,6 @@ static void pack_row(const fsdp_generated *output, gathered_row *row)
     row->prompt_length = (int32_t)output->prompt_length;
     row->n = (int32_t)output->ids.len;
     memcpy(row->ids, output->ids.ids, output->ids.len * sizeof *row->ids);
-}
-
-fsdp_status fsdp_generate_batch(const generate_run *g, size_t first, size_t n,
-                                fsdp_generate_id_fn *on_id, void *arg, fsdp_generated **outputs)
-{
-    fsdp_batch *batch = NULL;
-    fsdp_status status = fsdp_agree(g->group, make_batch(g, first, n, &batch));
-    const fsdp_generate_options options = {.config = &g->generation,
-                                           .reshard_each_step = g->config->reshard_each_step,
-                                           .seed = g->config->seed,
-                                           .first_row = (int64_t)(g->turn + first),
-                                           .tokenizer = g->tokenizer,
-                                           .on_id = on_id,
-                                           .arg = arg};
-    if (status == FSDP_OK)
-        status = fsdp_generate(g->model, g->device, batch, &options, outputs);
-    fsdp_batch_release(batch);
-    return status;
 }
 
 /* Generate for prompts [first, first + n), and write per_prompt rows for each prompt to `rows`. */

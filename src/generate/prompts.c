@@ -174,8 +174,6 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
     char *text;
     const char *line;
     size_t bytes, at = 0, length;
-    if (fsdp_is_prompt_rows_path(path))
-        return fsdp_prompts_read_rows(p, e, path);
     FSDP_TRY(read_file(path, &text, &bytes));
     fsdp_status status = FSDP_OK;
     at = byte_order_mark(text, bytes);

@@ -53,8 +53,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
                                                        const fsdp_prompt_encoding *encoding,
                                                        const char *path);
-/* Read a file of rows (fsdp_is_prompt_rows_path()), or else one in which each line is a prompt,
- * even an empty line. It may be compressed. Error messages name path and line. */
+/* Read a file in which each line is a prompt, even an empty line. It may be compressed. Error
+ * messages name path and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);

@@ -100,7 +100,7 @@ static double surprise(const fsdp_candidate *left, int64_t i, double total, doub
 
 /* Keep the candidates whose information is closest to the entropy: the fewest whose probabilities
  * reach `mass`, and those that are exactly as close as the last of them (Meister et al. 2022,
- * "Locally Typical Sampling"). They stand side by side, because the candidates are sorted. They are
+ * "Locally Typical Sampling"). They are side by side, because the candidates are sorted. They are
  * moved to the front. Returns their number. */
 static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 {

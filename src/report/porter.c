@@ -219,12 +219,15 @@ static void step_5(word *w)
 static bool replace_irregular(word *w)
 {
     static const rule words[] = {
-        {"sky", "sky"},        {"skies", "sky"},        {"dying", "die"},
-        {"lying", "lie"},      {"tying", "tie"},        {"news", "news"},
+        {"sky", "sky"},        {"skies", "sky"},        {"news", "news"},
         {"innings", "inning"}, {"inning", "inning"},    {"outings", "outing"},
         {"outing", "outing"},  {"cannings", "canning"}, {"canning", "canning"},
         {"howe", "howe"},      {"proceed", "proceed"},  {"exceed", "exceed"},
         {"succeed", "succeed"}};
+    if (w->length == 5 && ends_with(w, "ying") && strchr("dlt", w->text[0])) {
+        replace(w, 4, "ie"); /* dying, tying */
+        return true;
+    }
     for (size_t i = 0; i < FSDP_LENGTH(words); i++)
         if (strlen(words[i].suffix) == w->length && ends_with(w, words[i].suffix)) {
             replace(w, w->length, words[i].by);

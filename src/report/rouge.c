@@ -357,7 +357,7 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
 typedef struct line_lists {
     token_list *items; /* [n] */
     size_t n, cap;
-    size_t tokens; /* of all lines */
+    size_t tokens; /* in all lines */
 } line_lists;
 
 static void line_lists_fini(line_lists *lines)

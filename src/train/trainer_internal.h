@@ -151,7 +151,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
 /* Write a JSON line about a validation to --metrics. `rouge` and `length`, the mean number of
- * generated tokens, are those of --predict-with-generate; `rouge` is NULL without it. No effect without --metrics. */
+ * generated tokens, are those of --predict-with-generate; `rouge` is NULL without it. No effect
+ * without --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch,
                                                    const fsdp_rouge *rouge, double length);

@@ -176,10 +176,10 @@ typedef struct fsdp_train_config {
     /* the loss scale is multiplied by growth_factor after growth_interval steps without overflow,
      * and by backoff_factor after an overflow */
     double growth_factor, backoff_factor;
-    int growth_interval; /* steps without overflow before the loss scale grows */
-    bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
-    bool given_lr_decay; /* not an option: the value given for --lr-decay */
-    int lr_schedule;     /* fsdp_lr_schedule_kind */
+    int growth_interval;   /* steps without overflow before the loss scale grows */
+    bool lr_decay;         /* true unless lr_schedule is FSDP_LR_CONSTANT */
+    bool given_lr_decay;   /* not an option: the value given for --lr-decay */
+    int lr_schedule;       /* fsdp_lr_schedule_kind */
     bool schedule_by_task; /* not an option: nothing says which schedule, so the task decides */
     /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
      * FSDP_SCHEDULE_STEP */
@@ -260,12 +260,13 @@ typedef struct fsdp_train_config {
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
-    /* the same, and each epoch ends with a validation, too, as in Lit-GPT's scripts; 0: not given */
+    /* the same, and each epoch ends with a validation, too, as in Lit-GPT's scripts; 0: not given
+     */
     double eval_step_interval;
-    int64_t eval_iters;      /* largest number of batches of a rank in a validation; 0: all */
-    int eval_strategy;       /* fsdp_strategy; consistent with evaluation_steps */
-    int logging_strategy;    /* fsdp_strategy; consistent with logging_steps */
-    double logging_steps;    /* steps between progress lines, if stdout is not a terminal */
+    int64_t eval_iters;   /* largest number of batches of a rank in a validation; 0: all */
+    int eval_strategy;    /* fsdp_strategy; consistent with evaluation_steps */
+    int logging_strategy; /* fsdp_strategy; consistent with logging_steps */
+    double logging_steps; /* steps between progress lines, if stdout is not a terminal */
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
      * ranks that share a card; 0: no limit */
     int64_t memory_limit;

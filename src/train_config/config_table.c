@@ -23,10 +23,14 @@ static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
     "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
 static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
-static const char *const best_metrics[] = {
-    "loss|eval_loss|none|null", "accuracy|eval_accuracy", "f1|eval_f1",
-    "rouge1|eval_rouge1",       "rouge2|eval_rouge2",     "rougeL|eval_rougeL",
-    "rougeLsum|eval_rougeLsum", NULL};
+static const char *const best_metrics[] = {"loss|eval_loss|none|null",
+                                           "accuracy|eval_accuracy",
+                                           "f1|eval_f1",
+                                           "rouge1|eval_rouge1",
+                                           "rouge2|eval_rouge2",
+                                           "rougeL|eval_rougeL",
+                                           "rougeLsum|eval_rougeLsum",
+                                           NULL};
 static const char *const strategies[] = {"no|none", "steps", "epoch", NULL};
 static const char *const state_dict_types[] = {
     "SHARDED_STATE_DICT|sharded|3", "FULL_STATE_DICT|full|1", "LOCAL_STATE_DICT|local|2", NULL};

@@ -35,7 +35,7 @@ capture sh -c 'printf "%s\n" "$@" | "$0" generate --model m --chat' "$fsdp" hi '
 check lines_are_messages [ "$(sed -n 1p out)" = 'hello 😀 you.' ]
 check the_system_is_set_and_stays_after_clear [ "$(sed -n 3,4p out | tr '\n' ' ')" = 'no no ' ]
 check it_can_be_removed_and_exit_ends [ "$(sed -n '5,$p' out)" = 'hello 😀 you.' ]
-expect other_commands_are_told 0 'a command is /exit, /clear or /system TEXT'
+expect other_commands_are_named 0 'a command is /exit, /clear or /system TEXT'
 capture sh -c 'printf "hi\nhi\n" | "$0" generate --model m --chat' "$fsdp"
 cp out alone
 capture sh -c 'printf "hi\nhi\n" | "$0" launch -n 2 generate --model m --chat' "$fsdp"
@@ -99,7 +99,7 @@ run generate --model m --system S hi
 expect options_of_conversations_need_one 2 '--system needs --chat or --messages'
 rm m/chat_template.jinja
 run generate --model m --chat hi
-expect a_model_without_a_template_is_told 1 'a conversation needs a chat template; --chat-template takes one'
+expect a_model_without_a_template_is_named 1 'a conversation needs a chat template; --chat-template takes one'
 tiny_t5 t5 12 3 4 24 1 330
 cp "$chat/tokenizer.json" "$chat/tokenizer_config.json" t5
 id_rows 4 >ids.jsonl

@@ -34,9 +34,9 @@ sed -n 's/.*"kind": "step".*"loss": \([^,]*\),.*/\1/p' m.jsonl >two
 job 1 --min_lr 0.001
 check one_device_needs_no_launcher sh -c '! grep -q starting out'
 job 2 --min_lr 0.01
-expect a_rate_that_does_not_decay_is_told 0 '^--min-lr 0.01 is --lr, so the rate does not decay' out
+expect a_rate_that_does_not_decay_is_named 0 '^--min-lr 0.01 is --lr, so the rate does not decay' out
 job 2 --min_lr 0.001 --max_step 20
-expect steps_beyond_the_epochs_are_told 0 '^--max-steps 20: --epochs 2 end after 12 steps, so a rank has 48 micro-batches, not 20 x 4' out
+expect steps_beyond_the_epochs_are_named 0 '^--max-steps 20: --epochs 2 end after 12 steps, so a rank has 48 micro-batches, not 20 x 4' out
 job 2 --min_lr 0.001 --max_step 9
 expect steps_before_their_end_too 0 '^--max-steps 9 x 4 micro-batches of a rank end before --epochs 2, which have 12 x 4' out
 job many
