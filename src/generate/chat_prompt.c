@@ -46,15 +46,18 @@ fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat, const char *
 {
     if (fsdp_utf8_valid_length(text, length) != length)
         return fsdp_error(FSDP_ERR_INVALID, "the text is not UTF-8");
-    FSDP_TRY(fsdp_json_create("conversation", doc));
-    const fsdp_json_node root = fsdp_json_root(*doc);
+    fsdp_json *fresh;
+    FSDP_TRY(fsdp_json_create("conversation", &fresh));
+    const fsdp_json_node root = fsdp_json_root(fresh);
     fsdp_json_set_array(root, "messages");
     if (chat->system)
         fsdp_conversation_add(root, "system", chat->system, strlen(chat->system));
     fsdp_conversation_add(root, "user", text, length);
-    const fsdp_status status = fsdp_json_check_built(*doc);
-    if (status != FSDP_OK)
-        fsdp_json_destroy(*doc);
+    const fsdp_status status = fsdp_json_check_built(fresh);
+    if (status == FSDP_OK)
+        *doc = fresh;
+    else
+        fsdp_json_destroy(fresh);
     return status;
 }
 

@@ -506,6 +506,9 @@ static fsdp_status print_start(const fsdp_trainer *t)
             t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
+    if (c->master_dtype == FSDP_DTYPE_BF16)
+        fprintf(t->out, "weights are kept in bfloat16; gradients and the optimizer's state are "
+                        "float32\n");
     print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));

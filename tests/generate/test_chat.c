@@ -320,3 +320,69 @@ TEST(the_end_of_a_turn_ends_answers)
     fsdp_chat_template_close(chat_template);
     fsdp_tokenizer_close(tokenizer);
 }
+
+/* --- memory --- */
+
+/* A conversation is encoded and answered, a stop string is checked, and a text is streamed. */
+static fsdp_status use_everything(const fsdp_chat_prompts *chat, const fsdp_tokenizer *tokenizer)
+{
+    static const int32_t ids[] = {75, 81, 300, 260, 83};
+    fsdp_rule_texts texts = {.n_bytes = 0};
+    fsdp_generation_config config = {.n_eos = 0};
+    fsdp_stop_strings stop;
+    fsdp_text_stream stream;
+    fsdp_token_list prompt = {0};
+    fsdp_json *doc = NULL;
+    parts p = {0};
+    bool ends;
+    FSDP_TRY(fsdp_rule_texts_add(&texts, "zz", 2));
+    FSDP_TRY(fsdp_stop_strings_init(&stop, tokenizer, &texts));
+    FSDP_TRY(fsdp_stop_strings_check(&stop, ids, 4, ids[4], &ends));
+    FSDP_TRY(fsdp_chat_add_end_of_turn(chat, tokenizer, &config));
+    fsdp_text_stream_init(&stream, tokenizer);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(ids) && status == FSDP_OK; i++)
+        status = fsdp_text_stream_add(&stream, ids[i], take_part, &p);
+    if (status == FSDP_OK)
+        status = fsdp_text_stream_end(&stream, take_part, &p);
+    fsdp_text_stream_fini(&stream);
+    if (status == FSDP_OK && p.text.failed)
+        status = FSDP_ERR_NOMEM;
+    fsdp_str_fini(&p.text);
+    if (status == FSDP_OK)
+        status = fsdp_conversation_create(chat, "a", 1, &doc);
+    if (status == FSDP_OK)
+        fsdp_conversation_add(fsdp_json_root(doc), "assistant", "b", 1);
+    if (status == FSDP_OK)
+        status = fsdp_json_check_built(doc);
+    if (status == FSDP_OK)
+        status = fsdp_chat_prompt_encode(chat, tokenizer, fsdp_json_root(doc), &prompt);
+    if (status == FSDP_OK)
+        status = fsdp_conversation_answer(chat, fsdp_json_root(doc), "x");
+    fsdp_token_list_fini(&prompt);
+    if (doc)
+        fsdp_json_destroy(doc);
+    return status;
+}
+
+TEST(memory_that_runs_out_in_a_conversation_is_an_error)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_chat_template *chat_template;
+    ASSERT_OK(fsdp_chat_template_open(NULL, "chatml", &chat_template));
+    const fsdp_chat_prompts chat = {
+        .chat_template = chat_template, .system = "S", .continue_final_message = true};
+    fsdp_status status = FSDP_ERR_NOMEM;
+    long n = 0;
+    while (status != FSDP_OK) {
+        fsdp_alloc_fail_at(++n);
+        status = use_everything(&chat, tokenizer);
+        fsdp_alloc_fail_at(0);
+        if (status != FSDP_OK)
+            ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");
+    }
+    ASSERT(n > 30);
+    fsdp_chat_template_close(chat_template);
+    fsdp_tokenizer_close(tokenizer);
+}
