@@ -130,8 +130,9 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
     return status;
 }
 
-/* Return the index of the column with the prompts, or -1. */
-static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e)
+/* Return the index of the column with the prompts, or -1. If the only column has another name, it
+ * is that one, unless the user has named a column. */
+static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
 {
     const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);
     size_t length;
@@ -140,7 +141,7 @@ static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encodin
             if (strcmp(fsdp_csv_field(header, i, &length),
                        e->text_column ? e->text_column : columns[k]) == 0)
                 return (int64_t)i;
-    return !e->text_column && header->fields == 1 ? 0 : -1;
+    return only && !e->text_column && header->fields == 1 ? 0 : -1;
 }
 
 static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e,
@@ -148,7 +149,7 @@ static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_en
 {
     fsdp_str names = {0};
     size_t length;
-    *column = find_column(header, e);
+    *column = find_column(header, e, true);
     if (*column >= 0)
         return FSDP_OK;
     for (size_t i = 0; i < header->fields; i++)
@@ -179,12 +180,39 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     return status;
 }
 
+/* Set *delimiter to the character with which the header has a column of prompts: the usual one of
+ * the file's name, or else another. If none gives a column, it is the usual one. */
+static fsdp_status find_delimiter(const fsdp_prompt_encoding *e, const char *path, char *delimiter)
+{
+    const char usual = is_named(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */
+    const char all[] = {usual, ',', '\t', ';', '|'};
+    *delimiter = usual;
+    for (size_t i = 0; i < sizeof all; i++) {
+        const fsdp_csv_format format = {.delimiter = all[i]};
+        fsdp_input *input;
+        fsdp_csv *csv;
+        FSDP_TRY(fsdp_input_open(path, &input));
+        const fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
+        const bool found = status == FSDP_OK && find_column(fsdp_csv_header(csv), e, false) >= 0;
+        if (status == FSDP_OK)
+            fsdp_csv_close(csv);
+        fsdp_input_close(input);
+        if (status == FSDP_ERR_NOMEM)
+            return status;
+        if (found) {
+            *delimiter = all[i];
+            return FSDP_OK;
+        }
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status read_csv_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
 {
-    const fsdp_csv_format format = {.delimiter =
-                                        is_named(path, ".csv") ? 0 : '\t'}; /* .tsv and .tab */
+    fsdp_csv_format format = {0};
     fsdp_input *input;
     fsdp_csv *csv;
+    FSDP_TRY(find_delimiter(e, path, &format.delimiter));
     FSDP_TRY(fsdp_input_open(path, &input));
     fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
     if (status == FSDP_OK) {

@@ -85,7 +85,9 @@ run generate --model m --stream 'a' --num-beams 2
 expect beams_are_not_streamed 1 'beam search'
 
 # --- rows of files as prompts ---
-printf 'text;other\nab;c\n' >rows.csv
+printf 'n;text\n1;hi\n' >rows.csv
+run generate --model m --input rows.csv --max-new-tokens 2 --json
+expect a_delimiter_is_found 0 '"prompt": "hi"' out
 printf 'other,text\nx,hi\n' >rows2.csv
 run generate --model m --input rows2.csv --max-new-tokens 2 --json
 expect a_column_is_found 0 '"prompt": "hi"' out
