@@ -100,7 +100,7 @@ static fsdp_status predict_block(const fsdp_trainer *t, block *b, row_scores *mi
     fsdp_batch *batch = NULL;
     fsdp_generated *outputs = NULL;
     const fsdp_generate_options options = {.config = &t->prediction,
-                                           .seed = t->config->seed,
+                                           .seed = (uint64_t)t->config->seed,
                                            .first_row = (int64_t)b->first,
                                            .tokenizer = t->tokenizer.tokenizer};
     fsdp_status status = read_block(t, b);
