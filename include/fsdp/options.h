@@ -74,7 +74,7 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_BOOL_OR_INT, /**< int: 0 for false, 1 for true, or a larger number within `bounds`.
                                   If `choices` is set, the value -1 - i means choices[i] */
     /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence. If several
-     * lists are given, only the last one counts */
+     * lists are given, only the last one counts, unless `repeats` is set */
     FSDP_OPTION_LIST,
 } fsdp_option_type;
 
@@ -156,6 +156,9 @@ typedef struct fsdp_option {
      * false. But if the file has `no-name: true`, the option counts as given, with the value
      * false */
     bool false_is_silence;
+    /** LIST: each flag gives one item, which may contain commas, and the items of all flags of a
+     * command line form the list: --stop A --stop B */
+    bool repeats;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 

@@ -104,6 +104,8 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");
+    if (getenv(FSDP_NOTES_SHOWN_ENV))
+        return;
     char *notes = rank && atoi(rank) > 0 ? NULL : fsdp_options_notes(options);
     char *rest = notes;
     if (notes && *notes)

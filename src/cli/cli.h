@@ -6,6 +6,9 @@
 
 #include "src/cli/commands.h"
 
+/* If this is set, another process has printed which of the given options have no effect. */
+#define FSDP_NOTES_SHOWN_ENV "FSDP_NOTES_SHOWN"
+
 /* fsdp_cli_options() returns this value if the command must run. No exit code has this value. */
 #define FSDP_CLI_RUN (-1)
 

@@ -133,6 +133,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     if (!*c->data)
         return fsdp_error(FSDP_ERR_INVALID, "--data is empty");
     FSDP_TRY(fsdp_form_options_check(&c->form));
+    FSDP_TRY(fsdp_generation_settings_parse(&c->generation));
     if (!c->generate && (c->predictions || c->prompts || c->examples > 0 || c->baseline_data))
         return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
                           c->predictions    ? "--predictions"

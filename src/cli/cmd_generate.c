@@ -1,11 +1,17 @@
 /* `fsdp generate`: prints the texts that a model generates for prompts. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
+#include "src/comm/agree.h"
 #include "src/generate/generate_run.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
@@ -14,8 +20,11 @@ typedef struct generate_config {
     fsdp_generate_config run;
     const char *prompt;
     int64_t seed;
-    bool json;
-    fsdp_options *options; /* the parsed options, which own all strings of this struct */
+    bool json, stream;
+    const char *output;
+    fsdp_atomic_file *file; /* of `output`, on rank 0; NULL: none */
+    fsdp_status status;     /* the first error of writing to `file` */
+    fsdp_options *options;  /* the parsed options, which own all strings of this struct */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)
@@ -29,7 +38,12 @@ static const fsdp_option table[] = {
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
      .metavar = "TEXT", .help = "a text, like those without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
-     .metavar = "FILE", .help = "texts, one a line; an empty line is an empty text"},
+     .metavar = "FILE", .help = "texts, one a line (an empty line is an empty text), or a column of "
+     "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too"},
+    {.name = "text-column", .aliases = "text-column-name", .type = FSDP_OPTION_STRING,
+     PLACE(run.text_column), .metavar = "NAME",
+     .shown_default = "prompt, text, source, input, article, ...",
+     .help = "--input with rows: column or key with the text"},
     {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
              "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too; or an Arrow folder"},
@@ -41,8 +55,28 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .metavar = "N",
      .help = "tokens of a prompt, the rest is cut off; 0: all"},
 
+    {.name = "chat", .type = FSDP_OPTION_BOOL, PLACE(run.chat), .group = "conversations",
+     .help = "texts are messages, which the model's chat template writes; without texts, a "
+     "conversation in the terminal: a line is a message, /exit, /clear and /system TEXT are "
+     "commands"},
+    {.name = "system", .type = FSDP_OPTION_STRING, PLACE(run.system), .metavar = "TEXT",
+     .help = "message of the system, at the beginning"},
+    {.name = "messages", .type = FSDP_OPTION_STRING, PLACE(run.messages), .metavar = "FILE",
+     .help = "conversations to answer, rows of JSON or Arrow: {\"messages\": [{\"role\": \"user\", "
+     "\"content\": ...}, ...]}; the result is the row with the answer added"},
+    {.name = "continue-final-message", .type = FSDP_OPTION_BOOL, PLACE(run.continue_final_message),
+     .help = "--messages: go on with the last message instead of answering it"},
+    {.name = "chat-template", .aliases = "chat-template-path", .type = FSDP_OPTION_STRING,
+     PLACE(run.chat_template), .metavar = "NAME|FILE",
+     .shown_default = "the one in the model's folder",
+     .help = "chatml, gemma, llama3, mistral, qwen2.5, zephyr, a template's name in the model's "
+     "folder, or a file"},
+    {.name = "chat-template-kwargs", .type = FSDP_OPTION_STRING, PLACE(run.chat_template_kwargs),
+     .metavar = "JSON", .help = "more variables for the chat template: {\"enable_thinking\": false}"},
+
     FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
-                            "generation_config.json's, else 20"),
+                            "generation_config.json's, else 20; "
+                            "conversations: 1024"),
     {.name = "num-return-sequences", .type = FSDP_OPTION_INT64, PLACE(run.num_return_sequences),
      .optional = true, .shown_default = "generation_config.json's, else 1",
      .bounds = FSDP_BETWEEN(1, 10000), .metavar = "N",
@@ -51,6 +85,12 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .help = "of --do-sample"},
     {.name = "batch-size", .type = FSDP_OPTION_INT, PLACE(run.batch_size), .value = "8",
      .bounds = FSDP_BETWEEN(1, 100000), .metavar = "N", .help = "prompts per rank at a time"},
+    {.name = "stream", .type = FSDP_OPTION_BOOL, PLACE(stream),
+     .help = "one prompt: print the text while it is generated, with its line ends"},
+    {.name = "output", .aliases = "o", .type = FSDP_OPTION_STRING, PLACE(output),
+     .metavar = "FILE", .shown_default = "print the results",
+     .help = "write JSON lines to this file: of a conversation the row with its answer, else what "
+     "--json prints"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
      .help = "print a JSON object for each text: index, sequence, prompt, input_ids, ids, new_ids, "
              "score, text"},
@@ -70,10 +110,65 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
+static bool is_interactive(const generate_config *c)
+{
+    const fsdp_generate_config *run = &c->run;
+    int n;
+    fsdp_options_positional(c->options, &n);
+    return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
+}
+
+/* Return an option of conversations that was given, or NULL. */
+static const char *option_of_chat(const fsdp_generate_config *run)
+{
+    return run->system                   ? "system"
+           : run->chat_template          ? "chat-template"
+           : run->chat_template_kwargs   ? "chat-template-kwargs"
+           : run->continue_final_message ? "continue-final-message"
+                                         : NULL;
+}
+
+static fsdp_status check_chat(const generate_config *c, const fsdp_options *options)
+{
+    const fsdp_generate_config *run = &c->run;
+    if (!run->chat && option_of_chat(run))
+        return fsdp_error(FSDP_ERR_INVALID, "--%s needs --chat or --messages", option_of_chat(run));
+    if (!run->chat)
+        return FSDP_OK;
+    if (run->input_ids)
+        return fsdp_error(FSDP_ERR_INVALID, "--chat is for texts, not for --input-ids");
+    if (fsdp_options_given(options, "max-source-length"))
+        return fsdp_error(FSDP_ERR_INVALID, "--max-source-length would cut a conversation within a "
+                                            "message: it does not go with --chat and --messages");
+    if (run->continue_final_message && !run->messages && !run->input)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--continue-final-message needs --messages, with conversations that end "
+                          "with a message of the assistant");
+    if (run->system && run->messages)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--system is for texts; the conversations of --messages "
+                          "have their own messages of the system");
+    return FSDP_OK;
+}
+
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
-    const generate_config *config = target;
+    generate_config *config = target;
+    FSDP_TRY(fsdp_generation_settings_parse(&config->run.generation));
+    FSDP_TRY(check_chat(config, options));
+    if (config->stream && (config->json || config->output))
+        return fsdp_error(FSDP_ERR_INVALID, "--stream prints a text; it does not go with --%s",
+                          config->json ? "json" : "output");
     return fsdp_check_device_option(options, config->run.device, false);
+}
+
+static void derive(void *target, const fsdp_options *options)
+{
+    generate_config *config = target;
+    config->run.chat |= config->run.messages != NULL;
+    config->run.max_source_length_given = fsdp_options_given(options, "max_source_length");
+    config->run.asks_for_seed = fsdp_options_asked_for(options, "seed");
+    fsdp_generation_options_given(options, &config->run.generation);
 }
 
 static const fsdp_options_spec spec = {
@@ -86,10 +181,13 @@ static const fsdp_options_spec spec = {
     .epilogue = "examples:\n"
                 "  fsdp generate --model t5-small 'translate English to German: Good morning.'\n"
                 "  fsdp launch -n 2 generate --model out --input articles.txt "
-                "--task-prefix 'summarize: '\n",
+                "--task-prefix 'summarize: '\n"
+                "  fsdp generate --model Qwen/Qwen2.5-0.5B-Instruct --chat --system 'Be brief.'\n"
+                "  fsdp generate --model out --messages questions.jsonl --output answers.jsonl\n",
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "TEXT...",
+    .derive = derive,
     .check = check_options,
 };
 
@@ -102,13 +200,11 @@ static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, si
         fsdp_json_append_i64(array, ids[i]);
 }
 
-static void print_json(const fsdp_generate_result *r)
+/* Set *doc to what --json prints for a result. */
+static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
-    fsdp_json *doc;
-    char *text;
-    if (fsdp_json_create("generate", &doc) != FSDP_OK)
-        return;
-    fsdp_json_node root = fsdp_json_root(doc);
+    FSDP_TRY(fsdp_json_create("generate", doc));
+    fsdp_json_node root = fsdp_json_root(*doc);
     fsdp_json_set_i64(root, "index", (int64_t)r->index);
     fsdp_json_set_i64(root, "sequence", (int64_t)r->sequence);
     if (r->prompt)
@@ -120,11 +216,44 @@ static void print_json(const fsdp_generate_result *r)
         fsdp_json_set_f64(root, "score", r->score);
     if (r->text)
         fsdp_json_set_str(root, "text", r->text);
-    if (fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL) == FSDP_OK) {
+    return FSDP_OK;
+}
+
+/* Set *doc to the row of a conversation with its answer. */
+static fsdp_status answered_json(const fsdp_generate_result *r, fsdp_json **doc)
+{
+    FSDP_TRY(fsdp_json_parse("conversation", 1, r->conversation, strlen(r->conversation), doc));
+    const fsdp_status status =
+        fsdp_conversation_answer(r->chat, fsdp_json_root(*doc), r->text ? r->text : "");
+    if (status != FSDP_OK)
+        fsdp_json_destroy(*doc);
+    return status;
+}
+
+/* Print a document as a line of the output file or, if there is none, of stdout. */
+static fsdp_status print_line(generate_config *config, const fsdp_json *doc)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_print(doc, FSDP_JSON_LINE, &text, &bytes));
+    fsdp_status status = FSDP_OK;
+    if (!config->file)
         puts(text);
-        fsdp_free(text);
-    }
+    else
+        status = fsdp_atomic_file_append(config->file, text, bytes);
+    if (config->file && status == FSDP_OK)
+        status = fsdp_atomic_file_append(config->file, "\n", 1);
+    fsdp_free(text);
+    return status;
+}
+
+static fsdp_status print_json(generate_config *config, const fsdp_generate_result *r)
+{
+    fsdp_json *doc;
+    FSDP_TRY(r->conversation && !config->json ? answered_json(r, &doc) : result_json(r, &doc));
+    const fsdp_status status = print_line(config, doc);
     fsdp_json_destroy(doc);
+    return status;
 }
 
 static void print_ids(const int32_t *ids, size_t n)
@@ -146,14 +275,82 @@ static void print_text(const char *text)
 
 static void print_result(const fsdp_generate_result *r, void *arg)
 {
-    const generate_config *config = arg;
-    if (config->json)
-        print_json(r);
-    else if (r->text)
+    generate_config *config = arg;
+    if (config->stream)
+        return; /* it was printed while it was generated */
+    if (config->json || config->file || (config->run.messages && r->conversation)) {
+        const fsdp_status status = print_json(config, r);
+        config->status = config->status != FSDP_OK ? config->status : status;
+    } else if (r->text && config->run.chat) {
+        puts(r->text);
+    } else if (r->text) {
         print_text(r->text);
-    else
+    } else {
         print_ids(r->ids + r->prompt_length, r->n_ids - r->prompt_length);
+    }
     fflush(stdout);
+}
+
+static fsdp_status print_part(void *terminal, const char *text, size_t bytes)
+{
+    (void)terminal;
+    fwrite(text, 1, bytes, stdout);
+    fflush(stdout);
+    return FSDP_OK;
+}
+
+/* Read a line of stdin. If it is a terminal, a prompt is shown. */
+static fsdp_status read_line(void *terminal, char **line)
+{
+    char *read = NULL;
+    size_t cap = 0;
+    (void)terminal;
+    if (isatty(STDIN_FILENO)) {
+        fputs("> ", stderr);
+        fflush(stderr);
+    }
+    errno = 0;
+    const ssize_t n = getline(&read, &cap, stdin);
+    fsdp_status status = FSDP_OK;
+    *line = NULL;
+    if (n >= 0)
+        *line = fsdp_strndup(read, (size_t)n - (n && read[n - 1] == '\n'));
+    else if (ferror(stdin))
+        status = fsdp_error(FSDP_ERR_IO, "stdin: %s", strerror(errno));
+    if (n >= 0 && !*line)
+        status = FSDP_ERR_NOMEM;
+    free(read);
+    return status;
+}
+
+/* Prepare an interactive conversation. */
+static fsdp_status set_terminal(generate_config *config)
+{
+    if (config->json || config->output)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--%s is for prompts; --chat without texts is a conversation in the "
+                          "terminal",
+                          config->json ? "json" : "output");
+    if (config->run.task_prefix && *config->run.task_prefix)
+        return fsdp_error(FSDP_ERR_INVALID, "--task-prefix is put before texts, not before what is "
+                                            "written in a conversation");
+    config->run.read_line = read_line;
+    return FSDP_OK;
+}
+
+/* Commit the output file, or discard it if `status` is not FSDP_OK. */
+static fsdp_status close_output(generate_config *config, fsdp_status status)
+{
+    if (status == FSDP_OK)
+        status = config->status;
+    if (!config->file)
+        return status;
+    if (status == FSDP_OK)
+        status = fsdp_atomic_file_commit(config->file);
+    else
+        fsdp_atomic_file_discard(config->file);
+    config->file = NULL;
+    return status;
 }
 
 static void print_note(const char *note, void *arg)
@@ -180,12 +377,17 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     config->run.texts = texts;
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
-    config->run.max_source_length_given = fsdp_options_given(config->options, "max_source_length");
-    config->run.asks_for_seed = fsdp_options_asked_for(config->options, "seed");
-    fsdp_generation_options_given(config->options, &config->run.generation);
-    fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
+    fsdp_status status = FSDP_OK;
+    if (is_interactive(config))
+        status = set_terminal(config);
+    else if (config->output && fsdp_group_rank(group) == 0)
+        status = fsdp_atomic_file_begin(config->output, 0, &config->file);
+    config->run.part = config->stream || config->run.read_line ? print_part : NULL;
+    status = fsdp_agree(group, status);
+    if (status == FSDP_OK)
+        status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);
-    return status;
+    return fsdp_agree(group, close_output(config, status));
 }
 
 int fsdp_cmd_generate(int argc, char **argv)

@@ -1,9 +1,13 @@
 /* `fsdp train`: runs one rank of a training run, which may be the only rank. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/cli/cli.h"
+#include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/comm/rendezvous.h"
 #include "src/options/device_option.h"
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
@@ -20,6 +24,37 @@ static bool is_restarted(void)
     return count && atoi(count) > 0 && getenv("FSDP_LAUNCHER_PID");
 }
 
+/* Return the number of ranks that --devices asks for, or 0 if this process is a rank already, or if
+ * there is nothing to start. */
+static int ranks_to_start(const fsdp_train_config *config)
+{
+    char *end;
+    const long n = config->devices ? strtol(config->devices, &end, 10) : 0;
+    if (n < 2 || n > 65536 || *end || getenv(FSDP_RENDEZVOUS_ENV) || getenv("WORLD_SIZE"))
+        return 0;
+    return (int)n;
+}
+
+/* Run this command on `n` ranks: `fsdp launch -n N train ...`. */
+static int start_ranks(int n, int argc, char **argv)
+{
+    char number[16], launch[] = "launch", flag[] = "-n";
+    char **words = fsdp_calloc((size_t)argc + 4, sizeof *words);
+    if (!words)
+        return FSDP_EXIT_FAILURE;
+    snprintf(number, sizeof number, "%d", n);
+    words[0] = launch;
+    words[1] = flag;
+    words[2] = number;
+    memcpy(words + 3, argv, (size_t)argc * sizeof *words);
+    printf("--devices %d: starting %d ranks, as 'fsdp launch -n %d train ...' does\n", n, n, n);
+    fflush(stdout);
+    setenv(FSDP_NOTES_SHOWN_ENV, "1", 1); /* this process has printed the notes of the options */
+    const int code = fsdp_command_run(argc + 3, words);
+    fsdp_free(words);
+    return code;
+}
+
 int fsdp_cmd_train(int argc, char **argv)
 {
     const fsdp_options_spec *spec = fsdp_train_options();
@@ -31,6 +66,11 @@ int fsdp_cmd_train(int argc, char **argv)
     if (fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
         fsdp_options_destroy(options);
         return fsdp_cli_misused(spec->program);
+    }
+    const int ranks = ranks_to_start(&config);
+    if (ranks) {
+        fsdp_options_destroy(options);
+        return start_ranks(ranks, argc, argv);
     }
     bool saves = config.save_strategy != FSDP_SAVE_NO;
     fsdp_interrupt *interrupt =

@@ -14,7 +14,8 @@ extern const char *const fsdp_early_stopping_choices[];
 /* Rows for a command's option table, one for each generation option. The options are parsed into
  * a member of the command's struct that has the type fsdp_generation_settings. `at` is the offset
  * of this member in the struct. `longest` is the text that --help shows as the default of
- * --max-new-tokens. After parsing, the command must call fsdp_generation_options_given(). */
+ * --max-new-tokens. After parsing, the command must call fsdp_generation_options_given(),
+ * and fsdp_generation_settings_parse(). */
 /* clang-format off */
 #define FSDP_GENERATION_OPTIONS(at, longest)                                                       \
     {.name = "max-new-tokens", FSDP_SETTING_INT(at, max_new_tokens), .shown_default = longest,     \
@@ -52,10 +53,44 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
     {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \
      FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, INT32_MAX),                                      \
-     .help = "never generate the same N tokens in a row twice; 0: off"}
+     .help = "never generate the same N tokens in a row twice; 0: off"},                           \
+    {.name = "typical-p", FSDP_SETTING_X(at, typical_p), FSDP_FILE_OR("1"),                        \
+     .bounds = FSDP_ABOVE_UP_TO(0, 1),                                                             \
+     .help = "of --do-sample: draw from the tokens that are about as surprising as expected"},     \
+    {.name = "epsilon-cutoff", FSDP_SETTING_X(at, epsilon_cutoff), FSDP_FILE_OR("0"),              \
+     .bounds = FSDP_FROM_TO_BELOW(0, 1),                                                           \
+     .help = "of --do-sample: draw from tokens whose probability is at least X"},                  \
+    {.name = "eta-cutoff", FSDP_SETTING_X(at, eta_cutoff), FSDP_FILE_OR("0"),                      \
+     .bounds = FSDP_FROM_TO_BELOW(0, 1),                                                           \
+     .help = "of --do-sample: the same, with a smaller bound if many tokens are likely"},          \
+    {.name = "stop-strings", .aliases = "stop", .type = FSDP_OPTION_LIST, .repeats = true,         \
+     .offset = (at) + offsetof(fsdp_generation_settings, texts.stop_strings), .optional = true,    \
+     .metavar = "TEXT", FSDP_FILE_OR("none"),                                                      \
+     .help = "a text ends with the token that completes TEXT, which stays in it as in "            \
+             "transformers; may be given several times"},                                          \
+    {.name = "bad-words-ids", FSDP_SETTING_LIST(at, bad_words_ids), .metavar = "[[ID,...],...]",   \
+     .help = "sequences of token ids that are never generated"},                                   \
+    {.name = "suppress-tokens", FSDP_SETTING_LIST(at, suppress_tokens), .metavar = "ID,...",       \
+     .help = "tokens that are never generated"},                                                   \
+    {.name = "begin-suppress-tokens", FSDP_SETTING_LIST(at, begin_suppress_tokens),                \
+     .metavar = "ID,...", .help = "tokens that are not generated first"},                          \
+    {.name = "forced-bos-token-id", FSDP_SETTING_LIST(at, forced_bos_token_id), .metavar = "ID",   \
+     .help = "the token after the decoder's start token, such as a language's"},                   \
+    {.name = "forced-eos-token-id", FSDP_SETTING_LIST(at, forced_eos_token_id),                    \
+     .metavar = "ID,...", .help = "the last token of a text that reaches its maximum length"},     \
+    {.name = "exponential-decay-length-penalty",                                                   \
+     FSDP_SETTING_LIST(at, exponential_decay_length_penalty), .metavar = "N,X",                    \
+     .help = "after N tokens, the end becomes likelier by the factor X per token"},                \
+    {.name = "renormalize-logits", FSDP_SETTING(at, renormalize_logits),                           \
+     .type = FSDP_OPTION_BOOL, FSDP_FILE_OR("false"),                                              \
+     .help = "beam search: scores are probabilities again after options above changed them"}
 
 #define FSDP_SETTING(at, name)                                                                     \
     .offset = (at) + offsetof(fsdp_generation_settings, values.name), .optional = true
+#define FSDP_SETTING_LIST(at, name)                                                                \
+    .type = FSDP_OPTION_STRING,                                                                    \
+    .offset = (at) + offsetof(fsdp_generation_settings, texts.name), .optional = true,             \
+    FSDP_FILE_OR("none")
 #define FSDP_SETTING_INT(at, name)                                                                 \
     FSDP_SETTING(at, name), .type = FSDP_OPTION_INT64, .metavar = "N"
 #define FSDP_SETTING_X(at, name)                                                                   \

@@ -409,8 +409,10 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
                                fsdp_text_rows *rows)
 {
     const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
-    const fsdp_generate_options options = {
-        .config = &v->generation, .seed = (uint64_t)v->config->seed, .first_row = (int64_t)first};
+    const fsdp_generate_options options = {.config = &v->generation,
+                                           .seed = (uint64_t)v->config->seed,
+                                           .first_row = (int64_t)first,
+                                           .tokenizer = v->tokenizer.tokenizer};
     fsdp_generated *outputs;
     fsdp_status status = FSDP_OK;
     FSDP_TRY(fsdp_generate(v->model, v->device, batch, &options, &outputs));

@@ -16,7 +16,7 @@
 
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
-#include "src/evaluate/rouge.h"
+#include "src/report/rouge.h"
 #include "src/models/generation_config.h"
 
 typedef struct fsdp_evaluate_config {

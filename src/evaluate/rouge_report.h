@@ -3,7 +3,7 @@
 #pragma once
 #include <stdio.h>
 
-#include "src/evaluate/rouge.h"
+#include "src/report/rouge.h"
 
 typedef struct fsdp_rouge_predictions {
     const char *name; /* name of the row in the table: "before training", or a model's folder */

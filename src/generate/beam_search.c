@@ -124,6 +124,15 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
+static fsdp_status has_ended(const fsdp_beam_search *s, const fsdp_candidate *c, bool *ended)
+{
+    const fsdp_token_list *ids = &s->running[c->beam].ids;
+    *ended = s->n_new == s->max_new || fsdp_is_end_of_sequence(s->config, c->id);
+    if (*ended || !s->stop)
+        return FSDP_OK;
+    return fsdp_stop_strings_check(s->stop, ids->ids, ids->len, c->id, ended);
+}
+
 /* Go through the candidates, from the best to the worst. A candidate that has ended may become a
  * finished beam (beam_search.h). The best num_beams of the others become the running beams of the
  * next step. */
@@ -132,7 +141,9 @@ static fsdp_status place_candidates(fsdp_beam_search *s)
     int32_t going_on = 0;
     for (int64_t i = 0; i < s->candidates.n; i++) {
         const fsdp_candidate *c = &s->candidates.items[i];
-        if (s->n_new == s->max_new || fsdp_is_end_of_sequence(s->config, c->id)) {
+        bool ended;
+        FSDP_TRY(has_ended(s, c, &ended));
+        if (ended) {
             if (i < s->config->num_beams)
                 FSDP_TRY(add_finished(s, c));
         } else if (going_on < s->config->num_beams) {

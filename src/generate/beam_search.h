@@ -6,7 +6,8 @@
  * end-of-sequence ids, but at least 2. Candidates with equal scores are ordered by beam, then by
  * id.
  *
- * A candidate has ended if its last id is an end of sequence, or if it has max_new new ids. If one
+ * A candidate has ended if its last id is an end of sequence or completes a stop string, or if it
+ * has max_new new ids. If one
  * of the best num_beams candidates has ended, it may become a finished beam. The search keeps the
  * num_beams finished beams with the largest sum / length ^ length_penalty. Here, length is the
  * number of new ids, including the end of sequence. The best num_beams candidates that have not
@@ -22,6 +23,7 @@
 #pragma once
 #include <fsdp/text.h>
 
+#include "src/generate/stop_strings.h"
 #include "src/generate/top_k.h"
 #include "src/models/generation_config.h"
 
@@ -36,6 +38,7 @@ typedef struct fsdp_beam {
 
 typedef struct fsdp_beam_search {
     const fsdp_generation_config *config; /* borrowed */
+    const fsdp_stop_strings *stop;        /* borrowed; NULL: no text ends a sequence */
     /* max_new: the limit of new ids. n_new: the number of new ids that each running beam has. */
     int64_t max_new, n_new;
     fsdp_beam *running, *finished; /* [num_beams] each; `finished` is sorted, best first */

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/log.h"
 #include "src/comm/agree.h"
 #include "src/generate/beam_search.h"
 #include "src/generate/generate.h"
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
+#include "src/generate/stop_strings.h"
 #include "src/models/model_type.h"
 #include "src/report/human.h"
 
@@ -39,6 +41,7 @@ typedef struct generation {
     fsdp_device *device;
     fsdp_generation_config config;
     const fsdp_generate_options *options;
+    fsdp_stop_strings stop;
     fsdp_decode_cache *cache;
     prompt *prompts; /* [n_prompts] */
     int32_t n_prompts;
@@ -105,20 +108,26 @@ static fsdp_status check_beam_settings(const fsdp_generation_settings *s,
 {
     const bool penalty = s->asked_for.length_penalty && c->length_penalty != 1;
     const bool stops = s->asked_for.early_stopping && c->early_stopping;
-    if (c->num_beams > 1 || (!penalty && !stops))
+    const bool again = s->asked_for.renormalize_logits && c->renormalize_logits;
+    if (c->num_beams > 1 || (!penalty && !stops && !again))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "--%s needs --num-beams above 1",
-                      penalty ? "length-penalty" : "early-stopping");
+                      penalty ? "length-penalty"
+                      : stops ? "early-stopping"
+                              : "renormalize-logits");
 }
 
 static fsdp_status check_sampling_settings(const fsdp_generation_settings *s,
                                            const fsdp_generation_config *c)
 {
-    const char *flag = s->asked_for.temperature && c->temperature != 1 ? "temperature"
-                       : s->asked_for.top_k && c->top_k > 0            ? "top-k"
-                       : s->asked_for.top_p && c->top_p < 1            ? "top-p"
-                       : s->asked_for.min_p && c->min_p > 0            ? "min-p"
-                                                                       : NULL;
+    const char *flag = s->asked_for.temperature && c->temperature != 1        ? "temperature"
+                       : s->asked_for.top_k && c->top_k > 0                   ? "top-k"
+                       : s->asked_for.top_p && c->top_p < 1                   ? "top-p"
+                       : s->asked_for.min_p && c->min_p > 0                   ? "min-p"
+                       : s->asked_for.typical_p && c->typical_p < 1           ? "typical-p"
+                       : s->asked_for.epsilon_cutoff && c->epsilon_cutoff > 0 ? "epsilon-cutoff"
+                       : s->asked_for.eta_cutoff && c->eta_cutoff > 0         ? "eta-cutoff"
+                                                                              : NULL;
     if (c->do_sample || !flag)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -156,6 +165,25 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 
+/* Check that the ids in the settings are ids of the model. */
+static fsdp_status check_rules(const fsdp_generation_config *c, int64_t vocab_size)
+{
+    const struct {
+        const char *key;
+        const int32_t *ids;
+        int32_t n;
+    } lists[] = {
+        {"bad_words_ids", c->bad_words_ids.ids, c->bad_words_ids.n},
+        {"suppress_tokens", c->suppress_tokens.ids, c->suppress_tokens.n},
+        {"begin_suppress_tokens", c->begin_suppress_tokens.ids, c->begin_suppress_tokens.n},
+        {"forced_bos_token_id", c->forced_bos_token_id.ids, c->forced_bos_token_id.n},
+        {"forced_eos_token_id", c->forced_eos_token_id.ids, c->forced_eos_token_id.n},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(lists); i++)
+        FSDP_TRY(fsdp_rule_ids_check(lists[i].key, lists[i].ids, lists[i].n, vocab_size));
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_config *config)
 {
     const fsdp_model_info *info = &model->info;
@@ -167,6 +195,7 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
                           "the generation's decoder_start_token_id is %lld, the model's is %d",
                           (long long)config->decoder_start_token_id,
                           (int)info->format.decoder_start_token_id);
+    FSDP_TRY(check_rules(config, info->vocab_size));
     return fsdp_generation_config_check(config);
 }
 
@@ -233,8 +262,12 @@ static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logit
         FSDP_TRY(read_scores(g, logits, row));
         process_scores(g, &output->ids, output->prompt_length);
         FSDP_TRY(choose_id(g, output, &id));
+        bool stops;
+        FSDP_TRY(fsdp_stop_strings_check(&g->stop, output->ids.ids, output->ids.len, id, &stops));
         FSDP_TRY(append_id(&output->ids, id));
-        if (fsdp_is_end_of_sequence(&g->config, id) || g->step + 1 == p->max_new)
+        if (g->options->on_id)
+            FSDP_TRY(g->options->on_id(g->options->arg, (int32_t)(p - g->prompts), which, id));
+        if (stops || fsdp_is_end_of_sequence(&g->config, id) || g->step + 1 == p->max_new)
             continue;
         p->live[p->n_live++] = which;
         continue_row(g, row, id);
@@ -267,6 +300,8 @@ static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int
         if (!fsdp_log_softmax(g->scores, g->vocab))
             return fsdp_error(FSDP_ERR_NUMERIC, "the logits are infinite");
         process_scores(g, &b->running[i].ids, p->outputs->prompt_length);
+        if (g->config.renormalize_logits && !fsdp_log_softmax(g->scores, g->vocab))
+            return fsdp_error(FSDP_ERR_NUMERIC, "no id is left to choose");
         fsdp_beam_search_offer(b, i, g->scores, g->vocab);
     }
     FSDP_TRY(fsdp_beam_search_advance(b));
@@ -387,7 +422,9 @@ static fsdp_status begin_prompt(generation *g, const fsdp_batch *batch, int32_t 
     *longest = n + (size_t)p->max_new > *longest ? n + (size_t)p->max_new : *longest;
     if (g->config.num_beams == 1)
         return FSDP_OK;
-    return fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams);
+    FSDP_TRY(fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams));
+    p->beams->stop = &g->stop;
+    return FSDP_OK;
 }
 
 static fsdp_status begin_generation(generation *g, const fsdp_batch *batch)
@@ -447,6 +484,7 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
                     .config = o->config ? *o->config : fsdp_generation_config_of(&model->info),
                     .options = o};
     FSDP_TRY(fsdp_generate_check(model, &g.config));
+    FSDP_TRY(fsdp_stop_strings_init(&g.stop, o->tokenizer, &g.config.stop_strings));
     fsdp_status status = fsdp_agree(model->group, begin_generation(&g, batch));
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)

@@ -8,6 +8,10 @@
 #include "src/models/generation_config.h"
 #include "src/pretrained/model.h"
 
+/* Called for each new id of greedy search and sampling, as soon as it is chosen. `row` and
+ * `sequence` are indices as in fsdp_generate(). If it fails, generation ends with that status. */
+typedef fsdp_status fsdp_generate_id_fn(void *arg, int32_t row, int32_t sequence, int32_t id);
+
 /* Options; {0} means defaults. */
 typedef struct fsdp_generate_options {
     /* NULL: transformers' defaults, with the special token ids of the model */
@@ -18,6 +22,9 @@ typedef struct fsdp_generate_options {
     /* index of the batch's first row among all rows of the input; for sampling and error
      * messages */
     int64_t first_row;
+    const fsdp_tokenizer *tokenizer; /* for stop_strings; else it may be NULL */
+    fsdp_generate_id_fn *on_id;      /* NULL: not called */
+    void *arg;                       /* argument of on_id */
 } fsdp_generate_options;
 
 /* One generated sequence. */

@@ -3,7 +3,14 @@
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
 
+#include "src/generate/chat_prompt.h"
 #include "src/models/generation_config.h"
+
+/* Gets a part of a text. */
+typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size_t bytes);
+/* Set *line to the next line, without its end, or to NULL if there is none. The caller frees it
+ * with fsdp_free(). */
+typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 
 /* The configuration of a run. A member that is zero means its default. Prompts that are texts need
  * a tokenizer. Prompts that are ids do not. */
@@ -12,7 +19,14 @@ typedef struct fsdp_generate_config {
     const char *tokenizer;    /* spiece.model or a folder; NULL: the model's tokenizer */
     const char *const *texts; /* [n_texts] */
     size_t n_texts;
-    const char *input;       /* file with one text per line; NULL: none */
+    /* file of texts: a text per line, or rows of JSON, CSV or Arrow; NULL: none */
+    const char *input;
+    const char *text_column; /* column with the text in such rows; NULL: a default */
+    const char *messages;    /* file of conversations, for which `chat` is true; NULL: none */
+    bool chat;               /* texts are messages of a user, which the chat template writes */
+    const char *system;      /* message of the system before them; NULL: none */
+    const char *chat_template, *chat_template_kwargs; /* as in training; NULL: the model's, none */
+    bool continue_final_message;                      /* as fsdp_chat_prompts has it */
     const char *input_ids;   /* JSON or JSON lines file with prompts as ids; NULL: none */
     const char *task_prefix; /* put before every text; NULL: none */
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
@@ -33,6 +47,13 @@ typedef struct fsdp_generate_config {
     const char *device;   /* as fsdp_rank_device_create() takes it; NULL: the default */
     int threads_per_rank; /* 0: as fsdp_default_threads() says */
     const char *isa;
+    /* Gets the text on rank 0 while it is generated, in parts that do not change any more; NULL:
+     * not called. There must be one prompt. */
+    fsdp_generate_part_fn *part;
+    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. There
+     * are no other prompts then, `chat` is true, and `part` is set. */
+    fsdp_generate_line_fn *read_line;
+    void *terminal; /* argument of both */
 } fsdp_generate_config;
 
 /* One generated sequence. Pointers are valid only during the call of the report function. */
@@ -40,7 +61,10 @@ typedef struct fsdp_generate_result {
     /* `index` is the index of the prompt. `sequence` is the index of the sequence among the
      * num_return_sequences of this prompt. */
     size_t index, sequence;
-    const char *prompt; /* the prompt's text; NULL: the prompt was given as ids */
+    const char *prompt; /* the prompt's text; NULL: the prompt was given as ids, or as messages */
+    /* the conversation, as JSON, and how it was made into the prompt; NULL: there is none */
+    const char *conversation;
+    const fsdp_chat_prompts *chat;
     /* input_ids: the prompt. ids: the generated sequence, as in fsdp_generated */
     const int32_t *input_ids, *ids;
     size_t n_input_ids, n_ids;

@@ -45,6 +45,73 @@ static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *sco
             ban(scores, vocab, ids->ids[at + n - 1]);
 }
 
+/* Ban the last id of each sequence of `words` whose other ids are the end of `ids`. As in
+ * transformers, an end of sequence that is a word alone is not banned. */
+static void ban_words(const fsdp_generation_config *c, const fsdp_token_list *ids, float *scores,
+                      int64_t vocab)
+{
+    const fsdp_rule_words *words = &c->bad_words_ids;
+    for (int32_t i = 0, end; i < words->n; i = end + 1) {
+        for (end = i; words->ids[end] != FSDP_END_OF_WORD;)
+            end++;
+        const size_t before = (size_t)(end - i) - 1;
+        const int32_t last = words->ids[end - 1];
+        if (before == 0 && fsdp_is_end_of_sequence(c, last))
+            continue;
+        if (before <= ids->len &&
+            memcmp(ids->ids + ids->len - before, words->ids + i, before * sizeof *ids->ids) == 0)
+            ban(scores, vocab, last);
+    }
+}
+
+static void ban_ids(const fsdp_rule_ids *banned, float *scores, int64_t vocab)
+{
+    for (int32_t i = 0; i < banned->n; i++)
+        ban(scores, vocab, banned->ids[i]);
+}
+
+/* Allow only the ids of `forced`, and give them the score 0. */
+static void force_ids(const fsdp_rule_ids *forced, float *scores, int64_t vocab)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        scores[i] = (float)-INFINITY;
+    for (int32_t i = 0; i < forced->n; i++)
+        if (forced->ids[i] < vocab)
+            scores[forced->ids[i]] = 0;
+}
+
+/* Raise the scores of the ends of sequence, by more with each id beyond decay->start new ones. */
+static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *scores, int64_t vocab)
+{
+    const fsdp_length_decay *decay = &c->exponential_decay_length_penalty;
+    if (n_new <= decay->start)
+        return;
+    const double growth = pow(decay->factor, (double)(n_new - decay->start)) - 1;
+    for (int i = 0; i < c->n_eos; i++) {
+        const int64_t id = c->eos_token_ids[i];
+        if (id >= 0 && id < vocab && isfinite(scores[id]))
+            scores[id] += fabsf(scores[id]) * (float)growth;
+    }
+}
+
+/* Apply the settings that force or suppress ids at certain places of the sequence. */
+static void apply_places(const fsdp_generation_config *c, int64_t length, int64_t prompt_length,
+                         float *scores, int64_t vocab)
+{
+    const int64_t most = prompt_length + fsdp_generation_config_max_new(c, prompt_length);
+    const int64_t begin =
+        prompt_length > 1 || !c->forced_bos_token_id.n ? prompt_length : prompt_length + 1;
+    if (c->forced_bos_token_id.n && length == 1)
+        force_ids(&c->forced_bos_token_id, scores, vocab);
+    if (c->forced_eos_token_id.n && length == most - 1)
+        force_ids(&c->forced_eos_token_id, scores, vocab);
+    if (c->exponential_decay_length_penalty.factor > 0)
+        raise_ends(c, length - prompt_length, scores, vocab);
+    ban_ids(&c->suppress_tokens, scores, vocab);
+    if (length == begin)
+        ban_ids(&c->begin_suppress_tokens, scores, vocab);
+}
+
 void fsdp_logits_process(const fsdp_generation_config *c, const fsdp_token_list *ids,
                          int64_t prompt_length, float *scores, int64_t vocab, float *scratch)
 {
@@ -52,8 +119,10 @@ void fsdp_logits_process(const fsdp_generation_config *c, const fsdp_token_list 
         penalize_repetition((float)c->repetition_penalty, ids, scores, vocab, scratch);
     if (c->no_repeat_ngram_size > 0)
         ban_repeated_ngrams((size_t)c->no_repeat_ngram_size, ids, scores, vocab);
+    ban_words(c, ids, scores, vocab);
     int64_t n_new = (int64_t)ids->len - prompt_length;
     if (n_new < fsdp_generation_config_min_new(c, prompt_length))
         for (int i = 0; i < c->n_eos; i++)
             ban(scores, vocab, c->eos_token_ids[i]);
+    apply_places(c, (int64_t)ids->len, prompt_length, scores, vocab);
 }

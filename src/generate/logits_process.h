@@ -1,6 +1,7 @@
-/* Changes the scores of all ids before the next id is chosen. Four settings are applied, in the
- * same order as by transformers' logits processors: repetition_penalty, no_repeat_ngram_size,
- * min_length and min_new_tokens. */
+/* Changes the scores of all ids before the next id is chosen. The settings are applied in the same
+ * order as by transformers' logits processors: repetition_penalty, no_repeat_ngram_size,
+ * bad_words_ids, min_length, min_new_tokens, forced_bos_token_id, forced_eos_token_id,
+ * exponential_decay_length_penalty, suppress_tokens and begin_suppress_tokens. */
 #pragma once
 #include <stdint.h>
 

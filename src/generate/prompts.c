@@ -8,8 +8,10 @@
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/base/str.h"
 #include "src/batch/batch.h"
 #include "src/data/arrow/table.h"
+#include "src/data/input.h"
 #include "src/data/jsonl_keys.h"
 #include "src/generate/prompts.h"
 
@@ -21,6 +23,7 @@ void fsdp_prompts_free(fsdp_prompts *p)
 {
     for (size_t i = 0; i < p->n; i++) {
         fsdp_free(p->items[i].text);
+        fsdp_free(p->items[i].conversation);
         fsdp_token_list_fini(&p->items[i].ids);
     }
     fsdp_free(p->items);
@@ -75,8 +78,45 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     return status;
 }
 
+fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_encoding *e,
+                                          fsdp_json_node row)
+{
+    fsdp_json *copy;
+    fsdp_prompt *prompt = append_prompt(p);
+    if (!prompt)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_chat_prompt_encode(e->chat, e->tokenizer, row, &prompt->ids));
+    FSDP_TRY(fsdp_json_create("conversation", &copy));
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
+        fsdp_json_set_shared(fsdp_json_root(copy), v.key, v);
+    const fsdp_status status =
+        fsdp_json_print(copy, FSDP_JSON_COMPACT, &prompt->conversation, NULL);
+    fsdp_json_destroy(copy);
+    return status;
+}
+
+/* Append a text, with its prefix, as the message of a user. */
+static fsdp_status add_message(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
+                               size_t length)
+{
+    fsdp_json *doc;
+    char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
+    if (!whole)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_conversation_create(e->chat, whole, strlen(whole), &doc);
+    fsdp_free(whole);
+    FSDP_TRY(status);
+    status = fsdp_prompts_add_conversation(p, e, fsdp_json_root(doc));
+    fsdp_json_destroy(doc);
+    if (status == FSDP_OK && !(p->items[p->n - 1].text = fsdp_strndup(text, length)))
+        status = FSDP_ERR_NOMEM;
+    return status;
+}
+
 fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text)
 {
+    if (e->chat)
+        return add_message(p, e, text, strlen(text));
     return add_text(p, e, text, strlen(text));
 }
 
@@ -101,13 +141,40 @@ static bool next_line(const char *text, size_t bytes, size_t *at, const char **l
     return true;
 }
 
+/* Read a file, which may be compressed, up to MAX_FILE_BYTES. */
+static fsdp_status read_whole(fsdp_input *input, const char *path, fsdp_str *all)
+{
+    char piece[1 << 16];
+    for (size_t n = sizeof piece; n == sizeof piece;) {
+        FSDP_TRY(fsdp_input_read(input, piece, sizeof piece, &n));
+        if (all->len + n > MAX_FILE_BYTES)
+            return fsdp_error(FSDP_ERR_INVALID, "%s: more than %d bytes", path, MAX_FILE_BYTES);
+        fsdp_str_append(all, piece, n);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_file(const char *path, char **text, size_t *bytes)
+{
+    fsdp_input *input;
+    fsdp_str all = {0};
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = read_whole(input, path, &all);
+    fsdp_input_close(input);
+    *bytes = all.len;
+    if (status == FSDP_OK && !(*text = fsdp_str_take(&all)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_str_fini(&all);
+    return status;
+}
+
 fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding *e,
                                     const char *path)
 {
     char *text;
     const char *line;
     size_t bytes, at = 0, length;
-    FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
+    FSDP_TRY(read_file(path, &text, &bytes));
     fsdp_status status = FSDP_OK;
     at = byte_order_mark(text, bytes);
     for (int64_t number = 1; status == FSDP_OK && next_line(text, bytes, &at, &line, &length);
@@ -115,7 +182,7 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
         if (memchr(line, 0, length))
             status = fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
         else
-            status = add_text(p, e, line, length);
+            status = e->chat ? add_message(p, e, line, length) : add_text(p, e, line, length);
         fsdp_error_context(status, "%s: line %lld", path, (long long)number);
     }
     fsdp_free(text);

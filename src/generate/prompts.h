@@ -2,9 +2,12 @@
 #pragma once
 #include <fsdp/text.h>
 
+#include "src/generate/chat_prompt.h"
+
 typedef struct fsdp_prompt {
     /* the text that was given, without the prefix; NULL: ids were given; owned */
     char *text;
+    char *conversation; /* the row of a conversation, as JSON; NULL: it is none; owned */
     fsdp_token_list ids;
 } fsdp_prompt;
 
@@ -27,13 +30,31 @@ typedef struct fsdp_prompt_encoding {
     const char *prefix;
     int max_length;
     bool to_continue;
+    const fsdp_chat_prompts *chat; /* NULL: texts are no messages */
+    const char *text_column;       /* column or key with the text in rows; NULL: a default */
 } fsdp_prompt_encoding;
 
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
                                                   const fsdp_prompt_encoding *encoding,
                                                   const char *text);
-/* Read a file in which each line is a prompt, even an empty line. Error messages name path and
- * line. */
+/* Append a conversation. `row` is read, and not kept. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
+                                                          const fsdp_prompt_encoding *encoding,
+                                                          fsdp_json_node row);
+/* Return true if the name says that a file has rows of JSON or CSV, or if it is Arrow.
+ * (prompt_rows.c) */
+bool fsdp_is_prompt_rows_path(const char *path);
+/* Read the rows of such a file, which may be compressed: a text of each, or, with encoding->chat, a
+ * conversation. (prompt_rows.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
+                                                   const fsdp_prompt_encoding *encoding,
+                                                   const char *path);
+/* Read a file of conversations: JSON lines, an array of JSON, or Arrow. (prompt_rows.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
+                                                       const fsdp_prompt_encoding *encoding,
+                                                       const char *path);
+/* Read a file in which each line is a prompt, even an empty line. It may be compressed. Error
+ * messages name path and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);

@@ -1,6 +1,7 @@
 /* See sampling.h. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/philox.h"
 #include "src/generate/sampling.h"
@@ -80,6 +81,69 @@ static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
     return kept;
 }
 
+/* Return the entropy of the n candidates, whose weights sum to `total`. */
+static double entropy(const fsdp_candidate *left, int64_t n, double total)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double p = weight(left, i) / total;
+        sum -= p > 0 ? p * log(p) : 0;
+    }
+    return sum;
+}
+
+/* Return how far the information of candidate i, -log p, is from the entropy. */
+static double surprise(const fsdp_candidate *left, int64_t i, double total, double mean)
+{
+    return fabs((double)left[0].score - (double)left[i].score + log(total) - mean);
+}
+
+/* Keep the candidates whose information is closest to the entropy: the fewest whose probabilities
+ * reach `mass`, and those that are exactly as close as the last of them (Meister et al. 2022,
+ * "Locally Typical Sampling"). They are side by side, because the candidates are sorted. They are
+ * moved to the front. Returns their number. */
+static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
+{
+    const double total = total_weight(left, n), mean = entropy(left, n, total);
+    int64_t begin = 0, end;
+    double sum = 0, last = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (surprise(left, i, total, mean) < surprise(left, begin, total, mean))
+            begin = i;
+    for (end = begin; end - begin < n && (begin == end || sum < mass * total);) {
+        const bool after = begin == 0 || (end < n && surprise(left, end, total, mean) <=
+                                                         surprise(left, begin - 1, total, mean));
+        const int64_t next = after ? end++ : --begin;
+        sum += weight(left, next);
+        last = surprise(left, next, total, mean);
+    }
+    while (end < n && surprise(left, end, total, mean) <= last)
+        end++;
+    while (begin > 0 && surprise(left, begin - 1, total, mean) <= last)
+        begin--;
+    memmove(left, left + begin, (size_t)(end - begin) * sizeof *left);
+    return end - begin;
+}
+
+/* Return how many of the n candidates remain: those with at least the probability `least`, and the
+ * most likely ones. */
+static int64_t keep_probable(const fsdp_candidate *left, int64_t n, double least)
+{
+    const double bound = least * total_weight(left, n);
+    int64_t kept = 0;
+    while (kept < n && (left[kept].score == left[0].score || weight(left, kept) >= bound))
+        kept++;
+    return kept;
+}
+
+/* Return the smallest probability that eta sampling keeps (Hewitt et al. 2022, "Truncation Sampling
+ * as Language Model Desmoothing"). */
+static double eta_bound(const fsdp_candidate *left, int64_t n, double epsilon)
+{
+    const double bound = sqrt(epsilon) * exp(-entropy(left, n, total_weight(left, n)));
+    return bound < epsilon ? bound : epsilon;
+}
+
 int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores, int64_t vocab,
                            fsdp_candidate *left)
 {
@@ -96,6 +160,12 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
         n = keep_top_p(left, n, c->top_p);
     if (c->min_p > 0)
         n = keep_min_p(left, n, c->min_p);
+    if (c->typical_p < 1)
+        n = keep_typical(left, n, c->typical_p);
+    if (c->epsilon_cutoff > 0)
+        n = keep_probable(left, n, c->epsilon_cutoff);
+    if (c->eta_cutoff > 0)
+        n = keep_probable(left, n, eta_bound(left, n, c->eta_cutoff));
     return n;
 }
 

@@ -1,6 +1,7 @@
 /* Chooses the next id from the scores of all ids: the most likely id, or a random one according to
- * temperature, top_k, top_p and min_p. Random numbers are a function of seed, row and step. So a
- * result depends neither on the number of ranks nor on the batch. */
+ * temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff and eta_cutoff. Random numbers are a
+ * function of seed, row and step. So a result depends neither on the number of ranks nor on the
+ * batch. */
 #pragma once
 #include <stdint.h>
 
@@ -16,7 +17,7 @@ typedef struct fsdp_draw {
 /* Return the first id with the largest score, like torch.argmax. */
 int32_t fsdp_argmax(const float *scores, int64_t vocab);
 
-/* Get the candidates that remain after temperature, top_k, top_p and min_p, as with transformers'
+/* Get the candidates that remain after these settings, as with transformers'
  * warpers. They are sorted: the most likely one comes first, and candidates with equal scores are
  * in ascending order of ids.
  *

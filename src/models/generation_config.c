@@ -21,6 +21,7 @@ static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
                                                 .temperature = 1.0,
                                                 .top_k = 50,
                                                 .top_p = 1.0,
+                                                .typical_p = 1.0,
                                                 .repetition_penalty = 1.0};
 
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
@@ -112,7 +113,26 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     FSDP_TRY(read_count(root, "top_k", 0, &c->top_k));
     FSDP_TRY(fsdp_json_opt_f64(root, "temperature", c->temperature, &c->temperature));
     FSDP_TRY(fsdp_json_opt_f64(root, "top_p", c->top_p, &c->top_p));
+    FSDP_TRY(fsdp_json_opt_f64(root, "typical_p", c->typical_p, &c->typical_p));
+    FSDP_TRY(fsdp_json_opt_f64(root, "epsilon_cutoff", c->epsilon_cutoff, &c->epsilon_cutoff));
+    FSDP_TRY(fsdp_json_opt_f64(root, "eta_cutoff", c->eta_cutoff, &c->eta_cutoff));
     return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
+}
+
+static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
+{
+    FSDP_TRY(fsdp_rule_words_read(root, "bad_words_ids", &c->bad_words_ids));
+    FSDP_TRY(fsdp_rule_ids_read(root, "suppress_tokens", &c->suppress_tokens));
+    FSDP_TRY(fsdp_rule_ids_read(root, "begin_suppress_tokens", &c->begin_suppress_tokens));
+    FSDP_TRY(fsdp_rule_ids_read(root, "forced_bos_token_id", &c->forced_bos_token_id));
+    FSDP_TRY(fsdp_rule_ids_read(root, "forced_eos_token_id", &c->forced_eos_token_id));
+    if (c->forced_bos_token_id.n > 1)
+        return fsdp_json_mismatch(root, "forced_bos_token_id", "one token id");
+    FSDP_TRY(fsdp_length_decay_read(root, "exponential_decay_length_penalty",
+                                    &c->exponential_decay_length_penalty));
+    FSDP_TRY(fsdp_json_opt_bool(root, "renormalize_logits", c->renormalize_logits,
+                                &c->renormalize_logits));
+    return fsdp_rule_texts_read(root, "stop_strings", &c->stop_strings);
 }
 
 /* Keys that change what is generated and are not supported here. A key has no effect if it is
@@ -124,27 +144,19 @@ static const struct {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
     {"penalty_alpha", 0},
-    {"typical_p", 1},
     {"top_h", (double)NAN},
-    {"epsilon_cutoff", 0},
-    {"eta_cutoff", 0},
     {"encoder_repetition_penalty", 1},
     {"encoder_no_repeat_ngram_size", 0},
     {"guidance_scale", 1},
     {"dola_layers", (double)NAN},
-    {"bad_words_ids", (double)NAN},
     {"force_words_ids", (double)NAN},
     {"constraints", (double)NAN},
     {"sequence_bias", (double)NAN},
-    {"forced_bos_token_id", (double)NAN},
-    {"forced_eos_token_id", (double)NAN},
-    {"suppress_tokens", (double)NAN},
-    {"begin_suppress_tokens", (double)NAN},
-    {"exponential_decay_length_penalty", (double)NAN},
     {"remove_invalid_values", (double)NAN},
-    {"renormalize_logits", (double)NAN},
-    {"stop_strings", (double)NAN},
     {"watermarking_config", (double)NAN},
+    {"max_time", (double)NAN},
+    {"token_healing", (double)NAN},
+    {"prompt_lookup_num_tokens", (double)NAN},
 };
 
 static bool is_neutral(fsdp_json_node value, double neutral)
@@ -180,6 +192,91 @@ static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
     }
 }
 
+/* Keys without an effect on what is generated here, and those that the functions above read. */
+static const char *const known[] = {"decoder_start_token_id",
+                                    "pad_token_id",
+                                    "eos_token_id",
+                                    "max_length",
+                                    "max_new_tokens",
+                                    "min_length",
+                                    "min_new_tokens",
+                                    "early_stopping",
+                                    "num_beams",
+                                    "num_return_sequences",
+                                    "length_penalty",
+                                    "do_sample",
+                                    "top_k",
+                                    "temperature",
+                                    "top_p",
+                                    "typical_p",
+                                    "epsilon_cutoff",
+                                    "eta_cutoff",
+                                    "min_p",
+                                    "bad_words_ids",
+                                    "suppress_tokens",
+                                    "begin_suppress_tokens",
+                                    "forced_bos_token_id",
+                                    "forced_eos_token_id",
+                                    "exponential_decay_length_penalty",
+                                    "renormalize_logits",
+                                    "stop_strings",
+                                    "repetition_penalty",
+                                    "no_repeat_ngram_size",
+                                    "_from_model_config",
+                                    "transformers_version",
+                                    "bos_token_id",
+                                    "use_cache",
+                                    "cache_implementation",
+                                    "cache_config",
+                                    "return_legacy_cache",
+                                    "prefill_chunk_size",
+                                    "return_dict_in_generate",
+                                    "output_attentions",
+                                    "output_hidden_states",
+                                    "output_scores",
+                                    "output_logits",
+                                    "low_memory",
+                                    "is_assistant",
+                                    "num_assistant_tokens",
+                                    "num_assistant_tokens_schedule",
+                                    "assistant_confidence_threshold",
+                                    "max_matching_ngram_size",
+                                    "assistant_early_exit",
+                                    "assistant_lookbehind",
+                                    "target_lookbehind",
+                                    "compile_config",
+                                    "disable_compile",
+                                    "trust_remote_code",
+                                    "_commit_hash",
+                                    "generation_kwargs",
+                                    "dtype",
+                                    "torch_dtype"};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(known); i++)
+        if (strcmp(known[i], key) == 0)
+            return true;
+    for (size_t i = 0; i < FSDP_LENGTH(unsupported); i++)
+        if (strcmp(unsupported[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* Append the keys of a generation_config.json that are not known to c->unsupported, as many as
+ * fit. */
+static void find_unknown(fsdp_json_node root, fsdp_generation_config *c)
+{
+    for (fsdp_json_node v = fsdp_json_first(root); v.value; v = fsdp_json_next(v)) {
+        const size_t used = strlen(c->unsupported), length = strlen(v.key);
+        if (is_known(v.key) || fsdp_json_kind_of(v) == FSDP_JSON_NULL ||
+            length + 3 > sizeof c->unsupported - used)
+            continue;
+        snprintf(c->unsupported + used, sizeof c->unsupported - used, "%s%s", used ? ", " : "",
+                 v.key);
+    }
+}
+
 fsdp_status fsdp_generation_config_update(fsdp_json_node root, fsdp_generation_config *config)
 {
     fsdp_generation_config c = *config;
@@ -191,6 +288,7 @@ fsdp_status fsdp_generation_config_update(fsdp_json_node root, fsdp_generation_c
     FSDP_TRY(read_sampling(root, &c));
     FSDP_TRY(read_positive(root, "repetition_penalty", &c.repetition_penalty));
     FSDP_TRY(read_count(root, "no_repeat_ngram_size", 0, &c.no_repeat_ngram_size));
+    FSDP_TRY(read_rules(root, &c));
     find_unsupported(root, &c);
     *config = c;
     return FSDP_OK;
@@ -218,6 +316,8 @@ fsdp_status fsdp_generation_config_read(const char *dir, fsdp_generation_config 
         status = fsdp_generation_config_parse(doc, config);
     if (status == FSDP_OK)
         config->from_config_json = from_config_json;
+    if (status == FSDP_OK && !from_config_json)
+        find_unknown(fsdp_json_root(doc), config);
     fsdp_json_destroy(doc);
     fsdp_free(path);
     return status;
@@ -241,6 +341,43 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
+/* Set *config to its values with `text`, a JSON value, as the value of `key`. */
+static fsdp_status set_text(fsdp_generation_config *config, const char *key, const char *text)
+{
+    fsdp_json *doc;
+    /* 1,2 is short for [1,2]; a single id is a value itself */
+    const bool bare = *text != '[' && strchr(text, ',');
+    char *whole =
+        fsdp_strdup_printf("{\"%s\": %s%s%s}", key, bare ? "[" : "", text, bare ? "]" : "");
+    if (!whole)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_json_parse("command line", 1, whole, strlen(whole), &doc);
+    if (status == FSDP_OK) {
+        status = read_rules(fsdp_json_root(doc), config);
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(whole);
+    return status;
+}
+
+fsdp_status fsdp_generation_settings_parse(fsdp_generation_settings *settings)
+{
+    fsdp_generation_config *values = &settings->values;
+#define FSDP_PARSE(name)                                                                           \
+    if (settings->texts.name)                                                                      \
+        FSDP_TRY(set_text(values, #name, settings->texts.name));
+    FSDP_GENERATION_LISTS(FSDP_PARSE)
+#undef FSDP_PARSE
+    values->stop_strings.n_bytes = 0;
+    for (size_t i = 0; i < settings->texts.stop_strings.count; i++) {
+        const char *text = settings->texts.stop_strings.items[i];
+        const fsdp_status status = fsdp_rule_texts_add(&values->stop_strings, text, strlen(text));
+        fsdp_error_context(status, "--stop-strings '%.100s'", text);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
 /* Check the settings for sampling. Call this only if do_sample is true, because files without
  * do_sample often have a temperature of 0. */
 static fsdp_status check_sampling(const fsdp_generation_config *c)
@@ -260,6 +397,16 @@ static fsdp_status check_sampling(const fsdp_generation_config *c)
                           "do_sample with min_p %g: it takes a number from 0 to "
                           "1",
                           c->min_p);
+    if (!(c->typical_p > 0 && c->typical_p <= 1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "do_sample with typical_p %g: it takes a number above 0 up to 1",
+                          c->typical_p);
+    const double cutoff = c->epsilon_cutoff != 0 ? c->epsilon_cutoff : c->eta_cutoff;
+    if (!(cutoff >= 0 && cutoff < 1 && c->eta_cutoff >= 0 && c->eta_cutoff < 1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "do_sample with epsilon_cutoff %g and eta_cutoff %g: they take numbers "
+                          "from 0 to below 1",
+                          c->epsilon_cutoff, c->eta_cutoff);
     return FSDP_OK;
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 #include <fsdp/base.h>
 #include <fsdp/models.h>
+#include <fsdp/options.h>
 
 #include "src/base/json.h"
+#include "src/models/token_rules.h"
 
 enum {
     FSDP_MAX_EOS = 16
@@ -41,10 +43,21 @@ typedef struct fsdp_generation_config {
     fsdp_early_stopping early_stopping;
     bool do_sample; /* false: take the most likely id, or search with beams */
     double temperature;
-    int64_t top_k;                /* 0: all ids */
-    double top_p, min_p;          /* top_p 1, min_p 0: all ids */
-    double repetition_penalty;    /* 1: none */
-    int64_t no_repeat_ngram_size; /* 0: none */
+    int64_t top_k;                       /* 0: all ids */
+    double top_p, min_p;                 /* top_p 1, min_p 0: all ids */
+    double repetition_penalty;           /* 1: none */
+    int64_t no_repeat_ngram_size;        /* 0: none */
+    double typical_p;                    /* 1: all ids */
+    double epsilon_cutoff, eta_cutoff;   /* 0: all ids */
+    fsdp_rule_words bad_words_ids;       /* never generated */
+    fsdp_rule_ids suppress_tokens;       /* never generated */
+    fsdp_rule_ids begin_suppress_tokens; /* not generated first */
+    fsdp_rule_ids forced_bos_token_id;   /* at most one: the id after the start token */
+    fsdp_rule_ids forced_eos_token_id;   /* the last id before the limit is one of them */
+    fsdp_length_decay exponential_decay_length_penalty;
+    bool renormalize_logits;      /* beam search: make scores log-probabilities again after they are
+                                     changed */
+    fsdp_rule_texts stop_strings; /* a sequence ends with the id that completes one of them */
     char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;
 
@@ -63,11 +76,39 @@ typedef struct fsdp_generation_config {
     X(top_p)                                                                                       \
     X(min_p)                                                                                       \
     X(repetition_penalty)                                                                          \
-    X(no_repeat_ngram_size)
+    X(no_repeat_ngram_size)                                                                        \
+    X(typical_p)                                                                                   \
+    X(epsilon_cutoff)                                                                              \
+    X(eta_cutoff)                                                                                  \
+    X(bad_words_ids)                                                                               \
+    X(suppress_tokens)                                                                             \
+    X(begin_suppress_tokens)                                                                       \
+    X(forced_bos_token_id)                                                                         \
+    X(forced_eos_token_id)                                                                         \
+    X(exponential_decay_length_penalty)                                                            \
+    X(renormalize_logits)                                                                          \
+    X(stop_strings)
+
+/* Settings that are lists, as JSON; NULL: not given. */
+#define FSDP_GENERATION_LISTS(X)                                                                   \
+    X(bad_words_ids)                                                                               \
+    X(suppress_tokens)                                                                             \
+    X(begin_suppress_tokens)                                                                       \
+    X(forced_bos_token_id)                                                                         \
+    X(forced_eos_token_id)                                                                         \
+    X(exponential_decay_length_penalty)
 
 /* Settings that override those of a model. {0} overrides none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
+    /* What a command line gives for some of the values. fsdp_generation_settings_parse() sets the
+     * values. */
+    struct {
+#define FSDP_TEXT(name) const char *name;
+        FSDP_GENERATION_LISTS(FSDP_TEXT)
+#undef FSDP_TEXT
+        fsdp_option_list stop_strings;
+    } texts;
     struct {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
@@ -76,6 +117,9 @@ typedef struct fsdp_generation_settings {
          * for (fsdp_options_asked_for()), for error messages about settings without effect. */
     } given, asked_for;
 } fsdp_generation_settings;
+
+/* Set settings->values to what settings->texts says. Error messages contain flag and value. */
+FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_parse(fsdp_generation_settings *settings);
 
 /* Return transformers' defaults, with the token ids of `info`. */
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info);

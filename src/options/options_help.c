@@ -51,7 +51,7 @@ static const char *metavar(const fsdp_option *option)
         [FSDP_OPTION_DTYPE] = "DTYPE",  [FSDP_OPTION_SIZE] = "BYTES",
         [FSDP_OPTION_LIST] = "A,B,...", [FSDP_OPTION_BOOL_OR_INT] = "[N]",
     };
-    return option->metavar ? option->metavar : by_type[option->type];
+    return option->metavar ? option->metavar : option->repeats ? "TEXT" : by_type[option->type];
 }
 
 /* Append the left column of an option, such as "-n, --nproc-per-node N". One-letter aliases come

@@ -273,12 +273,34 @@ static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, 
     return FSDP_OK;
 }
 
+/* Set *list to the items that earlier flags gave, and the text of this one. */
+static fsdp_status append_item(fsdp_options *options, const fsdp_option *option,
+                               const fsdp_option_given *given, const void *place,
+                               fsdp_option_list *list)
+{
+    fsdp_option_list before = {0};
+    const struct option_source *source = &options->sources[option - options->spec->table];
+    if (given->origin == FSDP_ORIGIN_FLAG && source->origin == FSDP_ORIGIN_FLAG)
+        memcpy(&before, place, sizeof before);
+    const char **items =
+        fsdp_options_own(options, fsdp_calloc(before.count + 1, sizeof *before.items));
+    if (!items)
+        return FSDP_ERR_NOMEM;
+    if (before.count)
+        memcpy(items, before.items, before.count * sizeof *items);
+    items[before.count] = given->text;
+    *list = (fsdp_option_list){.items = items, .count = before.count + 1};
+    return FSDP_OK;
+}
+
 static fsdp_status store_list(fsdp_options *options, const fsdp_option *option,
                               const fsdp_option_given *given, void *place)
 {
     fsdp_option_list list = {.items = given->n_items ? given->items : NULL,
                              .count = given->n_items};
-    if (!given->items)
+    if (!given->items && option->repeats)
+        FSDP_TRY(append_item(options, option, given, place, &list));
+    else if (!given->items)
         FSDP_TRY(split_list(options, option, given->text, &list));
     memcpy(place, &list, sizeof list);
     return FSDP_OK;

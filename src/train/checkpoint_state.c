@@ -10,6 +10,7 @@
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_state.h"
 #include "src/train/checkpoint_tie.h"
+#include "src/train/predict.h"
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
@@ -41,6 +42,13 @@ static void put_record(fsdp_json_node to, const fsdp_epoch_record *r)
     fsdp_metrics_set_number(to, "accuracy", r->accuracy);
     fsdp_metrics_set_number(to, "f1", r->f1);
     fsdp_json_set_bool(to, "saved", r->saved);
+}
+
+/* The best value of --metric-for-best-model, with its name. */
+static void put_best(fsdp_json_node to, const fsdp_trainer *t)
+{
+    fsdp_json_set_str(to, "metric", fsdp_best_measure_name(t));
+    fsdp_metrics_set_number(to, "value", t->best);
 }
 
 static void put_sum(fsdp_json_node to, const fsdp_epoch_sum *sum)
@@ -129,6 +137,7 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
         fsdp_json_set_i64(root, COUNTED, fsdp_trainer_counted_steps(t));
     put_position(fsdp_json_set_object(root, "position"), t);
     put_result(fsdp_json_set_object(root, "result"), t->result);
+    put_best(fsdp_json_set_object(root, "best"), t);
     if (t->loop.scaler)
         put_scaler(fsdp_json_set_object(root, "scaler"), t->loop.scaler);
     put_sum(fsdp_json_set_object(root, "epoch_sum"), &t->sum);
@@ -280,6 +289,23 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
     FSDP_TRY(fsdp_json_get_i64(from, "skipped_steps", 0, INT64_MAX, &r->skipped_steps));
     return fsdp_json_get_bool(from, "saved", &r->saved);
+}
+
+/* Read the best value. Checkpoints without one were saved when the loss alone decided. If another
+ * measure decides now, no value is known yet. */
+static fsdp_status get_best(fsdp_trainer *t, fsdp_json_node root)
+{
+    fsdp_json_node from;
+    const char *name;
+    const number value = {"value", &t->best};
+    FSDP_TRY(fsdp_json_opt_object(root, "best", &from));
+    if (!from.value) {
+        if (t->config->metric_for_best_model == FSDP_BEST_LOSS)
+            t->best = t->result->best_validation_loss;
+        return FSDP_OK;
+    }
+    FSDP_TRY(fsdp_json_get_str(from, "metric", &name));
+    return strcmp(name, fsdp_best_measure_name(t)) == 0 ? get_numbers(from, &value, 1) : FSDP_OK;
 }
 
 /* Read the scaler's state. If the saved run did not scale its losses, the state is missing, and
@@ -504,6 +530,7 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root, int64_t *count
     FSDP_TRY(fsdp_json_opt_i64(root, COUNTED, 0, INT64_MAX, -1, counted));
     FSDP_TRY(fsdp_json_get_object(root, "result", &node));
     FSDP_TRY(get_result(node, t->result));
+    FSDP_TRY(get_best(t, root));
     FSDP_TRY(get_scaler(root, t->loop.scaler));
     FSDP_TRY(fsdp_json_get_object(root, "epoch_sum", &node));
     FSDP_TRY(get_sum(node, &t->sum));

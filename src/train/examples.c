@@ -19,9 +19,7 @@ enum {
     FIRST_TOKENS = 32
 };
 
-/* Return the number of tokens at the beginning of a causal row that the model is given. The rest of
- * the row is the reference. */
-static size_t prompt_length(const fsdp_example *example)
+size_t fsdp_example_prompt_length(const fsdp_example *example)
 {
     const size_t n = example->source.len;
     size_t prompt = 0;
@@ -41,7 +39,8 @@ static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **b
     fsdp_status status = n ? fsdp_dataset_get(t->validation_set, row, &example) : FSDP_OK;
     source.source = example.source.ids;
     source.source_len =
-        (int32_t)(t->task == FSDP_TASK_CAUSAL_LM ? prompt_length(&example) : example.source.len);
+        (int32_t)(t->task == FSDP_TASK_CAUSAL_LM ? fsdp_example_prompt_length(&example)
+                                                 : example.source.len);
     if (status == FSDP_OK)
         status = fsdp_batch_create(&source, n, &t->model->info.format, batch);
     fsdp_example_fini(&example);
@@ -79,7 +78,7 @@ static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **sour
         return fsdp_dataset_texts(t->validation_set, row, source, target);
     fsdp_example example = {0};
     fsdp_status status = fsdp_dataset_get(t->validation_set, row, &example);
-    const size_t prompt = prompt_length(&example);
+    const size_t prompt = fsdp_example_prompt_length(&example);
     if (status == FSDP_OK)
         status = decode(t, example.source.ids, prompt, source);
     if (status == FSDP_OK)
@@ -118,7 +117,8 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
 {
     fsdp_batch *batch = NULL;
     fsdp_generated *output = NULL;
-    const fsdp_generate_options options = {.config = config, .first_row = row};
+    const fsdp_generate_options options = {
+        .config = config, .first_row = row, .tokenizer = t->tokenizer.tokenizer};
     fsdp_status status = fsdp_agree(t->group, make_batch(t, row, &batch));
     if (status == FSDP_OK)
         status = fsdp_generate(t->model, t->device, batch, &options, &output);

@@ -104,7 +104,7 @@ fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, do
 }
 
 fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result, double seconds,
-                                   int64_t epoch)
+                                   int64_t epoch, const fsdp_rouge *rouge, double length)
 {
     if (!t->metrics)
         return FSDP_OK;
@@ -116,6 +116,13 @@ fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *resu
     if (t->task == FSDP_TASK_CLASSIFICATION) {
         fsdp_metrics_set_number(line, "accuracy", result->accuracy);
         fsdp_metrics_set_number(line, "f1", result->f1);
+    }
+    if (rouge) {
+        fsdp_metrics_set_number(line, "rouge1", rouge->rouge1.fmeasure);
+        fsdp_metrics_set_number(line, "rouge2", rouge->rouge2.fmeasure);
+        fsdp_metrics_set_number(line, "rougeL", rouge->rougeL.fmeasure);
+        fsdp_metrics_set_number(line, "rougeLsum", rouge->rougeLsum.fmeasure);
+        fsdp_metrics_set_number(line, "gen_len", length);
     }
     return fsdp_metrics_write(t->metrics);
 }

@@ -14,6 +14,7 @@
 #include "src/report/human.h"
 #include "src/report/plot.h"
 #include "src/train/checkpoint.h"
+#include "src/train/predict.h"
 #include "src/train/trainer_internal.h"
 #include "src/train_config/config_device.h"
 
@@ -101,6 +102,16 @@ static int64_t validation_steps(const fsdp_trainer *t)
     return most && most < all ? most : all;
 }
 
+static void print_record(const fsdp_trainer *t, double measure)
+{
+    if (!t->out)
+        return;
+    if (t->config->metric_for_best_model == FSDP_BEST_LOSS)
+        fprintf(t->out, "-->>>> New Val Loss Record: %.4f\n", measure);
+    else
+        fprintf(t->out, "-->>>> New Record of %s: %.4f\n", fsdp_best_measure_name(t), -measure);
+}
+
 static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
 {
     fsdp_step_result result;
@@ -122,16 +133,29 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
                           (long long)(result.not_finite.first + result.not_finite.n - 1),
                           fsdp_human_not_finite(result.loss), t->loop.in_float16 ? ": " : "",
                           t->loop.in_float16 ? fsdp_human_not_finite_advice(FSDP_DTYPE_F16) : "");
-    FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch));
+    fsdp_rouge rouge = {0};
+    double length = 0;
+    const bool predicts = t->config->predict_with_generate;
+    if (predicts)
+        FSDP_TRY(fsdp_predict(t, &rouge, &length));
+    FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch,
+                                    predicts ? &rouge : NULL, length));
     t->result->validation_loss = record->validation_loss = result.loss;
     t->result->accuracy = record->accuracy = result.accuracy;
     t->result->f1 = record->f1 = result.f1;
     print_validation(t, &result);
-    if (!(result.loss < t->result->best_validation_loss))
+    if (predicts)
+        fsdp_trainer_print(
+            t, "ROUGE-1: %.4f, ROUGE-2: %.4f, ROUGE-L: %.4f, ROUGE-Lsum: %.4f, %.1f tokens a text",
+            rouge.rouge1.fmeasure, rouge.rouge2.fmeasure, rouge.rougeL.fmeasure,
+            rouge.rougeLsum.fmeasure, length);
+    const double measure = fsdp_best_measure(t, &result, &rouge);
+    if (result.loss < t->result->best_validation_loss)
+        t->result->best_validation_loss = result.loss;
+    if (!(measure < t->best))
         return FSDP_OK;
-    t->result->best_validation_loss = result.loss;
-    if (t->out)
-        fprintf(t->out, "-->>>> New Val Loss Record: %.4f\n", result.loss);
+    t->best = measure;
+    print_record(t, measure);
     record->saved |= t->config->save_model;
     return save_model(t, "validation improved");
 }
@@ -204,6 +228,8 @@ static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
     int64_t every = (int64_t)t->config->evaluation_steps;
     if (!t->validation_loader)
         return false;
+    if (end_of_epoch && t->config->eval_step_interval > 0)
+        return true;
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
 }
 
@@ -274,6 +300,7 @@ static fsdp_status run_epochs(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_trainer_open(t));
     FSDP_TRY(fsdp_examples_prepare(t));
+    FSDP_TRY(fsdp_predict_prepare(t));
     begin_epoch(t);
     FSDP_TRY(fsdp_checkpoint_resume(t));
     FSDP_TRY(fsdp_trainer_open_reports(t));
@@ -320,6 +347,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .group = group,
                       .out = fsdp_group_rank(group) == 0 ? out : NULL,
                       .result = result,
+                      .best = (double)INFINITY,
                       .started_s = fsdp_clock_s()};
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");

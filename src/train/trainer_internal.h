@@ -11,6 +11,7 @@
 #include "src/profile/profile.h"
 #include "src/report/hostmem.h"
 #include "src/report/metrics.h"
+#include "src/report/rouge.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 
@@ -90,6 +91,10 @@ typedef struct fsdp_trainer {
     bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;
+    fsdp_generation_config prediction; /* of --predict-with-generate */
+    /* --metric-for-best-model: the best value so far, negated if greater is better; INFINITY: none
+     * yet */
+    double best;
     fsdp_epoch_record *epochs;
     size_t n_epochs, cap_epochs;
     double started_s;
@@ -145,9 +150,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
 /* Write a JSON line about a step to --metrics. No effect without --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
-/* Write a JSON line about a validation to --metrics. No effect without --metrics. */
+/* Write a JSON line about a validation to --metrics. `rouge` and `length`, the mean number of
+ * generated tokens, are those of --predict-with-generate; `rouge` is NULL without it. No effect
+ * without --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
-                                                   double seconds, int64_t epoch);
+                                                   double seconds, int64_t epoch,
+                                                   const fsdp_rouge *rouge, double length);
 /* Called by rank 0. Count a checkpoint that was saved, and write a JSON line to --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
@@ -155,6 +163,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
  * (--generate-examples). If they cannot, print the reason as a warning. The run continues, because
  * training matters more than examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
+/* Return the number of tokens at the beginning of a causal row that the model is given. The rest of
+ * the row is the reference. */
+size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);

@@ -317,11 +317,23 @@ static void count_steps(fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
     t->total_steps = fsdp_train_epochs_steps(c->epochs, t->steps_per_epoch);
-    if (c->max_steps > 0 && c->max_steps < t->total_steps)
+    const int64_t micro_steps = c->gradient_accumulation_steps, of_epochs = t->total_steps;
+    if (c->max_steps > 0 && c->max_steps < of_epochs)
         t->total_steps = c->max_steps;
-    else if (c->max_steps > t->total_steps)
-        fsdp_trainer_print(t, "--max-steps %lld: --epochs %g end after %lld steps",
-                           (long long)c->max_steps, c->epochs, (long long)t->total_steps);
+    if (c->max_steps > of_epochs)
+        fsdp_trainer_print(t,
+                           "--max-steps %lld: --epochs %g end after %lld steps, so a rank has %lld "
+                           "micro-batches, not %lld x %lld; the rate decays over these steps",
+                           (long long)c->max_steps, c->epochs, (long long)of_epochs,
+                           (long long)(of_epochs * micro_steps), (long long)c->max_steps,
+                           (long long)micro_steps);
+    else if (c->max_steps > 0 && isfinite(c->epochs) && c->max_steps < of_epochs)
+        fsdp_trainer_print(
+            t,
+            "--max-steps %lld x %lld micro-batches of a rank end before --epochs %g, "
+            "which have %lld x %lld",
+            (long long)c->max_steps, (long long)micro_steps, c->epochs, (long long)of_epochs,
+            (long long)micro_steps);
     fsdp_train_resolve_steps(&t->completed, t->total_steps);
 }
 
@@ -367,6 +379,8 @@ static fsdp_status open_schedule(fsdp_trainer *t)
             t, "--warmup-steps %lld: the run ends after %lld, so the rate only rises, to %g of %g",
             (long long)warmup, (long long)t->total_steps,
             c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
+    if (c->min_lr > 0 && c->min_lr >= c->lr && c->lr_schedule != FSDP_LR_CONSTANT)
+        fsdp_trainer_print(t, "--min-lr %g is --lr, so the rate does not decay", c->min_lr);
     t->schedule = (fsdp_lr_schedule){
         .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
         .lr = c->lr,
@@ -492,6 +506,9 @@ static fsdp_status print_start(const fsdp_trainer *t)
             t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
+    if (c->master_dtype == FSDP_DTYPE_BF16)
+        fprintf(t->out, "weights are kept in bfloat16; gradients and the optimizer's state are "
+                        "float32\n");
     print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));

@@ -1,11 +1,13 @@
 /* Derives the values in the configuration of `fsdp train` that were not given, and checks that all
  * values agree with each other. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include <fsdp/state_dict.h>
 
+#include "src/base/io.h"
 #include "src/data/arrow/folder.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
@@ -30,16 +32,27 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
+/* If nothing says how the rate changes, that of a causal model follows a cosine. The others keep
+ * the schedule of the FSDP tutorial. */
+static void complete_schedule(fsdp_train_config *c, fsdp_task task)
+{
+    if (!c->schedule_by_task || task != FSDP_TASK_CAUSAL_LM)
+        return;
+    c->lr_schedule = FSDP_LR_COSINE;
+    c->schedule_unit = FSDP_SCHEDULE_STEP;
+}
+
 /* Return an error if an option for pairs of source and target is given, but the model is not
  * trained on pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
-    const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
-                       : c->asked_for.max_source_length ? "max-source-length"
-                       : c->asked_for.max_target_length && c->generate_examples == 0
-                           /* --max-target-length also limits the texts of --generate-examples */
-                           ? "max-target-length"
-                           : NULL;
+    const char *flag =
+        c->wikihow_cleaning              ? "wikihow-cleaning"
+        : c->asked_for.max_source_length ? "max-source-length"
+        : c->asked_for.max_target_length && c->generate_examples == 0 && !c->predict_with_generate
+            /* --max-target-length also limits the texts of --generate-examples */
+            ? "max-target-length"
+            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task seq2seq; %s has %s", flag,
@@ -65,6 +78,15 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
     if (task == FSDP_TASK_MASKED_LM && c->generate_examples > 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples: masked language models do not generate texts");
+    if (task != FSDP_TASK_SEQ2SEQ && task != FSDP_TASK_CAUSAL_LM && c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate: only seq2seq and causal-lm generate texts");
+    if (task != FSDP_TASK_CLASSIFICATION && (c->metric_for_best_model == FSDP_BEST_ACCURACY ||
+                                             c->metric_for_best_model == FSDP_BEST_F1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--metric-for-best-model: accuracy and F1 are for classification; %s has "
+                          "the loss, and ROUGE with --predict-with-generate",
+                          fsdp_train_task_name(task));
     if (task == FSDP_TASK_MASKED_LM && c->target_column)
         return fsdp_error(FSDP_ERR_INVALID, "--target-column is for pairs and prompts; masked-lm "
                                             "has one text a row");
@@ -88,6 +110,7 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
 fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
 {
     complete(c, task);
+    complete_schedule(c, task);
     return check_task(c, task);
 }
 
@@ -303,7 +326,12 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
  * --lr-decay turns the cosine schedule on, and their --min-lr is the final learning rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
+    static const char *const of_steps[] = {"gamma", "step-size", "schedule-unit"};
     const bool given = fsdp_options_given(options, "lr-schedule");
+    c->schedule_by_task =
+        !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 && !c->relative_step;
+    for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
+        c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
     c->given_lr_decay = c->lr_decay;
     if (!given && fsdp_options_given(options, "lr-decay"))
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
@@ -338,6 +366,38 @@ static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
         c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
 }
 
+/* Write the path of a file with rows in `folder`, `name`.jsonl or another ending, to `path` [1024].
+ * Return false if there is none. */
+static bool find_rows(const char *folder, const char *name, char path[1024])
+{
+    static const char *const endings[] = {".jsonl",     ".json",    ".csv",    ".tsv",
+                                          ".jsonl.gz",  ".json.gz", ".csv.gz", ".tsv.gz",
+                                          ".jsonl.zst", ".txt"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const int n = snprintf(path, 1024, "%.*s/%s%s", (int)fsdp_path_length(folder), folder, name,
+                               endings[i]);
+        if (n > 0 && n < 1024 && fsdp_path_is_file(path))
+            return true;
+    }
+    *path = 0;
+    return false;
+}
+
+/* If the folder `data` has both a file of rows for training and one for validation, named after the
+ * splits, use these files. */
+static void derive_files(fsdp_train_config *c)
+{
+    static const char *const validations[] = {"validation", "valid", "val", "dev", "eval"};
+    if (!find_rows(c->data, "train", c->train_file))
+        return;
+    for (size_t i = 0; i < sizeof validations / sizeof *validations && !*c->validation_file; i++)
+        find_rows(c->data, validations[i], c->validation_file);
+    if (!*c->validation_file)
+        return;
+    c->data = c->train_file;
+    c->validation_data = c->validation_file;
+}
+
 /* Derive values that were not given, and convert the options of other tools to this project's
  * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
@@ -347,6 +407,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_given(c, options);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
         c->validation_data = c->data; /* its split for validation */
+    else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
+        derive_files(c);
     fsdp_form_options_derive(&c->form, options);
     derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);
@@ -354,6 +416,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     if (given_task(c, &task))
         complete(c, task);
     derive_schedule(c, options);
+    if (given_task(c, &task))
+        complete_schedule(c, task);
     if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
@@ -689,7 +753,36 @@ static fsdp_status check_plot(const fsdp_train_config *c)
     return status;
 }
 
-static fsdp_status check_output(const fsdp_train_config *c)
+/* Check the options of --predict-with-generate and of the best model. */
+static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const char *flag = c->generation_max_length > 0  ? "generation-max-length"
+                       : c->generation_num_beams > 0 ? "generation-num-beams"
+                       : c->rouge_stemmer            ? "rouge-stemmer"
+                                                     : NULL;
+    const int metric = c->metric_for_best_model;
+    if (c->predict_with_generate && !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate needs --validation-data and --run-validation");
+    if (flag && !c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID, "--%s needs --predict-with-generate", flag);
+    if (metric >= FSDP_BEST_ROUGE1 && !c->predict_with_generate)
+        return fsdp_error(FSDP_ERR_INVALID, "--metric-for-best-model: ROUGE needs "
+                                            "--predict-with-generate");
+    if (metric != FSDP_BEST_LOSS && !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--metric-for-best-model needs --validation-data and --run-validation");
+    if (fsdp_options_asked_for(options, "greater-is-better") &&
+        c->greater_is_better != (metric != FSDP_BEST_LOSS))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--greater-is-better %s contradicts --metric-for-best-model: the best "
+                          "model has the %s",
+                          c->greater_is_better ? "true" : "false",
+                          metric == FSDP_BEST_LOSS ? "least loss" : "greatest score");
+    return FSDP_OK;
+}
+
+static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->save_model && !c->output)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -702,6 +795,7 @@ static fsdp_status check_output(const fsdp_train_config *c)
     if (c->generate_examples > 0 && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples needs --validation-data and --run-validation");
+    FSDP_TRY(check_predictions(c, options));
     if (c->plot && !c->metrics)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--plot draws the content of --metrics FILE: give both");
@@ -733,7 +827,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_wrapping(c));
     FSDP_TRY(check_checkpoints(c, options));
     FSDP_TRY(fsdp_train_paths_check(c));
-    FSDP_TRY(check_output(c));
+    FSDP_TRY(check_output(c, options));
     return fsdp_train_effect_check(c, options);
 }
 

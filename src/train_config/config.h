@@ -19,6 +19,17 @@
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
 
+/* Measures of a validation that can decide which model is the best. */
+typedef enum fsdp_best_metric {
+    FSDP_BEST_LOSS,
+    FSDP_BEST_ACCURACY,
+    FSDP_BEST_F1,
+    FSDP_BEST_ROUGE1,
+    FSDP_BEST_ROUGE2,
+    FSDP_BEST_ROUGEL,
+    FSDP_BEST_ROUGELSUM
+} fsdp_best_metric;
+
 typedef enum fsdp_train_task {
     FSDP_TRAIN_AUTO, /* the task that the model was made for */
     FSDP_TRAIN_SEQ2SEQ,
@@ -165,10 +176,11 @@ typedef struct fsdp_train_config {
     /* the loss scale is multiplied by growth_factor after growth_interval steps without overflow,
      * and by backoff_factor after an overflow */
     double growth_factor, backoff_factor;
-    int growth_interval; /* steps without overflow before the loss scale grows */
-    bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
-    bool given_lr_decay; /* not an option: the value given for --lr-decay */
-    int lr_schedule;     /* fsdp_lr_schedule_kind */
+    int growth_interval;   /* steps without overflow before the loss scale grows */
+    bool lr_decay;         /* true unless lr_schedule is FSDP_LR_CONSTANT */
+    bool given_lr_decay;   /* not an option: the value given for --lr-decay */
+    int lr_schedule;       /* fsdp_lr_schedule_kind */
+    bool schedule_by_task; /* not an option: nothing says which schedule, so the task decides */
     /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
      * FSDP_SCHEDULE_STEP */
     int schedule_unit;
@@ -248,10 +260,13 @@ typedef struct fsdp_train_config {
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
-    int64_t eval_iters;      /* largest number of batches of a rank in a validation; 0: all */
-    int eval_strategy;       /* fsdp_strategy; consistent with evaluation_steps */
-    int logging_strategy;    /* fsdp_strategy; consistent with logging_steps */
-    double logging_steps;    /* steps between progress lines, if stdout is not a terminal */
+    /* the same, and each epoch ends with a validation, too, as in Lit-GPT's scripts; 0: not given
+     */
+    double eval_step_interval;
+    int64_t eval_iters;   /* largest number of batches of a rank in a validation; 0: all */
+    int eval_strategy;    /* fsdp_strategy; consistent with evaluation_steps */
+    int logging_strategy; /* fsdp_strategy; consistent with logging_steps */
+    double logging_steps; /* steps between progress lines, if stdout is not a terminal */
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
      * ranks that share a card; 0: no limit */
     int64_t memory_limit;
@@ -263,6 +278,11 @@ typedef struct fsdp_train_config {
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
     /* at the end of the run, generate texts for the first `generate_examples` validation rows */
     int generate_examples;
+    /* generate a text for each row in validation, and score it with ROUGE */
+    bool predict_with_generate, rouge_stemmer;
+    int64_t generation_max_length, generation_num_beams; /* 0: not given */
+    int metric_for_best_model;                           /* fsdp_best_metric */
+    bool greater_is_better; /* not needed; an error if it contradicts metric_for_best_model */
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */
@@ -281,6 +301,9 @@ typedef struct fsdp_train_config {
     /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
+    /* Not options. `data` and `validation_data` if they are files of a folder that was given as
+     * `data`; else empty. */
+    char train_file[1024], validation_file[1024];
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
     /* Not an option. A flag that the caller sets to end the run early. A run that saves checkpoints

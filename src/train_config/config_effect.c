@@ -57,7 +57,7 @@ static bool has_pairs(const fsdp_train_config *c)
 
 static bool has_targets_of_a_length(const fsdp_train_config *c)
 {
-    return has_pairs(c) || c->generate_examples > 0;
+    return has_pairs(c) || c->generate_examples > 0 || c->predict_with_generate;
 }
 
 static bool has_units_by_policy(const fsdp_train_config *c)

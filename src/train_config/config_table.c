@@ -23,6 +23,14 @@ static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
     "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
 static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
+static const char *const best_metrics[] = {"loss|eval_loss|none|null",
+                                           "accuracy|eval_accuracy",
+                                           "f1|eval_f1",
+                                           "rouge1|eval_rouge1",
+                                           "rouge2|eval_rouge2",
+                                           "rougeL|eval_rougeL",
+                                           "rougeLsum|eval_rougeLsum",
+                                           NULL};
 static const char *const strategies[] = {"no|none", "steps", "epoch", NULL};
 static const char *const state_dict_types[] = {
     "SHARDED_STATE_DICT|sharded|3", "FULL_STATE_DICT|full|1", "LOCAL_STATE_DICT|local|2", NULL};
@@ -271,12 +279,12 @@ static const fsdp_option table[] = {
      .help = "float16: factor by which the loss scale is multiplied when gradients overflow"},
     {.name = "lr-schedule", .aliases = "lr-scheduler-type,lr-scheduler",
      .type = FSDP_OPTION_CHOICE, PLACE(lr_schedule), .value = "step", .choices = schedules,
-     .metavar = "KIND",
+     .metavar = "KIND", .shown_default = "cosine for causal-lm, else step",
      .help = "how the learning rate changes; inverse-sqrt: the factor is 1 / sqrt(1 + steps "
              "after the warmup / T), where T is the number of warmup steps, or 10000 without a "
              "warmup"},
     {.name = "schedule-unit", .type = FSDP_OPTION_CHOICE, PLACE(schedule_unit), .value = "epoch",
-     .choices = units, .metavar = "UNIT", .shown_default = "epoch for step, step for the others",
+     .choices = units, .metavar = "UNIT", .shown_default = "epoch for --lr-schedule step, else step",
      .help = "when the schedule advances"},
     {.name = "gamma", .type = FSDP_OPTION_DOUBLE, PLACE(gamma), .value = "0.7",
      .bounds = FSDP_AT_LEAST(0), .help = "factor of the step schedule"},
@@ -487,7 +495,8 @@ static const fsdp_option table[] = {
      .help = "compute threads of each rank"},
     {.name = "devices", .type = FSDP_OPTION_STRING, PLACE(devices), .value = "auto",
      .metavar = "N",
-     .help = "Lightning's number of ranks: an error unless 'fsdp launch -n N' started this many"},
+     .help = "number of ranks: starts them, as 'fsdp launch -n N' does; an error if another launcher "
+             "has started another number"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = FSDP_ISA_HELP},
@@ -500,10 +509,13 @@ static const fsdp_option table[] = {
      .help = "save when validation improves, or at the end without validation"},
     {.name = "run-validation", .aliases = "do-eval", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
      .shown_default = "true with --validation-data", .help = "measure the validation loss"},
-    {.name = "evaluation-steps", .aliases = "eval-steps,eval-step-interval",
+    {.name = "evaluation-steps", .aliases = "eval-steps",
      .type = FSDP_OPTION_DOUBLE, PLACE(evaluation_steps), .metavar = "N", .value = "0",
      .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, after each epoch",
      .help = "optimizer steps between validations; below 1: a fraction of all steps"},
+    {.name = "eval-step-interval", .type = FSDP_OPTION_DOUBLE, PLACE(eval_step_interval),
+     .metavar = "N", .value = "0", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none",
+     .help = "validate every N optimizer steps and after each epoch, never twice at a step"},
     {.name = "eval-iters", .aliases = "limit-val-batches",
      .type = FSDP_OPTION_INT64, PLACE(eval_iters), .metavar = "N", .value = "0",
      .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, all",
@@ -588,6 +600,26 @@ static const fsdp_option table[] = {
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
      .help = "at the end, print generated texts for the first N validation rows; causal-lm: "
              "continuations of the prompt, or of the row's first tokens"},
+    {.name = "predict-with-generate", .type = FSDP_OPTION_BOOL, PLACE(predict_with_generate),
+     .help = "in each validation, generate a text for each row, and compute ROUGE-1, -2, -L and "
+             "-Lsum with the row's target"},
+    {.name = "generation-max-length", .type = FSDP_OPTION_INT64, PLACE(generation_max_length),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .metavar = "N",
+     .shown_default = "new tokens: --val-max-target-length",
+     .help = "most tokens of these texts, with T5's start token or the prompt of a causal model"},
+    {.name = "generation-num-beams", .type = FSDP_OPTION_INT64, PLACE(generation_num_beams),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .metavar = "N",
+     .shown_default = "generation_config.json's, else 1", .help = "beams of their search"},
+    {.name = "rouge-stemmer", .aliases = "use-stemmer", .type = FSDP_OPTION_BOOL,
+     PLACE(rouge_stemmer), .help = "ROUGE compares stems of words, as Hugging Face's summarization "
+     "scripts do"},
+    {.name = "metric-for-best-model", .type = FSDP_OPTION_CHOICE, PLACE(metric_for_best_model),
+     .value = "loss", .choices = best_metrics, .metavar = "NAME",
+     .help = "measure of a validation that decides which model is saved: the least loss, or the "
+             "greatest of another measure"},
+    {.name = "greater-is-better", .type = FSDP_OPTION_BOOL, PLACE(greater_is_better),
+     .shown_default = "true for all but loss",
+     .help = "another spelling; it must agree with --metric-for-best-model"},
 };
 /* clang-format on */
 

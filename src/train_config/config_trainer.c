@@ -66,7 +66,10 @@ enum {
  * the model is still evaluated once after training, as in Trainer's scripts. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
-    const bool says_steps = fsdp_options_given(options, "evaluation-steps");
+    const bool says_steps =
+        fsdp_options_given(options, "evaluation-steps") || c->eval_step_interval > 0;
+    if (!fsdp_options_given(options, "evaluation-steps") && c->eval_step_interval > 0)
+        c->evaluation_steps = c->eval_step_interval;
     if (!fsdp_options_given(options, "eval-strategy")) {
         if (c->evaluation_steps > 0)
             c->eval_strategy = FSDP_STRATEGY_STEPS;
@@ -104,6 +107,10 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         return fsdp_error(FSDP_ERR_INVALID,
                           "--eval-strategy %s contradicts --evaluation-steps %.15g",
                           names[c->eval_strategy], c->evaluation_steps);
+    if (c->eval_step_interval > 0 && c->evaluation_steps != c->eval_step_interval)
+        return fsdp_error(
+            FSDP_ERR_INVALID, "--eval-step-interval %.15g contradicts %s", c->eval_step_interval,
+            c->eval_strategy == FSDP_STRATEGY_STEPS ? "--evaluation-steps" : "--eval-strategy");
     if (c->eval_strategy == FSDP_STRATEGY_STEPS && c->evaluation_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--eval-strategy steps needs --evaluation-steps above 0");

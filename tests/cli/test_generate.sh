@@ -91,10 +91,10 @@ if [ "$rc" -eq 0 ] && cmp -s "$dir/sampled.1" "$dir/sampled.2"; then ok samples_
 else bad samples_are_the_same_on_any_ranks "other ids"
 fi
 cp -r "$model" "$dir/settings"
-sed 's/{/{"num_beams": 4, "max_new_tokens": 20, "typical_p": 0.5,/' "$model/generation_config.json" >"$dir/settings/generation_config.json"
+sed 's/{/{"num_beams": 4, "max_new_tokens": 20, "penalty_alpha": 0.5,/' "$model/generation_config.json" >"$dir/settings/generation_config.json"
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl"
 expect generation_config_is_the_default 0 '^\[250, 156, 42, 127' out
-expect what_is_not_supported_is_named 0 'note: generation_config.json sets typical_p'
+expect what_is_not_supported_is_named 0 'note: generation_config.json sets penalty_alpha'
 run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl" --num-beams 1
 same flags_win_over_generation_config
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --top-p 0.5 --print-config

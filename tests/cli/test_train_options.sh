@@ -282,7 +282,7 @@ check half_an_epoch_has_half_of_its_steps [ "$(rates)" = "0.0 0.25 0.1875 0.125 
 train 2 --devices 1
 refused ranks_that_devices_does_not_name '--devices 1: 2 ranks are started'
 train 2 --predict_with_generate
-refused what_another_command_does "predict_with_generate: not supported: .*'fsdp evaluate' generates texts"
+refused texts_are_generated_in_validation "--predict-with-generate needs --validation-data"
 train 2 --optimizer sgd --momentum 0.9 --lr 0.05 --validation-data validation.jsonl --epochs 4
 check sgd_learns falls
 train 2 --master-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01
@@ -314,10 +314,10 @@ done
 check examples_are_generated_the_same_on_any_ranks cmp examples.1 examples.3
 check as_many_as_asked_for [ "$(grep -c '^generated: [0-9 ]*$' examples.1)" -eq 2 ]
 cp -r tiny limits
-echo '{"bad_words_ids": [[3]], "forced_eos_token_id": 1}' >limits/generation_config.json
+echo '{"force_words_ids": [[3]], "top_h": 0.5}' >limits/generation_config.json
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1 --max-target-length 3
-expect what_examples_do_not_support_is_named 0 'generation_config.json sets bad_words_ids, forced_eos_token_id, which'
-check once [ "$(grep -c 'bad_words_ids' err)" -eq 1 ]
+expect what_examples_do_not_support_is_named 0 'generation_config.json sets top_h, force_words_ids, which'
+check once [ "$(grep -c 'force_words_ids' err)" -eq 1 ]
 echo '{"do_sample": true, "num_beams": 2}' >limits/generation_config.json
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
 expect a_training_does_not_fail_for_its_examples 0 'no examples: .*do_sample with num_beams 2'

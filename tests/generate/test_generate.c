@@ -174,8 +174,8 @@ static void check_golden(fsdp_test *t, const char *name, int batch_size, bool re
         ASSERT_INT(g.got.n, 0);
 }
 
-static const char *const files[] = {"t5_greedy.json", "t5_beam4.json", "llama3_greedy.json",
-                                    "llama3_topk1.json"};
+static const char *const files[] = {"t5_greedy.json",    "t5_beam4.json",     "llama3_greedy.json",
+                                    "llama3_topk1.json", "llama3_rules.json", "t5_rules.json"};
 
 TEST(ids_and_scores_are_transformers)
 {
@@ -345,8 +345,12 @@ TEST(settings_that_do_not_go_together_are_refused)
     ASSERT_ERROR(fsdp_generation_config_check(&c), FSDP_ERR_INVALID, "num_return_sequences 3");
     c = (fsdp_generation_config){.num_beams = 2, .num_return_sequences = 1, .do_sample = true};
     ASSERT_ERROR(fsdp_generation_config_check(&c), FSDP_ERR_UNSUPPORTED, "do_sample");
-    c = (fsdp_generation_config){
-        .num_beams = 1, .num_return_sequences = 3, .do_sample = true, .temperature = 1, .top_p = 1};
+    c = (fsdp_generation_config){.num_beams = 1,
+                                 .num_return_sequences = 3,
+                                 .do_sample = true,
+                                 .temperature = 1,
+                                 .top_p = 1,
+                                 .typical_p = 1};
     ASSERT_OK(fsdp_generation_config_check(&c));
 }
 

@@ -12,8 +12,12 @@ enum {
 
 static fsdp_generation_config plain(void)
 {
-    return (fsdp_generation_config){
-        .do_sample = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_beams = 1};
+    return (fsdp_generation_config){.do_sample = true,
+                                    .temperature = 1,
+                                    .top_p = 1,
+                                    .typical_p = 1,
+                                    .repetition_penalty = 1,
+                                    .num_beams = 1};
 }
 
 static void draw_scores(uint64_t seed, float *scores)
@@ -205,6 +209,35 @@ TEST(repetition_is_penalized_once_whatever_the_sign)
     ASSERT_F32(scores[1], 1);
     ASSERT_F32(scores[2], -6);
     ASSERT_F32(scores[3], 0.5f);
+}
+
+/* The remaining ids are those that transformers' warpers leave of these scores. */
+TEST(typical_epsilon_and_eta_leave_what_transformers_leaves)
+{
+    static const float scores[] = {2, 1.5f, 1.25f, 0.5f, 0.25f, -0.5f, -1, -2, 0.75f, 3};
+    static const struct {
+        double typical_p, epsilon, eta;
+        int n;
+        int32_t ids[10];
+    } cases[] = {{0.2, 0, 0, 2, {0, 1}},
+                 {0.5, 0, 0, 4, {9, 0, 1, 2}},
+                 {0.9, 0, 0, 5, {9, 0, 1, 2, 8}},
+                 {1, 0.05, 0, 5, {9, 0, 1, 2, 8}},
+                 {1, 0.1, 0, 3, {9, 0, 1}},
+                 {1, 0.5, 0, 1, {9}},
+                 {1, 0, 0.01, 8, {9, 0, 1, 2, 8, 3, 4, 5}},
+                 {1, 0, 0.05, 5, {9, 0, 1, 2, 8}},
+                 {1, 0, 0.3, 2, {9, 0}}};
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        fsdp_candidate left[10];
+        fsdp_generation_config c = plain();
+        c.typical_p = cases[i].typical_p;
+        c.epsilon_cutoff = cases[i].epsilon;
+        c.eta_cutoff = cases[i].eta;
+        ASSERT_INT(fsdp_sampling_warp(&c, scores, 10, left), cases[i].n);
+        for (int k = 0; k < cases[i].n; k++)
+            ASSERT_INT(left[k].id, cases[i].ids[k]);
+    }
 }
 
 /* 1 2 was followed by 3 and by 0, so neither may follow again. */

@@ -520,16 +520,27 @@ TEST(generation_settings_are_read)
     parse_generation(t, "{\"early_stopping\":true,\"typical_p\":0.9}", &g);
     CHECK_HERE();
     ASSERT(g.early_stopping == FSDP_EARLY_STOPPING_TRUE && g.num_beams == 1 && g.top_k == 50);
-    ASSERT_STR(g.unsupported, "typical_p");
+    ASSERT(g.typical_p == 0.9);
+    ASSERT_STR(g.unsupported, "");
     parse_generation(t, "{\"min_length\":9,\"min_new_tokens\":0}", &g);
     ASSERT(g.min_length == 0 && g.min_new_tokens == 0);
     parse_generation(t, "{\"min_length\":9,\"min_new_tokens\":null}", &g);
     ASSERT(g.min_length == 9 && g.min_new_tokens == 0);
     parse_generation(t, "{\"forced_bos_token_id\":0}", &g);
-    ASSERT_STR(g.unsupported, "forced_bos_token_id");
+    ASSERT(g.forced_bos_token_id.n == 1 && g.forced_bos_token_id.ids[0] == 0);
     parse_generation(
-        t, "{\"forced_eos_token_id\":1,\"bad_words_ids\":[[3]],\"dola_layers\":\"low\"}", &g);
-    ASSERT_STR(g.unsupported, "dola_layers, bad_words_ids, forced_eos_token_id");
+        t,
+        "{\"forced_eos_token_id\":[1,2],\"bad_words_ids\":[[3,4],[5]],"
+        "\"exponential_decay_length_penalty\":[6,1.5],\"stop_strings\":[\"a\",\"bc\"]}",
+        &g);
+    CHECK_HERE();
+    ASSERT(g.forced_eos_token_id.n == 2 && g.forced_eos_token_id.ids[1] == 2);
+    ASSERT(g.bad_words_ids.n == 5 && g.bad_words_ids.ids[2] == FSDP_END_OF_WORD);
+    ASSERT(g.exponential_decay_length_penalty.start == 6);
+    ASSERT(g.exponential_decay_length_penalty.factor == 1.5);
+    ASSERT(g.stop_strings.n_bytes == 5 && memcmp(g.stop_strings.bytes, "a\0bc", 5) == 0);
+    parse_generation(t, "{\"force_words_ids\":[[3]],\"dola_layers\":\"low\"}", &g);
+    ASSERT_STR(g.unsupported, "dola_layers, force_words_ids");
 }
 
 TEST(bad_generation_configs_are_refused)
@@ -540,6 +551,13 @@ TEST(bad_generation_configs_are_refused)
         {"{\"eos_token_id\":[1,\"a\"]}", "g.json: eos_token_id[1]: expected"},
         {"{\"eos_token_id\":\"a\"}", "g.json: eos_token_id: expected"},
         {"{\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "at most 16"},
+        {"{\"bad_words_ids\":[3]}", "g.json: bad_words_ids[0]: expected a list of token ids"},
+        {"{\"bad_words_ids\":[[]]}", "g.json: bad_words_ids[0]: expected a list of token ids"},
+        {"{\"suppress_tokens\":[-1]}", "g.json: suppress_tokens[0]: expected"},
+        {"{\"forced_bos_token_id\":[1,2]}", "g.json: forced_bos_token_id: expected one token id"},
+        {"{\"stop_strings\":\"\"}", "g.json: stop_strings: expected a text that is not empty"},
+        {"{\"exponential_decay_length_penalty\":[1]}", "expected two numbers"},
+        {"{\"exponential_decay_length_penalty\":[1,0]}", "a number above 0"},
         {"{\"max_new_tokens\":0}", "max_new_tokens: expected a positive integer"},
         {"{\"num_beams\":0}", "num_beams"},
         {"{\"do_sample\":1}", "do_sample: expected true or false"},

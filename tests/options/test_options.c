@@ -19,7 +19,7 @@ typedef struct sample {
     double lr, beta;
     const char *model;
     fsdp_dtype dtype;
-    fsdp_option_list files;
+    fsdp_option_list files, stops;
 } sample;
 
 enum {
@@ -79,6 +79,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(1024),
      .help = "bytes"},
     {.name = "data", .type = FSDP_OPTION_LIST, PLACE(files), .help = "files"},
+    {.name = "stop", .type = FSDP_OPTION_LIST, PLACE(stops), .repeats = true, .help = "texts"},
     {.name = "no-cuda",
      .type = FSDP_OPTION_BOOL,
      .offset = FSDP_OPTION_NOWHERE,
@@ -614,4 +615,22 @@ TEST(running_out_of_memory_is_an_error)
     ASSERT(n > 5);
     fsdp_options_destroy(kept);
     kept = NULL;
+}
+
+/* A list whose flags repeat: each value is an item as it is. A flag replaces the items of a file.
+ */
+TEST(flags_that_repeat_form_a_list)
+{
+    sample s;
+    ASSERT_OK(parse(&s, "--stop a,b --stop + --stop=c"));
+    ASSERT_INT(s.stops.count, 3);
+    ASSERT_STR(s.stops.items[0], "a,b");
+    ASSERT_STR(s.stops.items[1], " ");
+    ASSERT_STR(s.stops.items[2], "c");
+    ASSERT_OK(parse_yaml(t, &s, "stop: [x, 'y,z']\n", ""));
+    ASSERT_INT(s.stops.count, 2);
+    ASSERT_STR(s.stops.items[1], "y,z");
+    ASSERT_OK(parse_yaml(t, &s, "stop: [x, y]\n", "--stop w"));
+    ASSERT_INT(s.stops.count, 1);
+    ASSERT_STR(s.stops.items[0], "w");
 }

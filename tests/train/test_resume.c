@@ -82,6 +82,8 @@ static fsdp_status train(fsdp_group *group, const char *dir, const char *const *
                                  accumulation,
                                  "--lr",
                                  "0.01",
+                                 "--lr-schedule", /* it must not depend on --max-steps */
+                                 "step",
                                  "--threads-per-rank",
                                  "1"};
     char *argv[40];

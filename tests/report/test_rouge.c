@@ -4,7 +4,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/evaluate/rouge.h"
+#include "src/report/porter.h"
+#include "src/report/rouge.h"
 #include "tests/test.h"
 
 enum {
@@ -173,5 +174,78 @@ TEST(a_failed_allocation_is_an_error)
         }
         ASSERT_INT(status, FSDP_ERR_NOMEM);
         ASSERT_INT(best, 99);
+    }
+}
+
+/* Values of rouge_score 0.1.2 with use_stemmer=False, then True. */
+TEST(stems_and_lines_are_scored_as_by_rouge_score)
+{
+    static const char reference[] = "The runners were running quickly.\nCats sat happily on mats\n";
+    static const char prediction[] = "Cats sitting happy on a mat\n\nA runner runs quick, quickly";
+    fsdp_rouge plain, stemmed;
+    const fsdp_rouge_options no_stems = {.rougeLsum = true};
+    const fsdp_rouge_options stems = {.rougeLsum = true, .stemmer = true};
+    const char *const r = reference, *const p = prediction;
+    ASSERT_OK(fsdp_rouge_mean_with(&no_stems, &r, &p, 1, &plain));
+    ASSERT_OK(fsdp_rouge_mean_with(&stems, &r, &p, 1, &stemmed));
+    ASSERT_NEAR(plain.rouge1.fmeasure, 0.28571428571428564, 1e-15);
+    ASSERT_NEAR(plain.rougeL.fmeasure, 0.1904761904761905, 1e-15);
+    ASSERT_NEAR(plain.rougeLsum.fmeasure, 0.28571428571428564, 1e-15);
+    ASSERT_NEAR(stemmed.rouge1.fmeasure, 0.5714285714285713, 1e-15);
+    ASSERT_NEAR(stemmed.rouge2.fmeasure, 0.0, 1e-15);
+    ASSERT_NEAR(stemmed.rougeL.fmeasure, 0.28571428571428564, 1e-15);
+    ASSERT_NEAR(stemmed.rougeLsum.fmeasure, 0.5714285714285713, 1e-15);
+}
+
+/* Values of NLTK's PorterStemmer. */
+TEST(stems_are_those_of_nltk)
+{
+    static const char *const words[][2] = {{"caresses", "caress"},
+                                           {"ponies", "poni"},
+                                           {"ties", "tie"},
+                                           {"cats", "cat"},
+                                           {"feed", "feed"},
+                                           {"agreed", "agre"},
+                                           {"plastered", "plaster"},
+                                           {"motoring", "motor"},
+                                           {"sing", "sing"},
+                                           {"conflated", "conflat"},
+                                           {"troubled", "troubl"},
+                                           {"sized", "size"},
+                                           {"hopping", "hop"},
+                                           {"falling", "fall"},
+                                           {"failing", "fail"},
+                                           {"filing", "file"},
+                                           {"happy", "happi"},
+                                           {"enjoy", "enjoy"},
+                                           {"sky", "sky"},
+                                           {"dying", "die"},
+                                           {"relational", "relat"},
+                                           {"conditional", "condit"},
+                                           {"valenci", "valenc"},
+                                           {"radically", "radic"},
+                                           {"analogously", "analog"},
+                                           {"generalization", "gener"},
+                                           {"geology", "geolog"},
+                                           {"analogy", "analog"},
+                                           {"probate", "probat"},
+                                           {"cease", "ceas"},
+                                           {"controlling", "control"},
+                                           {"rolling", "roll"},
+                                           {"adoption", "adopt"},
+                                           {"replacement", "replac"},
+                                           {"yyyy", "yyyi"},
+                                           {"boyed", "boy"},
+                                           {"tied", "tie"},
+                                           {"skies", "sky"},
+                                           {"running", "run"},
+                                           {"abc1ing", "abc1"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char text[32];
+        size_t length = strlen(words[i][0]);
+        memcpy(text, words[i][0], length);
+        fsdp_porter_stem(text, &length);
+        text[length] = 0;
+        ASSERT_STR(text, words[i][1]);
     }
 }

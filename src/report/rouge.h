@@ -1,7 +1,7 @@
-/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The scores equal those of Google's rouge_score
- * package with use_stemmer=False. Text is converted to lower case. Tokens consist of a-z and 0-9,
- * and all other characters separate them. ROUGE-L uses the longest common subsequence of the whole
- * texts. Porter stemming (use_stemmer=True) and rougeLsum are not supported. */
+/* Computes ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum (Lin 2004). The scores equal those of Google's
+ * rouge_score package. Text is converted to lower case. Tokens consist of a-z and 0-9, and all
+ * other characters separate them. ROUGE-L uses the longest common subsequence of the whole texts.
+ * ROUGE-Lsum compares each line of the reference with all lines of the prediction. */
 #pragma once
 #include <stddef.h>
 
@@ -17,7 +17,13 @@ typedef struct fsdp_rouge_score {
 
 typedef struct fsdp_rouge {
     fsdp_rouge_score rouge1, rouge2, rougeL;
+    fsdp_rouge_score rougeLsum; /* 0 unless fsdp_rouge_options asks for it */
 } fsdp_rouge;
+
+typedef struct fsdp_rouge_options {
+    bool stemmer;   /* as use_stemmer=True: words of more than 3 letters become their stems */
+    bool rougeLsum; /* compute it, too */
+} fsdp_rouge_options;
 
 /* Score one pair of UTF-8 texts. If one of the texts has no token, all scores are 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_pair(const char *reference, const char *prediction,
@@ -27,6 +33,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_pair(const char *reference, const char *p
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             const char *const *predictions, size_t n,
                                             fsdp_rouge *rouge);
+
+/* The same with options; NULL means none. */
+FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean_with(const fsdp_rouge_options *options,
+                                                 const char *const *references,
+                                                 const char *const *predictions, size_t n,
+                                                 fsdp_rouge *rouge);
 
 /* Find the best constant sentence: the candidate that gets the highest mean ROUGE-L F-measure if it
  * is the prediction for every reference. Its score is a baseline: a model that has learnt only the

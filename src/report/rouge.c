@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/evaluate/rouge.h"
+#include "src/report/porter.h"
+#include "src/report/rouge.h"
 
 /* --- tokens --- */
 
@@ -29,6 +30,7 @@ typedef struct token_table {
     int32_t count;
     char *text; /* all tokens, one after the other */
     size_t text_len, text_cap;
+    bool stemmer; /* words become their stems */
 } token_table;
 
 static void token_table_fini(token_table *table)
@@ -126,15 +128,16 @@ static fsdp_status token_list_add(token_list *list, token_table *table, const ch
     return FSDP_OK;
 }
 
-/* Replace the content of `list` by the tokens of `text`. *word is scratch memory of *word_cap
+/* Replace the content of `list` by the tokens of `text` [bytes], which ends with a NUL or a line
+ * end. *word is scratch memory of *word_cap
  * bytes, which grows as needed. The caller frees it. */
-static fsdp_status tokenize(const char *text, token_table *table, token_list *list, char **word,
-                            size_t *word_cap)
+static fsdp_status tokenize(const char *text, size_t bytes, token_table *table, token_list *list,
+                            char **word, size_t *word_cap)
 {
-    const unsigned char *s = (const unsigned char *)text;
+    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
     size_t len = 0;
     list->len = 0;
-    while (*s) {
+    while (s < end) {
         bool ends;
         char c = token_char(&s, &ends);
         if (c) {
@@ -142,7 +145,9 @@ static fsdp_status tokenize(const char *text, token_table *table, token_list *li
                 return FSDP_ERR_NOMEM;
             (*word)[len++] = c;
         }
-        if (len && (!c || ends || !*s)) {
+        if (len && (!c || ends || s >= end)) {
+            if (table->stemmer && len > 3)
+                fsdp_porter_stem(*word, &len);
             FSDP_TRY(token_list_add(list, table, *word, len));
             len = 0;
         }
@@ -167,7 +172,7 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
     if (!lists)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = tokenize(texts[i], table, &lists[i], &word, &word_cap);
+        status = tokenize(texts[i], strlen(texts[i]), table, &lists[i], &word, &word_cap);
     fsdp_free(word);
     if (status != FSDP_OK) {
         token_lists_destroy(lists, n);
@@ -229,17 +234,11 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Return the length of the longest common subsequence of l->reference and `prediction`. The dynamic
- * programming table has a row for each token of the prediction and a column for each token of the
- * reference. Its last entry, at the end of the last row, is the length. Along a row, each entry is
- * either equal to the entry to its left or greater by one. So l->state stores a row as one bit for
- * each column: bit j is 0 if the entry in column j is greater than the entry to its left. The last
- * entry of a row is therefore the number of zeros in the row. */
-static size_t lcs_length(lcs *l, const token_list *prediction)
+/* Go on from the row in l->state by a row for each token. */
+static void lcs_advance(lcs *l, const token_list *tokens)
 {
-    memset(l->state, 0xff, l->words * sizeof *l->state);
-    for (size_t i = 0; i < prediction->len; i++) {
-        int32_t row = l->row_of[prediction->ids[i]];
+    for (size_t i = 0; i < tokens->len; i++) {
+        int32_t row = l->row_of[tokens->ids[i]];
         if (!row)
             continue;
         const uint64_t *match = l->rows + (size_t)row * l->words;
@@ -252,6 +251,18 @@ static size_t lcs_length(lcs *l, const token_list *prediction)
             l->state[w] = sum | (before & ~match[w]);
         }
     }
+}
+
+/* Return the length of the longest common subsequence of l->reference and `prediction`. The dynamic
+ * programming table has a row for each token of the prediction and a column for each token of the
+ * reference. Its last entry, at the end of the last row, is the length. Along a row, each entry is
+ * either equal to the entry to its left or greater by one. So l->state stores a row as one bit for
+ * each column: bit j is 0 if the entry in column j is greater than the entry to its left. The last
+ * entry of a row is therefore the number of zeros in the row. */
+static size_t lcs_length(lcs *l, const token_list *prediction)
+{
+    memset(l->state, 0xff, l->words * sizeof *l->state);
+    lcs_advance(l, prediction);
     size_t ones = 0, columns = l->reference->len;
     for (size_t w = 0; w < l->words; w++) {
         uint64_t used = columns >= 64 * (w + 1) ? ~(uint64_t)0 : ((uint64_t)1 << columns % 64) - 1;
@@ -320,7 +331,9 @@ static fsdp_status score_lists(lcs *l, const token_list *reference, const token_
     FSDP_TRY(lcs_begin(l, reference));
     size_t common = lcs_length(l, prediction);
     lcs_end(l);
-    *rouge = (fsdp_rouge){ngram[0], ngram[1], score_of(common, reference->len, prediction->len)};
+    *rouge = (fsdp_rouge){.rouge1 = ngram[0],
+                          .rouge2 = ngram[1],
+                          .rougeL = score_of(common, reference->len, prediction->len)};
     return FSDP_OK;
 }
 
@@ -336,6 +349,170 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
     sum->precision /= (double)n;
     sum->recall /= (double)n;
     sum->fmeasure /= (double)n;
+}
+
+/* --- ROUGE-Lsum --- */
+
+/* The tokens of the lines of a text. */
+typedef struct line_lists {
+    token_list *items; /* [n] */
+    size_t n, cap;
+    size_t tokens; /* in all lines */
+} line_lists;
+
+static void line_lists_fini(line_lists *lines)
+{
+    token_lists_destroy(lines->items, lines->n);
+}
+
+/* Split a text into lines, and each line into tokens. A line without tokens has no effect. */
+static fsdp_status split_lines(const char *text, token_table *table, line_lists *lines, char **word,
+                               size_t *word_cap)
+{
+    for (size_t length; *text; text += length + (text[length] == '\n')) {
+        length = strcspn(text, "\n");
+        if (!FSDP_GROW(lines->items, lines->cap, lines->n + 1))
+            return FSDP_ERR_NOMEM;
+        lines->items[lines->n] = (token_list){0};
+        lines->n++;
+        FSDP_TRY(tokenize(text, length, table, &lines->items[lines->n - 1], word, word_cap));
+        lines->tokens += lines->items[lines->n - 1].len;
+    }
+    return FSDP_OK;
+}
+
+/* Return the number of zeros among the first `columns` bits of a row: the value of the dynamic
+ * programming table in this row and column. */
+static size_t count_zeros(const uint64_t *row, size_t columns)
+{
+    size_t ones = 0;
+    for (size_t w = 0; w * 64 < columns; w++) {
+        const size_t left = columns - w * 64;
+        const uint64_t used = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
+        ones += (size_t)__builtin_popcountll(row[w] & used);
+    }
+    return columns - ones;
+}
+
+/* Mark the tokens of `reference` that are in a longest common subsequence with `prediction`. Of
+ * several, it is the one that rouge_score finds: it goes back from the ends, and prefers to leave
+ * out a token of the reference. rows [reference->len + 1, l->words] is scratch memory. */
+static void mark_common(lcs *l, const token_list *reference, const token_list *prediction,
+                        uint64_t *rows, bool *marks)
+{
+    size_t i = reference->len, j = prediction->len;
+    memset(rows, 0xff, l->words * sizeof *rows);
+    for (size_t r = 0; r < reference->len; r++) {
+        const token_list one = {.ids = &reference->ids[r], .len = 1};
+        memcpy(l->state, rows + r * l->words, l->words * sizeof *l->state);
+        lcs_advance(l, &one);
+        memcpy(rows + (r + 1) * l->words, l->state, l->words * sizeof *l->state);
+    }
+    while (i > 0 && j > 0) {
+        if (reference->ids[i - 1] == prediction->ids[j - 1]) {
+            marks[i - 1] = true;
+            i--;
+            j--;
+        } else if (count_zeros(rows + i * l->words, j - 1) >
+                   count_zeros(rows + (i - 1) * l->words, j)) {
+            j--;
+        } else {
+            i--;
+        }
+    }
+}
+
+/* Mark the tokens of a line of the reference that are in a longest common subsequence with any line
+ * of the prediction. */
+static fsdp_status mark_line(lcs *l, const token_list *reference, const line_lists *prediction,
+                             bool *marks)
+{
+    uint64_t *rows = NULL;
+    size_t cap = 0;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < prediction->n && status == FSDP_OK; i++) {
+        if ((status = lcs_begin(l, &prediction->items[i])) != FSDP_OK)
+            break;
+        if (FSDP_GROW(rows, cap, (reference->len + 1) * l->words))
+            mark_common(l, reference, &prediction->items[i], rows, marks);
+        else
+            status = FSDP_ERR_NOMEM;
+        lcs_end(l);
+    }
+    fsdp_free(rows);
+    return status;
+}
+
+static void count_tokens(const line_lists *lines, size_t *counts)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        for (size_t k = 0; k < lines->items[i].len; k++)
+            counts[lines->items[i].ids[k]]++;
+}
+
+/* Count the marked tokens, but each token at most as often as both texts have it. */
+static fsdp_status count_hits(lcs *l, const line_lists *reference, const line_lists *prediction,
+                              size_t *counts, size_t distinct, size_t *hits)
+{
+    size_t *of_reference = counts, *of_prediction = counts + distinct;
+    count_tokens(reference, of_reference);
+    count_tokens(prediction, of_prediction);
+    for (size_t i = 0; i < reference->n; i++) {
+        const token_list *line = &reference->items[i];
+        bool *marks = fsdp_calloc(line->len + 1, sizeof *marks);
+        if (!marks)
+            return FSDP_ERR_NOMEM;
+        const fsdp_status status = mark_line(l, line, prediction, marks);
+        for (size_t k = 0; status == FSDP_OK && k < line->len; k++) {
+            const int32_t id = line->ids[k];
+            if (!marks[k] || !of_reference[id] || !of_prediction[id])
+                continue;
+            of_reference[id]--;
+            of_prediction[id]--;
+            ++*hits;
+        }
+        fsdp_free(marks);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status score_lines(const token_table *table, const line_lists *reference,
+                               const line_lists *prediction, fsdp_rouge_score *score)
+{
+    lcs l;
+    size_t hits = 0;
+    const size_t distinct = (size_t)table->count + 1;
+    FSDP_TRY(lcs_init(&l, table));
+    size_t *counts = fsdp_calloc(distinct, 2 * sizeof *counts);
+    fsdp_status status = counts ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = count_hits(&l, reference, prediction, counts, distinct, &hits);
+    if (status == FSDP_OK)
+        *score = score_of(hits, reference->tokens, prediction->tokens);
+    fsdp_free(counts);
+    lcs_fini(&l);
+    return status;
+}
+
+/* Compute ROUGE-Lsum of a pair of texts. */
+static fsdp_status score_summary(bool stemmer, const char *reference, const char *prediction,
+                                 fsdp_rouge_score *score)
+{
+    token_table table = {.stemmer = stemmer};
+    line_lists of_reference = {0}, of_prediction = {0};
+    char *word = NULL;
+    size_t word_cap = 0;
+    fsdp_status status = split_lines(reference, &table, &of_reference, &word, &word_cap);
+    if (status == FSDP_OK)
+        status = split_lines(prediction, &table, &of_prediction, &word, &word_cap);
+    if (status == FSDP_OK)
+        status = score_lines(&table, &of_reference, &of_prediction, score);
+    fsdp_free(word);
+    line_lists_fini(&of_reference);
+    line_lists_fini(&of_prediction);
+    token_table_fini(&table);
+    return status;
 }
 
 /* Compute the mean scores over n pairs. Pair i consists of references[i] and predictions[i], or of
@@ -405,12 +582,37 @@ static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_
 
 /* --- entry points --- */
 
+/* Set *mean to the mean ROUGE-Lsum over n pairs. */
+static fsdp_status mean_of_summaries(bool stemmer, const char *const *references,
+                                     const char *const *predictions, size_t n,
+                                     fsdp_rouge_score *mean)
+{
+    fsdp_rouge_score sum = {0};
+    for (size_t i = 0; i < n; i++) {
+        fsdp_rouge_score pair = {0};
+        FSDP_TRY(score_summary(stemmer, references[i], predictions[i], &pair));
+        score_add(&sum, &pair);
+    }
+    score_divide(&sum, n);
+    *mean = sum;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *predictions, size_t n,
                             fsdp_rouge *rouge)
 {
+    return fsdp_rouge_mean_with(NULL, references, predictions, n, rouge);
+}
+
+fsdp_status fsdp_rouge_mean_with(const fsdp_rouge_options *options, const char *const *references,
+                                 const char *const *predictions, size_t n, fsdp_rouge *rouge)
+{
+    static const fsdp_rouge_options none = {0};
+    const fsdp_rouge_options *o = options ? options : &none;
+    fsdp_rouge means = {0};
     if (!n)
         return fsdp_error(FSDP_ERR_INVALID, "ROUGE of no texts");
-    token_table table = {0};
+    token_table table = {.stemmer = o->stemmer};
     lcs l = {0};
     token_list *reference_lists = NULL, *prediction_lists = NULL;
     fsdp_status status = tokenize_all(references, n, &table, &reference_lists);
@@ -419,7 +621,11 @@ fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *pr
     if (status == FSDP_OK)
         status = lcs_init(&l, &table);
     if (status == FSDP_OK)
-        status = mean_of_lists(&l, reference_lists, prediction_lists, false, n, rouge);
+        status = mean_of_lists(&l, reference_lists, prediction_lists, false, n, &means);
+    if (status == FSDP_OK && o->rougeLsum)
+        status = mean_of_summaries(o->stemmer, references, predictions, n, &means.rougeLsum);
+    if (status == FSDP_OK)
+        *rouge = means;
     lcs_fini(&l);
     token_lists_destroy(prediction_lists, n);
     token_lists_destroy(reference_lists, n);

@@ -1,0 +1,41 @@
+/* Conversations as prompts: a chat template writes them as a text, which the model continues with
+ * the assistant's answer. */
+#pragma once
+#include <fsdp/chat.h>
+#include <fsdp/text.h>
+
+#include "src/base/json.h"
+#include "src/models/generation_config.h"
+
+typedef struct fsdp_chat_prompts {
+    const fsdp_chat_template *chat_template; /* borrowed; NULL: there is none */
+    const char *why_none;                    /* why there is no template */
+    const char *kwargs;                      /* chat_template_kwargs, a JSON object; NULL: none */
+    const char *system; /* a message of the system, put before messages of texts; NULL: none */
+    /* Continue the last message instead of answering it, as continue_final_message=True of
+     * transformers' apply_chat_template() does. */
+    bool continue_final_message;
+} fsdp_chat_prompts;
+
+/* Return true if the row has a list of messages under "messages" or "prompt". */
+bool fsdp_is_conversation(fsdp_json_node row);
+/* Append the ids of a conversation to *ids. Without continue_final_message, the last message must
+ * not be the assistant's. Error messages contain neither file nor line. */
+FSDP_MUST_CHECK fsdp_status fsdp_chat_prompt_encode(const fsdp_chat_prompts *chat,
+                                                    const fsdp_tokenizer *tokenizer,
+                                                    fsdp_json_node row, fsdp_token_list *ids);
+/* Create a conversation of a user's message, after the message of the system if there is one. */
+FSDP_MUST_CHECK fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat,
+                                                     const char *text, size_t length,
+                                                     fsdp_json **doc);
+/* Append a message. `text` [length] must be UTF-8. */
+void fsdp_conversation_add(fsdp_json_node row, const char *role, const char *text, size_t length);
+/* Add an answer to a conversation: as a new message of the assistant, as "completion" if the row
+ * has "prompt", or to the last message if that was continued. */
+FSDP_MUST_CHECK fsdp_status fsdp_conversation_answer(const fsdp_chat_prompts *chat,
+                                                     fsdp_json_node row, const char *text);
+/* Add the token that ends the assistant's turns in the template to the ends of sequence, if it is a
+ * special token and not one of them yet. */
+FSDP_MUST_CHECK fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
+                                                      const fsdp_tokenizer *tokenizer,
+                                                      fsdp_generation_config *config);

@@ -1,0 +1,238 @@
+/* Reads the prompts of files whose rows are JSON, CSV or Arrow: texts of a column, or
+ * conversations. */
+#include <string.h>
+#include <strings.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/str.h"
+#include "src/data/arrow/table.h"
+#include "src/data/csv.h"
+#include "src/data/dataset.h"
+#include "src/data/json_rows.h"
+#include "src/data/text_columns.h"
+#include "src/generate/prompts.h"
+
+static bool is_named(const char *path, const char *ending)
+{
+    const size_t length = fsdp_input_name_length(path), n = strlen(ending);
+    return length >= n && strncasecmp(path + length - n, ending, n) == 0;
+}
+
+bool fsdp_is_prompt_rows_path(const char *path)
+{
+    return fsdp_is_arrow_path(path) || fsdp_is_csv_path(path) || is_named(path, ".jsonl") ||
+           is_named(path, ".json") || is_named(path, ".ndjson");
+}
+
+/* The columns that may have the prompt if the user names none, the first that exists. */
+static const char *const columns[] = {"prompt",   "text",     "source",      "input",
+                                      "article",  "document", "instruction", "question",
+                                      "dialogue", "sentence"};
+
+static fsdp_status no_column(const char *wanted, const fsdp_str *names)
+{
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "no text in the column '%s'; --text-column chooses one: the columns with "
+                      "texts are %s",
+                      wanted ? wanted : "prompt", names->len ? names->data : "none");
+}
+
+static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
+{
+    fsdp_str names = {0};
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
+        if (fsdp_json_kind_of(v) == FSDP_JSON_STRING)
+            fsdp_str_printf(&names, "%s'%.60s'", names.len ? ", " : "", v.key);
+    const fsdp_status status = no_column(wanted, &names);
+    fsdp_str_fini(&names);
+    return status;
+}
+
+static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row)
+{
+    const char *text = NULL;
+    fsdp_json_node value = {0};
+    if (e->text_column)
+        value = fsdp_text_find(row, e->text_column);
+    for (size_t i = 0; !e->text_column && !value.value && i < FSDP_LENGTH(columns); i++)
+        if (fsdp_json_kind_of(fsdp_json_find(row, columns[i])) == FSDP_JSON_STRING)
+            value = fsdp_json_find(row, columns[i]);
+    if (fsdp_json_kind_of(value) != FSDP_JSON_STRING)
+        return missing_text(row, e->text_column);
+    FSDP_TRY(fsdp_json_get_str(value, NULL, &text));
+    return fsdp_prompts_add_text(p, e, text);
+}
+
+/* Add a row of JSON or Arrow. `wanted` is true if every row must be a conversation. */
+static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
+                           bool wanted)
+{
+    if (e->chat && fsdp_is_conversation(row))
+        return fsdp_prompts_add_conversation(p, e, row);
+    if (wanted)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "not a conversation: it has no list of messages under 'messages' or "
+                          "'prompt'");
+    if (fsdp_is_conversation(row))
+        return fsdp_error(FSDP_ERR_INVALID, "the row is a conversation: --chat answers it");
+    return add_text_row(p, e, row);
+}
+
+static fsdp_status read_json(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                             fsdp_json_rows *rows, bool wanted)
+{
+    for (;;) {
+        fsdp_json_row row;
+        fsdp_json *doc;
+        FSDP_TRY(fsdp_json_rows_next(rows, &row));
+        if (!row.text)
+            return FSDP_OK;
+        FSDP_TRY(fsdp_json_row_parse(path, &row, &doc));
+        const fsdp_status status = add_row(p, e, fsdp_json_root(doc), wanted);
+        fsdp_json_destroy(doc);
+        fsdp_json_row_context(status, path, &row);
+        FSDP_TRY(status);
+    }
+}
+
+static fsdp_status read_json_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                                  bool wanted)
+{
+    fsdp_input *input;
+    fsdp_json_rows *rows;
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_json_rows_open(input, path, NULL, &rows);
+    if (status == FSDP_OK) {
+        status = read_json(p, e, path, rows, wanted);
+        fsdp_json_rows_close(rows);
+    }
+    fsdp_input_close(input);
+    return status;
+}
+
+static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                              bool wanted)
+{
+    fsdp_arrow_table *table;
+    FSDP_TRY(fsdp_arrow_table_open(path, FSDP_ARROW_SPLIT_VALIDATION, &table));
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; i < fsdp_arrow_table_len(table) && status == FSDP_OK; i++) {
+        fsdp_json *doc;
+        status = fsdp_arrow_table_row(table, i, &doc);
+        if (status != FSDP_OK)
+            break;
+        status = add_row(p, e, fsdp_json_root(doc), wanted);
+        fsdp_json_destroy(doc);
+        fsdp_arrow_table_add_context(table, i, status);
+    }
+    fsdp_arrow_table_close(table);
+    return status;
+}
+
+/* Return the index of the column with the prompts, or -1. If the only column has another name, it
+ * is that one, unless the user has named a column. */
+static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
+{
+    const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);
+    size_t length;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < header->fields; i++)
+            if (strcmp(fsdp_csv_field(header, i, &length),
+                       e->text_column ? e->text_column : columns[k]) == 0)
+                return (int64_t)i;
+    return only && !e->text_column && header->fields == 1 ? 0 : -1;
+}
+
+static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e,
+                                const char *path, int64_t *column)
+{
+    fsdp_str names = {0};
+    size_t length;
+    *column = find_column(header, e, true);
+    if (*column >= 0)
+        return FSDP_OK;
+    for (size_t i = 0; i < header->fields; i++)
+        fsdp_str_printf(&names, "%s'%.60s'", i ? ", " : "", fsdp_csv_field(header, i, &length));
+    const fsdp_status status = no_column(e->text_column, &names);
+    fsdp_str_fini(&names);
+    fsdp_error_context(status, "%s", path);
+    return status;
+}
+
+static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                            fsdp_csv *csv)
+{
+    fsdp_csv_row row = {0};
+    int64_t column;
+    FSDP_TRY(check_column(fsdp_csv_header(csv), e, path, &column));
+    fsdp_status status = fsdp_csv_next(csv, &row);
+    while (status == FSDP_OK && row.line) {
+        size_t length;
+        const char *text = fsdp_csv_field(&row, (size_t)column, &length);
+        status = strlen(text) == length ? fsdp_prompts_add_text(p, e, text)
+                                        : fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
+        fsdp_error_context(status, "%s: line %lld", path, (long long)row.line);
+        if (status == FSDP_OK)
+            status = fsdp_csv_next(csv, &row);
+    }
+    fsdp_csv_row_fini(&row);
+    return status;
+}
+
+/* Set *delimiter to the character with which the header has a column of prompts: the usual one of
+ * the file's name, or else another. If none gives a column, it is the usual one. */
+static fsdp_status find_delimiter(const fsdp_prompt_encoding *e, const char *path, char *delimiter)
+{
+    const char usual = is_named(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */
+    const char all[] = {usual, ',', '\t', ';', '|'};
+    *delimiter = usual;
+    for (size_t i = 0; i < sizeof all; i++) {
+        const fsdp_csv_format format = {.delimiter = all[i]};
+        fsdp_input *input;
+        fsdp_csv *csv;
+        FSDP_TRY(fsdp_input_open(path, &input));
+        const fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
+        const bool found = status == FSDP_OK && find_column(fsdp_csv_header(csv), e, false) >= 0;
+        if (status == FSDP_OK)
+            fsdp_csv_close(csv);
+        fsdp_input_close(input);
+        if (status == FSDP_ERR_NOMEM)
+            return status;
+        if (found) {
+            *delimiter = all[i];
+            return FSDP_OK;
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_csv_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
+{
+    fsdp_csv_format format = {0};
+    fsdp_input *input;
+    fsdp_csv *csv;
+    FSDP_TRY(find_delimiter(e, path, &format.delimiter));
+    FSDP_TRY(fsdp_input_open(path, &input));
+    fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
+    if (status == FSDP_OK) {
+        status = read_csv(p, e, path, csv);
+        fsdp_csv_close(csv);
+    }
+    fsdp_input_close(input);
+    return status;
+}
+
+fsdp_status fsdp_prompts_read_rows(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
+{
+    if (fsdp_is_arrow_path(path))
+        return read_arrow(p, e, path, false);
+    return fsdp_is_csv_path(path) ? read_csv_file(p, e, path) : read_json_file(p, e, path, false);
+}
+
+fsdp_status fsdp_prompts_read_messages(fsdp_prompts *p, const fsdp_prompt_encoding *e,
+                                       const char *path)
+{
+    return fsdp_is_arrow_path(path) ? read_arrow(p, e, path, true)
+                                    : read_json_file(p, e, path, true);
+}

@@ -1,0 +1,69 @@
+/* See stop_strings.h. The last ids are decoded with and without the next one. A text is completed
+ * by the next id if it ends in what the id has changed. The number of ids that are decoded depends
+ * only on the longest text, so a long sequence costs no more than a short one. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/generate/stop_strings.h"
+
+fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer *tokenizer,
+                                   const fsdp_rule_texts *texts)
+{
+    size_t longest = 0;
+    if (texts->n_bytes && !tokenizer)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "stop_strings need a tokenizer: give --tokenizer, or no --stop-strings");
+    for (const char *text = texts->bytes; text < texts->bytes + texts->n_bytes;
+         text += strlen(text) + 1)
+        longest = strlen(text) > longest ? strlen(text) : longest;
+    /* A token has at least one byte. One more token is before the text, because some decoders
+     * change the first token of a sequence. */
+    *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
+    return FSDP_OK;
+}
+
+/* Return true if `text` ends in whole[changed..]. */
+static bool is_completed(const char *whole, size_t changed, const char *text)
+{
+    const size_t length = strlen(text);
+    const char *at = whole + (changed >= length ? changed - length + 1 : 0);
+    return strstr(at, text) != NULL;
+}
+
+static fsdp_status check_window(const fsdp_stop_strings *stop, const int32_t *ids, size_t n,
+                                bool *ends)
+{
+    char *before = NULL, *after = NULL;
+    fsdp_status status =
+        fsdp_tokenizer_decode(stop->tokenizer, ids, n - 1, FSDP_DECODE_SKIP_UNKNOWN, &before);
+    if (status == FSDP_OK)
+        status = fsdp_tokenizer_decode(stop->tokenizer, ids, n, FSDP_DECODE_SKIP_UNKNOWN, &after);
+    if (status == FSDP_OK) {
+        size_t same = 0;
+        while (before[same] && before[same] == after[same])
+            same++;
+        for (const char *text = stop->texts->bytes;
+             !*ends && text < stop->texts->bytes + stop->texts->n_bytes; text += strlen(text) + 1)
+            *ends = is_completed(after, same, text);
+    }
+    fsdp_text_free(before);
+    fsdp_text_free(after);
+    return status;
+}
+
+fsdp_status fsdp_stop_strings_check(const fsdp_stop_strings *stop, const int32_t *ids, size_t n,
+                                    int32_t next, bool *ends)
+{
+    *ends = false;
+    if (stop->texts->n_bytes == 0)
+        return FSDP_OK;
+    const size_t kept = n < stop->window ? n : stop->window;
+    int32_t *window = fsdp_calloc(kept + 1, sizeof *window);
+    if (!window)
+        return FSDP_ERR_NOMEM;
+    memcpy(window, ids + n - kept, kept * sizeof *window);
+    window[kept] = next;
+    const fsdp_status status = check_window(stop, window, kept + 1, ends);
+    fsdp_free(window);
+    return status;
+}

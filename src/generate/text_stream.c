@@ -1,0 +1,85 @@
+/* See text_stream.h. Each step decodes the ids of the last part and the new ones. What the decoder
+ * does at the beginning of a text, such as removing a space, thus concerns only the first part. A
+ * text may still change if it ends with U+FFFD, because the rest of a character may follow, or if
+ * the last token is a byte (<0x0A>), because bytes that are no character change all bytes before
+ * them. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/generate/text_stream.h"
+
+enum {
+    /* A character has at most 4 tokens. If no part came for more ids than this, the ids are not the
+     * beginning of one, and waiting for more would make each step slower. */
+    MOST_WAITING = 256
+};
+
+void fsdp_text_stream_init(fsdp_text_stream *stream, const fsdp_tokenizer *tokenizer)
+{
+    *stream = (fsdp_text_stream){.tokenizer = tokenizer};
+}
+
+void fsdp_text_stream_fini(fsdp_text_stream *stream)
+{
+    fsdp_token_list_fini(&stream->ids);
+}
+
+static bool is_byte(const char *token)
+{
+    return token && strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
+}
+
+static bool may_change(const fsdp_text_stream *s, const char *text, size_t bytes)
+{
+    const int32_t last = s->ids.ids[s->ids.len - 1];
+    if (s->ids.len - s->given > MOST_WAITING)
+        return false;
+    return (bytes >= 3 && memcmp(text + bytes - 3, "\xEF\xBF\xBD", 3) == 0) ||
+           is_byte(fsdp_tokenizer_token_text(s->tokenizer, last));
+}
+
+static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)
+{
+    return fsdp_tokenizer_decode(s->tokenizer, s->ids.ids + s->begin, end - s->begin,
+                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+}
+
+/* Give out what the ids from s->given on add to the text. If `all` is false, only a text that
+ * cannot change is given out. */
+static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, void *arg)
+{
+    char *before = NULL, *text = NULL;
+    fsdp_status status = decode(s, s->given, &before);
+    if (status == FSDP_OK)
+        status = decode(s, s->ids.len, &text);
+    if (status == FSDP_OK) {
+        const size_t bytes = strlen(text);
+        size_t known = 0;
+        while (before[known] && before[known] == text[known])
+            known++;
+        /* At the end, a text that has changed nevertheless is given out from there on. */
+        const bool goes_on = bytes > known && (all || !before[known]);
+        if (goes_on && (all || !may_change(s, text, bytes))) {
+            status = part(arg, text + known, bytes - known);
+            s->begin = s->given;
+            s->given = s->ids.len;
+        }
+    }
+    fsdp_text_free(before);
+    fsdp_text_free(text);
+    return status;
+}
+
+fsdp_status fsdp_text_stream_add(fsdp_text_stream *s, int32_t id, fsdp_text_part_fn *part,
+                                 void *arg)
+{
+    if (!FSDP_GROW(s->ids.ids, s->ids.cap, s->ids.len + 1))
+        return FSDP_ERR_NOMEM;
+    s->ids.ids[s->ids.len++] = id;
+    return give(s, false, part, arg);
+}
+
+fsdp_status fsdp_text_stream_end(fsdp_text_stream *s, fsdp_text_part_fn *part, void *arg)
+{
+    return s->given < s->ids.len ? give(s, true, part, arg) : FSDP_OK;
+}

@@ -1,0 +1,58 @@
+/* Settings of generation_config.json that are lists: ids that must not be generated, ids that must,
+ * and texts that end a sequence. Members have the names and meanings of transformers. The lists are
+ * of fixed size, so that a configuration can be copied. */
+#pragma once
+#include <fsdp/base.h>
+
+#include "src/base/json.h"
+
+enum {
+    FSDP_MAX_RULE_IDS = 1024,
+    FSDP_MAX_STOP_BYTES = 4096,
+    FSDP_END_OF_WORD = -1 /* ends each sequence of fsdp_rule_words */
+};
+
+typedef struct fsdp_rule_ids {
+    int32_t ids[FSDP_MAX_RULE_IDS];
+    int32_t n;
+} fsdp_rule_ids;
+
+/* Sequences of ids, each followed by FSDP_END_OF_WORD. */
+typedef struct fsdp_rule_words {
+    int32_t ids[4 * FSDP_MAX_RULE_IDS];
+    int32_t n; /* with the ends */
+} fsdp_rule_words;
+
+/* Texts, each followed by a NUL. */
+typedef struct fsdp_rule_texts {
+    char bytes[FSDP_MAX_STOP_BYTES];
+    int32_t n_bytes; /* with the NULs */
+} fsdp_rule_texts;
+
+/* exponential_decay_length_penalty: [start, factor] */
+typedef struct fsdp_length_decay {
+    int64_t start; /* number of new ids from which the score of an end of sequence grows */
+    double factor; /* per id; 0: off */
+} fsdp_length_decay;
+
+/* Each function reads the value of `key` in `root`. If the key is absent or null, *out is
+ * unchanged. Error messages contain file, key and value. */
+
+/* An id, or a list of ids. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *key,
+                                               fsdp_rule_ids *out);
+/* A list of lists of ids. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
+                                                 fsdp_rule_words *out);
+/* A text, or a list of texts. An empty text is an error, because every text contains it. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,
+                                                 fsdp_rule_texts *out);
+FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const char *key,
+                                                   fsdp_length_decay *out);
+
+/* Append a text. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_add(fsdp_rule_texts *texts, const char *text,
+                                                size_t length);
+/* Return FSDP_ERR_INVALID if an id is not below vocab_size. `key` is for the message. */
+FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_check(const char *key, const int32_t *ids, int32_t n,
+                                                int64_t vocab_size);

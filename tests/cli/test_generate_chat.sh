@@ -1,0 +1,116 @@
+#!/bin/sh
+# `fsdp generate` on conversations, with stop strings, and with texts that are shown as they come.
+# usage: FSDP_BUILD=build tests/cli/test_generate_chat.sh
+. "$(dirname "$0")/lib.sh"
+needs utf8proc pcre2
+
+# A model that has learnt to answer: hi with hello, hey with bye.
+chat=$fixtures/chat
+tiny_llama llama
+sed 's/"vocab_size": 67/"vocab_size": 330/; s/embeddings": 64/embeddings": 512/' llama/config.json >config && mv config llama/config.json
+cp "$chat/tokenizer.json" "$chat/tokenizer_config.json" llama
+cat >llama/chat_template.jinja <<'END'
+{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}
+END
+row() { printf '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "%s"}]}\n' "$1" "$2"; }
+for i in 1 2 3 4; do
+    row hi 'hello 😀 you.'
+    row hey 'bye.'
+    printf '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "no"}]}\n'
+done >turns.jsonl
+run train --model llama --from-config --data turns.jsonl --output m --epochs 150 --batch-size 12 --lr 0.01 --lr-schedule cosine \
+    --assistant-only-loss --num-workers 0 --seed 3
+check the_model_is_trained [ "$rc" -eq 0 ]
+
+# --- one message ---
+run generate --model m --chat --prompt hi
+check an_answer_ends_with_the_turn [ "$(cat out)" = 'hello 😀 you.' ]
+run generate --model m --chat hi hey
+check each_text_is_a_message_of_its_own [ "$(cat out)" = "$(printf 'hello 😀 you.\nbye.')" ]
+run generate --model m --chat --system S --prompt hi
+check the_system_has_a_message [ "$(cat out)" = no ]
+
+# --- a conversation in the terminal ---
+capture sh -c 'printf "%s\n" "$@" | "$0" generate --model m --chat' "$fsdp" hi '' hey /what '/system S' hi /clear hi '/system' hi /exit hi
+check lines_are_messages [ "$(sed -n 1p out)" = 'hello 😀 you.' ]
+check the_system_is_set_and_stays_after_clear [ "$(sed -n 3,4p out | tr '\n' ' ')" = 'no no ' ]
+check it_can_be_removed_and_exit_ends [ "$(sed -n '5,$p' out)" = 'hello 😀 you.' ]
+expect other_commands_are_named 0 'a command is /exit, /clear or /system TEXT'
+capture sh -c 'printf "hi\nhi\n" | "$0" generate --model m --chat' "$fsdp"
+cp out alone
+capture sh -c 'printf "hi\nhi\n" | "$0" launch -n 2 generate --model m --chat' "$fsdp"
+check ranks_take_part_in_lockstep cmp -s out alone
+check the_second_answer_knows_the_first [ "$(wc -l <alone)" -eq 2 ]
+capture sh -c 'printf "hi\n%03000d\nhi\n" 0 | "$0" generate --model m --chat --max-length 100' "$fsdp"
+expect what_is_too_long_is_left_out 0 'leaves no room for an answer: /clear'
+check and_the_conversation_goes_on cmp -s out alone
+
+# --- files ---
+printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "hi"}]}' '{"prompt": [{"role": "user", "content": "hey"}]}' >ask.jsonl
+run generate --model m --messages ask.jsonl --output answers.jsonl --batch-size 1
+cat >want <<'END'
+{"id": 7, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello \ud83d\ude00 you."}]}
+{"prompt": [{"role": "user", "content": "hey"}], "completion": [{"role": "assistant", "content": "bye."}]}
+END
+check each_conversation_has_its_answer cmp -s answers.jsonl want
+gzip -k ask.jsonl
+run launch -n 2 generate --model m --messages ask.jsonl.gz
+check compressed_files_and_ranks_give_the_same cmp -s out want
+row hi 'hello 😀' >begun.jsonl
+run generate --model m --messages begun.jsonl --continue-final-message
+expect a_final_message_is_continued 0 '"content": "hello .ud83d.ude00 you\."\}\]\}$' out
+run generate --model m --messages begun.jsonl
+expect or_it_is_refused 1 'begun.jsonl: line 1: .*--continue-final-message'
+printf '{"text": "hi"}\n' >text.jsonl
+run generate --model m --messages text.jsonl
+expect a_row_without_messages_is_refused 1 "text.jsonl: line 1: not a conversation"
+run generate --model m --input text.jsonl --chat
+check rows_may_be_messages [ "$(cat out)" = 'hello 😀 you.' ]
+run generate --model m --input ask.jsonl
+expect conversations_need_the_option 1 'ask.jsonl: line 1: the row is a conversation: --chat answers it'
+
+# --- stop strings, streams ---
+run generate --model m --chat --prompt hi --stop '😀'
+check a_stop_string_stays_at_the_end [ "$(cat out)" = 'hello 😀' ]
+run generate --model m --chat --prompt hi --stop 'zz' --stop 'o 😀 y' --num-beams 2
+check several_are_given_and_beams_stop_too [ "$(cat out)" = 'hello 😀 y' ]
+sed 's/{/{"stop_strings": ["ll"],/' m/generation_config.json >config && cp -r m stops && mv config stops/generation_config.json
+run launch -n 2 generate --model stops --chat hi hey
+check those_of_generation_config_count_on_all_ranks [ "$(cat out)" = "$(printf 'hell\nbye.')" ]
+run generate --model m --chat --prompt hi --stream
+check a_stream_is_the_same_text [ "$(cat out)" = 'hello 😀 you.' ]
+run generate --model m --stream 'a' 'b'
+expect a_stream_is_of_one_prompt 1 '--stream is for one prompt; there are 2'
+run generate --model m --stream 'a' --num-beams 2
+expect beams_are_not_streamed 1 'beam search'
+
+# --- rows of files as prompts ---
+printf 'n;text\n1;hi\n' >rows.csv
+run generate --model m --input rows.csv --max-new-tokens 2 --json
+expect a_delimiter_is_found 0 '"prompt": "hi"' out
+printf 'other,text\nx,hi\n' >rows2.csv
+run generate --model m --input rows2.csv --max-new-tokens 2 --json
+expect a_column_is_found 0 '"prompt": "hi"' out
+run generate --model m --input rows2.csv --text-column other --max-new-tokens 2 --json
+expect or_chosen 0 '"prompt": "x"' out
+run generate --model m --input rows2.csv --text-column none
+expect a_missing_column_is_named "1" "rows2.csv: no text in the column 'none'.*'other', 'text'"
+
+# --- what does not fit ---
+run generate --model m --system S hi
+expect options_of_conversations_need_one 2 '--system needs --chat or --messages'
+rm m/chat_template.jinja
+run generate --model m --chat hi
+expect a_model_without_a_template_is_named 1 'a conversation needs a chat template; --chat-template takes one'
+tiny_t5 t5 12 3 4 24 1 330
+cp "$chat/tokenizer.json" "$chat/tokenizer_config.json" t5
+id_rows 4 >ids.jsonl
+run train --model t5 --from-config --data ids.jsonl --max-steps 1 --output seq2seq
+run generate --model seq2seq --chat hi
+expect seq2seq_has_no_conversations 1 'a conversation needs a causal model'
+run generate --model m --suppress-tokens 330 hi
+expect ids_of_settings_are_checked 1 'suppress_tokens has the id 330, but the model.s ids end at 329'
+sed 's/{/{"speed": 3, "temperature": 1.0,/' m/generation_config.json >config && mv config m/generation_config.json
+run generate --model m --max-new-tokens 1 hi
+expect unknown_settings_are_named 0 'generation_config.json sets speed, which is not supported'
+tally

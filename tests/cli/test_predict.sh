@@ -1,0 +1,66 @@
+#!/bin/sh
+# `fsdp train --predict-with-generate`: ROUGE of texts that are generated in validation, and the best
+# model by it.
+# usage: FSDP_BUILD=build tests/cli/test_predict.sh
+. "$(dirname "$0")/train.sh"
+needs utf8proc pcre2
+
+tiny_t5 t5 12 3 4 24 1 330
+cp "$fixtures/chat/tokenizer.json" "$fixtures/chat/tokenizer_config.json" t5
+awk 'BEGIN { for (i = 0; i < 12; i++)
+    printf "{\"source\": \"runner %d went home\", \"target\": \"the cat %d runs\"}\n", i, i % 3 }' >rows.jsonl
+
+# on RANKS FLAGS...: trains with validation after each epoch; the metrics are in m.jsonl
+on() {
+    rm -rf o m.jsonl
+    ranks=$1
+    shift
+    run launch -n "$ranks" train --model t5 --from-config --data rows.jsonl --validation-data rows.jsonl \
+        --output o --epochs 3 --batch-size 2 --lr 0.05 --num-workers 0 --task-prefix '' --max-source-length 16 \
+        --max-target-length 12 --metrics m.jsonl "$@"
+}
+# scores: prints the scores of each validation
+scores() {
+    sed -n 's/.*"validation".*"rouge1": \([^,]*\), "rouge2": \([^,]*\), "rougeL": \([^,]*\), "rougeLsum": \([^,]*\), "gen_len": \([^,}]*\).*/\1 \2 \3 \4 \5/p' m.jsonl
+}
+on 1 --predict-with-generate
+check a_validation_has_scores [ "$rc" -eq 0 -a "$(scores | wc -l)" -eq 3 ]
+one=$(scores)
+expect they_are_printed 0 '^ROUGE-1: [0-9.]*, ROUGE-2: [0-9.]*, ROUGE-L: [0-9.]*, ROUGE-Lsum: [0-9.]*, [0-9.]* tokens a text$' out
+cp -r o saved
+# the model that was saved is that of the least loss; with the last epoch it is the one that is there
+best=$(sed -n 's/.*"validation".*"loss": \([^,]*\),.*/\1/p' m.jsonl | awk '{ if (NR == 1 || $1 < least) { least = $1; at = NR } } END { print at }')
+of_best=$(scores | sed -n "${best}p" | cut -d ' ' -f 3)
+run evaluate --model saved --data rows.jsonl --task-prefix '' --max-source-length 16 --max-new-tokens 12 --json
+found=$(number rougeL)
+check they_are_those_of_evaluate sh -c 'awk -v a="$1" -v b="$2" "BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-20) }"' sh "$of_best" "$found"
+on 2 --predict-with-generate
+check ranks_give_the_same_scores_in_lockstep [ "$rc" -eq 0 -a "$(scores | wc -l)" -eq 3 ]
+on 1 --predict-with-generate --generation-max-length 4
+check a_length_limits_the_texts sh -c 'cut -d " " -f 5 | awk "\$1 > 3 { exit 1 }"' sh <<END
+$(scores)
+END
+check which_changes_the_scores [ "$(scores)" != "$one" ]
+on 1 --predict-with-generate --generation-num-beams 3
+check beams_are_searched [ "$rc" -eq 0 -a "$(scores | wc -l)" -eq 3 ]
+on 1 --predict-with-generate --metric-for-best-model rougeL --greater-is-better
+expect a_score_decides_which_model_is_saved 0 'New Record of rougeL: ' out
+greatest=$(scores | cut -d ' ' -f 3 | sort -g | tail -n 1)
+check the_last_record_is_the_greatest_score \
+    [ "$(sed -n 's/.*New Record of rougeL: //p' out | tail -n 1)" = "$(printf '%.4f' "$greatest")" ]
+refused_by() {
+    text=$1
+    shift
+    on 1 "$@"
+    refused "${text%% *}" "$text"
+}
+refused_by '--generation-max-length needs --predict-with-generate' --generation-max-length 5
+refused_by 'needs --predict-with-generate' --metric-for-best-model rouge1
+refused_by '--greater-is-better true contradicts' --greater-is-better
+refused_by 'accuracy and F1 are for classification' --metric-for-best-model accuracy
+rm t5/tokenizer.json t5/tokenizer_config.json
+id_rows 12 >rows.jsonl
+on 1 --predict-with-generate
+refused_or() { if grep -Eq -- "$2" err; then ok "$1"; else bad "$1" "no '$2'"; fi; }
+refused_or ids_without_a_tokenizer_have_no_texts '--predict-with-generate needs a tokenizer'
+tally
