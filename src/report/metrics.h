@@ -34,6 +34,11 @@ void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
  * is full, the file still ends with the previous line. The message names the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
+/* Append a line that was made elsewhere: JSON text of `bytes` bytes that ends with a newline. Fails
+ * as fsdp_metrics_write() does. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_append(fsdp_metrics *metrics, const char *line,
+                                                size_t bytes);
+
 /* --- reading --- */
 
 /* Called with the JSON object of each line. The object is valid only during the call. */

@@ -16,7 +16,7 @@ static const char *const only_1[] = {"1", NULL};
 #define OWN_ROWS                                                                                   \
     "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
     "the same model; no rank ever has the whole model"
-#define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
+#define NO_TRACKER "a tracker on the network is the matter of the program of --tracker-command"
 /* Macros for rows that describe options of other tools. An ACCEPTED option is allowed but has no
  * effect here; `reason` says why. A REFUSED option is an error unless its value is `only`; `reason`
  * says why, or what to use instead. Both kinds of options are hidden from --help. */
@@ -94,9 +94,7 @@ const fsdp_option fsdp_train_compat[] = {
      .no_effect = "fsdp launch binds ranks to their cores"},
     {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "FSDP is always used"},
-    {.name = "report-to", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
-    {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
 #include "src/train_config/config_trainer.inc"
 };
 /* clang-format on */
