@@ -19,7 +19,7 @@
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "compare runs by their --metrics files") \
     X(bench, "measure training and collectives on this machine") \
-    X(plot, "draw the loss curve of a --metrics file") \
+    X(plot, "draw the loss curves of runs") \
     X(checkpoint, "inspect, compare and convert checkpoints of any format") \
     X(env, "show the version, devices, libraries and settings, for a bug report") \
     X(help, "show the commands, or the options of one")

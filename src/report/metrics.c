@@ -161,7 +161,7 @@ fsdp_status fsdp_metrics_write(fsdp_metrics *m)
 
 /* --- reading --- */
 
-static fsdp_status curve_add(fsdp_metrics_curve *curve, double step, double value)
+fsdp_status fsdp_metrics_curve_add(fsdp_metrics_curve *curve, double step, double value)
 {
     while (curve->len && curve->points[curve->len - 1].step >= step)
         curve->len--;
@@ -199,10 +199,10 @@ static fsdp_status add_line(fsdp_json_node line, void *arg)
         return FSDP_OK;
     FSDP_TRY(fsdp_json_get_f64(line, "step", &step));
     FSDP_TRY(fsdp_metrics_get_number(line, "loss", &value));
-    FSDP_TRY(curve_add(is_step ? &curves->loss : &curves->validation, step, value));
+    FSDP_TRY(fsdp_metrics_curve_add(is_step ? &curves->loss : &curves->validation, step, value));
     if (is_step && fsdp_json_has(line, "lr")) {
         FSDP_TRY(fsdp_metrics_get_number(line, "lr", &value));
-        FSDP_TRY(curve_add(&curves->lr, step, value));
+        FSDP_TRY(fsdp_metrics_curve_add(&curves->lr, step, value));
     }
     return FSDP_OK;
 }

@@ -126,6 +126,8 @@ static fsdp_status keep_lines(const char *path, const char *text, int64_t step, 
     add_header(out);
     if (out->failed)
         return fsdp_error_nomem();
+    if (!*text) /* the earlier run was killed before it wrote anything */
+        return FSDP_OK;
     if (strncmp(text, out->data, out->len) != 0)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: its first line is not that of a CSV file of metrics, '%.60s...': "

@@ -1,13 +1,13 @@
 /* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/report/progress.h"
+#include "src/report/run_curves.h"
 #include "src/train/trainer_internal.h"
 #include "src/train_config/config_report.h"
 
@@ -32,43 +32,6 @@ static char *name_of_run(void)
     return fsdp_strdup_printf("%s_%s", date, host);
 }
 
-/* Set *path to the folder in `runs` that was changed last; NULL if there is none. The caller owns
- * it. */
-static fsdp_status find_newest(const char *runs, char **path)
-{
-    char **names;
-    size_t n;
-    struct timespec newest = {0};
-    *path = NULL;
-    if (!fsdp_path_is_directory(runs))
-        return FSDP_OK;
-    FSDP_TRY(fsdp_directory_list(runs, &names, &n));
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
-        struct stat st;
-        char *folder = fsdp_path_join(runs, names[i]);
-        if (!folder)
-            status = FSDP_ERR_NOMEM;
-        const bool is_newer =
-            folder && stat(folder, &st) == 0 && S_ISDIR(st.st_mode) &&
-            (st.st_mtim.tv_sec > newest.tv_sec ||
-             (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec >= newest.tv_nsec));
-        if (is_newer) {
-            newest = st.st_mtim;
-            fsdp_free(*path);
-            *path = folder;
-        } else {
-            fsdp_free(folder);
-        }
-    }
-    fsdp_free(names);
-    if (status != FSDP_OK) {
-        fsdp_free(*path);
-        *path = NULL;
-    }
-    return status;
-}
-
 /* Set *dir to the folder for the files of --report-to; the caller owns it. A run that continues
  * without --logging-dir goes on in the newest folder of its output. */
 static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
@@ -82,7 +45,7 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
     char *runs = fsdp_path_join(c->output ? c->output : "", "runs");
     fsdp_status status = runs ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && t->resumed_from)
-        status = find_newest(runs, dir);
+        status = fsdp_run_find_newest(runs, dir);
     if (status == FSDP_OK && !*dir) {
         char *name = name_of_run();
         *dir = name ? fsdp_path_join(runs, name) : NULL;

@@ -21,6 +21,9 @@
 #define LLVMFuzzerTestOneInput fuzz_dcp
 #include "tests/fuzz/fuzz_dcp.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_event_file
+#include "tests/fuzz/fuzz_event_file.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
@@ -109,6 +112,7 @@ CORPUS(fuzz_arrow)
 CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
+CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)
