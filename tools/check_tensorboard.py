@@ -42,8 +42,7 @@ def float32(value):
 def command(options, work, *more):
     return [options.fsdp, "launch", "-n", str(options.ranks), "train", "--model", str(work / "model"),
             "--from-config", "--data", str(work / "rows.jsonl"), "--validation-data",
-            str(work / "rows.jsonl"), "--no-save-model", "--checkpoint-dir", str(work / "checkpoints"),
-            "--batch-size", "2", "--evaluation-steps", "4", "--report_to", "tensorboard", *more]
+            str(work / "rows.jsonl"), "--no-save-model", "--batch-size", "2", "--evaluation-steps", "4", "--report_to", "tensorboard", *more]
 
 
 def expected(metrics):
@@ -87,7 +86,8 @@ def compare(name, want, have):
 
 def check_resumed(options, work):
     logs, metrics = work / "logs", work / "m.jsonl"
-    common = ["--logging_dir", str(logs), "--metrics", str(metrics), "--save-steps", "5"]
+    common = ["--logging_dir", str(logs), "--metrics", str(metrics), "--save-steps", "5",
+              "--checkpoint-dir", str(work / "checkpoints")]
     subprocess.run(command(options, work, *common, "--max-steps", "9"), check=True, capture_output=True)
     good = compare("one run", expected(metrics), shown(logs)[0])
     subprocess.run(command(options, work, *common, "--max-steps", "12", "--resume",
