@@ -14,6 +14,7 @@
     X(train, "fine-tune or pretrain a model") \
     X(plan, "predict the memory and collectives of a training run") \
     X(evaluate, "loss and ROUGE of models on held-out rows") \
+    X(config, "write, convert and explain configuration files of Accelerate") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(generate, "generate text with a model") \
     X(verify, "compare this build with the numbers of PyTorch") \
