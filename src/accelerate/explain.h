@@ -33,6 +33,7 @@ typedef struct fsdp_explained {
 FSDP_MUST_CHECK fsdp_status fsdp_explain_read(const fsdp_yaml *config, const char *path,
                                               fsdp_explained *out);
 /* Print what the configuration does, and which of its keys have no effect. */
-void fsdp_explain_print(const fsdp_yaml *config, const fsdp_explained *explained, FILE *out);
+FSDP_MUST_CHECK fsdp_status fsdp_explain_print(const fsdp_yaml *config,
+                                               const fsdp_explained *explained, FILE *out);
 /* Return the strategy as --sharding-strategy names it; static. */
 const char *fsdp_explained_strategy_name(fsdp_explained_strategy strategy);

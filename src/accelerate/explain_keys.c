@@ -1,7 +1,7 @@
 /* See explain_keys.h. */
 #include "src/accelerate/explain_keys.h"
 
-#define MACHINE "the launcher's matter, not that of the training"
+#define MACHINE "ranks come from fsdp launch"
 #define TPU "there is no device for TPUs"
 #define COMPILED "nothing is left to compile"
 #define LOADING "each rank reads its own rows from the files; no rank ever has the whole model"

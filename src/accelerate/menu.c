@@ -117,6 +117,8 @@ static bool press(int key, const char *const *words, size_t count, size_t *posit
         const size_t found = fsdp_menu_find(text, words, count);
         if (found < count)
             *position = found;
+        else if (key == '0') /* where Accelerate's menus begin to count */
+            *position = 0;
     }
     return key == '\r' || key == '\n';
 }

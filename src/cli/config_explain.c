@@ -123,10 +123,10 @@ static void print_plan(const fsdp_plan *p, const fsdp_explained *x)
         added += p->units[i].all_reduce_bytes;
     }
     const double part = (double)(x->shards - 1) / (double)x->shards;
-    printf("\nthe model     %s: %s parameters in %zu units; a rank's batch is %lld rows of %lld "
+    printf("\nthe model     %s: %s parameters in %zu unit%s; a rank's batch is %lld rows of %lld "
            "tokens\n",
-           p->class_name, fsdp_human_count((double)p->numel).text, p->n_units, (long long)p->rows,
-           (long long)p->source_length);
+           p->class_name, fsdp_human_count((double)p->numel).text, p->n_units,
+           p->n_units == 1 ? "" : "s", (long long)p->rows, (long long)p->source_length);
     printf(
         "memory        %s at the peak of a step: %s of weights, %s of gradients, %s of optimizer "
         "state, %s of activations, %s of gathered parameters\n",
@@ -180,7 +180,7 @@ static fsdp_status explain(const char *path, const explain_options *o)
     FSDP_TRY(fsdp_yaml_read(path, &config));
     fsdp_status status = fsdp_explain_read(&config, path, &explained);
     if (status == FSDP_OK)
-        fsdp_explain_print(&config, &explained, stdout);
+        status = fsdp_explain_print(&config, &explained, stdout);
     if (status == FSDP_OK && o->model)
         status = plan_model(&explained, o);
     fsdp_yaml_fini(&config);
