@@ -273,8 +273,10 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
      .kind = FSDP_ASK_INT, .value = "1", .least = 1, .applies = has_parallelism, .refuse = refuse_parallelism, .needs = "use_parallelism_config=yes"},
     {.key = "use_megatron_lm", .section = "", .prompt = "Do you want to use Megatron-LM ? [yes/NO]: ", .kind = FSDP_ASK_YES_NO,
      .value = "false", .applies = is_gpu_without_fsdp, .refuse = refuse_megatron, .needs = "distributed_type=MULTI_GPU"},
+    {.key = "num_processes", .prompt = "How many processes should be used for distributed training? [1]:", .kind = FSDP_ASK_INT,
+     .value = "1", .least = 1, .applies = is_multi_cpu, .needs = MULTI},
     {.key = "num_processes", .prompt = "How many GPU(s) should be used for distributed training? [1]:", .kind = FSDP_ASK_INT,
-     .value = "1", .least = 1, .applies = is_multi, .needs = MULTI},
+     .value = "1", .least = 1, .applies = is_gpu, .needs = MULTI},
     {.key = "gpu_ids", .prompt = "What GPU(s) (by id) should be used for training on this machine as a comma-separated list? [all]:",
      .kind = FSDP_ASK_TEXT, .value = "all", .applies = is_gpu_or_single, .asked = asks_for_gpus, .needs = "GPUs"},
     {.key = "enable_cpu_affinity", .prompt = "Would you like to enable numa efficiency? (Currently only supported on NVIDIA hardware). "
