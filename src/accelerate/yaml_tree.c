@@ -73,7 +73,9 @@ static bool looks_like_another_type(const char *text)
     if (*text && !*end)
         return true;
     /* Numbers with base 60, with underscores, and dates begin with a digit. An IP address has three
-     * dots, which no number has. */
+     * dots, and a list of cards has commas, which no number has. */
+    if (strchr(text, ','))
+        return false;
     const bool digit = isdigit((unsigned char)text[text[0] == '-' || text[0] == '+']);
     size_t dots = 0;
     for (const char *p = text; *p; p++)

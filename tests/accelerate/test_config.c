@@ -435,6 +435,7 @@ TEST(texts_are_quoted_as_pyyaml_quotes_them)
         const char *text, *printed;
     } rows[] = {{"no", "'no'"},
                 {"BertLayer,T5Block", "BertLayer,T5Block"},
+                {"0,1", "0,1"},
                 {"10.77.0.1", "10.77.0.1"},
                 {"1e8", "'1e8'"},
                 {"it's", "'it''s'"},

@@ -9,6 +9,9 @@
 #include "tests/test.h"
 
 /* Each has a function of the same name. */
+#define LLVMFuzzerTestOneInput fuzz_accelerate
+#include "tests/fuzz/fuzz_accelerate.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_arrow
 #include "tests/fuzz/fuzz_arrow.c"
 #undef LLVMFuzzerTestOneInput
@@ -108,6 +111,7 @@ static void run_corpus(fsdp_test *t, const char *name, fuzz_fn *fuzz)
     {                                                                                              \
         run_corpus(t, #name, name);                                                                \
     }
+CORPUS(fuzz_accelerate)
 CORPUS(fuzz_arrow)
 CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
