@@ -129,7 +129,7 @@ static void print_plan(const fsdp_plan *p, const fsdp_explained *x)
            p->n_units == 1 ? "" : "s", (long long)p->rows, (long long)p->source_length);
     printf(
         "memory        %s at the peak of a step: %s of weights, %s of gradients, %s of optimizer "
-        "state, %s of activations, %s of gathered parameters\n",
+        "state, %s of activations, %s of buffers for communication\n",
         fsdp_human_bytes(p->peak.total).text, fsdp_human_bytes(p->peak.tag[FSDP_TAG_PARAM]).text,
         fsdp_human_bytes(p->peak.tag[FSDP_TAG_GRAD]).text,
         fsdp_human_bytes(p->peak.tag[FSDP_TAG_OPTIM]).text,
