@@ -13,11 +13,11 @@ typedef enum fsdp_explained_strategy {
 } fsdp_explained_strategy;
 
 typedef struct fsdp_explained {
-    int version; /* of FSDP */
+    int version; /* version of FSDP */
     fsdp_explained_strategy strategy;
     long ranks, machines;
     long replicas, shards;   /* replicas * shards == ranks */
-    int param_bytes;         /* of a parameter in forward and backward: 4 or 2 */
+    int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
     const char *precision;   /* "no", "fp16" or "bf16" */
     const char *wrap_policy; /* as Accelerate names it */
     const char *classes;     /* TRANSFORMER_BASED_WRAP: as in the file; NULL: the model's blocks */

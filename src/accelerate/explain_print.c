@@ -185,7 +185,7 @@ static const char *reason(const fsdp_explained *x, const fsdp_yaml *value)
 
 typedef struct reason_list {
     const char *reasons[MAX_REASONS];
-    char keys[MAX_REASONS][TEXT_BYTES]; /* of each reason, separated by commas */
+    char keys[MAX_REASONS][TEXT_BYTES]; /* keys with each reason, separated by commas */
     size_t n;
 } reason_list;
 

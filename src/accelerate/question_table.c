@@ -34,6 +34,21 @@ static const char *const state_dicts[] = {"FULL_STATE_DICT", "LOCAL_STATE_DICT",
 static const char *const state_dicts_2[] = {"SHARDED_STATE_DICT", "FULL_STATE_DICT", NULL};
 static const char *const precisions[] = {"no", "fp16", "bf16", "fp8", NULL};
 
+/* ---- answers ---- */
+
+const char *fsdp_answer(const fsdp_answers *a, const char *key)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        if (a->values[i] && strcmp(fsdp_questions[i].key, key) == 0)
+            return a->values[i];
+    return "";
+}
+
+bool fsdp_answer_is(const fsdp_answers *a, const char *key, const char *value)
+{
+    return strcmp(fsdp_answer(a, key), value) == 0;
+}
+
 /* ---- what is refused ---- */
 
 static const char *refuse_environment(const char *value)

@@ -18,19 +18,6 @@ static const fsdp_question *question(size_t i)
     return &fsdp_questions[i];
 }
 
-const char *fsdp_answer(const fsdp_answers *a, const char *key)
-{
-    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
-        if (a->values[i] && strcmp(question(i)->key, key) == 0)
-            return a->values[i];
-    return "";
-}
-
-bool fsdp_answer_is(const fsdp_answers *a, const char *key, const char *value)
-{
-    return strcmp(fsdp_answer(a, key), value) == 0;
-}
-
 static void answers_fini(fsdp_answers *a)
 {
     for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
@@ -229,7 +216,7 @@ static fsdp_status unknown_key(const char *key)
                       nearest < 0 ? "" : "?");
 }
 
-/* `distributed_type=FSDP` stands for two answers. */
+/* `distributed_type=FSDP` is two answers. */
 static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
 {
     bool any = false;

@@ -21,8 +21,8 @@ typedef struct cursor {
 
 typedef struct field {
     int number, wire_type;
-    uint64_t value; /* of a number */
-    cursor bytes;   /* of a FSDP_WIRE_BYTES */
+    uint64_t value; /* the value of a number */
+    cursor bytes;   /* the content of FSDP_WIRE_BYTES */
 } field;
 
 static bool get_varint(cursor *c, uint64_t *value)
@@ -241,7 +241,7 @@ typedef struct record_reader {
     fsdp_record_table table;
     unsigned char *data; /* the data of a record and its checksum; owned */
     size_t cap;
-    unsigned long long offset; /* of the record */
+    unsigned long long offset; /* offset of the record */
 } record_reader;
 
 static uint64_t number_at(const unsigned char *at, size_t bytes)

@@ -35,7 +35,7 @@ struct fsdp_tracker_command {
     int fd;        /* its standard input; -1: closed */
     fsdp_str kept; /* bytes that it has not taken yet, from kept.data + sent on */
     size_t sent;
-    bool dropped; /* a row was left out, and the user was told */
+    bool dropped; /* a row was left out, and a message has said so */
 };
 
 FSDP_PRINTF(2, 3) static void say(const fsdp_tracker_command *t, const char *format, ...)

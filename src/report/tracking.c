@@ -12,7 +12,7 @@
 #include "src/report/metrics_csv.h"
 
 enum {
-    MAX_SCALARS = 64, /* of one row */
+    MAX_SCALARS = 64, /* most scalars of one row */
     TAG_BYTES = 64
 };
 

@@ -14,7 +14,7 @@
 enum {
     HOST_BYTES = 256,
     PROGRAM_END_S = 120,      /* how long the end of the run waits for the program */
-    PROGRAM_FAILED_END_S = 10 /* the same after an error: other ranks wait to be told of it */
+    PROGRAM_FAILED_END_S = 10 /* the same after an error: other ranks wait until this is known */
 };
 
 /* ---- the folder ---- */
