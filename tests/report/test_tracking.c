@@ -207,8 +207,8 @@ TEST(failing_allocations_leak_nothing)
     for (uint64_t n = 1; status != FSDP_OK; n++) {
         ASSERT_INT(status, FSDP_ERR_NOMEM);
         fsdp_alloc_fail_at(n);
-        status = report(&options, 1, 2);
+        status = report(&options, 2, 3);
         fsdp_alloc_fail_at(0);
     }
-    ASSERT(strstr(get(in(t, "m.csv")), "step,2,"));
+    ASSERT(strstr(get(in(t, "m.csv")), "step,3,"));
 }
