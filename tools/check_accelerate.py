@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Check that fsdp.c and Hugging Face Accelerate (FSDP2) continue each other's runs from
-accelerator.save_state() folders.
+accelerator.save_state() folders, and read each other's configuration files.
 
 usage: tools/check_accelerate.py [--fsdp build/fsdp] [--types llama] [--ranks N] [--read-ranks M]
                                  [--keep DIR]
@@ -9,7 +9,9 @@ For each type transformers makes a tiny model. For it and each of SHARDED_STATE_
 FULL_STATE_DICT, `fsdp train --checkpoint-format accelerate` on N ranks writes a folder in the middle
 of its run, and accelerator.load_state() on M ranks loads it and takes the remaining steps. Then
 Accelerate saves and `fsdp train --resume` continues. The losses must be those of the uninterrupted
-run. scaler.pt goes through torch.amp.GradScaler. Needs torch, transformers and accelerate; the tests
+run. scaler.pt goes through torch.amp.GradScaler. Files that `fsdp config` writes must be read by
+Accelerate's launcher and written again as the same text; files that Accelerate writes must be
+explained here, and be converted to FSDP2 as `accelerate to-fsdp2` converts them. Needs torch, transformers and accelerate; the tests
 do not need this script. --keep writes what Accelerate saved of a very small Llama, its rows and its
 losses: tests/fixtures/accelerate/llama. The exit code is not 0 if anything differs.
 """
@@ -18,6 +20,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -136,6 +139,43 @@ def check_scaler(program, ranks):
         return good
 
 
+CONFIGS = ["", "num_processes=4 mixed_precision=bf16 transformer_layer_cls_to_wrap=T5Block,BertLayer",
+           "fsdp_version=1 num_processes=2", "distributed_type=MULTI_CPU num_processes=2",
+           "distributed_type=NO", "distributed_type=MULTI_GPU use_fsdp=no num_processes=2",
+           "gpu_ids=0,1 num_processes=2 reshard_after_forward=no",
+           "fsdp_version=1 sharding_strategy=5 auto_wrap_policy=2 backward_prefetch=2 state_dict_type=2",
+           "num_machines=2 num_processes=8 main_process_ip=10.0.0.1 main_process_port=29500 "
+           "use_parallelism_config=yes dp_replicate_size=2 dp_shard_size=4 auto_wrap_policy=3"]
+
+
+def check_configs(program):
+    """Read and write configuration files in both directions."""
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.to_fsdp2 import convert_config_to_fsdp2
+    import yaml
+    good = True
+    with tempfile.TemporaryDirectory() as scratch:
+        ours, theirs, new = (pathlib.Path(scratch) / name for name in ("ours.yaml", "theirs.yaml", "new.yaml"))
+        for answers in CONFIGS:
+            subprocess.run([program, "config", "--default", "--config_file", ours, *answers.split()], check=True,
+                           capture_output=True)
+            load_config_from_file(str(ours)).to_yaml_file(theirs)
+            same = ours.read_text() == theirs.read_text()
+            same &= subprocess.run([program, "config", "explain", theirs], capture_output=True).returncode == 0
+            config = yaml.safe_load(theirs.read_text())
+            # what to-fsdp2 leaves as it is although FSDP2 has no such value is converted here
+            known = config.get("fsdp_config", {}).get("fsdp_state_dict_type") != "LOCAL_STATE_DICT"
+            if config.get("fsdp_config", {}).get("fsdp_version") == 1 and known:
+                subprocess.run([program, "config", "convert", theirs, "--output_file", new, "--overwrite"],
+                               check=True, capture_output=True)
+                same &= yaml.safe_load(new.read_text()) == convert_config_to_fsdp2(config)
+            if not same:
+                print(f"  fsdp config {answers}: differs")
+            good &= same
+    print(f"configuration files both ways: {len(CONFIGS)} files: {'ok' if good else 'FAIL'}")
+    return good
+
+
 def keep(folder, ranks, port):
     with tempfile.TemporaryDirectory() as scratch:
         work = pathlib.Path(scratch)
@@ -163,7 +203,7 @@ def main():
         keep(options.keep, options.ranks, options.port)
         return 0
     program = str(pathlib.Path(options.fsdp).resolve())
-    good, port = [check_scaler(program, options.ranks)], options.port
+    good, port = [check_configs(program), check_scaler(program, options.ranks)], options.port
     for kind in options.types.split(","):
         for form in "SHARDED_STATE_DICT", "FULL_STATE_DICT":
             good.append(check(kind, form, program, options.ranks, options.read_ranks, port))

@@ -1,5 +1,8 @@
 /* Functions with which all commands read options, print errors and join a process group. Only
- * src/cli prints fsdp_last_error() and sets exit codes. */
+ * src/cli prints fsdp_last_error() and sets exit codes.
+ *
+ * More than 25 source files: each command is a file, and a command with subcommands has a file for
+ * each of them. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/options.h>

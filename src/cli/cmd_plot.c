@@ -44,13 +44,15 @@ static const fsdp_option table[] = {
 
 static const fsdp_options_spec spec = {
     .program = "fsdp plot",
-    .usage = "METRICS.jsonl... [-o loss.png] [options]",
-    .summary = "Draw training loss, validation loss and learning rate of one or several runs, from "
-               "the files that 'fsdp train --metrics FILE' writes (also while it runs).",
-    .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n",
+    .usage = "RUN... [-o loss.png] [options]",
+    .summary = "Draw training loss, validation loss and learning rate of one or several runs, also "
+               "while they run. A run is a file of 'fsdp train --metrics FILE', an event file of "
+               "TensorBoard, or a folder with either, such as --logging-dir or --output.",
+    .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n  fsdp plot out1 "
+                "out2/runs/Nov27_08-49-00_host -o both.svg\n",
     .table = table,
     .count = FSDP_LENGTH(table),
-    .positional = "METRICS.jsonl...",
+    .positional = "RUN...",
     .min_positional = 1,
 };
 

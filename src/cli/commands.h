@@ -15,12 +15,13 @@
     X(plan, "predict the memory and collectives of a training run") \
     X(tokenize, "make token files, Arrow folders and tokenizers from texts") \
     X(evaluate, "loss and ROUGE of models on held-out rows") \
+    X(config, "write, convert and explain configuration files of Accelerate") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(generate, "generate text with a model") \
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "compare runs by their --metrics files") \
     X(bench, "measure training and collectives on this machine") \
-    X(plot, "draw the loss curve of a --metrics file") \
+    X(plot, "draw the loss curves of runs") \
     X(checkpoint, "inspect, compare and convert checkpoints of any format") \
     X(env, "show the version, devices, libraries and settings, for a bug report") \
     X(help, "show the commands, or the options of one")

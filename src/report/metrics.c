@@ -1,6 +1,5 @@
-/* Writes and reads metrics files. Each line is written with one write(2) to a descriptor in append
- * mode. So lines of two writers do not mix, and no complete line is still in a buffer when the
- * process is killed. */
+/* Writes and reads metrics files. Each line is appended as one record (append_file.h), so lines of
+ * two writers do not mix. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,6 +12,7 @@
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
+#include "src/report/append_file.h"
 #include "src/report/metrics.h"
 
 enum {
@@ -36,34 +36,13 @@ static bool is_json(const char *text, size_t bytes)
     return true;
 }
 
-/* Append n bytes to the file. On failure, a regular file is truncated to its previous length. */
-static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
-{
-    struct stat before;
-    bool regular = fstat(m->fd, &before) == 0 && S_ISREG(before.st_mode);
-    for (size_t done = 0; done < n;) {
-        ssize_t written = write(m->fd, bytes + done, n - done);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0) {
-            int error = errno;
-            if (regular && done && ftruncate(m->fd, before.st_size) != 0)
-                return fsdp_error(FSDP_ERR_IO, "%s: %s, and half a line remains (%s)", m->path,
-                                  strerror(error), strerror(errno));
-            return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(error));
-        }
-        done += (size_t)written;
-    }
-    return FSDP_OK;
-}
-
 /* Repair the end of a file of `size` bytes. Its last line, `tail` [bytes], has no newline. If the
  * line is complete JSON, append a newline. If it is the beginning of a JSON object, remove the
  * line. Otherwise return FSDP_ERR_FORMAT. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
-        return append_bytes(m, "\n", 1);
+        return fsdp_append_bytes(m->fd, m->path, "\n", 1);
     if (tail[0] != '{')
         return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is not a JSON line: %.20s",
                           m->path, tail);
@@ -158,6 +137,11 @@ void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
         fsdp_json_set_str(line, key, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
 }
 
+fsdp_status fsdp_metrics_append(fsdp_metrics *m, const char *line, size_t bytes)
+{
+    return fsdp_append_bytes(m->fd, m->path, line, bytes);
+}
+
 fsdp_status fsdp_metrics_write(fsdp_metrics *m)
 {
     char *text;
@@ -170,14 +154,14 @@ fsdp_status fsdp_metrics_write(fsdp_metrics *m)
     if (status != FSDP_OK)
         return status;
     text[bytes] = '\n'; /* replaces the NUL */
-    status = append_bytes(m, text, bytes + 1);
+    status = fsdp_metrics_append(m, text, bytes + 1);
     fsdp_free(text);
     return status;
 }
 
 /* --- reading --- */
 
-static fsdp_status curve_add(fsdp_metrics_curve *curve, double step, double value)
+fsdp_status fsdp_metrics_curve_add(fsdp_metrics_curve *curve, double step, double value)
 {
     while (curve->len && curve->points[curve->len - 1].step >= step)
         curve->len--;
@@ -215,10 +199,10 @@ static fsdp_status add_line(fsdp_json_node line, void *arg)
         return FSDP_OK;
     FSDP_TRY(fsdp_json_get_f64(line, "step", &step));
     FSDP_TRY(fsdp_metrics_get_number(line, "loss", &value));
-    FSDP_TRY(curve_add(is_step ? &curves->loss : &curves->validation, step, value));
+    FSDP_TRY(fsdp_metrics_curve_add(is_step ? &curves->loss : &curves->validation, step, value));
     if (is_step && fsdp_json_has(line, "lr")) {
         FSDP_TRY(fsdp_metrics_get_number(line, "lr", &value));
-        FSDP_TRY(curve_add(&curves->lr, step, value));
+        FSDP_TRY(fsdp_metrics_curve_add(&curves->lr, step, value));
     }
     return FSDP_OK;
 }

@@ -34,6 +34,11 @@ void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
  * is full, the file still ends with the previous line. The message names the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
+/* Append a line that was made elsewhere: JSON text of `bytes` bytes that ends with a newline. Fails
+ * as fsdp_metrics_write() does. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_append(fsdp_metrics *metrics, const char *line,
+                                                size_t bytes);
+
 /* --- reading --- */
 
 /* Called with the JSON object of each line. The object is valid only during the call. */
@@ -65,9 +70,11 @@ typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve validation; /* the loss in lines of the kind "validation" */
 } fsdp_metrics_curves;
 
-/* Read the curves of a metrics file. A resumed run may repeat steps that are already in the file,
- * so the step number may decrease from one line to the next. If so, the repeated steps replace the
- * earlier ones: before a line adds a point to a curve, the points at the same step and at later
- * steps are removed from the curve. */
+/* Add a point to a curve. A resumed run may repeat steps, so the step number may decrease from one
+ * point to the next. If so, the repeated steps replace the earlier ones: the points at the same
+ * step and at later steps are removed first. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_curve_add(fsdp_metrics_curve *curve, double step,
+                                                   double value);
+/* Read the curves of a metrics file. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *curves);
 void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves);

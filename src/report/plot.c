@@ -12,6 +12,7 @@
 #include "src/base/io.h"
 #include "src/report/plot.h"
 #include "src/report/plot_scale.h"
+#include "src/report/run_curves.h"
 
 bool fsdp_plot_available(void)
 {
@@ -37,24 +38,37 @@ fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format)
                       ending);
 }
 
-fsdp_status fsdp_plot_files(const char *const *metrics_paths, size_t n,
-                            const fsdp_plot_options *options, const char *path)
+/* Return the name of the run `path` in the legend: its last part, also if it ends with a slash. */
+static char *label_of(const char *path)
+{
+    char *stripped = fsdp_path_stripped(path);
+    char *label = stripped ? fsdp_strdup(fsdp_path_name(stripped)) : NULL;
+    fsdp_free(stripped);
+    return label;
+}
+
+fsdp_status fsdp_plot_files(const char *const *paths, size_t n, const fsdp_plot_options *options,
+                            const char *path)
 {
     fsdp_status status = FSDP_OK;
     size_t read = 0;
     fsdp_plot_run *runs = fsdp_calloc(n, sizeof *runs);
     fsdp_metrics_curves *curves = fsdp_calloc(n, sizeof *curves);
-    if (!runs || !curves)
+    char **labels = fsdp_calloc(n, sizeof *labels);
+    if (!runs || !curves || !labels)
         status = FSDP_ERR_NOMEM;
     for (; status == FSDP_OK && read < n; read++) {
-        if ((status = fsdp_metrics_read(metrics_paths[read], &curves[read])) != FSDP_OK)
-            break;
-        runs[read] = (fsdp_plot_run){fsdp_path_name(metrics_paths[read]), &curves[read]};
+        labels[read] = label_of(paths[read]);
+        status = labels[read] ? fsdp_run_curves_read(paths[read], &curves[read]) : FSDP_ERR_NOMEM;
+        runs[read] = (fsdp_plot_run){labels[read], &curves[read]};
     }
     if (status == FSDP_OK)
         status = fsdp_plot_loss(runs, n, options, path);
-    for (size_t i = 0; i < read; i++)
+    for (size_t i = 0; i < read; i++) {
         fsdp_metrics_curves_fini(&curves[i]);
+        fsdp_free(labels[i]);
+    }
+    fsdp_free(labels);
     fsdp_free(curves);
     fsdp_free(runs);
     return status;

@@ -40,7 +40,7 @@ bool fsdp_plot_available(void);
 FSDP_MUST_CHECK fsdp_status fsdp_plot_loss(const fsdp_plot_run *runs, size_t n,
                                            const fsdp_plot_options *options, const char *path);
 
-/* Read n metrics files and draw their curves as fsdp_plot_loss() does. The label of each run is the
- * name of its file. */
-FSDP_MUST_CHECK fsdp_status fsdp_plot_files(const char *const *metrics_paths, size_t n,
+/* Read n runs as fsdp_run_curves_read() does, and draw their curves as fsdp_plot_loss() does. The
+ * label of each run is the name of its file or folder. */
+FSDP_MUST_CHECK fsdp_status fsdp_plot_files(const char *const *paths, size_t n,
                                             const fsdp_plot_options *options, const char *path);

@@ -7,6 +7,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/report/metrics.h"
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_state.h"
 #include "src/train/checkpoint_tie.h"

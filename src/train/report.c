@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/data/left_out.h"
 #include "src/report/human.h"
+#include "src/report/metrics.h"
 #include "src/report/progress.h"
 #include "src/report/table.h"
 #include "src/tensor/cards.h"
@@ -86,12 +87,12 @@ static void set_loss(fsdp_json_node line, const fsdp_trainer *t, int64_t epoch,
 fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, double lr,
                              double seconds, int64_t epoch)
 {
-    if (!t->metrics)
+    if (!t->tracking)
         return FSDP_OK;
     fsdp_json_node line;
     fsdp_memory_stats stats;
     fsdp_device_memory(t->device, &stats);
-    FSDP_TRY(fsdp_metrics_begin(t->metrics, "step", &line));
+    FSDP_TRY(fsdp_tracking_begin(t->tracking, "step", &line));
     set_loss(line, t, epoch, result, seconds);
     fsdp_metrics_set_number(line, "grad_norm", result->grad_norm);
     fsdp_metrics_set_number(line, "lr", lr);
@@ -100,16 +101,16 @@ fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, do
         fsdp_json_set_bool(line, "skipped", result->skipped);
     }
     fill_memory(fsdp_json_set_object(line, "memory_peak"), &stats);
-    return fsdp_metrics_write(t->metrics);
+    return fsdp_tracking_write(t->tracking);
 }
 
 fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result, double seconds,
                                    int64_t epoch, const fsdp_rouge *rouge, double length)
 {
-    if (!t->metrics)
+    if (!t->tracking)
         return FSDP_OK;
     fsdp_json_node line;
-    FSDP_TRY(fsdp_metrics_begin(t->metrics, "validation", &line));
+    FSDP_TRY(fsdp_tracking_begin(t->tracking, "validation", &line));
     set_loss(line, t, epoch, result, seconds);
     if (fsdp_train_has_perplexity(t->task))
         fsdp_metrics_set_number(line, "perplexity", exp(result->loss));
@@ -124,7 +125,7 @@ fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *resu
         fsdp_metrics_set_number(line, "rougeLsum", rouge->rougeLsum.fmeasure);
         fsdp_metrics_set_number(line, "gen_len", length);
     }
-    return fsdp_metrics_write(t->metrics);
+    return fsdp_tracking_write(t->tracking);
 }
 
 static double larger(double a, double b)
@@ -140,16 +141,16 @@ fsdp_status fsdp_report_checkpoint(fsdp_trainer *t, const fsdp_checkpoint_report
     slowest->call_s = larger(slowest->call_s, r->call_s);
     slowest->step_s = larger(slowest->step_s, r->step_s);
     slowest->held_s = larger(slowest->held_s, r->held_s);
-    if (!t->metrics)
+    if (!t->tracking)
         return FSDP_OK;
-    FSDP_TRY(fsdp_metrics_begin(t->metrics, "checkpoint", &line));
+    FSDP_TRY(fsdp_tracking_begin(t->tracking, "checkpoint", &line));
     fsdp_json_set_i64(line, "step", r->step);
     fsdp_metrics_set_number(line, "seconds", r->seconds);
     fsdp_metrics_set_number(line, "step_seconds", r->step_s);
     fsdp_metrics_set_number(line, "call_seconds", r->call_s);
     fsdp_metrics_set_number(line, "held_seconds", r->held_s);
     fsdp_json_set_i64(line, "copied_bytes", (int64_t)r->copied_bytes);
-    return fsdp_metrics_write(t->metrics);
+    return fsdp_tracking_write(t->tracking);
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -194,10 +195,10 @@ static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp
 
 static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks, double host_mib)
 {
-    if (!t->metrics)
+    if (!t->tracking)
         return FSDP_OK;
     fsdp_json_node line;
-    FSDP_TRY(fsdp_metrics_begin(t->metrics, "summary", &line));
+    FSDP_TRY(fsdp_tracking_begin(t->tracking, "summary", &line));
     fsdp_json_set_i64(line, "step", t->step);
     fsdp_json_set_i64(line, "world_size", fsdp_group_world_size(t->group));
     fsdp_metrics_set_number(line, "train_loss", t->result->train_loss);
@@ -212,7 +213,7 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
         fill_memory(fsdp_json_append_object(by_rank), &ranks[r]);
     FSDP_TRY(add_left_out(line, "left_out", t->train_set));
     FSDP_TRY(add_left_out(line, "validation_left_out", t->validation_set));
-    return fsdp_metrics_write(t->metrics);
+    return fsdp_tracking_write(t->tracking);
 }
 
 /* --- tables --- */

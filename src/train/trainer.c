@@ -313,7 +313,7 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     FSDP_TRY(fsdp_report_summary(t));
     if (t->makes_examples)
         FSDP_TRY(fsdp_report_examples(t));
-    if (!t->config->plot || !t->metrics)
+    if (!t->config->plot || !fsdp_trainer_is_first(t))
         return FSDP_OK;
     FSDP_TRY(fsdp_plot_files(&t->config->metrics, 1, NULL, t->config->plot));
     if (t->out)
@@ -355,6 +355,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     fsdp_error_save(run_epochs(&t), &error);
     if (error.status == FSDP_ERR_NOMEM && t.device)
         result->card_bytes = count_card_bytes(&t);
+    fsdp_trainer_close_tracking(&t, error.status != FSDP_OK);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;

@@ -10,8 +10,8 @@
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
 #include "src/report/hostmem.h"
-#include "src/report/metrics.h"
 #include "src/report/rouge.h"
+#include "src/report/tracking.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 
@@ -66,7 +66,8 @@ typedef struct fsdp_trainer {
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
     fsdp_train_loop loop;
-    fsdp_metrics *metrics; /* NULL without --metrics, and on ranks other than 0 */
+    /* gets the rows of metrics; NULL if no option asks for them, and on ranks other than 0 */
+    fsdp_tracking *tracking;
     fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
     fsdp_hostmem *hostmem; /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
@@ -126,6 +127,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the style that --print-model selects. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
+/* Called by fsdp_trainer_open_reports() (tracking.c). Open t->tracking on rank 0, say where its
+ * files are, and report the options of the run. A resumed run keeps what was reported up to its
+ * checkpoint's step. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
+/* Close t->tracking, and wait for the program of --tracker-command, less long if the run has
+ * failed. */
+void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever is open, including the device */
 
 /* Record what this rank is doing, and the number of steps that it has finished. If this rank is
@@ -147,16 +155,15 @@ void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Sample the host memory of all ranks. Must not be called while a step is timed. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
-/* Write a JSON line about a step to --metrics. No effect without --metrics. */
+/* Report a step to t->tracking. No effect if it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
-/* Write a JSON line about a validation to --metrics. `rouge` and `length`, the mean number of
- * generated tokens, are those of --predict-with-generate; `rouge` is NULL without it. No effect
- * without --metrics. */
+/* Report a validation to t->tracking. `rouge` and `length`, the mean number of generated tokens, are
+ * those of --predict-with-generate; `rouge` is NULL without it. No effect if t->tracking is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch,
                                                    const fsdp_rouge *rouge, double length);
-/* Called by rank 0. Count a checkpoint that was saved, and write a JSON line to --metrics. */
+/* Called by rank 0. Count a checkpoint that was saved, and report it to t->tracking. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
 /* Called before the first step. Set t->makes_examples to whether texts can be generated at the end
@@ -170,6 +177,6 @@ size_t fsdp_example_prompt_length(const fsdp_example *example);
  * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
 /* Print the final tables (epochs, memory of each rank by purpose), the host memory and the step
- * time, and write a summary line to --metrics. Collective, since rank 0 gathers the memory of all
+ * time, and report a summary to t->tracking. Collective, since rank 0 gathers the memory of all
  * ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_summary(fsdp_trainer *t);

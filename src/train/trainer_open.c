@@ -436,19 +436,6 @@ static fsdp_status open_training(fsdp_trainer *t)
     return open_schedule(t);
 }
 
-/* Open the metrics file. A resumed run keeps the lines of the steps up to its checkpoint's step,
- * and appends new lines. */
-static fsdp_status open_metrics(fsdp_trainer *t)
-{
-    const char *metrics = t->config->metrics;
-    if (metrics && fsdp_trainer_is_first(t)) {
-        if (t->resumed_from)
-            FSDP_TRY(fsdp_metrics_truncate(metrics, t->step));
-        FSDP_TRY(fsdp_metrics_open(metrics, t->resumed_from != NULL, &t->metrics));
-    }
-    return FSDP_OK;
-}
-
 static void print_mesh(const fsdp_trainer *t)
 {
     const int replicas = t->mesh ? fsdp_device_mesh_size(t->mesh, 0) : 0;
@@ -541,7 +528,7 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 
 fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
-    FSDP_TRY(open_metrics(t));
+    FSDP_TRY(fsdp_trainer_open_tracking(t));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }
@@ -553,7 +540,6 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_loader_destroy(t->validation_loader);
     fsdp_dataset_close(t->train_set);
     fsdp_dataset_close(t->validation_set);
-    fsdp_metrics_close(t->metrics);
     fsdp_profile_destroy(t->profile);
     fsdp_hostmem_destroy(t->hostmem);
     fsdp_grad_scaler_destroy(t->loop.scaler);

@@ -14,6 +14,7 @@
 #include "src/train_config/config.h"
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
+#include "src/train_config/config_report.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
@@ -828,6 +829,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_checkpoints(c, options));
     FSDP_TRY(fsdp_train_paths_check(c));
     FSDP_TRY(check_output(c, options));
+    FSDP_TRY(fsdp_train_report_check(c));
     return fsdp_train_effect_check(c, options);
 }
 

@@ -270,9 +270,15 @@ typedef struct fsdp_train_config {
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
      * ranks that share a card; 0: no limit */
     int64_t memory_limit;
-    bool track_memory;         /* report memory by purpose */
-    int print_model;           /* fsdp_print_model: how to print the module tree and its units */
-    const char *metrics;       /* file for metrics, as JSON lines; NULL: none */
+    bool track_memory;           /* report memory by purpose */
+    int print_model;             /* fsdp_print_model: how to print the module tree and its units */
+    const char *metrics;         /* file for metrics, as JSON lines; NULL: none */
+    fsdp_option_list report_to;  /* names of trackers; see config_report.h */
+    bool with_tracking;          /* Accelerate's switch: report to all trackers */
+    const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
+    const char *tracker_command; /* program that gets the rows; NULL: none */
+    /* names of the run and of its project, for the program that gets the rows; NULL: none */
+    const char *run_name, *project;
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* range "A:B" of steps to trace; NULL: steps after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */

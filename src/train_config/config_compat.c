@@ -17,7 +17,7 @@ static const char *const versions[] = {"1", "2", NULL};
 #define OWN_ROWS                                                                                   \
     "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
     "the same model; no rank ever has the whole model"
-#define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
+#define NO_TRACKER "a tracker on the network is the matter of the program of --tracker-command"
 /* Macros for rows that describe options of other tools. An ACCEPTED option is allowed but has no
  * effect here; `reason` says why. A REFUSED option is an error unless its value is `only`; `reason`
  * says why, or what to use instead. Both kinds of options are hidden from --help. */
@@ -125,9 +125,7 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "use-megatron-lm", .type = FSDP_OPTION_BOOL, NOWHERE, .value = "false",
      .env = "ACCELERATE_USE_MEGATRON_LM", .no_effect = "this is always so here", .hidden = true,
      .instead = "--sharding-strategy shards the model"},
-    {.name = "report-to", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
-    {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
 #include "src/train_config/config_trainer.inc"
 };
 /* clang-format on */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/train_config/config_report.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
@@ -95,6 +96,11 @@ static bool saves_model(const fsdp_train_config *c)
     return c->save_model;
 }
 
+static bool has_program(const fsdp_train_config *c)
+{
+    return c->tracker_command != NULL;
+}
+
 #define STEP_SCHEDULE "is for --lr-schedule step"
 #define SCALER "is for float16: --fp16, or --param-dtype float16"
 #define ACCUMULATION "needs --gradient-accumulation-steps above 1: a step has one micro-step"
@@ -148,6 +154,10 @@ static const struct {
     {"cast-root-forward-inputs", casts, CASTS, false},
     {"state-dict-type", has_checkpoints, CHECKPOINTS, false},
     {"checkpoint-format", has_checkpoints, CHECKPOINTS, false},
+    {"logging-dir", fsdp_train_has_logging_dir, "needs --report-to tensorboard, csv, json or all",
+     false},
+    {"run-name", has_program, "is for --tracker-command", false},
+    {"project", has_program, "is for --tracker-command", false},
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
 };
 

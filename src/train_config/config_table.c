@@ -587,6 +587,25 @@ static const fsdp_option table[] = {
      .help = "print the module tree with its units, as PyTorch prints an FSDP2 or FSDP1 model"},
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
      .metavar = "FILE", .help = "write one JSON line per step and validation"},
+    {.name = "report-to", .aliases = "log-with", .type = FSDP_OPTION_LIST, PLACE(report_to),
+     .metavar = "NAME,...", .shown_default = "none",
+     .help = "write what --metrics writes to tensorboard (event files), csv, json, or all of these, "
+             "in --logging-dir; none: nothing"},
+    {.name = "with-tracking", .type = FSDP_OPTION_BOOL, PLACE(with_tracking),
+     .help = "Accelerate's spelling of --report-to all"},
+    {.name = "logging-dir", .aliases = "project-dir", .type = FSDP_OPTION_STRING,
+     PLACE(logging_dir), .metavar = "DIR", .env = "TENSORBOARD_LOGGING_DIR",
+     .shown_default = "--output with /runs/<date>_<host> appended",
+     .help = "folder for the files of --report-to. The variable is TENSORBOARD_LOGGING_DIR, as "
+             "transformers names it"},
+    {.name = "tracker-command", .type = FSDP_OPTION_STRING, PLACE(tracker_command),
+     .metavar = "CMD",
+     .help = "start this shell command on rank 0; it gets the options of the run and then what "
+             "--metrics writes as JSON lines on its standard input, for W&B, MLflow and others"},
+    {.name = "run-name", .type = FSDP_OPTION_STRING, PLACE(run_name), .metavar = "NAME",
+     .help = "name of the run that --tracker-command gets"},
+    {.name = "project", .aliases = "project-name", .type = FSDP_OPTION_STRING, PLACE(project),
+     .metavar = "NAME", .help = "name of the project that --tracker-command gets"},
     {.name = "profile", .aliases = "profile-trace", .type = FSDP_OPTION_STRING, PLACE(profile),
      .metavar = "FILE.json",
      .help = "write a trace of a few steps of all ranks for chrome://tracing and "

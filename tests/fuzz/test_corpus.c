@@ -9,6 +9,9 @@
 #include "tests/test.h"
 
 /* Each has a function of the same name. */
+#define LLVMFuzzerTestOneInput fuzz_accelerate
+#include "tests/fuzz/fuzz_accelerate.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_arrow
 #include "tests/fuzz/fuzz_arrow.c"
 #undef LLVMFuzzerTestOneInput
@@ -20,6 +23,9 @@
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_dcp
 #include "tests/fuzz/fuzz_dcp.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_event_file
+#include "tests/fuzz/fuzz_event_file.c"
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
@@ -105,10 +111,12 @@ static void run_corpus(fsdp_test *t, const char *name, fuzz_fn *fuzz)
     {                                                                                              \
         run_corpus(t, #name, name);                                                                \
     }
+CORPUS(fuzz_accelerate)
 CORPUS(fuzz_arrow)
 CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
+CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)

@@ -1,0 +1,251 @@
+/* Prints what a configuration does (explain.h). */
+#include <stdarg.h>
+#include <string.h>
+
+#include "src/accelerate/explain.h"
+#include "src/accelerate/explain_keys.h"
+#include "src/base/alloc.h"
+
+enum {
+    /* bytes of a parameter: its float32 master value, its float32 gradient, and AdamW's moments */
+    MASTER_BYTES = 4,
+    GRAD_BYTES = 4,
+    MOMENT_BYTES = 8,
+    HEADING_COLUMNS = 14,
+    LINE_COLUMNS = 100,
+    TEXT_BYTES = 1000,
+    MAX_REASONS = 40 /* different reasons for no effect */
+};
+
+/* ---- lines ---- */
+
+/* Print `text` in lines of at most LINE_COLUMNS columns. The first line follows the heading, which
+ * takes `indent` columns. */
+static void print_wrapped(FILE *out, int indent, const char *text)
+{
+    int column = indent;
+    while (*text) {
+        const int n = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + n > LINE_COLUMNS) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", n, text);
+        column += n;
+        text += n + (text[n] == ' ');
+    }
+    fputc('\n', out);
+}
+
+/* Print one line of the explanation. */
+FSDP_PRINTF(3, 4)
+static void line(FILE *out, const char *heading, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(out, "%-*s", HEADING_COLUMNS, heading);
+    print_wrapped(out, HEADING_COLUMNS, text);
+}
+
+static const char *plural(long n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_strategy(const fsdp_explained *x, FILE *out)
+{
+    static const char *const texts[] = {
+        "parameters, gradients and optimizer state are sharded: ZeRO stage 3. A unit's parameters "
+        "are gathered for its forward, freed, and gathered again for its backward",
+        "gradients and optimizer state are sharded: ZeRO stage 2. Parameters are sharded between "
+        "steps, gathered once in forward, and stay until backward",
+        "nothing is sharded: ZeRO stage 0, as DistributedDataParallel",
+        "ZeRO stage 3 within each replica, whose gradients are then added: ZeRO++ stage 3",
+        "ZeRO stage 2 within each replica, whose gradients are then added: ZeRO++ stage 2"};
+    line(out, "strategy", "%s: %s", fsdp_explained_strategy_name(x->strategy), texts[x->strategy]);
+    if (x->strategy >= FSDP_EXPLAINED_HYBRID_SHARD)
+        line(out, "replicas", "%ld, each sharded over %ld rank%s%s", x->replicas, x->shards,
+             plural(x->shards),
+             x->replicas == 1 ? "; with one replica this is the same as without HYBRID_" : "");
+}
+
+/* Bytes that a rank receives in a step for each parameter. */
+static void print_communication(const fsdp_explained *x, FILE *out)
+{
+    const double part = (double)(x->shards - 1) / (double)x->shards;
+    const double others = (double)(x->replicas - 1) / (double)x->replicas;
+    const bool twice =
+        x->strategy == FSDP_EXPLAINED_FULL_SHARD || x->strategy == FSDP_EXPLAINED_HYBRID_SHARD;
+    char sharded[300] = "", replicated[200] = "";
+    if (x->ranks == 1) {
+        line(out, "communication", "none: there is one rank");
+        return;
+    }
+    if (x->shards > 1)
+        snprintf(sharded, sizeof sharded,
+                 "%.4g bytes of parameters (%s of %d bytes, of which a rank has 1/%ld) and %.4g "
+                 "bytes of gradients (reduce-scatter in float32)",
+                 (twice ? 2 : 1) * part * x->param_bytes,
+                 twice ? "two all-gathers" : "one all-gather", x->param_bytes, x->shards,
+                 part * GRAD_BYTES);
+    if (x->replicas > 1)
+        snprintf(replicated, sizeof replicated,
+                 "%s%.4g bytes of gradients from other replicas (all-reduce in float32)",
+                 x->shards > 1 ? ", and " : "", 2.0 * others * GRAD_BYTES / (double)x->shards);
+    line(out, "communication", "a rank receives in a step, for each parameter, %s%s", sharded,
+         replicated);
+}
+
+static void print_memory(const fsdp_explained *x, FILE *out)
+{
+    const double all = (MASTER_BYTES + GRAD_BYTES + MOMENT_BYTES) / (double)x->shards;
+    const char *gathered = "";
+    char kept[100] = "";
+    if (x->strategy == FSDP_EXPLAINED_SHARD_GRAD_OP ||
+        x->strategy == FSDP_EXPLAINED_HYBRID_SHARD_ZERO2)
+        snprintf(kept, sizeof kept, ", and from forward to backward %d bytes more", x->param_bytes);
+    else if (x->shards > 1)
+        gathered = ", and the gathered parameters of two or three units at a time";
+    line(out, "memory",
+         "a rank has for each parameter %.4g bytes (master weight, gradient and AdamW's two "
+         "moments in "
+         "float32%s)%s%s; plus activations",
+         all, x->shards > 1 ? ", divided by the ranks of a replica" : "", kept, gathered);
+}
+
+static void print_units(const fsdp_explained *x, FILE *out)
+{
+    if (strcmp(x->wrap_policy, "NO_WRAP") == 0)
+        line(out, "units", "%s: the whole model is gathered at once", x->wrap_policy);
+    else if (strcmp(x->wrap_policy, "SIZE_BASED_WRAP") == 0)
+        line(out, "units", "%s: modules with at least %s parameters", x->wrap_policy,
+             x->min_num_params ? x->min_num_params : "100000000");
+    else
+        line(out, "units", "%s: %s", x->wrap_policy,
+             x->classes ? x->classes : "the model's own blocks");
+}
+
+static void print_prefetch(const fsdp_explained *x, FILE *out)
+{
+    const char *text = "the next unit of backward is gathered before the current one computes";
+    if (x->prefetch && strcmp(x->prefetch, "BACKWARD_POST") == 0)
+        text = "the next unit of backward is gathered after the current one has computed: less "
+               "memory, "
+               "less overlap";
+    if (x->prefetch && strcmp(x->prefetch, "NO_PREFETCH") == 0)
+        text = "a unit of backward is gathered when it is needed: least memory, no overlap";
+    line(out, "prefetch", "%s%s%s%s", x->prefetch ? x->prefetch : "", x->prefetch ? ": " : "", text,
+         x->forward_prefetch ? "; forward prefetches in the order of the first step" : "");
+}
+
+static void print_precision(const fsdp_explained *x, FILE *out)
+{
+    const char *text = "forward and backward in float32";
+    if (strcmp(x->precision, "bf16") == 0)
+        text = "forward and backward in bfloat16, gradients added and weights updated in float32";
+    if (strcmp(x->precision, "fp16") == 0)
+        text = "forward and backward in float16 with a scaled loss, gradients added and weights "
+               "updated in float32";
+    line(out, "precision", "%s: %s", x->precision, text);
+}
+
+static void print_checkpoints(const fsdp_explained *x, FILE *out)
+{
+    const char *text = "each rank writes its shards into one folder of "
+                       "torch.distributed.checkpoint; any number of ranks can continue";
+    if (strcmp(x->state_dict, "FULL_STATE_DICT") == 0)
+        text = "rank 0 writes whole tensors, one by one, into a file of torch.save";
+    if (strcmp(x->state_dict, "LOCAL_STATE_DICT") == 0)
+        text = "each rank writes a file, from which only the same number of ranks can continue";
+    line(out, "checkpoints", "%s: %s", x->state_dict, text);
+}
+
+/* ---- what has no effect ---- */
+
+static const char *reason(const fsdp_explained *x, const fsdp_yaml *value)
+{
+    const fsdp_explain_key *key = fsdp_explain_find_key(value->key);
+    if (strcmp(value->key, "fsdp_transformer_layer_cls_to_wrap") == 0 && !x->classes)
+        return "needs fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP";
+    if (strcmp(value->key, "fsdp_min_num_params") == 0 && !x->min_num_params)
+        return "needs fsdp_auto_wrap_policy SIZE_BASED_WRAP";
+    if (strcmp(value->key, "fsdp_offload_params") == 0 && x->offload)
+        return "weights are in the CPU's memory in any case; --offload-dir DIR keeps them in a "
+               "file";
+    if (x->version == 2 && key && key->no_effect_in_fsdp2)
+        return key->no_effect_in_fsdp2;
+    return key ? key->no_effect : NULL;
+}
+
+typedef struct reason_list {
+    const char *reasons[MAX_REASONS];
+    char keys[MAX_REASONS][TEXT_BYTES]; /* keys with each reason, separated by commas */
+    size_t n;
+} reason_list;
+
+static void add_reason(reason_list *list, const char *text, const char *key)
+{
+    size_t i = 0;
+    while (i < list->n && strcmp(list->reasons[i], text) != 0)
+        i++;
+    if (i == MAX_REASONS)
+        return;
+    if (i == list->n) {
+        list->reasons[list->n++] = text;
+        *list->keys[i] = 0;
+    }
+    const size_t used = strlen(list->keys[i]);
+    snprintf(list->keys[i] + used, sizeof list->keys[i] - used, "%s%s", used ? ", " : "", key);
+}
+
+/* Keys that have no effect for the same reason share a line. */
+static void list_without_effect(const fsdp_yaml *map, const fsdp_explained *x, reason_list *list)
+{
+    for (size_t i = 0; i < map->n; i++) {
+        const fsdp_yaml *value = &map->items[i];
+        const char *text = value->key ? reason(x, value) : NULL;
+        if (text)
+            add_reason(list, text, value->key);
+        else if (value->kind == FSDP_YAML_MAP)
+            list_without_effect(value, x, list);
+    }
+}
+
+fsdp_status fsdp_explain_print(const fsdp_yaml *config, const fsdp_explained *x, FILE *out)
+{
+    reason_list *list = fsdp_calloc(1, sizeof *list);
+    if (!list)
+        return FSDP_ERR_NOMEM;
+    line(out, "ranks", "%ld on %ld machine%s, FSDP version %d", x->ranks, x->machines,
+         plural(x->machines), x->version);
+    print_strategy(x, out);
+    print_units(x, out);
+    if (x->shards > 1)
+        print_prefetch(x, out);
+    print_precision(x, out);
+    line(out, "activations", "%s",
+         x->checkpointing
+             ? "each block keeps its input and computes the rest again in backward: less "
+               "memory, about a third more computation"
+             : "kept from forward to backward");
+    print_checkpoints(x, out);
+    print_memory(x, out);
+    print_communication(x, out);
+    list_without_effect(config, x, list);
+    if (list->n)
+        fputs("\nwithout effect here:\n", out);
+    for (size_t i = 0; i < list->n; i++) {
+        char text[2 * TEXT_BYTES];
+        snprintf(text, sizeof text, "%s: %s", list->keys[i], list->reasons[i]);
+        fprintf(out, "  ");
+        print_wrapped(out, 4, text);
+    }
+    fsdp_free(list);
+    return FSDP_OK;
+}

@@ -1,0 +1,276 @@
+/* See questions.h. */
+#include "src/accelerate/questions.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "src/accelerate/question_table.h"
+#include "src/base/alloc.h"
+#include "src/base/nearest.h"
+#include "src/base/str.h"
+
+/* ---- answers ---- */
+
+static const fsdp_question *question(size_t i)
+{
+    return &fsdp_questions[i];
+}
+
+static void answers_fini(fsdp_answers *a)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
+        fsdp_free(a->values[i]);
+        fsdp_free(a->given[i]);
+    }
+}
+
+/* ---- the value of an answer ---- */
+
+static size_t count_words(const char *const *words)
+{
+    size_t n = 0;
+    while (words[n])
+        n++;
+    return n;
+}
+
+/* Return the canonical text of yes or no; NULL if `text` is neither. */
+static const char *yes_or_no(const char *text)
+{
+    static const char *const yes[] = {"yes", "y", "true", "t", "1", "on"};
+    static const char *const no[] = {"no", "n", "false", "f", "0", "off"};
+    for (size_t i = 0; i < 6; i++) {
+        if (strcasecmp(text, yes[i]) == 0)
+            return "true";
+        if (strcasecmp(text, no[i]) == 0)
+            return "false";
+    }
+    return NULL;
+}
+
+static bool is_integer(const char *text, long least)
+{
+    char *end;
+    const long value = strtol(text, &end, 10);
+    return end != text && !*end && value >= least && value < LONG_MAX;
+}
+
+static fsdp_status wrong_choice(const fsdp_question *q, const char *text)
+{
+    fsdp_str known = {0};
+    for (size_t i = 0; q->values[i]; i++)
+        fsdp_str_printf(&known, "%s%s (%zu)", i ? ", " : "", q->values[i], i + 1);
+    char *list = fsdp_str_take(&known);
+    if (!list)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: none of %s", q->key, text, list);
+    fsdp_free(list);
+    return status;
+}
+
+/* Set *value to the canonical text of the answer `text`; the caller owns it. */
+static fsdp_status read_answer(const fsdp_question *q, const char *text, char **value)
+{
+    const char *found = text;
+    if (q->kind == FSDP_ASK_YES_NO && !(found = yes_or_no(text)))
+        return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: yes or no%s", q->key, text,
+                          q->hint ? q->hint : "");
+    if (q->kind == FSDP_ASK_CHOICE) {
+        const size_t n = count_words(q->values);
+        size_t i = fsdp_menu_find(text, q->values, n);
+        if (i == n && q->shown)
+            i = fsdp_menu_find(text, q->shown, n);
+        if (i == n)
+            return wrong_choice(q, text);
+        found = q->values[i];
+    }
+    if (q->kind == FSDP_ASK_INT && !is_integer(text, q->least))
+        return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s: not a whole number from %ld on", q->key,
+                          text, q->least);
+    if (q->refuse) {
+        const char *reason = q->refuse(found);
+        if (reason)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s=%s: %s", q->key, found, reason);
+    }
+    *value = fsdp_strdup(found);
+    return *value ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* ---- asking ---- */
+
+static fsdp_status ask_once(const fsdp_question *q, const fsdp_menu_io *io, char **text)
+{
+    if (q->kind != FSDP_ASK_CHOICE) {
+        FSDP_TRY(fsdp_menu_line(io, q->prompt, text));
+        if (**text || !q->value)
+            return FSDP_OK;
+        fsdp_free(*text);
+        *text = fsdp_strdup(q->value);
+        return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    const size_t n = count_words(q->values);
+    size_t chosen = fsdp_menu_find(q->value, q->values, n);
+    FSDP_TRY(fsdp_menu_choose(io, q->prompt, q->shown ? q->shown : q->values, n, chosen, &chosen));
+    *text = fsdp_strdup(q->values[chosen]);
+    return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Ask until the answer is right. */
+static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **value)
+{
+    for (;;) {
+        char *text;
+        FSDP_TRY(ask_once(q, io, &text));
+        if (!*text && q->may_be_empty) {
+            *value = text;
+            return FSDP_OK;
+        }
+        fsdp_status status = *text
+                                 ? read_answer(q, text, value)
+                                 : fsdp_error(FSDP_ERR_INVALID, "%s: an answer is needed", q->key);
+        fsdp_free(text);
+        if (status != FSDP_ERR_INVALID && status != FSDP_ERR_UNSUPPORTED)
+            return status;
+        fprintf(io->out, "%s\n", fsdp_last_error());
+    }
+}
+
+static fsdp_status answer(fsdp_answers *a, size_t i, const fsdp_menu_io *io)
+{
+    const fsdp_question *q = question(i);
+    if (a->given[i])
+        return read_answer(q, a->given[i], &a->values[i]);
+    if (io && (!q->asked || q->asked(a)))
+        return ask(q, io, &a->values[i]);
+    const char *value =
+        q->default_without_questions && !io ? q->default_without_questions : q->value;
+    if (!value && !q->may_be_empty)
+        return fsdp_error(FSDP_ERR_INVALID, "%s is missing: %s", q->key, q->prompt);
+    a->values[i] = fsdp_strdup(value ? value : "");
+    return a->values[i] ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status check_used(const fsdp_answers *a, size_t i)
+{
+    /* Several questions may have the same key; one of them takes the answer. */
+    for (size_t k = 0; k < FSDP_QUESTIONS; k++)
+        if (a->values[k] && strcmp(question(k)->key, question(i)->key) == 0)
+            return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s=%.100s has no meaning here: it needs %s",
+                      question(i)->key, a->given[i],
+                      question(i)->needs ? question(i)->needs : "other answers");
+}
+
+static fsdp_status answer_all(fsdp_answers *a, const fsdp_menu_io *io)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        if (question(i)->applies(a))
+            FSDP_TRY(answer(a, i, io));
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        if (a->given[i])
+            FSDP_TRY(check_used(a, i));
+    return fsdp_answers_check(a);
+}
+
+/* ---- answers that are given ---- */
+
+static const char *renamed(const char *key)
+{
+    static const char *const names[][2] = {
+        {"fsdp_sharding_strategy", "fsdp_reshard_after_forward"},
+        {"sharding_strategy", "fsdp_reshard_after_forward"},
+        {"fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"},
+        {"backward_prefetch_policy", "fsdp_backward_prefetch"},
+        {"fsdp_transformer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"},
+        {"transformer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap"},
+        {"num_processes_per_machine", "num_processes"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(key, names[i][0]) == 0)
+            return names[i][1];
+    return key;
+}
+
+static bool is_key(const fsdp_question *q, const char *key)
+{
+    static const char *const prefixes[] = {"fsdp_", "parallelism_config_"};
+    if (strcmp(q->key, key) == 0)
+        return true;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t n = strlen(prefixes[i]);
+        if (strncmp(q->key, prefixes[i], n) == 0 && strcmp(q->key + n, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdp_status unknown_key(const char *key)
+{
+    const char *names[FSDP_QUESTIONS];
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        names[i] = question(i)->key;
+    const int nearest = fsdp_nearest_name(key, names, FSDP_QUESTIONS);
+    return fsdp_error(FSDP_ERR_INVALID, "%.100s: no key of a configuration%s%s%s", key,
+                      nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : names[nearest],
+                      nearest < 0 ? "" : "?");
+}
+
+/* `distributed_type=FSDP` is two answers. */
+static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
+{
+    bool any = false;
+    if (strcmp(key, "distributed_type") == 0 && strcasecmp(value, "FSDP") == 0) {
+        FSDP_TRY(give(a, "use_fsdp", "yes"));
+        value = "MULTI_GPU";
+    }
+    key = renamed(key);
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++) {
+        if (!is_key(question(i), key))
+            continue;
+        fsdp_free(a->given[i]);
+        a->given[i] = fsdp_strdup(value);
+        if (!a->given[i])
+            return FSDP_ERR_NOMEM;
+        any = true;
+    }
+    return any ? FSDP_OK : unknown_key(key);
+}
+
+static fsdp_status give_pair(fsdp_answers *a, const char *pair)
+{
+    const char *equals = strchr(pair, '=');
+    if (!equals || equals == pair)
+        return fsdp_error(FSDP_ERR_INVALID, "%.100s: not of the form key=value", pair);
+    char *key = fsdp_strndup(pair, (size_t)(equals - pair));
+    if (!key)
+        return FSDP_ERR_NOMEM;
+    for (char *p = key; *p; p++)
+        if (*p == '-')
+            *p = '_';
+    fsdp_status status = give(a, key, equals + 1);
+    fsdp_free(key);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n, const fsdp_menu_io *io,
+                                fsdp_yaml *config)
+{
+    fsdp_answers answers = {0};
+    fsdp_yaml made = {.kind = FSDP_YAML_MAP};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+        status = give_pair(&answers, given[i]);
+    if (status == FSDP_OK)
+        status = answer_all(&answers, io);
+    if (status == FSDP_OK)
+        status = fsdp_answers_write(&answers, &made);
+    answers_fini(&answers);
+    if (status == FSDP_OK)
+        *config = made;
+    else
+        fsdp_yaml_fini(&made);
+    return status;
+}

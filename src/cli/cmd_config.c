@@ -1,0 +1,254 @@
+/* `fsdp config`: writes configuration files that Accelerate reads, too; converts and explains
+ * them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/accelerate/questions.h"
+#include "src/accelerate/to_fsdp2.h"
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/cli/cli.h"
+#include "src/cli/config.h"
+#include "src/report/terminal.h"
+
+/* ---- files ---- */
+
+/* Return the path of Accelerate's default_config.yaml; the caller owns it. */
+static char *default_path(void)
+{
+    const char *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *base = hf ? hf : xdg ? xdg : "~/.cache";
+    const bool in_home = *base == '~';
+    return fsdp_strdup_printf("%s%s%s/accelerate/default_config.yaml", in_home && home ? home : "",
+                              base + in_home, hf ? "" : "/huggingface");
+}
+
+static fsdp_status write_config(fsdp_yaml *config, const char *path)
+{
+    char *text = fsdp_yaml_print(config), *folder = fsdp_path_parent(path);
+    fsdp_status status = text && folder ? fsdp_directory_make(folder) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_file_write(path, text, strlen(text));
+    fsdp_free(text);
+    fsdp_free(folder);
+    return status;
+}
+
+/* A file that is no configuration is not overwritten. */
+static fsdp_status check_replaced(const char *path)
+{
+    fsdp_yaml old = {0};
+    const size_t n = strlen(path);
+    if (n > 5 && strcmp(path + n - 5, ".json") == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "--config-file %s: YAML is written; name a .yaml file", path);
+    if (!fsdp_path_exists(path))
+        return FSDP_OK;
+    const bool is_config =
+        fsdp_yaml_read(path, &old) == FSDP_OK &&
+        (fsdp_yaml_find(&old, "distributed_type") || fsdp_yaml_find(&old, "fsdp_config"));
+    fsdp_yaml_fini(&old);
+    if (is_config)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: the existing file is no configuration of Accelerate and would be "
+                      "overwritten; name another file",
+                      path);
+}
+
+/* ---- writing ---- */
+
+typedef struct write_options {
+    const char *config_file;
+    bool defaults;
+} write_options;
+
+static const fsdp_option write_table[] = {
+    {.name = "config-file",
+     .aliases = "o",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(write_options, config_file),
+     .metavar = "FILE",
+     .shown_default = "accelerate/default_config.yaml in $HF_HOME or ~/.cache/huggingface",
+     .help = "the file to write; '-': standard output"},
+    {.name = "default",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(write_options, defaults),
+     .help = "ask nothing: FSDP2 with the defaults of all questions, except those given"},
+};
+
+static const fsdp_options_spec write_spec = {
+    .program = "fsdp config",
+    .usage = "[--config_file FILE] [--default] [key=value...]\n"
+             "       fsdp config convert FILE | fsdp config explain FILE",
+    .summary =
+        "Write a configuration file for 'fsdp launch' and 'accelerate launch'. Asks what "
+        "'accelerate config' asks about FSDP. With key=value, as in the file, nothing is asked: "
+        "other keys have their defaults, and a choice may be given by its number. "
+        "'fsdp config convert' makes FSDP2 of a file for FSDP1, and 'fsdp config explain' says "
+        "what a file does.",
+    .epilogue = "examples:\n"
+                "  fsdp config --config_file fsdp.yaml\n"
+                "  fsdp config --config_file fsdp.yaml num_processes=4 mixed_precision=bf16\n"
+                "  fsdp config -o - fsdp_version=1 sharding_strategy=2 num_processes=2\n",
+    .table = write_table,
+    .count = FSDP_LENGTH(write_table),
+    .positional = "key=value...",
+};
+
+static fsdp_status write_answers(const write_options *o, char *const *given, size_t n,
+                                 const char *path)
+{
+    const bool to_stdout = strcmp(path, "-") == 0;
+    const fsdp_menu_io io = {.in = stdin,
+                             .out = to_stdout ? stderr : stdout,
+                             .keys =
+                                 isatty(STDIN_FILENO) && fsdp_terminal_is(stdout) && !to_stdout};
+    fsdp_yaml config = {0};
+    if (!to_stdout)
+        FSDP_TRY(check_replaced(path));
+    FSDP_TRY(
+        fsdp_accelerate_ask((const char *const *)given, n, o->defaults || n ? NULL : &io, &config));
+    fsdp_status status = FSDP_OK;
+    if (to_stdout) {
+        char *text = fsdp_yaml_print(&config);
+        status = text ? FSDP_OK : FSDP_ERR_NOMEM;
+        if (text)
+            fputs(text, stdout);
+        fsdp_free(text);
+    } else {
+        status = write_config(&config, path);
+        if (status == FSDP_OK)
+            printf("configuration saved at %s\n", path);
+    }
+    fsdp_yaml_fini(&config);
+    return status;
+}
+
+int fsdp_config_write(int argc, char **argv)
+{
+    write_options config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&write_spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int n;
+    char **given = fsdp_options_positional(options, &n);
+    char *path = config.config_file ? fsdp_strdup(config.config_file) : default_path();
+    fsdp_status status = path ? write_answers(&config, given, (size_t)n, path) : fsdp_error_nomem();
+    code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(write_spec.program);
+    fsdp_free(path);
+    fsdp_options_destroy(options);
+    return code;
+}
+
+/* ---- converting ---- */
+
+typedef struct convert_options {
+    const char *config_file, *output_file;
+    bool overwrite;
+} convert_options;
+
+static const fsdp_option convert_table[] = {
+    {.name = "config-file",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(convert_options, config_file),
+     .metavar = "FILE",
+     .help = "the file, as accelerate to-fsdp2 names it"},
+    {.name = "output-file",
+     .aliases = "o",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(convert_options, output_file),
+     .metavar = "FILE",
+     .help = "where to write the result; '-': standard output"},
+    {.name = "overwrite",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(convert_options, overwrite),
+     .help = "replace an existing --output-file, or without one FILE itself"},
+};
+
+static const fsdp_options_spec convert_spec = {
+    .program = "fsdp config convert",
+    .usage = "FILE --output_file FILE",
+    .summary = "Convert a configuration file of Accelerate from FSDP1 to FSDP2, as 'accelerate "
+               "to-fsdp2' does. Menu numbers and old keys are known, HYBRID_SHARD becomes a mesh, "
+               "and what FSDP2 cannot do is said.",
+    .epilogue = "example:\n  fsdp config convert fsdp1.yaml --output_file fsdp2.yaml\n",
+    .table = convert_table,
+    .count = FSDP_LENGTH(convert_table),
+    .positional = "FILE",
+    .max_positional = 1,
+};
+
+static void say(void *context, const char *message)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", message);
+}
+
+static fsdp_status convert(const char *from, const convert_options *o)
+{
+    const char *to = o->output_file ? o->output_file : from;
+    const bool to_stdout = strcmp(to, "-") == 0;
+    fsdp_yaml config = {0};
+    if (!o->output_file && !o->overwrite)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--output-file is missing: the file to write, or --overwrite, which "
+                          "replaces %s",
+                          from);
+    if (!to_stdout && !o->overwrite && fsdp_path_exists(to))
+        return fsdp_error(FSDP_ERR_INVALID, "--output-file %s exists; --overwrite replaces it", to);
+    FSDP_TRY(fsdp_yaml_read(from, &config));
+    fsdp_status status = fsdp_to_fsdp2(&config, from, say, NULL);
+    if (status == FSDP_OK && to_stdout) {
+        char *text = fsdp_yaml_print(&config);
+        status = text ? FSDP_OK : FSDP_ERR_NOMEM;
+        if (text)
+            fputs(text, stdout);
+        fsdp_free(text);
+    } else if (status == FSDP_OK) {
+        status = write_config(&config, to);
+    }
+    fsdp_yaml_fini(&config);
+    return status;
+}
+
+int fsdp_config_convert(int argc, char **argv)
+{
+    convert_options config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&convert_spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int n;
+    char **files = fsdp_options_positional(options, &n);
+    const char *from = n ? files[0] : config.config_file;
+    fsdp_status status =
+        from ? convert(from, &config)
+             : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+    code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(convert_spec.program);
+    fsdp_options_destroy(options);
+    return code;
+}
+
+/* ---- the command ---- */
+
+int fsdp_cmd_config(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {{"convert", fsdp_config_convert},
+                    {"to-fsdp2", fsdp_config_convert},
+                    {"explain", fsdp_config_explain}};
+    static char defaults[] = "--default";
+    for (size_t i = 0; argc > 1 && i < FSDP_LENGTH(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "default") == 0)
+        argv[1] = defaults; /* `accelerate config default` */
+    return fsdp_config_write(argc, argv);
+}

@@ -1,0 +1,36 @@
+/* Writes event files, which TensorBoard reads: scalars and texts of a run. The file is a sequence
+ * of records (TFRecord), each with the masked CRC-32C of its length and of its data. The data is a
+ * protobuf message, tensorflow.Event. */
+#pragma once
+#include <stdint.h>
+
+#include <fsdp/base.h>
+
+typedef struct fsdp_event_file fsdp_event_file;
+
+typedef struct fsdp_event_scalar {
+    const char *tag; /* "train/loss" */
+    double value;    /* written as float32, as TensorBoard's writers do; may be NaN or infinite */
+} fsdp_event_scalar;
+
+enum {
+    FSDP_EVENT_NO_PURGE = -1
+};
+
+/* Create a file in `dir`, which is created if it does not exist. The name is that which
+ * TensorBoard's own writers give: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
+ * existing file is never changed. `purge_step`: TensorBoard then ignores what earlier files in
+ * `dir` say about this step and later ones, because a resumed run repeats them;
+ * FSDP_EVENT_NO_PURGE: nothing is ignored. */
+FSDP_MUST_CHECK fsdp_status fsdp_event_file_create(const char *dir, int64_t purge_step,
+                                                   fsdp_event_file **file);
+void fsdp_event_file_close(fsdp_event_file *file); /* accepts NULL */
+const char *fsdp_event_file_path(const fsdp_event_file *file);
+
+/* Append the scalars of a step, all in one event. Returns FSDP_ERR_IO if the disk is full; then the
+ * file ends with the previous event. */
+FSDP_MUST_CHECK fsdp_status fsdp_event_file_scalars(fsdp_event_file *file, int64_t step,
+                                                    const fsdp_event_scalar *scalars, size_t n);
+/* Append a text, which TensorBoard shows as Markdown. `text` is UTF-8. */
+FSDP_MUST_CHECK fsdp_status fsdp_event_file_text(fsdp_event_file *file, int64_t step,
+                                                 const char *tag, const char *text);

@@ -1,0 +1,203 @@
+/* See metrics_csv.h. */
+#include "src/report/metrics_csv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/repr.h"
+#include "src/base/str.h"
+#include "src/report/append_file.h"
+#include "src/report/metrics.h"
+
+struct fsdp_metrics_csv {
+    char *path;
+    int fd;
+};
+
+/* "memory_peak" is the number of allocated bytes in the object of this name. */
+static const char *const columns[] = {"kind",       "step",    "epoch",        "loss",
+                                      "grad_norm",  "lr",      "perplexity",   "accuracy",
+                                      "f1",         "tokens",  "seconds",      "tokens_per_s",
+                                      "loss_scale", "skipped", "label_tokens", "memory_peak"};
+
+static void add_header(fsdp_str *line)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(columns); i++)
+        fsdp_str_printf(line, "%s%s", i ? "," : "", columns[i]);
+    fsdp_str_append(line, "\n", 1);
+}
+
+static fsdp_status add_number(fsdp_str *line, fsdp_json_node row, const char *key)
+{
+    double value;
+    char text[FSDP_REPR_BYTES];
+    FSDP_TRY(fsdp_metrics_get_number(row, key, &value));
+    fsdp_str_append(line, text, fsdp_f64_repr(value, text));
+    return FSDP_OK;
+}
+
+static fsdp_status add_integer(fsdp_str *line, fsdp_json_node row, const char *key)
+{
+    int64_t value;
+    FSDP_TRY(fsdp_json_get_i64(row, key, INT64_MIN, INT64_MAX, &value));
+    fsdp_str_printf(line, "%lld", (long long)value);
+    return FSDP_OK;
+}
+
+static fsdp_status add_value(fsdp_str *line, fsdp_json_node row, const char *key)
+{
+    const fsdp_json_node value = fsdp_json_find(row, key);
+    const char *kind;
+    bool yes;
+    switch (fsdp_json_kind_of(value)) {
+    case FSDP_JSON_INT:
+        return add_integer(line, row, key);
+    case FSDP_JSON_BOOL:
+        FSDP_TRY(fsdp_json_get_bool(row, key, &yes));
+        fsdp_str_printf(line, "%s", yes ? "true" : "false");
+        return FSDP_OK;
+    case FSDP_JSON_OBJECT:
+        return fsdp_json_has(value, "allocated") ? add_integer(line, value, "allocated") : FSDP_OK;
+    case FSDP_JSON_STRING:
+        if (strcmp(key, "kind") != 0)
+            return add_number(line, row, key);
+        FSDP_TRY(fsdp_json_get_str(row, key, &kind));
+        fsdp_str_printf(line, "%s", kind);
+        return FSDP_OK;
+    case FSDP_JSON_REAL:
+        return add_number(line, row, key);
+    default:
+        return FSDP_OK;
+    }
+}
+
+static fsdp_status append(const fsdp_metrics_csv *csv, fsdp_str *line)
+{
+    const size_t n = line->len;
+    char *text = fsdp_str_take(line);
+    fsdp_status status = text ? fsdp_append_bytes(csv->fd, csv->path, text, n) : FSDP_ERR_NOMEM;
+    fsdp_free(text);
+    return status;
+}
+
+fsdp_status fsdp_metrics_csv_write(fsdp_metrics_csv *csv, fsdp_json_node row)
+{
+    const char *kind;
+    fsdp_str line = {0};
+    FSDP_TRY(fsdp_json_get_str(row, "kind", &kind));
+    if (strcmp(kind, "step") != 0 && strcmp(kind, "validation") != 0)
+        return FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(columns); i++) {
+        if (i)
+            fsdp_str_append(&line, ",", 1);
+        fsdp_status status = add_value(&line, row, columns[i]);
+        if (status != FSDP_OK) {
+            fsdp_str_fini(&line);
+            return status;
+        }
+    }
+    fsdp_str_append(&line, "\n", 1);
+    return append(csv, &line);
+}
+
+/* ---- the lines of an earlier run ---- */
+
+/* Return true if the line at `line` is complete and belongs to a step up to `step`. The step is in
+ * the second column. */
+static bool is_kept(const char *line, const char *newline, int64_t step)
+{
+    const char *comma = newline ? memchr(line, ',', (size_t)(newline - line)) : NULL;
+    char *end;
+    if (!comma)
+        return false;
+    const long long value = strtoll(comma + 1, &end, 10);
+    return end > comma + 1 && *end == ',' && value <= step;
+}
+
+/* Copy the lines of `text` that are kept to `out`. */
+static fsdp_status keep_lines(const char *path, const char *text, int64_t step, fsdp_str *out)
+{
+    add_header(out);
+    if (out->failed)
+        return fsdp_error_nomem();
+    if (!*text) /* the earlier run was killed before it wrote anything */
+        return FSDP_OK;
+    if (strncmp(text, out->data, out->len) != 0)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: its first line is not that of a CSV file of metrics, '%.60s...': "
+                          "name another --logging-dir, or remove the file",
+                          path, out->data);
+    for (const char *line = text + out->len, *newline; *line; line = newline + 1) {
+        newline = strchr(line, '\n');
+        if (is_kept(line, newline, step))
+            fsdp_str_append(out, line, (size_t)(newline + 1 - line));
+        if (!newline)
+            break;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status keep_until(const char *path, int64_t step)
+{
+    char *text;
+    size_t bytes;
+    fsdp_str kept = {0};
+    FSDP_TRY(fsdp_file_read(path, FSDP_JSON_MAX_BYTES, &text, &bytes));
+    fsdp_status status = keep_lines(path, text, step, &kept);
+    fsdp_free(text);
+    const size_t n = kept.len;
+    char *lines = fsdp_str_take(&kept);
+    if (status == FSDP_OK && !lines)
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_file_write(path, lines, n);
+    fsdp_free(lines);
+    return status;
+}
+
+static fsdp_status open_file(fsdp_metrics_csv *csv, bool append_lines)
+{
+    fsdp_str header = {0};
+    csv->fd = open(csv->path,
+                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append_lines ? 0 : O_TRUNC), 0666);
+    if (csv->fd < 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
+    if (append_lines)
+        return FSDP_OK;
+    add_header(&header);
+    return append(csv, &header);
+}
+
+fsdp_status fsdp_metrics_csv_open(const char *path, int64_t keep_step, fsdp_metrics_csv **out)
+{
+    const bool resumes = keep_step >= 0 && fsdp_path_is_file(path);
+    if (resumes)
+        FSDP_TRY(keep_until(path, keep_step));
+    fsdp_metrics_csv *csv = fsdp_calloc(1, sizeof *csv);
+    if (!csv)
+        return FSDP_ERR_NOMEM;
+    csv->fd = -1;
+    csv->path = fsdp_strdup(path);
+    fsdp_status status = csv->path ? open_file(csv, resumes) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        *out = csv;
+    else
+        fsdp_metrics_csv_close(csv);
+    return status;
+}
+
+void fsdp_metrics_csv_close(fsdp_metrics_csv *csv)
+{
+    if (!csv)
+        return;
+    if (csv->fd >= 0)
+        close(csv->fd);
+    fsdp_free(csv->path);
+    fsdp_free(csv);
+}

@@ -1,0 +1,34 @@
+/* Reports the rows of a run: the one place that passes each row on to the file of metrics, CSV,
+ * TensorBoard's event files and the program of --tracker-command, whichever were chosen. A row is
+ * the JSON object of a line of metrics.h. There is one more kind of row, "config", with the options
+ * of the run in its object "config". It goes to TensorBoard, as a text, and to the program. */
+#pragma once
+#include "src/base/json.h"
+#include "src/report/tracker_command.h"
+
+typedef struct fsdp_tracking fsdp_tracking;
+
+typedef struct fsdp_tracking_options {
+    const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
+    const char *csv;     /* CSV file */
+    const char *events;  /* folder of event files */
+    const char *command; /* program that gets the rows */
+    bool resumed;        /* the run continues after step `step` of an earlier one */
+    int64_t step;
+    fsdp_tracker_say_fn *say; /* gets messages about the program; may be NULL */
+    void *context;
+} fsdp_tracking_options;
+
+/* Open everything that was chosen. Strings of `options` are not kept. The folders of `csv` and
+ * `metrics` must exist. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_open(const fsdp_tracking_options *options,
+                                               fsdp_tracking **tracking);
+/* Close everything. If there is a program, wait until it ends, at most `seconds`. Accepts NULL. */
+void fsdp_tracking_close(fsdp_tracking *tracking, double seconds);
+
+/* Begin a row, as fsdp_metrics_begin() does. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_begin(fsdp_tracking *tracking, const char *kind,
+                                                fsdp_json_node *row);
+/* Pass on the row that was begun. If a file cannot be written, its error is returned, and the files
+ * after it lack the row. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_write(fsdp_tracking *tracking);

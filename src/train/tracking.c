@@ -1,0 +1,146 @@
+/* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/report/progress.h"
+#include "src/report/run_curves.h"
+#include "src/train/trainer_internal.h"
+#include "src/train_config/config_report.h"
+
+enum {
+    HOST_BYTES = 256,
+    PROGRAM_END_S = 120,      /* how long the end of the run waits for the program */
+    PROGRAM_FAILED_END_S = 10 /* the same after an error: other ranks wait until this is known */
+};
+
+/* ---- the folder ---- */
+
+/* Return transformers' name for the folder of a run, such as "Nov27_08-34-43_host". */
+static char *name_of_run(void)
+{
+    char host[HOST_BYTES], date[64];
+    struct tm local;
+    const time_t now = time(NULL);
+    if (gethostname(host, sizeof host) != 0)
+        snprintf(host, sizeof host, "localhost");
+    host[sizeof host - 1] = 0;
+    strftime(date, sizeof date, "%b%d_%H-%M-%S", localtime_r(&now, &local));
+    return fsdp_strdup_printf("%s_%s", date, host);
+}
+
+/* Set *dir to the folder for the files of --report-to; the caller owns it. A run that continues
+ * without --logging-dir goes on in the newest folder of its output. */
+static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
+{
+    const fsdp_train_config *c = t->config;
+    *dir = NULL;
+    if (c->logging_dir) {
+        *dir = fsdp_path_stripped(c->logging_dir);
+        return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    char *runs = fsdp_path_join(c->output ? c->output : "", "runs");
+    fsdp_status status = runs ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && t->resumed_from)
+        status = fsdp_run_find_newest(runs, dir);
+    if (status == FSDP_OK && !*dir) {
+        char *name = name_of_run();
+        *dir = name ? fsdp_path_join(runs, name) : NULL;
+        fsdp_free(name);
+        status = *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    fsdp_free(runs);
+    return status;
+}
+
+/* ---- the options of the run ---- */
+
+static void add_options(fsdp_json_node config, const fsdp_trainer *t)
+{
+    const fsdp_options_spec *spec = fsdp_train_options();
+    for (size_t i = 0; i < spec->count; i++) {
+        char *text = fsdp_option_text(&spec->table[i], t->config);
+        fsdp_json_set_str(config, spec->table[i].name, text);
+        fsdp_text_free(text);
+    }
+}
+
+static fsdp_status report_config(fsdp_trainer *t)
+{
+    fsdp_json_node row;
+    FSDP_TRY(fsdp_tracking_begin(t->tracking, "config", &row));
+    fsdp_json_set_str(row, "run_name", t->config->run_name);
+    fsdp_json_set_str(row, "project", t->config->project);
+    fsdp_json_set_str(row, "output", t->config->output);
+    fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(t->group));
+    fsdp_json_set_i64(row, "first_step", t->first_step);
+    fsdp_json_set_i64(row, "total_steps", t->total_steps);
+    if (t->resumed_from)
+        fsdp_json_set_str(row, "resumed_from", t->resumed_from);
+    add_options(fsdp_json_set_object(row, "config"), t);
+    return fsdp_tracking_write(t->tracking);
+}
+
+/* ---- opening ---- */
+
+static void say(void *context, const char *message)
+{
+    const fsdp_trainer *t = context;
+    fsdp_progress_clear(t->progress);
+    fprintf(stderr, "fsdp train: %s\n", message);
+}
+
+static fsdp_status open_in(fsdp_trainer *t, const char *dir)
+{
+    const fsdp_train_config *c = t->config;
+    const bool json = fsdp_train_reports_to(c, FSDP_REPORT_JSON) && !c->metrics;
+    fsdp_tracking_options options = {.metrics = c->metrics,
+                                     .command = c->tracker_command,
+                                     .resumed = t->resumed_from != NULL,
+                                     .step = t->step,
+                                     .say = say,
+                                     .context = t};
+    char *csv = dir ? fsdp_path_join(dir, "metrics.csv") : NULL,
+         *lines = dir ? fsdp_path_join(dir, "metrics.jsonl") : NULL;
+    fsdp_status status = !dir ? FSDP_OK : csv && lines ? fsdp_directory_make(dir) : FSDP_ERR_NOMEM;
+    if (fsdp_train_reports_to(c, FSDP_REPORT_CSV))
+        options.csv = csv;
+    if (fsdp_train_reports_to(c, FSDP_REPORT_TENSORBOARD))
+        options.events = dir;
+    if (json)
+        options.metrics = lines;
+    if (status == FSDP_OK)
+        status = fsdp_tracking_open(&options, &t->tracking);
+    fsdp_free(csv);
+    fsdp_free(lines);
+    return status;
+}
+
+fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    char *dir = NULL;
+    if (!fsdp_trainer_is_first(t) ||
+        (!c->metrics && !c->tracker_command && !fsdp_train_has_logging_dir(c)))
+        return FSDP_OK;
+    if (fsdp_train_has_logging_dir(c))
+        FSDP_TRY(choose_folder(t, &dir));
+    fsdp_status status = open_in(t, dir);
+    if (status == FSDP_OK && dir && fsdp_train_reports_to(c, FSDP_REPORT_TENSORBOARD))
+        fsdp_trainer_print(t, "to look at the run: tensorboard --logdir %s", dir);
+    else if (status == FSDP_OK && dir)
+        fsdp_trainer_print(t, "the run is reported in %s", dir);
+    if (status == FSDP_OK)
+        status = report_config(t);
+    fsdp_free(dir);
+    return status;
+}
+
+void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed)
+{
+    fsdp_tracking_close(t->tracking, failed ? PROGRAM_FAILED_END_S : PROGRAM_END_S);
+    t->tracking = NULL;
+}

@@ -1,0 +1,65 @@
+#!/bin/sh
+# `fsdp config`: the files that it writes are read by `fsdp train`, converted and explained.
+# tools/check_accelerate.py compares with Accelerate itself.
+# usage: FSDP_BUILD=build tests/cli/test_config.sh
+. "$(dirname "$0")/train.sh"
+needs libyaml
+
+HOME=$dir/home
+export HOME
+unset HF_HOME XDG_CACHE_HOME
+run config --default
+check the_default_file_is_accelerates test -f home/.cache/huggingface/accelerate/default_config.yaml
+HF_HOME=$dir/hf
+export HF_HOME
+run config default
+check hf_home_moves_it test -f hf/accelerate/default_config.yaml
+unset HF_HOME
+
+run config --config_file a.yaml fsdp_version=1 sharding_strategy=2 num_processes=2 mixed_precision=bf16 transformer_layer_cls_to_wrap=T5Block
+check answers_on_the_command_line test $rc -eq 0
+check are_in_the_file grep -qx '  fsdp_reshard_after_forward: SHARD_GRAD_OP' a.yaml
+train 2 --config a.yaml --max-steps 2
+check train_reads_it test $rc -eq 0
+check and_does_what_it_says shows 'bfloat16 compute, .*SHARD_GRAD_OP'
+run config -o - num_processes=3
+check a_dash_prints_it shows '^num_processes: 3$'
+printf 'text,headline\n' >rows.csv
+run config -o rows.csv num_processes=2
+expect other_files_are_not_overwritten 1 'no configuration of Accelerate'
+run config -o b.yaml num_proceses=2
+expect a_wrong_key_gets_the_nearest 1 'did you mean num_processes'
+check and_nothing_is_written test ! -e b.yaml
+"$fsdp" config -o b.yaml </dev/null >out 2>err
+rc=$?
+expect the_end_of_the_input_is_an_error 1 'the input ended'
+check and_leaves_no_file test ! -e b.yaml
+
+run config convert a.yaml --output_file b.yaml
+expect converting_says_what_is_gone 0 'fsdp_backward_prefetch has been removed in FSDP2'
+check the_result_is_fsdp2 grep -qx '  fsdp_version: 2' b.yaml
+check with_its_boolean grep -qx '  fsdp_reshard_after_forward: false' b.yaml
+train 2 --config b.yaml --max-steps 2
+check it_trains_the_same_way shows 'bfloat16 compute, .*SHARD_GRAD_OP'
+run config convert --config_file a.yaml
+expect without_a_place_nothing_is_written 1 'output-file is missing'
+run config to-fsdp2 a.yaml -o b.yaml
+expect an_existing_file_is_kept 1 'b.yaml exists'
+run config convert b.yaml -o c.yaml
+expect fsdp2_is_not_converted_again 1 'is 2 already'
+cp a.yaml d.yaml
+run config convert d.yaml --overwrite
+check overwriting_in_place cmp -s d.yaml b.yaml
+
+run config explain a.yaml
+check the_strategy_is_explained shows '^strategy +SHARD_GRAD_OP: .*ZeRO stage 2'
+check the_memory_too shows '^memory .* 8 bytes'
+check what_has_no_effect_is_listed shows '^  fsdp_use_orig_params: '
+run config explain a.yaml --model tiny --batch-size 2
+check with_a_model_there_are_numbers shows '^the model +T5ForConditionalGeneration: 20.00 k parameters'
+check and_bytes shows 'a rank receives in a step: [0-9.]+ KiB of parameters'
+sed 's/fsdp_offload_params/fsdp_ofload_params/' a.yaml >e.yaml
+run config explain e.yaml
+expect a_wrong_key_in_a_file_is_named 1 'e.yaml:[0-9]+: fsdp_ofload_params: .*did you mean fsdp_offload_params'
+fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
+tally

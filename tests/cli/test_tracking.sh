@@ -1,0 +1,89 @@
+#!/bin/sh
+# --report-to, --logging-dir, --with-tracking and --tracker-command of `fsdp train`, and `fsdp plot`
+# of what they write. tools/check_tensorboard.py reads the event files with TensorBoard itself.
+# usage: FSDP_BUILD=build tests/cli/test_tracking.sh
+. "$(dirname "$0")/train.sh"
+
+track() { # ARGUMENTS...: trains 3 steps on one rank, without --metrics
+    rm -rf o
+    run train --model tiny --from-config --data ids.jsonl --output o --max-steps 3 --batch-size 4 \
+        --num-workers 0 "$@"
+}
+one() { set -- $1; [ $# -eq 1 ] && [ -e "$1" ]; } # GLOB: exactly one file has such a name
+
+track --report_to all
+check all_reports_succeed test $rc -eq 0
+check the_folder_is_that_of_transformers one 'o/runs/*_*-*-*_*/events.out.tfevents.*'
+check csv_is_in_it one 'o/runs/*/metrics.csv'
+check json_lines_are_in_it one 'o/runs/*/metrics.jsonl'
+check the_command_to_look_is_said shows '^to look at the run: tensorboard --logdir o/runs/'
+check the_configuration_is_in_the_events grep -aq 'args/text_summary' o/runs/*/events*
+check the_tags_are_those_of_transformers grep -aq 'train/learning_rate' o/runs/*/events*
+check a_row_a_step test "$(grep -c '^step,' o/runs/*/metrics.csv)" -eq 3
+
+track --report_to tensorboard,csv --logging_dir logs
+check a_named_folder_is_used one 'logs/events.out.tfevents.*'
+check only_what_is_named_is_written test ! -e logs/metrics.jsonl
+rm -rf logs
+track --with_tracking --project_dir logs
+check accelerates_words_mean_all test -e logs/metrics.csv -a -e logs/metrics.jsonl
+rm -rf logs
+track --with_tracking --log_with csv --project_dir logs
+check log_with_chooses test -e logs/metrics.csv -a ! -e logs/metrics.jsonl
+rm -rf logs
+track --report_to none --logging_dir logs
+expect none_writes_nothing 0 'logging-dir: needs --report-to'
+check none_makes_no_folder test ! -e logs -a ! -e o/runs
+TENSORBOARD_LOGGING_DIR=env_logs
+export TENSORBOARD_LOGGING_DIR
+track --report_to tensorboard
+unset TENSORBOARD_LOGGING_DIR
+check the_variable_of_transformers_counts one 'env_logs/events.out.tfevents.*'
+
+# --- what is refused ---
+track --report_to wandb
+refused a_service_is_named_with_the_way_out '--report-to wandb: .*--tracker-command'
+track --report_to tensorbord
+refused a_wrong_name_gets_the_nearest 'tensorbord.*did you mean tensorboard'
+track --report_to none,csv
+refused none_with_others_is_a_contradiction 'none contradicts'
+
+# --- a program ---
+track --report_to wandb --run-name first --project words --tracker-command 'cat >lines'
+check a_program_gets_the_rows test "$(grep -c '"kind": "step"' lines)" -eq 3
+check it_gets_the_options_first sh -c 'head -n 1 lines | grep -q "\"run_name\": \"first\", \"project\": \"words\".*\"batch-size\": \"4\""'
+check the_last_row_is_the_summary sh -c 'tail -n 1 lines | grep -q "\"kind\": \"summary\""'
+track --tracker-command 'exit 3'
+expect its_death_is_said_but_ends_nothing 0 'tracker-command: the program ended with exit code 3'
+track --tracker-command 'no-such-program'
+expect a_missing_program_is_said 0 'exit code 127'
+
+# --- a resumed run ---
+rm -rf p p-checkpoints
+resumable() {
+    run train --model tiny --from-config --data ids.jsonl --output p --batch-size 4 --num-workers 0 \
+        --report_to all --save-steps 2 --max-steps "$@"
+}
+resumable 5
+check before_resuming test $rc -eq 0
+resumable 7 --resume p-checkpoints/checkpoint-4 --overwrite-output
+check resuming test $rc -eq 0
+check it_goes_on_in_the_same_folder one 'p/runs/*'
+check each_step_is_in_csv_once test "$(grep '^step,' p/runs/*/metrics.csv | cut -d, -f2 | tr '\n' ' ')" = "1 2 3 4 5 6 7 "
+set -- p/runs/*/events*
+check events_continue_in_a_second_file test $# -eq 2
+
+# --- pictures ---
+if lacks cairo; then
+    skip a_picture_of_events "built without cairo"
+else
+    rm -f p/runs/*/metrics.jsonl
+    run plot p tiny -o both.svg
+    expect a_folder_without_events_is_refused 1 'no event files'
+    track --report_to tensorboard
+    run plot p o -o both.svg
+    check runs_are_compared_from_their_event_files grep -q '<svg' both.svg
+    run plot p/runs/*/events* -o events.png
+    check an_event_file_is_drawn sh -c 'head -c 8 events.png | grep -aq PNG'
+fi
+tally

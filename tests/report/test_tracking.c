@@ -1,0 +1,214 @@
+/* Rows go to each place that was chosen: JSON lines, CSV, event files and a program. The program
+ * may end or hang without harm to the run. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
+#include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/base/str.h"
+#include "src/report/metrics_csv.h"
+#include "src/report/run_curves.h"
+#include "src/report/tracking.h"
+#include "tests/test.h"
+
+static char said[1000];
+
+static void say(void *context, const char *message)
+{
+    (void)context;
+    snprintf(said, sizeof said, "%s", message);
+}
+
+static const char *in(fsdp_test *t, const char *name)
+{
+    static char paths[4][300];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", fsdp_test_dir(t), name);
+    return path;
+}
+
+static const char *get(const char *path)
+{
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[n] = 0;
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static fsdp_status row(fsdp_tracking *tracking, const char *kind, int64_t step, double loss)
+{
+    fsdp_json_node line;
+    FSDP_TRY(fsdp_tracking_begin(tracking, kind, &line));
+    fsdp_json_set_i64(line, "step", step);
+    fsdp_json_set_str(line, "loss", isnan(loss) ? "NaN" : NULL);
+    if (!isnan(loss))
+        fsdp_json_set_f64(line, "loss", loss);
+    fsdp_json_set_f64(line, "lr", 0.1);
+    fsdp_json_set_bool(line, "skipped", false);
+    fsdp_json_set_i64(fsdp_json_set_object(line, "memory_peak"), "allocated", 77);
+    return fsdp_tracking_write(tracking);
+}
+
+static fsdp_status config(fsdp_tracking *tracking)
+{
+    fsdp_json_node line;
+    FSDP_TRY(fsdp_tracking_begin(tracking, "config", &line));
+    fsdp_json_set_str(fsdp_json_set_object(line, "config"), "lr", "0.1");
+    return fsdp_tracking_write(tracking);
+}
+
+static fsdp_status report(const fsdp_tracking_options *options, int64_t first, int64_t last)
+{
+    fsdp_tracking *tracking;
+    FSDP_TRY(fsdp_tracking_open(options, &tracking));
+    fsdp_status status = config(tracking);
+    for (int64_t step = first; step <= last && status == FSDP_OK; step++)
+        status = row(tracking, "step", step, 10.0 + (double)step);
+    if (status == FSDP_OK)
+        status = row(tracking, "validation", last, (double)NAN);
+    if (status == FSDP_OK)
+        status = row(tracking, "checkpoint", last, 1);
+    fsdp_tracking_close(tracking, 5);
+    return status;
+}
+
+TEST(a_row_goes_to_every_place)
+{
+    char command[400];
+    fsdp_metrics_curves c;
+    snprintf(command, sizeof command, "cat > '%s'", in(t, "lines"));
+    const fsdp_tracking_options options = {.metrics = in(t, "m.jsonl"),
+                                           .csv = in(t, "m.csv"),
+                                           .events = in(t, "events"),
+                                           .command = command,
+                                           .say = say};
+    *said = 0;
+    ASSERT_OK(report(&options, 1, 2));
+    ASSERT_STR(said, "");
+    ASSERT_STR(get(in(t, "m.csv")),
+               "kind,step,epoch,loss,grad_norm,lr,perplexity,accuracy,f1,tokens,seconds,"
+               "tokens_per_s,loss_scale,skipped,label_tokens,memory_peak\n"
+               "step,1,,11.0,,0.1,,,,,,,,false,,77\n"
+               "step,2,,12.0,,0.1,,,,,,,,false,,77\n"
+               "validation,2,,nan,,0.1,,,,,,,,false,,77\n");
+    static char metrics[4096];
+    snprintf(metrics, sizeof metrics, "%s", get(in(t, "m.jsonl")));
+    ASSERT(strncmp(metrics, "{\"kind\": \"step\", \"step\": 1, \"loss\": 11.0", 40) == 0);
+    const char *lines = get(in(t, "lines"));
+    const char *config_line = "{\"kind\": \"config\", \"config\": {\"lr\": \"0.1\"}}\n";
+    ASSERT(strncmp(lines, config_line, strlen(config_line)) == 0);
+    ASSERT_STR(lines + strlen(config_line), metrics);
+    ASSERT_OK(fsdp_run_curves_read(in(t, "events"), &c));
+    ASSERT_INT(c.loss.len, 2);
+    ASSERT_F32(c.loss.points[1].value, 12);
+    ASSERT_INT(c.validation.len, 1);
+    ASSERT(isnan(c.validation.points[0].value));
+    fsdp_metrics_curves_fini(&c);
+}
+
+TEST(a_resumed_run_continues_every_file)
+{
+    fsdp_tracking_options options = {
+        .metrics = in(t, "m.jsonl"), .csv = in(t, "m.csv"), .events = in(t, "events")};
+    fsdp_metrics_curves c;
+    ASSERT_OK(report(&options, 1, 5));
+    options.resumed = true;
+    options.step = 3;
+    ASSERT_OK(report(&options, 4, 4));
+    const char *csv = get(in(t, "m.csv"));
+    ASSERT(strstr(csv, "\nstep,3,") && strstr(csv, "\nstep,4,") && !strstr(csv, "\nstep,5,"));
+    ASSERT(!strstr(csv, "\nvalidation,5,") && strstr(csv, "\nvalidation,4,"));
+    ASSERT_OK(fsdp_run_curves_read(in(t, "events"), &c));
+    ASSERT_INT(c.loss.len, 4);
+    fsdp_metrics_curves_fini(&c);
+    ASSERT_OK(fsdp_run_curves_read(in(t, "m.jsonl"), &c));
+    ASSERT_INT(c.loss.len, 4);
+    fsdp_metrics_curves_fini(&c);
+}
+
+TEST(a_torn_last_line_of_csv_is_removed_and_another_file_is_refused)
+{
+    fsdp_metrics_csv *csv;
+    const char *path = in(t, "m.csv");
+    ASSERT_OK(fsdp_metrics_csv_open(path, -1, &csv));
+    fsdp_metrics_csv_close(csv);
+    FILE *file = fopen(path, "a");
+    fputs("step,1,1\nstep,2", file);
+    fclose(file);
+    ASSERT_OK(fsdp_metrics_csv_open(path, 9, &csv));
+    fsdp_metrics_csv_close(csv);
+    ASSERT(fsdp_ends_with(get(path), "memory_peak\nstep,1,1\n"));
+    ASSERT_OK(fsdp_file_write(path, "text,headline\n", 14));
+    ASSERT_ERROR(fsdp_metrics_csv_open(path, 9, &csv), FSDP_ERR_FORMAT, "m.csv");
+}
+
+/* No step of the run fails when the program does, and the default action of SIGPIPE stays. */
+TEST(a_program_that_dies_does_not_end_the_run)
+{
+    struct sigaction action;
+    fsdp_tracking *tracking;
+    const fsdp_tracking_options options = {.command = "read line; exit 7", .say = say};
+    signal(SIGPIPE, SIG_DFL);
+    *said = 0;
+    ASSERT_OK(fsdp_tracking_open(&options, &tracking));
+    for (int64_t step = 0; step < 10000 && !*said; step++)
+        ASSERT_OK(row(tracking, "step", step, 1));
+    ASSERT(strstr(said, "exit code 7 during the run"));
+    *said = 0;
+    ASSERT_OK(row(tracking, "step", 2, 1));
+    fsdp_tracking_close(tracking, 5);
+    ASSERT_STR(said, "");
+    sigaction(SIGPIPE, NULL, &action);
+    ASSERT(action.sa_handler == SIG_DFL);
+}
+
+TEST(a_command_that_does_not_exist_is_named)
+{
+    const fsdp_tracking_options options = {.command = "no-such-program-here 2>/dev/null",
+                                           .say = say};
+    *said = 0;
+    ASSERT_OK(report(&options, 1, 1));
+    ASSERT(strstr(said, "127") && strstr(said, "no-such-program-here"));
+}
+
+TEST(a_program_that_does_not_read_holds_up_nothing)
+{
+    fsdp_tracker_command *tracker;
+    static char line[1 << 20];
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    *said = 0;
+    const double begin = fsdp_clock_s();
+    ASSERT_OK(fsdp_tracker_command_start("exec sleep 60", say, NULL, &tracker));
+    for (int i = 0; i < 20; i++)
+        ASSERT_OK(fsdp_tracker_command_send(tracker, line, sizeof line));
+    ASSERT(strstr(said, "does not read"));
+    fsdp_tracker_command_close(tracker, 0.1);
+    ASSERT(strstr(said, "is stopped"));
+    ASSERT(fsdp_clock_s() - begin < 30);
+}
+
+TEST(failing_allocations_leak_nothing)
+{
+    const fsdp_tracking_options options = {.metrics = in(t, "m.jsonl"),
+                                           .csv = in(t, "m.csv"),
+                                           .events = in(t, "events"),
+                                           .resumed = true,
+                                           .step = 1};
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (uint64_t n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        fsdp_alloc_fail_at(n);
+        status = report(&options, 2, 3);
+        fsdp_alloc_fail_at(0);
+    }
+    ASSERT(strstr(get(in(t, "m.csv")), "step,3,"));
+}
