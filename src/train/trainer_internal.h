@@ -158,8 +158,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
 /* Report a step to t->tracking. No effect if it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
-/* Report a validation to t->tracking. `rouge` and `length`, the mean number of generated tokens, are
- * those of --predict-with-generate; `rouge` is NULL without it. No effect if t->tracking is NULL. */
+/* Report a validation to t->tracking. `rouge` and `length`, the mean number of generated tokens,
+ * are those of --predict-with-generate; `rouge` is NULL without it. No effect if t->tracking is
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch,
                                                    const fsdp_rouge *rouge, double length);
