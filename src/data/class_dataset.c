@@ -32,7 +32,7 @@ static int64_t class_len(void *self)
     return (int64_t)((const class_dataset *)self)->len;
 }
 
-/* Read and encode a row. *cut is set to the number of ids that were cut off. */
+/* Read and encode a row. *cut is set to the number of ids that were cut off, unless it is NULL. */
 static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *example,
                           int64_t *cut)
 {
@@ -55,8 +55,7 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
 static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
 {
     const class_dataset *d = self;
-    int64_t cut;
-    FSDP_TRY(encode(d, index, example, &cut));
+    FSDP_TRY(encode(d, index, example, NULL));
     return fsdp_token_list_set(&example->labels, &d->places[index].class, 1);
 }
 

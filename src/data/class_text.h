@@ -2,9 +2,10 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Encode a text or a pair of texts for a classifier. `pair` is NULL for a single text. Texts that
- * are too long together are cut to options->max_length ids, the longer one first. *cut is set to
- * the number of ids that were cut off. */
+/* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text, pair,
+ * truncation=True, max_length=options->max_length): special tokens and segments are those of the
+ * tokenizer, and the longer text is cut first. `pair` is NULL for a single text. *cut is set to the
+ * number of ids that were cut off; NULL: they are not counted, which takes time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
                                                    const char *text, const char *pair,
                                                    fsdp_example *example, int64_t *cut);
