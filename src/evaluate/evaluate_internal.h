@@ -3,6 +3,7 @@
 #include <fsdp/batch.h>
 
 #include "src/evaluate/evaluate.h"
+#include "src/train/measures.h"
 
 /* One text for each row; owned. */
 typedef struct fsdp_text_rows {
@@ -13,8 +14,9 @@ typedef struct fsdp_text_rows {
 /* The results of one model. */
 typedef struct fsdp_evaluation {
     char name[160];
-    double loss;         /* mean over the label tokens */
-    double accuracy, f1; /* 0 if the model is not a classifier */
+    double loss;                    /* mean over the label tokens */
+    fsdp_problem_type problem_type; /* of a classifier */
+    fsdp_measures measures;         /* of a classifier */
     int64_t labels, rows;
     double loss_s, generate_s;
     /* generated texts; on rank 0 for all rows, elsewhere for the rows of this rank; empty if the

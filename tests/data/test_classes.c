@@ -275,6 +275,86 @@ TEST(a_label_that_is_no_class_is_an_error_with_its_line)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Labels that are numbers, of rows of texts and of rows of ids. */
+TEST(labels_that_are_numbers_are_read)
+{
+    static const char *const names[] = {"x", "y", "z"};
+    static const struct {
+        const char *label; /* in JSON */
+        fsdp_problem_type problem;
+        int64_t classes;
+        float targets[3];
+        const char *message; /* NULL: the label is right */
+    } cases[] = {
+        {"2.5", FSDP_PROBLEM_REGRESSION, 1, {2.5f}, NULL},
+        {"-3", FSDP_PROBLEM_REGRESSION, 1, {-3}, NULL},
+        {"\"4.25\"", FSDP_PROBLEM_REGRESSION, 1, {4.25f}, NULL},
+        {"[1, -2.5]", FSDP_PROBLEM_REGRESSION, 2, {1, -2.5f}, NULL},
+        {"[1, 0, 1]", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 0, 1}, NULL},
+        {"[true, false, 0.5]", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 0, 0.5f}, NULL},
+        {"[\"z\", \"x\"]", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 0, 1}, NULL},
+        {"[]", FSDP_PROBLEM_MULTI_LABEL, 3, {0, 0, 0}, NULL},
+        {"\"y\"", FSDP_PROBLEM_MULTI_LABEL, 3, {0, 1, 0}, NULL},
+        {"\"good\"",
+         FSDP_PROBLEM_REGRESSION,
+         1,
+         {0},
+         "label: expected a number: the problem type is regression; do this, found "
+         "\"good\""},
+        {"1e60", FSDP_PROBLEM_REGRESSION, 1, {0}, "found 1e+60"},
+        {"[1, 2]", FSDP_PROBLEM_REGRESSION, 1, {0}, "found a list of 2"},
+        {"1", FSDP_PROBLEM_REGRESSION, 2, {0}, "expected a list of 2 numbers"},
+        {"[\"x\"]", FSDP_PROBLEM_REGRESSION, 2, {0}, "found x"},
+        {"[1, 2, 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found 2"},
+        {"[1, 0]",
+         FSDP_PROBLEM_MULTI_LABEL,
+         3,
+         {0},
+         "expected a list of 3 numbers from 0 to 1, one for each class, or a list of names of "
+         "classes: the problem type is multi_label_classification; do this, found a list of 2"},
+        {"[\"x\", 1]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "other than names"},
+        {"[1, \"x\", 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "other than numbers"},
+        {"[\"w\"]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found w"},
+        {"2", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found "},
+    };
+    NEEDS_SENTENCEPIECE();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const size_t k = i / 2;
+        const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                                        .tokenizer = tokenizer,
+                                        .problem_type = cases[k].problem,
+                                        .num_classes = cases[k].classes,
+                                        .class_names = names,
+                                        .class_hint = "do this"};
+        fsdp_example e = {0};
+        fsdp_dataset *set;
+        char text[200];
+        snprintf(text, sizeof text, "{\"%s\": %s, \"label\": %s}\n", i % 2 ? "text" : "input_ids",
+                 i % 2 ? "\"one\"" : "[5]", cases[k].label);
+        const char *path = write_text(t, "a.jsonl", text);
+        if (cases[k].message) {
+            ASSERT_ERROR(fsdp_dataset_open(path, &o, &set), FSDP_ERR_FORMAT, cases[k].message);
+            continue;
+        }
+        ASSERT_OK(fsdp_dataset_open(path, &o, &set));
+        ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+        ASSERT_INT(e.labels.len, 0);
+        ASSERT_INT(e.num_targets, cases[k].classes);
+        for (size_t c = 0; c < e.num_targets; c++)
+            ASSERT_F32(e.targets[c], cases[k].targets[c]);
+        fsdp_example_fini(&e);
+        fsdp_dataset_close(set);
+    }
+    const fsdp_dataset_options without = {.task = FSDP_TASK_CLASSIFICATION,
+                                          .problem_type = FSDP_PROBLEM_REGRESSION};
+    fsdp_dataset *set;
+    ASSERT_ERROR(fsdp_dataset_open("a.jsonl", &without, &set), FSDP_ERR_INVALID,
+                 "need the number of labels of a row");
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(a_file_says_which_classes_it_has)
 {
     NEEDS_LIBCSV();
@@ -282,27 +362,39 @@ TEST(a_file_says_which_classes_it_has)
         const char *name, *text;
         int64_t classes;
         const char *first, *last;
-        bool fractions;
+        fsdp_problem_type problem;
     } cases[] = {
-        {"a.csv", "text,label\na,0\nb,4\n", 5, NULL, NULL, false},
-        {"a.csv", "text,label\na,0.0\nb,2.0\n", 3, NULL, NULL, false},
-        {"a.csv", "text,label\na,sports\nb,arts\nc,sports\n", 2, "arts", "sports", false},
-        {"a.csv", "text,label\na,1\nb,x\n", 2, "1", "x", false},
-        {"a.csv", "text,label\na,1\nb,0.5\n", 0, NULL, NULL, true},
+        {"a.csv", "text,label\na,0\nb,4\n", 5, NULL, NULL, FSDP_PROBLEM_SINGLE_LABEL},
+        {"a.csv", "text,label\na,0.0\nb,2.0\n", 3, NULL, NULL, FSDP_PROBLEM_SINGLE_LABEL},
+        {"a.csv", "text,label\na,sports\nb,arts\nc,sports\n", 2, "arts", "sports",
+         FSDP_PROBLEM_SINGLE_LABEL},
+        {"a.csv", "text,label\na,1\nb,x\n", 2, "1", "x", FSDP_PROBLEM_SINGLE_LABEL},
+        {"a.csv", "text,label\na,1\nb,0.5\n", 1, NULL, NULL, FSDP_PROBLEM_REGRESSION},
         {"a.jsonl", "{\"input_ids\": [1], \"label\": 3}\n{\"input_ids\": [1], \"label\": 1}\n", 4,
-         NULL, NULL, false},
+         NULL, NULL, FSDP_PROBLEM_SINGLE_LABEL},
         {"a.json",
          "[{\"input_ids\": [1], \"labels\": \"b\"}, {\"input_ids\": [1], "
          "\"labels\": \"a\"}]",
-         2, "a", "b", false},
-        {"a.json", "[{\"sentence\": \"x\", \"label\": \"b\"}]", 1, "b", "b", false},
+         2, "a", "b", FSDP_PROBLEM_SINGLE_LABEL},
+        {"a.csv", "text,label\na,\"[0, 1, 1]\"\nb,\"[1, 0, 0]\"\n", 3, NULL, NULL,
+         FSDP_PROBLEM_MULTI_LABEL},
+        {"a.json",
+         "[{\"text\": \"x\", \"label\": [\"b\", \"c\"]}, {\"text\": \"x\", \"label\": []},"
+         "{\"text\": \"x\", \"label\": [\"a\"]}]",
+         3, "a", "c", FSDP_PROBLEM_MULTI_LABEL},
+        {"a.jsonl", "{\"input_ids\": [1], \"label\": 3.5}\n{\"input_ids\": [1], \"label\": 1}\n", 1,
+         NULL, NULL, FSDP_PROBLEM_REGRESSION},
+        {"a.jsonl", "{\"input_ids\": [1], \"labels\": [0.5, 2]}\n", 2, NULL, NULL,
+         FSDP_PROBLEM_MULTI_LABEL},
+        {"a.json", "[{\"sentence\": \"x\", \"label\": \"b\"}]", 1, "b", "b",
+         FSDP_PROBLEM_SINGLE_LABEL},
     };
     const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION};
     fsdp_found_labels found;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ASSERT_OK(fsdp_labels_find(write_text(t, cases[i].name, cases[i].text), &o, &found));
         ASSERT_INT(found.classes, cases[i].classes);
-        ASSERT_INT(found.fractions, cases[i].fractions);
+        ASSERT_INT(found.problem_type, cases[i].problem);
         ASSERT(!found.names == !cases[i].first);
         if (found.names) {
             ASSERT_STR(found.names[0], cases[i].first);

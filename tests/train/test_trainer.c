@@ -36,8 +36,8 @@ static void check_same_in(fsdp_test *t, const char *dir, const char *ranks, cons
     ASSERT(many.first_loss == one.first_loss);
     ASSERT(many.train_loss == one.train_loss);
     ASSERT(many.best_validation_loss == one.best_validation_loss);
-    ASSERT(many.accuracy == one.accuracy);
-    ASSERT(many.f1 == one.f1);
+    ASSERT(many.measures.accuracy == one.measures.accuracy);
+    ASSERT(many.measures.f1 == one.measures.f1);
 }
 
 static void check_same(fsdp_test *t, const char *ranks, const char *alone)
@@ -280,8 +280,8 @@ TEST_RANKS(separable_classes_are_learned_on_three_ranks, 3)
     ASSERT_OK(job_train(t->group, dir,
                         "--no-save-model --lr 0.005 --epochs 16 --dropout 0 --gamma 0.9", &result));
     ASSERT(result.validation_loss < 0.2);
-    ASSERT_F32(result.accuracy, 1);
-    ASSERT_F32(result.f1, 1);
+    ASSERT_F32(result.measures.accuracy, 1);
+    ASSERT_F32(result.measures.f1, 1);
 }
 
 /* With a learning rate of 0 the model stays as it is, whatever the order of training. With 13 rows
