@@ -290,6 +290,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
     size_t i = task == FSDP_TASK_CAUSAL_LM ? 1 : 0;
+    if (example->num_targets)
+        return true;
     if (labels->len == 0)
         return task == FSDP_TASK_CAUSAL_LM && example->source.len > 1;
     while (i < labels->len && labels->ids[i] == FSDP_IGNORE_INDEX)
