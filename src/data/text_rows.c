@@ -182,7 +182,11 @@ static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *optio
 static bool has_text(const void *row, const char *name)
 {
     const fsdp_json_node *object = row;
-    return fsdp_json_kind_of(fsdp_text_find(*object, name)) == FSDP_JSON_STRING;
+    const fsdp_json_kind kind = fsdp_json_kind_of(fsdp_text_find(*object, name));
+    if (strcmp(name, "label") == 0 ||
+        strcmp(name, "labels") == 0) /* may also be a number, a list */
+        return kind != FSDP_JSON_NONE && kind != FSDP_JSON_NULL;
+    return kind == FSDP_JSON_STRING;
 }
 
 /* Return the error for a row of translations without options that say which language is which. */

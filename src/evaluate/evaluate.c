@@ -224,7 +224,7 @@ static fsdp_status check_task(const evaluator *v)
                           "be compared",
                           info->class_name, fsdp_train_task_name(task),
                           fsdp_train_task_name(v->all->task));
-    if (v->all->n && info->format.problem_type != v->all->items[0].problem_type)
+    if (info->format.problem_type != v->all->problem_type)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s: its problem type is not that of the first model: their figures "
                           "cannot be compared",
@@ -401,7 +401,6 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     FSDP_TRY(fsdp_check_any_label(v->config->data, sum.labels));
     FSDP_TRY(check_loss(v, name, &loop, &sum));
     result->loss = sum.loss;
-    result->problem_type = loop.problem_type;
     result->measures = sum.measures;
     result->labels = sum.labels;
     result->rows = sum.rows;
@@ -545,6 +544,7 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     FSDP_TRY(open_model(v, name, random));
     if (result == v->all->items)
         v->all->task = v->model->info.format.task;
+    v->all->problem_type = v->model->info.format.problem_type;
     fsdp_status status = check_task(v);
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);

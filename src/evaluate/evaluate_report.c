@@ -24,8 +24,7 @@ static const char *const *borrowed(const fsdp_text_rows *rows)
 /* Return the measures of the models; *n is set to their number, 0 if they are no classifiers. */
 static const fsdp_measure_field *measures_of(const fsdp_evaluations *e, size_t *n)
 {
-    const fsdp_measure_field *fields =
-        fsdp_measure_fields(e->n ? e->items[0].problem_type : FSDP_PROBLEM_SINGLE_LABEL, n);
+    const fsdp_measure_field *fields = fsdp_measure_fields(e->problem_type, n);
     if (e->task != FSDP_TASK_CLASSIFICATION)
         *n = 0;
     return fields;

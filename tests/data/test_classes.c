@@ -68,6 +68,7 @@ TEST(texts_and_pairs_of_texts_have_classes)
          "the text is 'premise', the second text 'hypothesis'"},
         {"a.jsonl", "{\"text\": \"one\", \"labels\": \"good\"}", {0}, "one</s>", 1, NULL},
         {"a.jsonl", "{\"text\": \"one\", \"label\": true}", {0}, "one</s>", 1, NULL},
+        {"a.jsonl", "{\"text\": \"one\", \"labels\": 2}", {0}, "one</s>", 2, NULL},
         {"a.jsonl",
          "{\"a\": \"one\", \"b\": \"two\", \"c\": 2.0}",
          {.source_column = "b", .text_pair_column = "a", .label_column = "c"},
