@@ -15,7 +15,7 @@ typedef struct fsdp_text_rows {
 typedef struct fsdp_evaluation {
     char name[160];
     double loss;            /* mean over the label tokens */
-    fsdp_measures measures; /* of a classifier */
+    fsdp_measures measures; /* a classifier has them */
     int64_t labels, rows;
     double loss_s, generate_s;
     /* generated texts; on rank 0 for all rows, elsewhere for the rows of this rank; empty if the
@@ -28,7 +28,7 @@ typedef struct fsdp_evaluations {
     fsdp_evaluation *items; /* [n] */
     size_t n;
     fsdp_task task;                 /* the same for all models */
-    fsdp_problem_type problem_type; /* of classifiers, the same for all models */
+    fsdp_problem_type problem_type; /* classifiers: the same for all models */
     bool have_texts;                /* `references` is filled, so each model generates texts */
     char no_texts[256];             /* why the data has no references */
     fsdp_text_rows references;      /* targets of all rows; only rank 0 uses them */

@@ -15,7 +15,7 @@ typedef struct fsdp_measures {
     /* Share of the rows that are right. MULTI_LABEL: rows whose classes are all right, as in
      * sklearn's accuracy_score. */
     double accuracy;
-    double f1; /* classification.h; MULTI_LABEL: of all labels together (average="micro") */
+    double f1; /* classification.h; MULTI_LABEL: F1 over all labels together (average="micro") */
     double
         f1_macro; /* MULTI_LABEL: the mean over the classes; a class without labels counts as 0 */
     double mse;   /* REGRESSION: the mean squared error */
@@ -27,7 +27,7 @@ typedef struct fsdp_measures {
 typedef struct fsdp_measure_field {
     const char *key;     /* in JSON */
     const char *heading; /* in texts and tables */
-    size_t offset;       /* of a double in fsdp_measures */
+    size_t offset;       /* where the double is in fsdp_measures */
 } fsdp_measure_field;
 
 enum {

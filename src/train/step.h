@@ -85,7 +85,7 @@ typedef struct fsdp_step_result {
     int64_t tokens;         /* number of source and target tokens on all ranks */
     int64_t labels;         /* number of labels that count in the loss, on all ranks */
     int64_t rows;           /* number of sequences on all ranks */
-    fsdp_measures measures; /* of a classifier; set only by fsdp_validate() */
+    fsdp_measures measures; /* a classifier has them; set only by fsdp_validate() */
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
         /* index of the first row, and number of rows; n is 0 if all losses are finite */

@@ -22,7 +22,7 @@ typedef struct fsdp_train_result {
     double train_loss;           /* mean loss over the label tokens of the last epoch */
     double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
-    fsdp_measures measures; /* of a classifier in the last validation */
+    fsdp_measures measures; /* measures of a classifier in the last validation */
     bool saved; /* the model was saved in config->output, by this run or before --resume */
     /* the run was refused before it began: it would overwrite existing files, or the number of
      * ranks is wrong. Starting it again would not help */

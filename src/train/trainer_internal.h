@@ -17,7 +17,7 @@
 /* The results of one epoch; one line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
-    fsdp_measures measures; /* of a classifier in the validation of this epoch */
+    fsdp_measures measures; /* measures of a classifier in the validation of this epoch */
     bool saved;
 } fsdp_epoch_record;
 
