@@ -1,11 +1,11 @@
-# usage: awk -v copies=N -f tools/demo_bert_pairs.awk VOCAB FILE.csv: reads headline,title,text and
-# writes pairs with the label "yes" or "no".
+# usage: awk -v copies=N [-v easy=1] -f tools/demo_bert_pairs.awk VOCAB FILE.csv: reads
+# headline,title,text and writes pairs with the label "yes" or "no".
 #
 # With copies=0, each package gives two pairs: its synopsis with the beginning of its description
 # ("yes"), and with that of another package ("no"). With N copies, for training, each package gives N
-# pairs of each label, from other parts of its description each time. Most of them are easier: does
-# this word of the vocabulary, or do these two, occur in this text? A model with random weights learns
-# from these to compare words, and then the synopses.
+# pairs of each label. Half of them are easier: do these two words occur in this text of eight words
+# of the vocabulary? With easy=1, half of them are easier still: does this word occur in these three?
+# A model with random weights learns from them to compare words, and then from the synopses.
 function quoted(text) {
     gsub(/"/, "\"\"", text)
     return "\"" text "\""
@@ -58,7 +58,10 @@ function one_of(text, m, all) {
     m = split(text, all, " ")
     return m ? all[1 + draw(m)] : ""
 }
-# A part of a description of about 16 words.
+# The beginning of a description or, with easy=1, about 16 words of it.
+function begins(text) {
+    return easy ? part(text) : substr(text, 1, 100)
+}
 function part(text, m, i, first, all, result) {
     m = split(text, all, " ")
     first = 1 + draw(m > 20 ? 20 : m > 0 ? m : 1)
@@ -107,16 +110,14 @@ END {
     for (k = 0; k < copies || k == 0; k++)
         for (i = 0; i < rows; i++) {
             other = (i + 1 + (k * 7919 + i * 31) % (rows - 1)) % rows
-            if (!copies) {
-                print_pair(synopsis[i], substr(description[i], 1, 100), "yes")
-                print_pair(synopsis[i], substr(description[other], 1, 100), "no")
-            } else if (k % 4 < 2)
+            kind = !copies ? 3 : easy ? k % 4 : 2 + k % 2
+            if (kind < 2)
                 print_words(i, other, 3, 1)
-            else if (k % 4 == 2)
+            else if (kind == 2)
                 print_words(i, other, 8, 2)
             else {
-                print_pair(synopsis[i], part(description[i]), "yes")
-                print_pair(synopsis[i], part(description[other]), "no")
+                print_pair(synopsis[i], begins(description[i]), "yes")
+                print_pair(synopsis[i], begins(description[other]), "no")
             }
         }
 }
