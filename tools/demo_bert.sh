@@ -90,7 +90,8 @@ train() {
         --max-seq-length 48 --output "$out/$name" --metrics "$out/$name.jsonl" --logging-steps 500 "$@"
 }
 train words --model "$out/start" --from-config --epochs 2 --lr 0.001 --warmup-steps 100
-train synopses --model "$out/words" --epochs 1 --lr 0.0005 --warmup-steps 30 --validation-data "$out/validation.csv"
+train synopses --model "$out/words" --epochs 4 --lr 0.001 --warmup-steps 30 --seed 7 \
+    --validation-data "$out/validation.csv" --validation-batch-size 32
 
 heading "4. Held-back packages"
 printf '$ %s\n' "$fsdp evaluate --model $out/synopses --data $out/test.csv --max-seq-length 48 --json"

@@ -4,6 +4,7 @@
 
 #include <fsdp/data.h>
 
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/data/class_text.h"
 #include "tests/test.h"
@@ -353,6 +354,53 @@ TEST(labels_that_are_numbers_are_read)
     fsdp_dataset *set;
     ASSERT_ERROR(fsdp_dataset_open("a.jsonl", &without, &set), FSDP_ERR_INVALID,
                  "need the number of labels of a row");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+static fsdp_status open_and_get(const char *path, const fsdp_dataset_options *o)
+{
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    FSDP_TRY(fsdp_dataset_open(path, o, &set));
+    fsdp_status status = fsdp_dataset_get(set, 0, &e);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+    return status;
+}
+
+static fsdp_status find_labels(const char *path, const fsdp_dataset_options *o)
+{
+    fsdp_found_labels found;
+    FSDP_TRY(fsdp_labels_find(path, o, &found));
+    fsdp_found_labels_fini(&found);
+    return FSDP_OK;
+}
+
+/* Each allocation fails once, until one more than there are is asked for. */
+TEST(lists_of_names_survive_that_memory_runs_out)
+{
+    static const char *const names[] = {"x", "y"};
+    static const char rows[] = "{\"text\": \"a b\", \"label\": [\"y\"]}\n"
+                               "{\"text\": \"c\", \"label\": [\"y\", \"x\"]}\n";
+    NEEDS_SENTENCEPIECE(); /* utf8proc */
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(write_bert(t, NULL), &tokenizer));
+    const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .tokenizer = tokenizer,
+                                    .problem_type = FSDP_PROBLEM_MULTI_LABEL,
+                                    .num_classes = 2,
+                                    .class_names = names};
+    const char *path = write_text(t, "a.jsonl", rows);
+    for (int kind = 0; kind < 2; kind++) {
+        fsdp_status status = FSDP_ERR_NOMEM;
+        for (long n = 1; status != FSDP_OK; n++) {
+            fsdp_alloc_fail_at(n);
+            status = kind ? find_labels(path, &o) : open_and_get(path, &o);
+            fsdp_alloc_fail_at(0);
+            ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
+            ASSERT(n < 5000);
+        }
+    }
     fsdp_tokenizer_close(tokenizer);
 }
 
