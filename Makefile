@@ -197,7 +197,7 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib objects tests examples benches test check-deps deps demo pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
+.PHONY: all lib objects tests examples benches test check-deps deps demo demo-bert pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
@@ -379,6 +379,10 @@ run-tests: all tests benches
 demo: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
+# A few minutes: a BERT learns which synopsis belongs to which description.
+demo-bert: $(SETUP)
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@sh tools/demo_bert.sh $(BUILD)
 # Takes an hour and can be resumed at any instant. Knobs come from the environment: see
 # tools/pretrain.sh.
 pretrain: $(SETUP) deps-pretrain
@@ -476,6 +480,7 @@ clean:
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
+	@echo "make demo-bert  the same for a small BERT from random weights: does a synopsis belong to a description"
 	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; can be resumed)"
 	@echo "make test       install packages, build, all tests (T=fsdp/overlap: only tests/fsdp/test_overlap.c; or a test's name)"
 	@echo "make deps       only install the Debian packages"

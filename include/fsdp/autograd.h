@@ -356,6 +356,21 @@ FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_bias_(fsdp_scope *s, fsdp_tensor
  */
 FSDP_API fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_t *labels,
                                          float factor);
+/**
+ * torch.nn.functional.mse_loss for a head with few outputs. The result is `factor` times the sum,
+ * over the rows, of the mean of (logits - targets)^2. The gradient of the result may have any
+ * value.
+ *
+ * @param logits  [T, V] float32
+ * @param targets [T, V]; NaN in the first column: the row is ignored; in host memory, copied
+ * @param factor  1 for a sum; 1 / number of rows for the mean that torch computes
+ * @return a float32 scalar
+ */
+FSDP_API fsdp_tensor *fsdp_mse_loss(fsdp_scope *s, fsdp_tensor *logits, const float *targets,
+                                    float factor);
+/** torch.nn.functional.binary_cross_entropy_with_logits, with the arguments of fsdp_mse_loss(). */
+FSDP_API fsdp_tensor *fsdp_binary_cross_entropy_with_logits(fsdp_scope *s, fsdp_tensor *logits,
+                                                            const float *targets, float factor);
 /** x.sum(): return the sum of all elements, a float32 scalar. */
 FSDP_API fsdp_tensor *fsdp_sum(fsdp_scope *s, fsdp_tensor *x);
 /** Return a tensor [n, ...] whose row i is row rows[i] of x [T, ...]. The n entries of `rows` must

@@ -27,6 +27,16 @@ typedef enum fsdp_task {
                                    pretraining */
 } fsdp_task;
 
+/** What the labels of CLASSIFICATION are: problem_type of transformers' config.json. */
+typedef enum fsdp_problem_type {
+    FSDP_PROBLEM_SINGLE_LABEL, /**< "single_label_classification": one class; cross-entropy */
+    /** "regression": num_labels numbers, usually one; mean squared error */
+    FSDP_PROBLEM_REGRESSION,
+    /** "multi_label_classification": a number from 0 to 1 for each class, usually 0 or 1; binary
+     * cross-entropy with logits */
+    FSDP_PROBLEM_MULTI_LABEL
+} fsdp_problem_type;
+
 /**
  * Packed sequences. Reference counted (fsdp_batch_retain/release). A batch does not change after
  * its creation. There is one exception: the code that has created the batch sets seed, epoch, step
@@ -64,6 +74,11 @@ typedef struct fsdp_batch {
      * or FSDP_IGNORE_INDEX. */
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
+    /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [n, num_targets] labels that are
+     * numbers. In a row without labels, all of them are NaN. Otherwise NULL. `labels` then has 0
+     * for each row with labels, and FSDP_IGNORE_INDEX for the others. */
+    const float *targets;
+    int32_t num_targets; /**< labels of a row; 0 if `targets` is NULL */
 
     /** [Ts] for the source and [Tt] for the target: the index of each token in the padded array
      * that it came from. The index of row r and column c is r * width + c. Both pointers are NULL
@@ -83,6 +98,8 @@ typedef struct fsdp_batch_format {
     int32_t decoder_start_token_id; /**< SEQ2SEQ: the first id of each decoder sequence. For T5, it
                                          is 0, which is also the padding id */
     int32_t pad_token_id; /**< SEQ2SEQ: the decoder input that replaces an ignored label */
+    fsdp_problem_type problem_type; /**< CLASSIFICATION */
+    int32_t num_targets; /**< CLASSIFICATION: num_labels, unless problem_type is SINGLE_LABEL */
 } fsdp_batch_format;
 
 /** One row of ids, borrowed by fsdp_batch_create(). */
@@ -97,6 +114,10 @@ typedef struct fsdp_batch_row {
     const int32_t *position_ids;   /**< [source_len]; a document begins at each 0; NULL: one
                                         document */
     const int32_t *token_type_ids; /**< [source_len]; NULL: all 0 */
+    /** CLASSIFICATION: [targets_len] labels of a format whose problem_type is not SINGLE_LABEL.
+     * NULL: the row has none. */
+    const float *targets;
+    int32_t targets_len; /**< num_targets of the format, or 0 */
 } fsdp_batch_row;
 
 /** Padded arrays, row-major, borrowed by fsdp_batch_from_padded(). */
@@ -109,6 +130,7 @@ typedef struct fsdp_padded {
     const int64_t *position_ids;   /**< [rows, source_width], see fsdp_batch_row; NULL: one
                                         document per row */
     const int64_t *token_type_ids; /**< [rows, source_width]; NULL: all 0 */
+    const float *targets; /**< CLASSIFICATION: [rows, num_targets of the format]; NULL: none */
     int64_t rows, source_width, target_width;
     int64_t vocab_size; /**< ids must be less than this; 0: not checked */
     int64_t n_classes;  /**< CLASSIFICATION: labels must be less than this; 0: not checked */

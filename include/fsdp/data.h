@@ -35,7 +35,15 @@ typedef struct fsdp_example {
     fsdp_token_list labels;
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
+    /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [num_targets] the labels, set with
+     * fsdp_example_set_targets(); `labels` is then empty. */
+    float *targets;
+    size_t num_targets, targets_cap; /**< length of `targets`, and its memory in elements */
 } fsdp_example;
+
+/** Replace the targets of an example by a copy of `targets` [count]. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_example_set_targets(fsdp_example *example,
+                                                              const float *targets, size_t count);
 
 /** Free the lists of the example and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
@@ -286,6 +294,10 @@ typedef struct fsdp_dataset_options {
     /** CLASSIFICATION: token_type_ids must be less than type_vocab_size, and classes less than
      * num_classes; 0: not checked. */
     int64_t type_vocab_size, num_classes;
+    /** CLASSIFICATION: what labels are. REGRESSION: a number, or a list of num_classes numbers.
+     * MULTI_LABEL: a list of num_classes numbers from 0 to 1, or a list of names of classes. In
+     * CSV, a list is in brackets, as in JSON. For both, num_classes must be given. */
+    fsdp_problem_type problem_type;
     /** CLASSIFICATION: [num_classes] names of the classes, which rows may use as labels. The entry
      * of a class without a name is NULL. If class_names itself is NULL, labels are numbers. Used
      * only during fsdp_dataset_open(). */

@@ -210,6 +210,10 @@ FSDP_API const char *fsdp_tokenizer_token_text(const fsdp_tokenizer *tokenizer, 
 FSDP_API bool fsdp_tokenizer_is_special(const fsdp_tokenizer *tokenizer, int32_t id);
 /** Return model_max_length of tokenizer_config.json, or 0 if there is no limit. */
 FSDP_API int64_t fsdp_tokenizer_model_max_length(const fsdp_tokenizer *tokenizer);
+/** Return true if transformers' tokenizer(text, pair) returns token_type_ids: if model_input_names
+ * of tokenizer_config.json has them or, without that field, if its tokenizer_class is one of BERT's
+ * family. Without a class, true for a tokenizer.json and a vocab.txt. */
+FSDP_API bool fsdp_tokenizer_returns_type_ids(const fsdp_tokenizer *tokenizer);
 /** Return the path of the file that was opened; borrowed. */
 FSDP_API const char *fsdp_tokenizer_path(const fsdp_tokenizer *tokenizer);
 

@@ -1,8 +1,13 @@
-/* Softmax cross-entropy of logits that are in memory, for a classification head with few classes.
- * Backward computes the softmax again from the logits, so the gradient of the loss may have any
- * value. The loss for a vocabulary, in ops_loss.c, requires that its gradient is 1.
- * Legend: T rows, V classes. */
+/* Losses of logits that are in memory, for a classification head with few classes: softmax
+ * cross-entropy, and those of targets that are numbers, mean squared error and binary
+ * cross-entropy. Backward computes the loss again from the logits, so the gradient of the loss may
+ * have any value. The loss for a vocabulary, in ops_loss.c, requires that its gradient is 1.
+ * Legend: T rows, V classes or labels. */
 #include "src/autograd/ops.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
 
 typedef struct cross_entropy_options {
     float factor, smoothing;
@@ -110,4 +115,110 @@ fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_
                        .options_bytes = sizeof(cross_entropy_options),
                        .host = copy});
     return loss;
+}
+
+/* --- targets that are numbers --- */
+
+typedef struct target_loss_options {
+    float factor;
+    bool binary;
+} target_loss_options;
+
+/* Run the kernel, which not every device has. */
+static void run_kernel(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *losses,
+                       const fsdp_tensor *logits, const float *targets,
+                       const target_loss_options *o, bool gradient, float factor)
+{
+    if (k->target_loss)
+        k->target_loss(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
+                       targets, logits->shape[0], logits->shape[1], o->binary, gradient, factor);
+    else
+        fsdp_scope_error(s, o->binary ? "binary_cross_entropy_with_logits" : "mse_loss",
+                         "regression and multi-label classification are not available on this "
+                         "device; the CPU has them");
+}
+
+static void target_loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                 fsdp_tensor **grad_in)
+{
+    const target_loss_options *o = (const target_loss_options *)n->options;
+    const fsdp_tensor *logits = n->saved[0];
+    double grad = 1.0;
+    fsdp_tensor *dx = fsdp_input_grad_like(s, n, 0, logits, grad_in);
+    fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, logits->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k || !fsdp_grad_scalar(s, grad_out[0], &grad))
+        return;
+    k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(logits),
+            (size_t)fsdp_tensor_numel(logits) * sizeof(float));
+    run_kernel(s, k, losses, dx, n->host, o, true, (float)((double)o->factor * grad));
+}
+
+static const fsdp_op target_loss_op = {.name = "target_loss", .backward = target_loss_backward};
+
+static float *copy_targets(fsdp_scope *s, const float *targets, size_t n)
+{
+    float *copy = fsdp_calloc(n, sizeof *copy);
+    if (!copy)
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    else if (n)
+        memcpy(copy, targets, n * sizeof *copy);
+    return copy;
+}
+
+static bool check_logits(fsdp_scope *s, const char *op, fsdp_tensor *logits)
+{
+    char text[FSDP_SHAPE_TEXT];
+    if (!fsdp_check_floats(s, op, &logits, (const char *const[]){"logits"}, 1))
+        return false;
+    if (logits->ndim != 2 || logits->shape[1] < 1)
+        fsdp_scope_error(s, op, "logits is %s, not [T, V]",
+                         fsdp_shape_text(logits->ndim, logits->shape, text));
+    else if (logits->dtype != FSDP_DTYPE_F32)
+        fsdp_scope_error(s, op, "logits is not float32");
+    return fsdp_scope_ok(s);
+}
+
+static fsdp_tensor *target_loss(fsdp_scope *s, const char *op, fsdp_tensor *logits,
+                                const float *targets, const target_loss_options *o)
+{
+    if (!check_logits(s, op, logits))
+        return NULL;
+    fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
+    fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, logits->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k) {
+        run_kernel(s, k, losses, logits, targets, o, false, o->factor);
+        k->sum(fsdp_scope_context(s), fsdp_tensor_ptr(loss), fsdp_tensor_ptr(losses),
+               logits->shape[0], o->factor);
+    }
+    fsdp_drop(s, losses);
+    if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, logits))
+        return loss;
+    float *copy = copy_targets(s, targets, (size_t)fsdp_tensor_numel(logits));
+    if (!copy)
+        return NULL;
+    fsdp_record(s, &(fsdp_record_args){.op = &target_loss_op,
+                                       .in = {logits},
+                                       .n_in = 1,
+                                       .saved = {logits},
+                                       .n_saved = 1,
+                                       .out = {loss},
+                                       .n_out = 1,
+                                       .options = o,
+                                       .options_bytes = sizeof *o,
+                                       .host = copy});
+    return loss;
+}
+
+fsdp_tensor *fsdp_mse_loss(fsdp_scope *s, fsdp_tensor *logits, const float *targets, float factor)
+{
+    return target_loss(s, "mse_loss", logits, targets, &(target_loss_options){factor, false});
+}
+
+fsdp_tensor *fsdp_binary_cross_entropy_with_logits(fsdp_scope *s, fsdp_tensor *logits,
+                                                   const float *targets, float factor)
+{
+    return target_loss(s, "binary_cross_entropy_with_logits", logits, targets,
+                       &(target_loss_options){factor, true});
 }

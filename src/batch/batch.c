@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ typedef struct batch {
 
 typedef struct sizes {
     int64_t sequences, source_tokens, target_tokens, labels;
+    int64_t targets; /* labels of a row that are numbers; 0: labels are classes or ids */
     bool types, origins;
 } sizes;
 
@@ -70,12 +72,33 @@ static fsdp_status check_labels(const fsdp_batch_row *row, int32_t index, fsdp_t
     return FSDP_OK;
 }
 
+/* Check the labels of a row that are numbers. */
+static fsdp_status check_targets(const fsdp_batch_row *row, int32_t index, const sizes *n)
+{
+    if (row->targets_len == 0 && (n->targets == 0 || row->labels_len == 0))
+        return FSDP_OK;
+    if (n->targets == 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "row %d: %d labels that are numbers, but the model's labels are classes",
+                          (int)index, (int)row->targets_len);
+    if (row->targets_len != n->targets)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "row %d: %d labels that are numbers, but the model has %d labels",
+                          (int)index, (int)row->targets_len, (int)n->targets);
+    for (int32_t i = 0; i < row->targets_len; i++)
+        if (!isfinite(row->targets[i]))
+            return fsdp_error(FSDP_ERR_INVALID, "row %d: label %d is not finite", (int)index,
+                              (int)i);
+    return FSDP_OK;
+}
+
 static fsdp_status measure_row(const fsdp_batch_row *row, int32_t index, fsdp_task task, sizes *n)
 {
-    if (row->source_len < 0 || row->labels_len < 0)
+    if (row->source_len < 0 || row->labels_len < 0 || row->targets_len < 0)
         return fsdp_error(FSDP_ERR_INVALID, "row %d: negative length", (int)index);
     FSDP_TRY(check_positions(row, index));
     FSDP_TRY(check_labels(row, index, task));
+    FSDP_TRY(check_targets(row, index, n));
     int64_t documents = row->source_len == 0;
     for (int32_t i = 0; i < row->source_len; i++)
         documents += begins(row, i);
@@ -122,7 +145,9 @@ static fsdp_status allocate_batch(const sizes *n, fsdp_task task, fsdp_batch_arr
     size_t wide =
         n->origins ? (size_t)(source + target) : 0; /* the int64 arrays come first, for alignment */
     size_t narrow =
-        (size_t)((n->types ? 3 : 2) * source + target + n->labels) + 2 * (size_t)(sequences + 1);
+        (size_t)((n->types ? 3 : 2) * source + target + n->labels + n->targets * sequences) +
+        2 * (size_t)(sequences + 1);
+    static_assert(sizeof(float) == sizeof(int32_t), "targets are in the same block");
     batch *b = fsdp_calloc(1, sizeof *b + wide * sizeof(int64_t) + narrow * sizeof(int32_t));
     if (!b)
         return FSDP_ERR_NOMEM;
@@ -139,6 +164,7 @@ static fsdp_status allocate_batch(const sizes *n, fsdp_task task, fsdp_batch_arr
     to->labels = take_array(&at, n->labels);
     to->source_offsets = take_array(&at, sequences + 1);
     to->target_offsets = take_array(&at, sequences + 1);
+    to->targets = n->targets ? (float *)take_array(&at, n->targets * sequences) : NULL;
     b->head = (fsdp_batch){
         .task = task,
         .rows = (int32_t)sequences,
@@ -152,6 +178,8 @@ static fsdp_status allocate_batch(const sizes *n, fsdp_task task, fsdp_batch_arr
         .decoder_input_ids = to->decoder_input_ids,
         .labels = to->labels,
         .target_offsets = to->target_offsets,
+        .targets = to->targets,
+        .num_targets = (int32_t)n->targets,
         .source_positions = to->source_positions,
         .target_positions = to->target_positions,
     };
@@ -210,6 +238,13 @@ static void fill_masked(const fsdp_batch_row *row, int32_t *labels)
         labels[i] = row->labels ? row->labels[i] : FSDP_IGNORE_INDEX;
 }
 
+/* Set the labels of row `index` that are numbers, or NaN if it has none. */
+static void fill_targets(const fsdp_batch_row *row, int32_t index, int32_t n, float *targets)
+{
+    for (int32_t i = 0; i < n; i++)
+        targets[index * (int64_t)n + i] = row->targets_len ? row->targets[i] : NAN;
+}
+
 static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
                       const fsdp_batch_arrays *to)
 {
@@ -226,6 +261,9 @@ static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batc
             fill_successors(row, to->labels + token);
         } else if (b->task == FSDP_TASK_MASKED_LM) {
             fill_masked(row, to->labels + token);
+        } else if (to->targets) {
+            to->labels[first] = row->targets_len ? 0 : FSDP_IGNORE_INDEX;
+            fill_targets(row, first, b->num_targets, to->targets);
         } else {
             to->labels[first] = row->labels_len ? row->labels[0] : FSDP_IGNORE_INDEX;
         }
@@ -277,7 +315,11 @@ fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
     fsdp_batch *b;
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d rows", (int)count);
-    sizes n = {.origins = origins};
+    if (f->num_targets < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%d labels of a row", (int)f->num_targets);
+    const bool numbers =
+        f->task == FSDP_TASK_CLASSIFICATION && f->problem_type != FSDP_PROBLEM_SINGLE_LABEL;
+    sizes n = {.origins = origins, .targets = numbers ? f->num_targets : 0};
     FSDP_TRY(measure_rows(rows, count, f->task, &n));
     FSDP_TRY(allocate_batch(&n, f->task, arrays, &b));
     fill_rows(rows, count, b, arrays);

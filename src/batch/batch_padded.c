@@ -36,6 +36,7 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
+    int32_t num_targets;  /* labels of a row that are numbers; 0: labels are classes or ids */
     fsdp_batch_row *rows; /* [p->rows] */
     int64_t *first;       /* [p->rows]: each row's first column that is not padding */
     int32_t *at;          /* the first unused element of the block */
@@ -100,6 +101,11 @@ static fsdp_status pack_row(packing *k, int64_t row)
                              label_end, limit, true, &to->labels));
     to->source_len = (int32_t)(end - first);
     to->labels_len = to->labels ? (int32_t)(label_end - label_first) : 0;
+    if (k->num_targets && p->targets) {
+        to->targets = p->targets + row * k->num_targets;
+        to->targets_len = k->num_targets;
+        to->labels_len = 0;
+    }
     k->first[row] = first;
     return FSDP_OK;
 }
@@ -150,6 +156,8 @@ fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded, const fsdp_batch_f
                                    fsdp_batch **out)
 {
     packing k = {.p = padded, .task = format ? format->task : FSDP_TASK_SEQ2SEQ};
+    if (k.task == FSDP_TASK_CLASSIFICATION && format->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        k.num_targets = format->num_targets;
     FSDP_TRY(check_shape(padded, k.task));
     const size_t rows = (size_t)padded->rows;
     const size_t width = (size_t)(3 * padded->source_width + padded->target_width);

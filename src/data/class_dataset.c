@@ -1,5 +1,6 @@
 /* Opens a file of CSV, JSON or Arrow whose rows have a text, or a pair of texts, and a class. As in
- * pair_dataset.c, only the places of the rows are in memory, and here also their classes. */
+ * pair_dataset.c, only the places of the rows are in memory, and here also their classes. Labels
+ * that are numbers are read again with each row, because there may be many in a row. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -24,7 +25,9 @@ typedef struct class_dataset {
     place *places;
     size_t len, cap;
     bool pairs;
-    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
+    fsdp_example checked; /* its targets are used to check labels while the file is opened */
+    char **class_names;   /* [options.num_classes]; only if labels are read with each row */
+    char *note;           /* the text that fsdp_dataset_note() returns, or NULL */
 } class_dataset;
 
 static int64_t class_len(void *self)
@@ -32,7 +35,7 @@ static int64_t class_len(void *self)
     return (int64_t)((const class_dataset *)self)->len;
 }
 
-/* Read and encode a row. *cut is set to the number of ids that were cut off. */
+/* Read and encode a row. *cut is set to the number of ids that were cut off, unless it is NULL. */
 static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *example,
                           int64_t *cut)
 {
@@ -45,6 +48,8 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
         const char *second = fsdp_text_rows_target(d->rows, &row, &length);
         status = fsdp_class_text_encode(&d->options, d->pairs ? first : second,
                                         d->pairs ? second : NULL, example, cut);
+        if (status == FSDP_OK && d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+            status = fsdp_label_numbers(&d->options, fsdp_text_rows_label(d->rows, &row), example);
     }
     fsdp_csv_row_fini(&row);
     if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO contains the path */
@@ -55,8 +60,9 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
 static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
 {
     const class_dataset *d = self;
-    int64_t cut;
-    FSDP_TRY(encode(d, index, example, &cut));
+    FSDP_TRY(encode(d, index, example, NULL));
+    if (d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return FSDP_OK; /* the labels are the example's targets */
     return fsdp_token_list_set(&example->labels, &d->places[index].class, 1);
 }
 
@@ -81,6 +87,10 @@ static void class_close(void *self)
 {
     class_dataset *d = self;
     fsdp_text_rows_close(d->rows);
+    for (int64_t i = 0; d->class_names && i < d->options.num_classes; i++)
+        fsdp_free(d->class_names[i]);
+    fsdp_free(d->class_names);
+    fsdp_example_fini(&d->checked);
     fsdp_free(d->places);
     fsdp_free(d->path);
     fsdp_free(d->note);
@@ -97,9 +107,11 @@ static const fsdp_dataset_ops class_ops = {
 
 static fsdp_status add_row(class_dataset *d, const fsdp_csv_row *row)
 {
-    int32_t class;
-    fsdp_status status =
-        fsdp_class_of_label(&d->options, fsdp_text_rows_label(d->rows, row), &class);
+    int32_t class = 0;
+    const char *label = fsdp_text_rows_label(d->rows, row);
+    fsdp_status status = d->options.problem_type == FSDP_PROBLEM_SINGLE_LABEL
+                             ? fsdp_class_of_label(&d->options, label, &class)
+                             : fsdp_label_numbers(&d->options, label, &d->checked);
     if (status != FSDP_OK) {
         fsdp_text_row_context(d->rows, status, row);
         return status;
@@ -128,10 +140,28 @@ static fsdp_status index_rows(class_dataset *d)
     return status == FSDP_OK ? fsdp_text_rows_end(d->rows, &d->options, &d->note) : status;
 }
 
+/* Copy the names of the classes. They are read again with each row, but are the caller's. */
+static fsdp_status own_class_names(class_dataset *d)
+{
+    const char *const *names = d->options.class_names;
+    if (!names)
+        return FSDP_OK;
+    d->options.class_names = NULL;
+    if (!(d->class_names = fsdp_calloc((size_t)d->options.num_classes, sizeof *d->class_names)))
+        return FSDP_ERR_NOMEM;
+    for (int64_t i = 0; i < d->options.num_classes; i++)
+        if (names[i] && !(d->class_names[i] = fsdp_strdup(names[i])))
+            return FSDP_ERR_NOMEM;
+    d->options.class_names = (const char *const *)d->class_names;
+    return FSDP_OK;
+}
+
 static fsdp_status open_file(class_dataset *d, const char *path, fsdp_rows_form form)
 {
     if (!(d->path = fsdp_strdup(path)))
         return FSDP_ERR_NOMEM;
+    if (d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        FSDP_TRY(own_class_names(d));
     FSDP_TRY(fsdp_text_rows_open(path, form, false, &d->options, &d->rows));
     d->pairs = fsdp_text_rows_have_source(d->rows);
     return index_rows(d);
@@ -146,6 +176,7 @@ fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
         return FSDP_ERR_NOMEM;
     d->options = *options;
     fsdp_status status = open_file(d, path, form);
+    d->options.class_hint = NULL; /* like the columns, it is valid only until here */
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&class_ops, d, out);
     if (status != FSDP_OK) {

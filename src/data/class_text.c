@@ -2,61 +2,74 @@
 #include "src/data/class_text.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/alloc.h"
 #include "src/base/str.h"
 
 /* ---- texts ---- */
 
-/* Cut two lists to `limit` ids together, as transformers' longest_first does: one id at a time off
- * the longer list, off the second one if both are equally long. The last id of a list, the end of
- * its text, stays. */
-static int64_t cut_longest(fsdp_token_list *a, fsdp_token_list *b, int64_t limit)
+/* Encode a text or a pair as a whole, with special tokens. `max_length` 0: no limit. */
+static fsdp_status encode_texts(const fsdp_dataset_options *o, const char *text, const char *pair,
+                                int max_length, fsdp_encoding *encoding)
 {
-    int64_t cut = 0;
-    while ((int64_t)(a->len + b->len) > limit && (a->len > 1 || b->len > 1)) {
-        fsdp_token_list *longer = a->len > b->len ? a : b;
-        longer->ids[longer->len - 2] = longer->ids[longer->len - 1];
-        longer->len--;
-        cut++;
-    }
-    return cut;
+    const fsdp_encode_options options = {.max_length = max_length};
+    return fsdp_tokenizer_encode_pair(o->tokenizer, text, strlen(text), pair,
+                                      pair ? strlen(pair) : 0, &options, encoding);
 }
 
-static fsdp_status append_with_type(const fsdp_token_list *ids, int32_t type, bool has_types,
-                                    fsdp_example *example)
+/* Set the segments of a row. A model with one segment has no use for them, and transformers'
+ * tokenizers of some families do not return them. */
+static fsdp_status set_segments(const fsdp_dataset_options *o, const fsdp_encoding *encoding,
+                                fsdp_example *example)
 {
-    fsdp_token_list *source = &example->source, *types = &example->token_type_ids;
-    if (!FSDP_GROW(source->ids, source->cap, source->len + ids->len) ||
-        !FSDP_GROW(types->ids, types->cap, types->len + ids->len))
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < ids->len; i++) {
-        source->ids[source->len++] = ids->ids[i];
-        if (has_types)
-            types->ids[types->len++] = type;
+    bool any = false;
+    if (o->type_vocab_size <= 1 || !fsdp_tokenizer_returns_type_ids(o->tokenizer))
+        return FSDP_OK;
+    for (size_t i = 0; i < encoding->ids.len; i++) {
+        any |= encoding->type_ids[i] != 0;
+        if (encoding->type_ids[i] >= o->type_vocab_size)
+            return fsdp_error(FSDP_ERR_FORMAT,
+                              "%s: post_processor: token_type_ids are up to %d, but the model's "
+                              "type_vocab_size is %" PRId64,
+                              fsdp_tokenizer_path(o->tokenizer), (int)encoding->type_ids[i],
+                              o->type_vocab_size);
     }
-    return FSDP_OK;
+    if (!any) /* an empty list means that all are 0 */
+        return FSDP_OK;
+    return fsdp_token_list_set(&example->token_type_ids, encoding->type_ids, encoding->ids.len);
 }
 
-fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options, const char *text,
+/* Set *cut to the number of ids that a row of `kept` ids, the limit, has lost. */
+static fsdp_status count_cut(const fsdp_dataset_options *o, const char *text, const char *pair,
+                             size_t kept, int64_t *cut)
+{
+    fsdp_encoding whole = {0};
+    fsdp_status status = encode_texts(o, text, pair, 0, &whole);
+    *cut = status == FSDP_OK ? (int64_t)(whole.ids.len - kept) : 0;
+    fsdp_encoding_fini(&whole);
+    return status;
+}
+
+fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *o, const char *text,
                                    const char *pair, fsdp_example *example, int64_t *cut)
 {
-    fsdp_token_list first = {0}, second = {0};
-    const bool has_types = pair && options->type_vocab_size > 1;
-    fsdp_status status = fsdp_tokenizer_encode(options->tokenizer, text, strlen(text), 0, &first);
-    if (status == FSDP_OK && pair)
-        status = fsdp_tokenizer_encode(options->tokenizer, pair, strlen(pair), 0, &second);
-    *cut = status == FSDP_OK ? cut_longest(&first, &second, options->max_length) : 0;
+    const int limit = o->max_length < INT_MAX ? (int)o->max_length : 0;
+    fsdp_encoding encoding = {0};
+    int64_t lost = 0;
+    fsdp_status status = encode_texts(o, text, pair, limit, &encoding);
     if (status == FSDP_OK)
-        status = append_with_type(&first, 0, has_types, example);
+        status = fsdp_token_list_set(&example->source, encoding.ids.ids, encoding.ids.len);
     if (status == FSDP_OK)
-        status = append_with_type(&second, 1, has_types, example);
-    fsdp_token_list_fini(&first);
-    fsdp_token_list_fini(&second);
+        status = set_segments(o, &encoding, example);
+    if (status == FSDP_OK && cut && limit && encoding.ids.len == (size_t)limit)
+        status = count_cut(o, text, pair, encoding.ids.len, &lost);
+    fsdp_encoding_fini(&encoding);
+    if (status == FSDP_OK && cut)
+        *cut = lost;
     return status;
 }
 

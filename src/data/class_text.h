@@ -2,9 +2,12 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Encode a text or a pair of texts for a classifier. `pair` is NULL for a single text. Texts that
- * are too long together are cut to options->max_length ids, the longer one first. *cut is set to
- * the number of ids that were cut off. */
+#include "src/base/json.h"
+
+/* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
+ * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
+ * the tokenizer, and the longer text is cut first. `pair` is NULL for a single text. *cut is set to
+ * the number of ids that were cut off; NULL: they are not counted, which takes time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
                                                    const char *text, const char *pair,
                                                    fsdp_example *example, int64_t *cut);
@@ -13,6 +16,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *o
  * FSDP_ERR_FORMAT, with what is expected, if it is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_of_label(const fsdp_dataset_options *options,
                                                 const char *label, int32_t *class);
+/* Set the targets of an example to the labels that `label` says, as options->problem_type requires.
+ * options->num_classes is their number. (label_numbers.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *options,
+                                               const char *label, fsdp_example *example);
+FSDP_MUST_CHECK fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *options,
+                                                       fsdp_json_node label, fsdp_example *example);
 /* Return true if `label` is a whole number, such as "3" or "3.0", and set *number to it. */
 bool fsdp_label_is_integer(const char *label, int64_t *number);
 /* Return true if `label` is a finite number, and set *number to it. */
@@ -20,15 +29,18 @@ bool fsdp_label_is_number(const char *label, double *number);
 
 /* The classes that the labels of a file say. */
 typedef struct fsdp_found_labels {
-    int64_t classes; /* number of classes; 0: the file has no labels that are classes */
+    int64_t classes; /* number of classes; 1 for regression; 0: no row has a label */
     char **names;    /* [classes], in the order of strcmp() or of a ClassLabel; NULL: numbers */
-    bool fractions;  /* labels are numbers, and not all are whole: `classes` is 0 */
-    int64_t rows;    /* number of rows */
+    fsdp_problem_type problem_type;
+    int64_t rows; /* number of rows */
 } fsdp_found_labels;
 
 /* Read the labels of all rows of `path`, at most of options->max_samples. If a label is not a
  * number, all are names, and the classes are the different names. If all are whole numbers, there
- * are as many classes as the largest number says. Returns FSDP_ERR_FORMAT if a whole number is
+ * are as many classes as the largest number says. If all are numbers, but not whole ones, or
+ * options->problem_type is REGRESSION, the problem is regression. If labels are lists, or
+ * options->problem_type is MULTI_LABEL, a row has several classes: the names in the lists, or as
+ * many as a list has numbers. Returns FSDP_ERR_FORMAT if a whole number is
  * negative, or if there are more than 20,000 names. The classes of a column of
  * Arrow that is a ClassLabel are those of its type. (label_scan.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,

@@ -21,13 +21,15 @@ static fsdp_status get_optional_list(const fsdp_token_list *list, const fsdp_tok
 static fsdp_status make_row(const fsdp_example *example, fsdp_batch_row *row)
 {
     const fsdp_token_list *source = &example->source, *labels = &example->labels;
-    if (source->len > INT32_MAX || labels->len > INT32_MAX)
+    if (source->len > INT32_MAX || labels->len > INT32_MAX || example->num_targets > INT32_MAX)
         return fsdp_error(FSDP_ERR_INVALID, "more than 2^31 tokens");
     *row = (fsdp_batch_row){
         .source = source->ids,
         .labels = labels->len ? labels->ids : NULL,
         .source_len = (int32_t)source->len,
         .labels_len = (int32_t)labels->len,
+        .targets = example->num_targets ? example->targets : NULL,
+        .targets_len = (int32_t)example->num_targets,
     };
     FSDP_TRY(get_optional_list(&example->position_ids, source, "position_ids", &row->position_ids));
     return get_optional_list(&example->token_type_ids, source, "token_type_ids",

@@ -3,6 +3,7 @@
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 
@@ -132,6 +133,7 @@ void fsdp_example_empty(fsdp_example *example)
 {
     example->source.len = example->labels.len = 0;
     example->position_ids.len = example->token_type_ids.len = 0;
+    example->num_targets = 0;
 }
 
 void fsdp_example_fini(fsdp_example *example)
@@ -140,4 +142,17 @@ void fsdp_example_fini(fsdp_example *example)
     fsdp_token_list_fini(&example->labels);
     fsdp_token_list_fini(&example->position_ids);
     fsdp_token_list_fini(&example->token_type_ids);
+    fsdp_free(example->targets);
+    example->targets = NULL;
+    example->num_targets = example->targets_cap = 0;
+}
+
+fsdp_status fsdp_example_set_targets(fsdp_example *example, const float *targets, size_t count)
+{
+    if (!FSDP_GROW(example->targets, example->targets_cap, count))
+        return FSDP_ERR_NOMEM;
+    if (count)
+        memcpy(example->targets, targets, count * sizeof *targets);
+    example->num_targets = count;
+    return FSDP_OK;
 }

@@ -36,6 +36,12 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     if (o->span_corruption && o->task != FSDP_TASK_SEQ2SEQ)
         return fsdp_error(FSDP_ERR_INVALID, "dataset: span corruption is for sequence to sequence "
                                             "models");
+    if (o->problem_type != FSDP_PROBLEM_SINGLE_LABEL &&
+        (o->task != FSDP_TASK_CLASSIFICATION || o->num_classes < 1 || o->num_classes >= INT32_MAX))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: labels that are numbers are for classification, and need the "
+                          "number of labels of a row; it is %" PRId64,
+                          o->num_classes);
     FSDP_TRY(fsdp_dataset_check_has_pairs(o, o->task == FSDP_TASK_SEQ2SEQ && !o->span_corruption));
     if (o->max_positions && o->max_length > o->max_positions)
         return fsdp_error(FSDP_ERR_INVALID,

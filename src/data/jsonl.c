@@ -18,7 +18,8 @@ typedef struct row {
     uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so
                               * both counts are below 2^32 */
     bool positions, types;
-    uint32_t cut; /* ids beyond max_length, which were removed; not SEQ2SEQ */
+    uint32_t targets; /* labels that are numbers: as many float32 in `ids`, at the end of the row */
+    uint32_t cut;     /* ids beyond max_length, which were removed; not SEQ2SEQ */
 } row;
 
 typedef struct jsonl_dataset {
@@ -45,7 +46,8 @@ static void append_ids(jsonl_dataset *d, const fsdp_token_list *list)
 
 static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 {
-    size_t n = e->source.len + e->labels.len + e->position_ids.len + e->token_type_ids.len;
+    size_t n = e->source.len + e->labels.len + e->position_ids.len + e->token_type_ids.len +
+               e->num_targets;
     if (!FSDP_GROW(d->ids, d->ids_cap, d->ids_len + n) ||
         !FSDP_GROW(d->rows, d->rows_cap, d->len + 1))
         return FSDP_ERR_NOMEM;
@@ -54,11 +56,15 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
                               .labels = (uint32_t)e->labels.len,
                               .positions = e->position_ids.len > 0,
                               .types = e->token_type_ids.len > 0,
+                              .targets = (uint32_t)e->num_targets,
                               .cut = (uint32_t)d->of_file.cut};
     append_ids(d, &e->source);
     append_ids(d, &e->labels);
     append_ids(d, &e->position_ids);
     append_ids(d, &e->token_type_ids);
+    if (e->num_targets)
+        memcpy(d->ids + d->ids_len, e->targets, e->num_targets * sizeof *e->targets);
+    d->ids_len += e->num_targets;
     return FSDP_OK;
 }
 
@@ -135,7 +141,11 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
     }
-    return r->types ? fsdp_token_list_set(&example->token_type_ids, at, r->source) : FSDP_OK;
+    if (r->types) {
+        FSDP_TRY(fsdp_token_list_set(&example->token_type_ids, at, r->source));
+        at += r->source;
+    }
+    return r->targets ? fsdp_example_set_targets(example, (const float *)at, r->targets) : FSDP_OK;
 }
 
 static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **target)

@@ -14,6 +14,7 @@
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 #include "src/data/chat_text.h"
+#include "src/data/class_text.h"
 #include "src/data/dataset.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
@@ -393,6 +394,8 @@ static fsdp_status read_classified(reading *r, fsdp_example *example)
     FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
     FSDP_TRY(check_positions(r, &example->position_ids));
     example->position_ids.len = 0;
+    if (r->options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return fsdp_label_numbers_of_json(r->options, fsdp_json_find(r->object, key), example);
     FSDP_TRY(read_class(r, key, &class));
     return fsdp_token_list_set(&example->labels, &(int32_t){(int32_t) class}, 1);
 }

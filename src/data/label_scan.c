@@ -25,6 +25,8 @@ typedef struct scan {
     size_t len, cap;
     bool more; /* there are more than MAX_NAMES */
     bool all_integers, all_numbers;
+    bool lists;                /* labels are lists */
+    int64_t list_numbers;      /* numbers in a list; 0: none was found */
     int64_t smallest, largest; /* the smallest and the largest integer */
     int64_t rows;
     char **class_names; /* [n_class_names] of a ClassLabel column */
@@ -73,10 +75,49 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
+/* Add the names in a list, or note how many numbers it has. A list of another form is left to the
+ * reader of the rows, which has a better message. */
+static fsdp_status add_list(scan *s, fsdp_json_node list)
+{
+    const size_t n = fsdp_json_len(list);
+    const char *name;
+    s->lists = true;
+    s->rows++;
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_json_node entry = fsdp_json_at(list, i);
+        if (fsdp_json_kind_of(entry) != FSDP_JSON_STRING)
+            continue;
+        s->all_numbers = s->all_integers = false;
+        FSDP_TRY(fsdp_json_get_str(entry, NULL, &name));
+        FSDP_TRY(add_name(s, name));
+    }
+    if (n && fsdp_json_kind_of(fsdp_json_at(list, 0)) != FSDP_JSON_STRING && !s->list_numbers)
+        s->list_numbers = (int64_t)n;
+    return FSDP_OK;
+}
+
+/* Add a list in brackets. A text that only looks like one is a name. */
+static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
+{
+    fsdp_json *doc;
+    fsdp_status status = fsdp_json_parse("label", 1, label, strlen(label), &doc);
+    *is_list = status == FSDP_OK;
+    if (status != FSDP_OK)
+        return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+    status = add_list(s, fsdp_json_root(doc));
+    fsdp_json_destroy(doc);
+    return status;
+}
+
 static fsdp_status add_label(scan *s, const char *label)
 {
     int64_t number;
     double real;
+    bool is_list = false;
+    if (*label == '[')
+        FSDP_TRY(add_list_text(s, label, &is_list));
+    if (is_list)
+        return FSDP_OK;
     s->rows++;
     s->all_numbers = s->all_numbers && fsdp_label_is_number(label, &real);
     if (!fsdp_label_is_integer(label, &number)) {
@@ -136,6 +177,14 @@ static fsdp_status add_json_label(scan *s, fsdp_json_node row)
     if (fsdp_json_kind_of(label) == FSDP_JSON_STRING) {
         FSDP_TRY(fsdp_json_get_str(label, NULL, &text));
         return add_label(s, text);
+    }
+    if (fsdp_json_kind_of(label) == FSDP_JSON_ARRAY)
+        return add_list(s, label);
+    if (fsdp_json_kind_of(label) == FSDP_JSON_REAL) {
+        double real;
+        FSDP_TRY(fsdp_json_get_f64(label, NULL, &real));
+        snprintf(digits, sizeof digits, "%.17g", real);
+        return add_label(s, digits);
     }
     if (fsdp_json_kind_of(label) != FSDP_JSON_INT ||
         fsdp_json_get_i64(label, NULL, 0, MAX_CLASSES, &number) != FSDP_OK)
@@ -228,8 +277,21 @@ static fsdp_status scan_files(scan *s, const char *path)
 
 /* ---- the result ---- */
 
+/* Return what the labels are: what the options say, unless that is the default. */
+static fsdp_problem_type problem_of(const scan *s)
+{
+    if (s->options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return s->options->problem_type;
+    if (s->lists)
+        return FSDP_PROBLEM_MULTI_LABEL;
+    const bool fractions = s->all_numbers && !s->all_integers && !s->class_names;
+    return fractions ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
+}
+
 static fsdp_status check_classes(const scan *s, const char *path)
 {
+    if (problem_of(s) != FSDP_PROBLEM_SINGLE_LABEL)
+        return FSDP_OK;
     if (s->all_integers && (s->smallest < 0 || s->largest >= MAX_CLASSES))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: label: expected classes from 0 to %d, or names, found %" PRId64,
@@ -248,11 +310,35 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
+/* Set *labels for labels that are numbers, and free the names that are not needed. */
+static void take_numbers(const scan *s, fsdp_found_labels *labels)
+{
+    const bool named = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL && !s->all_numbers;
+    *labels = (fsdp_found_labels){.rows = s->rows, .problem_type = problem_of(s)};
+    if (named && s->class_names) {
+        labels->names = s->class_names;
+        labels->classes = (int64_t)s->n_class_names;
+    } else if (named) {
+        labels->names = s->names;
+        labels->classes = (int64_t)s->len;
+    } else {
+        labels->classes = s->list_numbers ? s->list_numbers : s->rows > 0;
+    }
+    if (labels->names != s->names)
+        free_names(s->names, s->len);
+    if (labels->names != s->class_names)
+        free_names(s->class_names, s->n_class_names);
+}
+
 fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                              fsdp_found_labels *labels)
 {
     fsdp_dataset_options full;
-    FSDP_TRY(fsdp_dataset_complete_options(options, &full));
+    fsdp_dataset_options given = *options;
+    /* The number of labels is what is looked for, so it cannot be required here. */
+    given.problem_type = FSDP_PROBLEM_SINGLE_LABEL;
+    FSDP_TRY(fsdp_dataset_complete_options(&given, &full));
+    full.problem_type = options->problem_type;
     scan s = {.options = &full, .all_integers = true, .all_numbers = true, .largest = -1};
     fsdp_status status = scan_files(&s, path);
     if (status == FSDP_OK)
@@ -262,13 +348,17 @@ fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *optio
         free_names(s.names, s.len);
         return status;
     }
+    if (problem_of(&s) != FSDP_PROBLEM_SINGLE_LABEL) {
+        take_numbers(&s, labels);
+        return FSDP_OK;
+    }
     if (s.class_names) {
         free_names(s.names, s.len);
         *labels = (fsdp_found_labels){
             .classes = (int64_t)s.n_class_names, .names = s.class_names, .rows = s.rows};
         return FSDP_OK;
     }
-    *labels = (fsdp_found_labels){.rows = s.rows, .fractions = s.all_numbers && !s.all_integers};
+    *labels = (fsdp_found_labels){.rows = s.rows};
     if (s.all_integers)
         labels->classes = s.largest + 1;
     else if (!s.all_numbers) {

@@ -182,7 +182,11 @@ static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *optio
 static bool has_text(const void *row, const char *name)
 {
     const fsdp_json_node *object = row;
-    return fsdp_json_kind_of(fsdp_text_find(*object, name)) == FSDP_JSON_STRING;
+    const fsdp_json_kind kind = fsdp_json_kind_of(fsdp_text_find(*object, name));
+    if (strcmp(name, "label") == 0 ||
+        strcmp(name, "labels") == 0) /* may also be a number, a list */
+        return kind != FSDP_JSON_NONE && kind != FSDP_JSON_NULL;
+    return kind == FSDP_JSON_STRING;
 }
 
 /* Return the error for a row of translations without options that say which language is which. */
@@ -235,6 +239,23 @@ static fsdp_status add_text(fsdp_json_node object, const char *name, fsdp_csv_ro
     return fsdp_csv_row_add(row, text, strlen(text));
 }
 
+/* Append a list of labels, as JSON. */
+static fsdp_status add_list(fsdp_json_node list, fsdp_csv_row *row)
+{
+    static const char before[] = "{\"labels\":";
+    fsdp_json *doc;
+    char *text = NULL;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_create("label", &doc));
+    fsdp_json_set_shared(fsdp_json_root(doc), "labels", list);
+    fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, &text, &bytes);
+    if (status == FSDP_OK) /* without the object around the list */
+        status = fsdp_csv_row_add(row, text + sizeof before - 1, bytes - sizeof before);
+    fsdp_free(text);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
 /* Append the label of a row: a text as it is, and any other value as JSON. */
 static fsdp_status add_label(fsdp_json_node object, const char *name, fsdp_csv_row *row)
 {
@@ -259,6 +280,8 @@ static fsdp_status add_label(fsdp_json_node object, const char *name, fsdp_csv_r
     case FSDP_JSON_BOOL:
         FSDP_TRY(fsdp_json_get_bool(label, NULL, &on));
         return fsdp_csv_row_add(row, on ? "1" : "0", 1);
+    case FSDP_JSON_ARRAY:
+        return add_list(label, row);
     default:
         return missing(fsdp_json_mismatch(object, name, "a class: a name or a number"));
     }

@@ -224,6 +224,11 @@ static fsdp_status check_task(const evaluator *v)
                           "be compared",
                           info->class_name, fsdp_train_task_name(task),
                           fsdp_train_task_name(v->all->task));
+    if (info->format.problem_type != v->all->problem_type)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: its problem type is not that of the first model: their figures "
+                          "cannot be compared",
+                          v->model->dir);
     if (task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so it cannot be evaluated",
                           info->class_name);
@@ -385,6 +390,7 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
                             .device = v->device,
                             .module = v->model->module,
                             .num_labels = v->model->info.num_labels,
+                            .problem_type = v->model->info.format.problem_type,
                             .micro_steps = 1};
     fsdp_status status = open_progress(v, "loss", fsdp_loader_steps(loader), &progress);
     if (status == FSDP_OK)
@@ -395,8 +401,7 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     FSDP_TRY(fsdp_check_any_label(v->config->data, sum.labels));
     FSDP_TRY(check_loss(v, name, &loop, &sum));
     result->loss = sum.loss;
-    result->accuracy = sum.accuracy;
-    result->f1 = sum.f1;
+    result->measures = sum.measures;
     result->labels = sum.labels;
     result->rows = sum.rows;
     result->loss_s = fsdp_clock_s() - begin;
@@ -541,6 +546,7 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     FSDP_TRY(open_model(v, name, random));
     if (result == v->all->items)
         v->all->task = v->model->info.format.task;
+    v->all->problem_type = v->model->info.format.problem_type;
     fsdp_status status = check_task(v);
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);

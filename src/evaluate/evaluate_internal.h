@@ -3,6 +3,7 @@
 #include <fsdp/batch.h>
 
 #include "src/evaluate/evaluate.h"
+#include "src/train/measures.h"
 
 /* One text for each row; owned. */
 typedef struct fsdp_text_rows {
@@ -13,8 +14,8 @@ typedef struct fsdp_text_rows {
 /* The results of one model. */
 typedef struct fsdp_evaluation {
     char name[160];
-    double loss;         /* mean over the label tokens */
-    double accuracy, f1; /* 0 if the model is not a classifier */
+    double loss;            /* mean over the label tokens */
+    fsdp_measures measures; /* a classifier has them */
     int64_t labels, rows;
     double loss_s, generate_s;
     /* generated texts; on rank 0 for all rows, elsewhere for the rows of this rank; empty if the
@@ -26,12 +27,13 @@ typedef struct fsdp_evaluations {
     const fsdp_evaluate_config *config;
     fsdp_evaluation *items; /* [n] */
     size_t n;
-    fsdp_task task;            /* the same for all models */
-    bool have_texts;           /* `references` is filled, so each model generates texts */
-    char no_texts[256];        /* why the data has no references */
-    fsdp_text_rows references; /* targets of all rows; only rank 0 uses them */
-    fsdp_text_rows candidates; /* rank 0: targets of --baseline-data; empty elsewhere */
-    fsdp_text_rows prompts;    /* rank 0: sources of all rows, for --prompts; empty elsewhere */
+    fsdp_task task;                 /* the same for all models */
+    fsdp_problem_type problem_type; /* classifiers: the same for all models */
+    bool have_texts;                /* `references` is filled, so each model generates texts */
+    char no_texts[256];             /* why the data has no references */
+    fsdp_text_rows references;      /* targets of all rows; only rank 0 uses them */
+    fsdp_text_rows candidates;      /* rank 0: targets of --baseline-data; empty elsewhere */
+    fsdp_text_rows prompts; /* rank 0: sources of all rows, for --prompts; empty elsewhere */
 } fsdp_evaluations;
 
 /* Print tables or one JSON line to `out`, then write the files --prompts and --predictions. */

@@ -21,30 +21,42 @@ static const char *const *borrowed(const fsdp_text_rows *rows)
 
 /* --- tables --- */
 
+/* Return the measures of the models; *n is set to their number, 0 if they are no classifiers. */
+static const fsdp_measure_field *measures_of(const fsdp_evaluations *e, size_t *n)
+{
+    const fsdp_measure_field *fields = fsdp_measure_fields(e->problem_type, n);
+    if (e->task != FSDP_TASK_CLASSIFICATION)
+        *n = 0;
+    return fields;
+}
+
 static fsdp_status print_losses(const fsdp_evaluations *e, FILE *out)
 {
-    const bool classes = e->task == FSDP_TASK_CLASSIFICATION;
-    const char *const headings[] = {"model",
-                                    "loss",
-                                    classes ? "accuracy" : "perplexity",
-                                    "rows",
-                                    classes ? "F1" : "target tokens",
-                                    "time"};
+    static const char *const before[] = {"model", "loss"}, *const of_tokens[] = {"perplexity",
+                                                                                 "target tokens"};
+    size_t n;
+    const fsdp_measure_field *fields = measures_of(e, &n);
+    const size_t columns = n ? n : 2;
     fsdp_table *table;
-    FSDP_TRY(fsdp_table_create(6, &table));
-    for (size_t i = 0; i < 6; i++)
-        fsdp_table_column(table, i, headings[i], i ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
+    FSDP_TRY(fsdp_table_create(4 + columns, &table));
+    for (size_t i = 0; i < 2; i++)
+        fsdp_table_column(table, i, before[i], i ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
+    for (size_t i = 0; i < columns; i++)
+        fsdp_table_column(table, 2 + i, n ? fields[i].heading : of_tokens[i], FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, 2 + columns, "rows", FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, 3 + columns, "time", FSDP_TABLE_RIGHT);
     for (size_t i = 0; i < e->n; i++) {
         const fsdp_evaluation *m = &e->items[i];
         fsdp_table_row(table);
         fsdp_table_cell(table, "%s", m->name);
         fsdp_table_cell(table, "%.4f", m->loss);
-        fsdp_table_cell(table, classes ? "%.4f" : "%.5g", classes ? m->accuracy : exp(m->loss));
-        fsdp_table_cell(table, "%lld", (long long)m->rows);
-        if (classes)
-            fsdp_table_cell(table, "%.4f", m->f1);
-        else
+        for (size_t k = 0; k < n; k++)
+            fsdp_table_cell(table, "%.4f", fsdp_measure_get(&m->measures, &fields[k]));
+        if (!n) {
+            fsdp_table_cell(table, "%.5g", exp(m->loss));
             fsdp_table_cell(table, "%lld", (long long)m->labels);
+        }
+        fsdp_table_cell(table, "%lld", (long long)m->rows);
         fsdp_table_cell(table, "%s", fsdp_human_duration(m->loss_s + m->generate_s).text);
     }
     fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
@@ -81,15 +93,15 @@ static void set_rouge(fsdp_json_node node, const fsdp_rouge *rouge)
 static fsdp_status add_model(const fsdp_evaluations *e, const fsdp_evaluation *m,
                              fsdp_json_node models)
 {
+    size_t n;
+    const fsdp_measure_field *fields = measures_of(e, &n);
     fsdp_json_node node = fsdp_json_append_object(models);
     fsdp_json_set_str(node, "model", m->name);
     fsdp_metrics_set_number(node, "loss", m->loss);
-    if (e->task == FSDP_TASK_CLASSIFICATION) {
-        fsdp_metrics_set_number(node, "accuracy", m->accuracy);
-        fsdp_metrics_set_number(node, "f1", m->f1);
-    } else {
+    for (size_t i = 0; i < n; i++)
+        fsdp_metrics_set_number(node, fields[i].key, fsdp_measure_get(&m->measures, &fields[i]));
+    if (!n)
         fsdp_metrics_set_number(node, "perplexity", exp(m->loss));
-    }
     fsdp_json_set_i64(node, "rows", m->rows);
     fsdp_json_set_i64(node, "label_tokens", m->labels);
     fsdp_metrics_set_number(node, "loss_s", m->loss_s);

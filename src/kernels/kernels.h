@@ -416,6 +416,13 @@ typedef struct fsdp_kernels {
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
                                    float smoothing);
+    /* Losses of logits [rows, width] whose targets [rows, width] are numbers in host memory. losses
+     * [rows] get the mean over a row of (x - t)^2 or, if `binary`, of the binary cross-entropy of
+     * sigmoid(x) and t. If `gradient` is true, the logits are overwritten with the gradient of the
+     * row's loss times factor. A row whose first target is NaN is ignored: 0. Optional: NULL on
+     * devices without it. */
+    void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
+                        int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
      * order of i. */
     void (*sum)(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor);

@@ -346,13 +346,32 @@ static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_
     return fsdp_linear(s, x, weight, bias);
 }
 
+static fsdp_tensor *loss_of_logits(fsdp_scope *s, const fsdp_bert_classifier *c,
+                                   fsdp_tensor *logits)
+{
+    const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
+    const fsdp_batch *batch = batch_of(s);
+    const float factor = s->run->loss_factor;
+    if (config->problem_type == FSDP_PROBLEM_SINGLE_LABEL)
+        return fsdp_cross_entropy(s, logits, batch->labels, factor);
+    if (batch->num_targets != config->num_labels) {
+        fsdp_scope_error(s, "BERT",
+                         "the batch has %d labels of a row that are numbers, num_labels is %lld",
+                         (int)batch->num_targets, (long long)config->num_labels);
+        return NULL;
+    }
+    return config->problem_type == FSDP_PROBLEM_REGRESSION
+               ? fsdp_mse_loss(s, logits, batch->targets, factor)
+               : fsdp_binary_cross_entropy_with_logits(s, logits, batch->targets, factor);
+}
+
 static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
     const fsdp_bert_classifier *c = self->impl;
     fsdp_args pooled = fsdp_module_call(s, c->bert, pooled_forward, (fsdp_args){.n = 0});
     fsdp_tensor *logits = classify(s, c, pooled.t[0]);
-    *out = one(fsdp_cross_entropy(s, logits, batch_of(s)->labels, s->run->loss_factor));
+    *out = one(loss_of_logits(s, c, logits));
 }
 
 static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

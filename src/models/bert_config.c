@@ -51,20 +51,34 @@ static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels);
 }
 
-/* Refuse problem types other than single_label_classification, because they use a different loss. A
- * single label is also refused, because it means regression. */
-static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_config *c)
+const char *const fsdp_problem_type_names[] = {
+    [FSDP_PROBLEM_SINGLE_LABEL] = "single_label_classification",
+    [FSDP_PROBLEM_REGRESSION] = "regression",
+    [FSDP_PROBLEM_MULTI_LABEL] = "multi_label_classification",
+    NULL};
+
+/* Read problem_type. Without it, one label means regression, as in transformers. If `classifier` is
+ * false, a value that is not known has no effect. */
+static fsdp_status read_problem_type(fsdp_json_node root, bool classifier, fsdp_bert_config *c)
 {
-    static const char supported[] = "single_label_classification";
     const char *type;
-    FSDP_TRY(fsdp_json_opt_str(root, "problem_type", supported, &type));
-    if (strcmp(type, supported) != 0)
-        return fsdp_config_unsupported(root, "problem_type", "\"single_label_classification\"");
-    if (c->num_labels == 1)
-        return fsdp_config_unsupported(root,
-                                       fsdp_json_has(root, "id2label") ? "id2label" : "num_labels",
-                                       "two labels or more: one means regression");
-    return FSDP_OK;
+    c->problem_type = c->num_labels == 1 ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
+    FSDP_TRY(fsdp_json_opt_str(root, "problem_type", NULL, &type));
+    if (!type)
+        return FSDP_OK;
+    for (int i = 0; fsdp_problem_type_names[i]; i++)
+        if (strcmp(type, fsdp_problem_type_names[i]) == 0) {
+            c->problem_type = (fsdp_problem_type)i;
+            if (!classifier || i != FSDP_PROBLEM_SINGLE_LABEL || c->num_labels > 1)
+                return FSDP_OK;
+            return fsdp_config_unsupported(root, "problem_type",
+                                           "\"regression\": one label is no choice of classes");
+        }
+    return classifier ? fsdp_config_unsupported(root, "problem_type",
+                                                "\"single_label_classification\", "
+                                                "\"regression\" or "
+                                                "\"multi_label_classification\"")
+                      : FSDP_OK;
 }
 
 /* Refuse unsupported features that would change what the model computes. */
@@ -101,8 +115,7 @@ fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_co
     FSDP_TRY(read_numbers(root, &c));
     FSDP_TRY(fsdp_config_nullable_token(root, "pad_token_id", c.vocab_size, 0, &c.pad_token_id));
     FSDP_TRY(read_num_labels(root, &c));
-    if (classifier)
-        FSDP_TRY(check_problem_type(root, &c));
+    FSDP_TRY(read_problem_type(root, classifier, &c));
     FSDP_TRY(fsdp_config_hidden_act(root, "hidden_act", FSDP_HIDDEN_ACT_GELU, &c.hidden_act));
     FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c.tie_word_embeddings));
     c.has_lm_head = has_lm_head(root);
@@ -197,6 +210,9 @@ void fsdp_bert_config_set(fsdp_json_node root, const fsdp_bert_config *c, bool c
     fsdp_json_set_f64(root, "layer_norm_eps", c->layer_norm_eps);
     fsdp_json_set_f64(root, "initializer_range", c->initializer_range);
     fsdp_config_set_token(root, "pad_token_id", c->pad_token_id);
-    if (classifier)
+    if (classifier) {
         set_labels(root, c->num_labels);
+        if (c->problem_type != FSDP_PROBLEM_SINGLE_LABEL || fsdp_json_has(root, "problem_type"))
+            fsdp_json_set_str(root, "problem_type", fsdp_problem_type_names[c->problem_type]);
+    }
 }

@@ -5,6 +5,9 @@
 
 #include "src/base/json.h"
 
+/* The values of problem_type in config.json, by fsdp_problem_type; NULL-terminated. */
+extern const char *const fsdp_problem_type_names[];
+
 /* Read the configuration from an open document. If `classifier` is true, also check the keys that
  * matter only for a classification head. */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier,

@@ -27,8 +27,17 @@ static void set_dropout(fsdp_model_config *config, double p)
  * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
+    fsdp_bert_config *c = &config->bert;
     config->type = &fsdp_bert_classifier_type;
-    config->bert.num_labels = n;
+    if ((n == 1) != (c->num_labels == 1)) /* one label means regression, unless the type is given */
+        c->problem_type = n == 1 ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
+    c->num_labels = n;
+}
+
+static void set_problem_type(fsdp_model_config *config, fsdp_problem_type type)
+{
+    config->type = &fsdp_bert_classifier_type;
+    config->bert.problem_type = type;
 }
 
 static bool set_task(fsdp_model_config *config, fsdp_task task)
@@ -91,6 +100,9 @@ static void classifier_info(const fsdp_model_config *config, fsdp_model_info *ou
 {
     info(config, out);
     out->num_labels = config->bert.num_labels;
+    out->format.problem_type = config->bert.problem_type;
+    if (out->format.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        out->format.num_targets = (int32_t)out->num_labels;
 }
 
 static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_module **model)
@@ -112,6 +124,7 @@ const fsdp_model_type fsdp_bert_classifier_type = {
     .info = classifier_info,
     .set_dropout = set_dropout,
     .set_num_labels = set_num_labels,
+    .set_problem_type = set_problem_type,
     .set_task = set_task,
     .create = classifier_create,
     .get_config = get_config,
@@ -209,6 +222,7 @@ const fsdp_model_type fsdp_bert_model_type = {
     .info = info,
     .set_dropout = set_dropout,
     .set_num_labels = set_num_labels,
+    .set_problem_type = set_problem_type,
     .set_task = set_task,
     .create = create,
     .get_config = get_config,

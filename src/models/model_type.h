@@ -66,6 +66,8 @@ struct fsdp_model_type {
     /* Make the model a classifier of n classes. NULL: there is no classifier for this
      * model_type. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
+    /* Make the model a classifier whose labels are of this kind. NULL as set_num_labels. */
+    void (*set_problem_type)(fsdp_model_config *config, fsdp_problem_type type);
     /* Give the model a head for another task. Return false if there is none for this model_type.
      * NULL: there is no other task for this model_type. */
     bool (*set_task)(fsdp_model_config *config, fsdp_task task);

@@ -329,7 +329,9 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     int32_t *ids = fsdp_calloc(2 * (size_t)longest, sizeof *ids); /* id 0 is in every vocabulary */
     int32_t *labels = ids ? ids + longest : NULL;
     fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
-    fsdp_status status = ids && rows ? FSDP_OK : FSDP_ERR_NOMEM;
+    const int32_t numbers = w->trainer.model->info.format.num_targets;
+    float *targets = fsdp_calloc((size_t)numbers, sizeof *targets);
+    fsdp_status status = ids && rows && targets ? FSDP_OK : FSDP_ERR_NOMEM;
     /* A row that will be masked has a label for one token of six, more than most draws give. */
     for (int64_t i = 0; ids && p->task == FSDP_TASK_MASKED_LM && i < longest; i++)
         labels[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
@@ -337,9 +339,12 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
         rows[i] = (fsdp_batch_row){.source = ids,
                                    .labels = labels,
                                    .source_len = (int32_t)p->source_length,
-                                   .labels_len = labels_of(p)};
+                                   .labels_len = numbers ? 0 : labels_of(p),
+                                   .targets = targets,
+                                   .targets_len = numbers};
     if (status == FSDP_OK)
         status = fsdp_batch_create(rows, (int32_t)n, &w->trainer.model->info.format, batch);
+    fsdp_free(targets);
     fsdp_free(rows);
     fsdp_free(ids);
     return status;

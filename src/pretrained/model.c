@@ -103,6 +103,22 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
+/* Set the kind of labels. Without a number of labels, regression has one, as in transformers. */
+static fsdp_status choose_problem_type(const fsdp_model_options *options, fsdp_model_config *config)
+{
+    const fsdp_problem_type type = (fsdp_problem_type)(options->problem_type - 1);
+    if (type == FSDP_PROBLEM_REGRESSION && !options->num_labels)
+        config->type->set_num_labels(config, 1);
+    config->type->set_problem_type(config, type);
+    const int64_t n = fsdp_model_config_info(config).num_labels;
+    if (type == FSDP_PROBLEM_SINGLE_LABEL && n < 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: single_label_classification needs two classes or more, and there "
+                          "is %lld: give --num-labels, or --problem-type regression",
+                          options->name, (long long)n);
+    return FSDP_OK;
+}
+
 /* Get the number of classes and their names from the options. What the options do not give is read
  * from config.json. */
 static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
@@ -113,8 +129,13 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
         return fsdp_error(FSDP_ERR_INVALID,
                           "--num-labels, --class-names: %s is a %s, which has no classes",
                           options->name, config->type->root_class);
+    if (options->problem_type && !config->type->set_problem_type)
+        return fsdp_error(FSDP_ERR_INVALID, "--problem-type: %s is a %s, which has no classes",
+                          options->name, config->type->root_class);
     if (n)
         config->type->set_num_labels(config, n);
+    if (options->problem_type)
+        FSDP_TRY(choose_problem_type(options, config));
     if (options->label_names) {
         m->n_label_names = n;
         m->writes_label_names = true;

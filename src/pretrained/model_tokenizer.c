@@ -58,6 +58,7 @@ fsdp_status fsdp_model_dataset_open(const fsdp_model *model, const fsdp_model_to
     all.vocab_size = info->vocab_size;
     all.type_vocab_size = info->type_vocab_size;
     all.num_classes = info->num_labels;
+    all.problem_type = info->format.problem_type;
     all.class_names = (const char *const *)model->label_names;
     all.eos_id = info->eos_token_id > 0 ? (int32_t)info->eos_token_id : 0;
     all.decoder_start_id = info->format.decoder_start_token_id;

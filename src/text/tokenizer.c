@@ -328,6 +328,11 @@ bool fsdp_tokenizer_is_special(const fsdp_tokenizer *tokenizer, int32_t id)
     return text && fsdp_added_tokens_is_special(tokenizer->added, text, strlen(text));
 }
 
+bool fsdp_tokenizer_returns_type_ids(const fsdp_tokenizer *tokenizer)
+{
+    return tokenizer->returns_type_ids;
+}
+
 int64_t fsdp_tokenizer_model_max_length(const fsdp_tokenizer *tokenizer)
 {
     return tokenizer->model_max_length;

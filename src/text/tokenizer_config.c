@@ -335,6 +335,41 @@ static fsdp_status read_max_length(configuration *c)
     return FSDP_OK;
 }
 
+/* Return true if a class of transformers 5 has token_type_ids in its model_input_names. Without a
+ * class, the files decide: those of BERT are a vocab.txt, and a tokenizer.json can be BERT's. */
+static bool class_has_type_ids(const char *class_name, const char *path)
+{
+    static const char known[] = " BertTokenizer ElectraTokenizer MobileBertTokenizer "
+                                "DebertaTokenizer DebertaV2Tokenizer FNetTokenizer "
+                                "LayoutLMTokenizer ";
+    char spaced[FSDP_TOKENIZER_CLASS_BYTES + 2];
+    if (!*class_name)
+        return strcmp(fsdp_path_name(path), "vocab.txt") == 0 ||
+               strcmp(fsdp_path_name(path), "tokenizer.json") == 0;
+    snprintf(spaced, sizeof spaced, " %s ", class_name);
+    return strstr(known, spaced) != NULL;
+}
+
+static fsdp_status read_input_names(configuration *c, const fsdp_tokenizer_files *files)
+{
+    char class_name[FSDP_TOKENIZER_CLASS_BYTES];
+    FSDP_TRY(fsdp_tokenizer_class(files, class_name));
+    c->tokenizer->returns_type_ids = class_has_type_ids(class_name, c->tokenizer->path);
+    fsdp_json_node names = fsdp_json_find(c->config, "model_input_names");
+    const fsdp_json_kind kind = fsdp_json_kind_of(names);
+    if (kind == FSDP_JSON_NONE || kind == FSDP_JSON_NULL)
+        return FSDP_OK;
+    if (kind != FSDP_JSON_ARRAY)
+        return fsdp_json_mismatch(c->config, "model_input_names", "a list of names");
+    c->tokenizer->returns_type_ids = false;
+    for (size_t i = 0; i < fsdp_json_len(names); i++) {
+        const char *name;
+        FSDP_TRY(fsdp_json_get_str(fsdp_json_at(names, i), NULL, &name));
+        c->tokenizer->returns_type_ids |= strcmp(name, "token_type_ids") == 0;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status read_options(configuration *c)
 {
     fsdp_tokenizer *t = c->tokenizer;
@@ -358,6 +393,7 @@ fsdp_status fsdp_tokenizer_configure(fsdp_tokenizer *tokenizer, const fsdp_token
                        .added = root_of(files->added),
                        .tokenizer_json = tokenizer_json};
     c.has_decoder = fsdp_json_has(c.config, "added_tokens_decoder");
+    FSDP_TRY(read_input_names(&c, files));
     if (c.config.value)
         FSDP_TRY(read_options(&c));
     if (c.has_decoder)

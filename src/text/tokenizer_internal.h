@@ -63,6 +63,7 @@ struct fsdp_tokenizer {
     fsdp_work_pool *pool;
     bool always_tracked; /* ids depend on alignments */
     bool split_special_tokens, clean_up, truncate_left;
+    bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: none */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */
     int32_t first_sentinel, extra_ids;

@@ -34,14 +34,23 @@ static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
 
 /* --- writing --- */
 
+static void put_measures(fsdp_json_node to, const fsdp_measures *m)
+{
+    fsdp_metrics_set_number(to, "accuracy", m->accuracy);
+    fsdp_metrics_set_number(to, "f1", m->f1);
+    fsdp_metrics_set_number(to, "f1_macro", m->f1_macro);
+    fsdp_metrics_set_number(to, "mse", m->mse);
+    fsdp_metrics_set_number(to, "pearson", m->pearson);
+    fsdp_metrics_set_number(to, "spearmanr", m->spearmanr);
+}
+
 static void put_record(fsdp_json_node to, const fsdp_epoch_record *r)
 {
     fsdp_metrics_set_number(to, "train_loss", r->train_loss);
     fsdp_metrics_set_number(to, "validation_loss", r->validation_loss);
     fsdp_metrics_set_number(to, "seconds", r->seconds);
     fsdp_metrics_set_number(to, "tokens_per_s", r->tokens_per_s);
-    fsdp_metrics_set_number(to, "accuracy", r->accuracy);
-    fsdp_metrics_set_number(to, "f1", r->f1);
+    put_measures(to, &r->measures);
     fsdp_json_set_bool(to, "saved", r->saved);
 }
 
@@ -67,8 +76,7 @@ static void put_result(fsdp_json_node to, const fsdp_train_result *r)
     fsdp_metrics_set_number(to, "train_loss", r->train_loss);
     fsdp_metrics_set_number(to, "validation_loss", r->validation_loss);
     fsdp_metrics_set_number(to, "best_validation_loss", r->best_validation_loss);
-    fsdp_metrics_set_number(to, "accuracy", r->accuracy);
-    fsdp_metrics_set_number(to, "f1", r->f1);
+    put_measures(to, &r->measures);
     fsdp_json_set_i64(to, "skipped_steps", r->skipped_steps);
     fsdp_json_set_bool(to, "saved", r->saved);
 }
@@ -260,13 +268,25 @@ static fsdp_status get_numbers(fsdp_json_node from, const number *numbers, size_
     return FSDP_OK;
 }
 
+/* Read the measures. Older checkpoints have only the first two. */
+static fsdp_status get_measures(fsdp_json_node from, fsdp_measures *m)
+{
+    const number numbers[] = {{"accuracy", &m->accuracy}, {"f1", &m->f1},
+                              {"f1_macro", &m->f1_macro}, {"mse", &m->mse},
+                              {"pearson", &m->pearson},   {"spearmanr", &m->spearmanr}};
+    const size_t n =
+        fsdp_json_kind_of(fsdp_json_find(from, "mse")) == FSDP_JSON_NONE ? 2 : FSDP_LENGTH(numbers);
+    return get_numbers(from, numbers, n);
+}
+
 static fsdp_status get_record(fsdp_json_node from, fsdp_epoch_record *r)
 {
-    const number numbers[] = {
-        {"train_loss", &r->train_loss}, {"validation_loss", &r->validation_loss},
-        {"seconds", &r->seconds},       {"tokens_per_s", &r->tokens_per_s},
-        {"accuracy", &r->accuracy},     {"f1", &r->f1}};
+    const number numbers[] = {{"train_loss", &r->train_loss},
+                              {"validation_loss", &r->validation_loss},
+                              {"seconds", &r->seconds},
+                              {"tokens_per_s", &r->tokens_per_s}};
     FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
+    FSDP_TRY(get_measures(from, &r->measures));
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
@@ -284,10 +304,9 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     const number numbers[] = {{"first_loss", &r->first_loss},
                               {"train_loss", &r->train_loss},
                               {"validation_loss", &r->validation_loss},
-                              {"best_validation_loss", &r->best_validation_loss},
-                              {"accuracy", &r->accuracy},
-                              {"f1", &r->f1}};
+                              {"best_validation_loss", &r->best_validation_loss}};
     FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
+    FSDP_TRY(get_measures(from, &r->measures));
     FSDP_TRY(fsdp_json_get_i64(from, "skipped_steps", 0, INT64_MAX, &r->skipped_steps));
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }

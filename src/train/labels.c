@@ -20,7 +20,8 @@ enum {
 /* What config.json says about classes. */
 typedef struct known_labels {
     int64_t classes; /* 0: the model is not a classifier */
-    bool named;      /* at least one class has a name of its own, not LABEL_<n> */
+    fsdp_problem_type problem_type;
+    bool named; /* at least one class has a name of its own, not LABEL_<n> */
 } known_labels;
 
 static bool is_own_name(const char *name)
@@ -49,6 +50,7 @@ static fsdp_status read_known(const fsdp_trainer *t, known_labels *known)
     fsdp_status status = FSDP_OK;
     if (info.format.task == FSDP_TASK_CLASSIFICATION && info.num_labels > 0) {
         known->classes = info.num_labels;
+        known->problem_type = info.format.problem_type;
         status = read_names(p.dir, known);
     }
     fsdp_pretrained_close(&p);
@@ -59,8 +61,13 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
 {
     if (!t->out)
         return;
-    fprintf(t->out, "%lld classes, from the labels of %s", (long long)found->classes,
-            t->config->data);
+    if (found->problem_type == FSDP_PROBLEM_REGRESSION)
+        fprintf(t->out, "regression of %lld number%s, from the labels of %s",
+                (long long)found->classes, found->classes == 1 ? "" : "s", t->config->data);
+    else
+        fprintf(t->out, "%lld classes%s, from the labels of %s", (long long)found->classes,
+                found->problem_type == FSDP_PROBLEM_MULTI_LABEL ? ", several a row" : "",
+                t->config->data);
     for (int64_t i = 0; found->names && i < found->classes && i < SHOWN_NAMES; i++)
         fprintf(t->out, "%s%s", i ? ", " : ": ", found->names[i]);
     fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
@@ -72,26 +79,54 @@ static bool have_data(const fsdp_train_config *c)
     return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
 }
 
+/* Return true if the model must have the labels of the rows, and not those of its config.json. */
+static bool fits_better(const fsdp_found_labels *found, const known_labels *known)
+{
+    if (!found->classes)
+        return false;
+    if (found->names || found->problem_type != known->problem_type)
+        return true;
+    return found->problem_type == FSDP_PROBLEM_SINGLE_LABEL ? found->classes > known->classes
+                                                            : found->classes != known->classes;
+}
+
+/* Keep what is used of the labels. If the user gave classes, only the kind of the labels is taken
+ * from the rows. */
+static void choose_labels(const fsdp_train_config *c, const known_labels *known,
+                          fsdp_found_labels *labels)
+{
+    const bool given = c->num_labels || c->class_names.count;
+    const fsdp_problem_type type = labels->problem_type;
+    /* If the labels are not what the user says they are, the reader of the rows says which. */
+    const bool differs = c->problem_type && (int)type != c->problem_type - 1;
+    if (!given && !differs && fits_better(labels, known))
+        return;
+    fsdp_found_labels_fini(labels);
+    if (given && !differs && c->num_labels != 1 && type == FSDP_PROBLEM_MULTI_LABEL)
+        labels->problem_type = type;
+}
+
 fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found)
 {
     const fsdp_train_config *c = t->config;
+    const bool given = c->num_labels || c->class_names.count;
     known_labels known = {0};
-    if (c->num_labels || c->class_names.count || !have_data(c))
+    if ((given && c->problem_type) || !have_data(c))
         return FSDP_OK;
     FSDP_TRY(read_known(t, &known));
-    if (!known.classes || known.named)
+    if (!known.classes || (known.named && !given))
         return FSDP_OK;
+    const int asked = c->problem_type ? c->problem_type - 1 : (int)known.problem_type;
     fsdp_found_labels labels;
     fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
                                     .source_column = c->text_column,
+                                    .problem_type = (fsdp_problem_type)asked,
                                     .max_samples = c->max_train_samples};
     fsdp_form_options_apply(&c->form, &options);
     FSDP_TRY(fsdp_labels_find(c->data, &options, &labels));
-    if (labels.names || labels.classes > known.classes) {
-        *found = labels;
+    choose_labels(c, &known, &labels);
+    *found = labels;
+    if (found->classes)
         print_found(t, found);
-    } else {
-        fsdp_found_labels_fini(&labels);
-    }
     return FSDP_OK;
 }

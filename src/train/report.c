@@ -107,6 +107,8 @@ fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, do
 fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result, double seconds,
                                    int64_t epoch, const fsdp_rouge *rouge, double length)
 {
+    size_t n;
+    const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
     if (!t->tracking)
         return FSDP_OK;
     fsdp_json_node line;
@@ -114,10 +116,9 @@ fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *resu
     set_loss(line, t, epoch, result, seconds);
     if (fsdp_train_has_perplexity(t->task))
         fsdp_metrics_set_number(line, "perplexity", exp(result->loss));
-    if (t->task == FSDP_TASK_CLASSIFICATION) {
-        fsdp_metrics_set_number(line, "accuracy", result->accuracy);
-        fsdp_metrics_set_number(line, "f1", result->f1);
-    }
+    for (size_t i = 0; i < n; i++)
+        fsdp_metrics_set_number(line, fields[i].key,
+                                fsdp_measure_get(&result->measures, &fields[i]));
     if (rouge) {
         fsdp_metrics_set_number(line, "rouge1", rouge->rouge1.fmeasure);
         fsdp_metrics_set_number(line, "rouge2", rouge->rouge2.fmeasure);
@@ -220,11 +221,16 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* The table of epochs has columns for the measures of this task, such as accuracy. Set `headings`
  * to the headings of these columns, and return the number of columns. */
-static size_t metric_columns(fsdp_task task, const char *headings[2])
+static size_t metric_columns(const fsdp_trainer *t, const char *headings[FSDP_MEASURE_FIELDS_MAX])
 {
-    headings[0] = fsdp_train_has_perplexity(task) ? "perplexity" : "accuracy";
-    headings[1] = "F1";
-    return fsdp_train_has_perplexity(task) ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
+    size_t n;
+    const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
+    for (size_t i = 0; i < n; i++)
+        headings[i] = fields[i].heading;
+    if (!fsdp_train_has_perplexity(t->task))
+        return n;
+    headings[0] = "perplexity";
+    return 1;
 }
 
 /* Add a cell with `value`, a result of the validation of epoch `e`, or with "-" if this epoch had
@@ -242,16 +248,16 @@ static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, doubl
 static void epoch_row(const fsdp_trainer *t, fsdp_table *table, size_t i)
 {
     const fsdp_epoch_record *e = &t->epochs[i];
+    size_t n;
+    const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
     fsdp_table_row(table);
     fsdp_table_cell(table, "%zu", i + 1);
     fsdp_table_cell(table, "%.4f", e->train_loss);
     validation_cell(table, e, e->validation_loss);
     if (fsdp_train_has_perplexity(t->task))
         validation_cell(table, e, exp(e->validation_loss));
-    if (t->task == FSDP_TASK_CLASSIFICATION) {
-        validation_cell(table, e, e->accuracy);
-        validation_cell(table, e, e->f1);
-    }
+    for (size_t k = 0; k < n; k++)
+        validation_cell(table, e, fsdp_measure_get(&e->measures, &fields[k]));
     fsdp_table_cell(table, "%s", fsdp_human_duration(e->seconds).text);
     fsdp_table_cell(table, "%.0f", e->tokens_per_s);
     fsdp_table_cell(table, "%s", e->saved ? "yes" : "");
@@ -261,8 +267,8 @@ static fsdp_status print_epochs(const fsdp_trainer *t)
 {
     static const char *const before[] = {"epoch", "train loss", "validation loss"};
     static const char *const after[] = {"time", "tokens/s", "saved"};
-    const char *of_task[2];
-    const size_t n = metric_columns(t->task, of_task);
+    const char *of_task[FSDP_MEASURE_FIELDS_MAX];
+    const size_t n = metric_columns(t, of_task);
     fsdp_table *table;
     FSDP_TRY(fsdp_table_create(6 + n, &table));
     for (size_t i = 0; i < 3; i++) {

@@ -11,7 +11,6 @@
 #include "src/report/human.h"
 #include "src/tensor/tensor.h"
 #include "src/trace/trace.h"
-#include "src/train/classification.h"
 #include "src/train/forward_backward.h"
 #include "src/train/not_finite.h"
 
@@ -450,9 +449,9 @@ fsdp_status fsdp_check_any_label(const char *data, int64_t labels)
 
 /* --- validation --- */
 
-/* Compute a classifier's loss from its logits, and add its predictions to `counts`. */
+/* Compute a classifier's loss from its logits, and add its predictions to `measurer`. */
 static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *batch,
-                                 fsdp_class_counts *counts, double *loss)
+                                 fsdp_measurer *measurer, double *loss)
 {
     fsdp_scope_options options = {.batch = batch};
     fsdp_scope *s;
@@ -460,29 +459,29 @@ static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *
     fsdp_tensor *logits = fsdp_model_logits(s, loop->module).logits;
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK && !fsdp_device_is_meta(loop->device))
-        status = fsdp_class_counts_add_batch(counts, logits, batch, loop->label_smoothing, loss);
+        status = fsdp_measurer_add(measurer, logits, batch, loop->label_smoothing, loss);
     fsdp_scope_close(s);
     *loss *= (double)factor_of(loop, batch);
     return status;
 }
 
 static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch,
-                                  fsdp_class_counts *counts, micro_batch_sum *mine)
+                                  fsdp_measurer *measurer, micro_batch_sum *mine)
 {
     add_batch(mine, batch);
     if (loop->num_labels)
-        return classify_leaf(loop, batch, counts, &mine->loss);
+        return classify_leaf(loop, batch, measurer, &mine->loss);
     const fsdp_forward_backward_options options = micro_batch_options(loop, batch, 1.0);
     return fsdp_forward_backward(loop->module, loop->device, batch, &options, &mine->loss);
 }
 
 fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
 {
-    fsdp_class_counts counts = {0};
+    fsdp_measurer measurer = {0};
     micro_batch_sum mine = {0};
-    FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
-    fsdp_status status = validate_batch(loop, batch, &counts, &mine);
-    fsdp_class_counts_fini(&counts);
+    FSDP_TRY(fsdp_measurer_init(&measurer, loop->problem_type, loop->num_labels));
+    fsdp_status status = validate_batch(loop, batch, &measurer, &mine);
+    fsdp_measurer_fini(&measurer);
     return status;
 }
 
@@ -490,7 +489,7 @@ fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
  * caller divides the loss later. Add the number of micro-batches that have labels to
  * *micro_batches. */
 static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
-                                    void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
+                                    void (*each)(void *arg), void *arg, fsdp_measurer *measurer,
                                     fsdp_step_result *sum, int64_t *micro_batches)
 {
     int world_size = fsdp_group_world_size(loop->group);
@@ -502,7 +501,7 @@ static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
         status = fsdp_loader_next(loader, &batch);
         if (status != FSDP_OK || !batch)
             break;
-        status = validate_batch(loop, batch, counts, &mine);
+        status = validate_batch(loop, batch, measurer, &mine);
         fsdp_batch_release(batch);
         if (status == FSDP_OK)
             status = gather_micro_batches(loop, &mine, 1, all);
@@ -521,15 +520,13 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
                           void *arg, fsdp_step_result *result)
 {
     fsdp_step_result sum = {0};
-    fsdp_class_counts counts = {0};
+    fsdp_measurer measurer = {0};
     int64_t micro_batches = 0;
-    FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
-    fsdp_status status = validate_batches(loop, loader, each, arg, &counts, &sum, &micro_batches);
+    FSDP_TRY(fsdp_measurer_init(&measurer, loop->problem_type, loop->num_labels));
+    fsdp_status status = validate_batches(loop, loader, each, arg, &measurer, &sum, &micro_batches);
     if (status == FSDP_OK && loop->num_labels)
-        status = fsdp_class_counts_reduce(&counts, loop->group);
-    sum.accuracy = fsdp_class_accuracy(&counts);
-    sum.f1 = fsdp_class_f1(&counts);
-    fsdp_class_counts_fini(&counts);
+        status = fsdp_measurer_finish(&measurer, loop->group, &sum.measures);
+    fsdp_measurer_fini(&measurer);
     if (status != FSDP_OK)
         return status;
     sum.loss /= divisor(loop, &sum, micro_batches);

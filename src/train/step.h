@@ -37,6 +37,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/optim.h>
 
+#include "src/train/measures.h"
 #include "src/train_config/config.h"
 
 typedef struct fsdp_train_loop {
@@ -46,7 +47,8 @@ typedef struct fsdp_train_loop {
     fsdp_tape *tape;
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
-    int64_t num_labels;     /* number of classes; 0: not a classifier */
+    int64_t num_labels;             /* number of classes; 0: not a classifier */
+    fsdp_problem_type problem_type; /* what a classifier's labels are */
     double label_smoothing; /* in [0, 1); also used in validation, as by transformers' Trainer */
     int64_t eval_iters;     /* largest number of batches of a rank in a validation; 0: all */
     bool mean_of_means;
@@ -79,12 +81,11 @@ typedef struct fsdp_step_result {
     bool skipped;     /* nothing was updated, because the gradients or the loss overflowed */
     /* the step was skipped because the loss was not finite even before it was scaled */
     bool forward_overflowed;
-    double loss_scale; /* loss scale in this step; 1 without a scaler */
-    int64_t tokens;    /* number of source and target tokens on all ranks */
-    int64_t labels;    /* number of labels that count in the loss, on all ranks */
-    int64_t rows;      /* number of sequences on all ranks */
-    /* measures of a classifier (classification.h); set only by fsdp_validate() */
-    double accuracy, f1;
+    double loss_scale;      /* loss scale in this step; 1 without a scaler */
+    int64_t tokens;         /* number of source and target tokens on all ranks */
+    int64_t labels;         /* number of labels that count in the loss, on all ranks */
+    int64_t rows;           /* number of sequences on all ranks */
+    fsdp_measures measures; /* a classifier has them; set only by fsdp_validate() */
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
         /* index of the first row, and number of rows; n is 0 if all losses are finite */
@@ -116,7 +117,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_b
 
 /* Compute the loss of all rows of all ranks' loaders, or of the first loop->eval_iters batches of
  * each rank, without gradients. Like the loss of a step, it is a mean over label tokens, or a mean
- * of means. For a classifier, also compute accuracy and F1 from the same forward. `each` is called
+ * of means. For a classifier, also compute its measures from the same forward. `each` is called
  * after each batch on every rank, for example to show progress; it may be NULL. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,

@@ -85,13 +85,16 @@ static fsdp_status save_at_end(fsdp_trainer *t)
 /* Print the loss and the other measures of the task. */
 static void print_validation(const fsdp_trainer *t, const fsdp_step_result *result)
 {
+    size_t n;
+    const fsdp_measure_field *fields = fsdp_trainer_measures(t, &n);
     if (!t->out)
         return;
     fprintf(t->out, "Validation Loss: %.4f", result->loss);
     if (fsdp_train_has_perplexity(t->task))
         fprintf(t->out, ", Perplexity: %.4g", exp(result->loss));
-    if (t->task == FSDP_TASK_CLASSIFICATION)
-        fprintf(t->out, ", Accuracy: %.4f, F1: %.4f", result->accuracy, result->f1);
+    for (size_t i = 0; i < n; i++)
+        fprintf(t->out, ", %s: %.4f", fields[i].heading,
+                fsdp_measure_get(&result->measures, &fields[i]));
     fputc('\n', t->out);
 }
 
@@ -141,8 +144,7 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch,
                                     predicts ? &rouge : NULL, length));
     t->result->validation_loss = record->validation_loss = result.loss;
-    t->result->accuracy = record->accuracy = result.accuracy;
-    t->result->f1 = record->f1 = result.f1;
+    t->result->measures = record->measures = result.measures;
     print_validation(t, &result);
     if (predicts)
         fsdp_trainer_print(

@@ -4,6 +4,7 @@
 
 #include <fsdp/comm.h>
 
+#include "src/train/measures.h"
 #include "src/train_config/config.h"
 
 enum {
@@ -21,8 +22,8 @@ typedef struct fsdp_train_result {
     double train_loss;           /* mean loss over the label tokens of the last epoch */
     double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
-    double accuracy, f1; /* measures of a classifier in the last validation */
-    bool saved;          /* the model was saved in config->output, by this run or before --resume */
+    fsdp_measures measures; /* measures of a classifier in the last validation */
+    bool saved; /* the model was saved in config->output, by this run or before --resume */
     /* the run was refused before it began: it would overwrite existing files, or the number of
      * ranks is wrong. Starting it again would not help */
     bool refused;

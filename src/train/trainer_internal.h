@@ -18,7 +18,7 @@
 /* The results of one epoch; one line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
-    double accuracy, f1; /* measures of a classifier in the validation of this epoch */
+    fsdp_measures measures; /* measures of a classifier in the validation of this epoch */
     bool saved;
 } fsdp_epoch_record;
 
@@ -148,6 +148,15 @@ static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 static inline bool fsdp_train_has_perplexity(fsdp_task task)
 {
     return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
+}
+
+/* Return the measures of the model's task; *n is set to their number, 0 if it is no classifier. */
+static inline const fsdp_measure_field *fsdp_trainer_measures(const fsdp_trainer *t, size_t *n)
+{
+    const fsdp_measure_field *fields = fsdp_measure_fields(t->loop.problem_type, n);
+    if (t->task != FSDP_TASK_CLASSIFICATION)
+        *n = 0;
+    return fields;
 }
 
 /* Print a line to rank 0's output and flush it, so that it appears even if the run is killed. */

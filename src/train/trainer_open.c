@@ -128,6 +128,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     const fsdp_model_info *info = &t->model->info;
     t->task = info->format.task;
     t->loop.num_labels = info->num_labels;
+    t->loop.problem_type = info->format.problem_type;
     if (c->task != FSDP_TRAIN_AUTO && fsdp_train_model_task(c->task) != t->task)
         return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s",
                           fsdp_train_given_task_name(c->task), c->model, info->class_name,
@@ -185,6 +186,9 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
                                               : c->num_labels,
         .label_names = t->found_labels.names ? (const char *const *)t->found_labels.names
                                              : c->class_names.items,
+        .problem_type = t->found_labels.classes || t->found_labels.problem_type
+                            ? 1 + (int)t->found_labels.problem_type
+                            : c->problem_type,
         .masked_lm = c->task == FSDP_TRAIN_MASKED_LM,
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
@@ -286,6 +290,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
     size_t i = task == FSDP_TASK_CAUSAL_LM ? 1 : 0;
+    if (example->num_targets)
+        return true;
     if (labels->len == 0)
         return task == FSDP_TASK_CAUSAL_LM && example->source.len > 1;
     while (i < labels->len && labels->ids[i] == FSDP_IGNORE_INDEX)

@@ -104,7 +104,8 @@ typedef struct fsdp_train_config {
     const char *model; /* folder or hub name; never NULL */
     /* draw random weights from the seed instead of loading the weights */
     bool from_config;
-    int64_t num_labels;           /* number of classes; 0: the number in config.json */
+    int64_t num_labels; /* number of classes; 0: the number in config.json */
+    int problem_type;   /* 1 + fsdp_problem_type; 0: config.json's, or what the labels are */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;

@@ -45,6 +45,10 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
+/* "auto", then by fsdp_problem_type. */
+static const char *const problem_types[] = {
+    "auto", "single_label_classification|single-label|single-label-classification", "regression",
+    "multi_label_classification|multi-label|multi-label-classification", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
 
@@ -63,9 +67,14 @@ static const fsdp_option table[] = {
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
      .help = "start from random weights of the seed: only the folder's config.json is read"},
     {.name = "num-labels", .type = FSDP_OPTION_INT64, PLACE(num_labels),
-     .bounds = FSDP_BETWEEN(2, 1073741824), .optional = true, .shown_default = "config.json's, or 2",
+     .bounds = FSDP_BETWEEN(1, 1073741824), .optional = true, .shown_default = "config.json's, or 2",
      .help = "classification: classes, as from_pretrained(num_labels=N); a classifier that the "
-             "files do not have is newly drawn"},
+             "files do not have is newly drawn; 1 means regression"},
+    {.name = "problem-type", .type = FSDP_OPTION_CHOICE, PLACE(problem_type), .value = "auto",
+     .choices = problem_types, .metavar = "TYPE",
+     .shown_default = "config.json's, or what the labels are",
+     .help = "classification: one class a row (cross-entropy), numbers (mean squared error) or "
+             "several classes a row (binary cross-entropy)"},
     {.name = "class-names", .type = FSDP_OPTION_LIST, PLACE(class_names), .metavar = "NAME,...",
      .shown_default = "id2label of config.json",
      .help = "classification: names of classes 0, 1, ..., one for each class; rows may use them "

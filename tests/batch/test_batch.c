@@ -2,6 +2,7 @@
  * naive copy. */
 #include <fsdp/batch.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -307,4 +308,60 @@ TEST(a_batch_is_whole_or_not_there_when_memory_runs_out)
         ASSERT(batch == NULL);
     }
     fsdp_alloc_fail_at(0);
+}
+
+/* A row without labels has NaN in all places, and does not count. */
+TEST(labels_that_are_numbers_are_packed)
+{
+    static const int32_t ids[] = {4, 5};
+    static const float targets[] = {0.5f, -2, 1, 0};
+    static const int64_t wide[] = {4, 5, 4, 5};
+    const fsdp_batch_format format = {.task = FSDP_TASK_CLASSIFICATION,
+                                      .problem_type = FSDP_PROBLEM_REGRESSION,
+                                      .num_targets = 2};
+    const fsdp_batch_row rows[] = {
+        {.source = ids, .source_len = 2, .targets = targets, .targets_len = 2},
+        {.source = ids, .source_len = 1},
+        {.source = ids, .source_len = 2, .targets = targets + 2, .targets_len = 2}};
+    const fsdp_padded padded = {
+        .input_ids = wide, .targets = targets, .rows = 2, .source_width = 2};
+    fsdp_batch *b;
+    ASSERT_OK(fsdp_batch_create(rows, 3, &format, &b));
+    ASSERT_INT(b->num_targets, 2);
+    ASSERT_INT(b->label_tokens, 2);
+    CHECK_IDS(b->labels, 0, X, 0);
+    ASSERT(b->targets[0] == 0.5f && b->targets[1] == -2 && b->targets[4] == 1 &&
+           b->targets[5] == 0);
+    ASSERT(b->targets[2] != b->targets[2] && b->targets[3] != b->targets[3]);
+    fsdp_batch_release(b);
+    ASSERT_OK(fsdp_batch_from_padded(&padded, &format, &b));
+    ASSERT_INT(b->label_tokens, 2);
+    ASSERT(b->targets[0] == 0.5f && b->targets[3] == 0);
+    fsdp_batch_release(b);
+    ASSERT_OK(fsdp_batch_create(NULL, 0, &format, &b));
+    ASSERT_INT(b->num_targets, 2);
+    fsdp_batch_release(b);
+}
+
+TEST(labels_that_do_not_fit_the_problem_type_are_refused)
+{
+    static const int32_t ids[] = {4}, class[] = {1};
+    static const float targets[] = {1, 0, INFINITY};
+    const fsdp_batch_format numbers = {.task = FSDP_TASK_CLASSIFICATION,
+                                       .problem_type = FSDP_PROBLEM_MULTI_LABEL,
+                                       .num_targets = 2},
+                            classes = {.task = FSDP_TASK_CLASSIFICATION};
+    const fsdp_batch_row
+        three = {.source = ids, .source_len = 1, .targets = targets, .targets_len = 3},
+        infinite = {.source = ids, .source_len = 1, .targets = targets + 1, .targets_len = 2},
+        a_class = {.source = ids, .source_len = 1, .labels = class, .labels_len = 1};
+    fsdp_batch *b;
+    ASSERT_ERROR(fsdp_batch_create(&three, 1, &numbers, &b), FSDP_ERR_INVALID,
+                 "row 0: 3 labels that are numbers, but the model has 2 labels");
+    ASSERT_ERROR(fsdp_batch_create(&infinite, 1, &numbers, &b), FSDP_ERR_INVALID,
+                 "row 0: label 1 is not finite");
+    ASSERT_ERROR(fsdp_batch_create(&a_class, 1, &numbers, &b), FSDP_ERR_INVALID,
+                 "row 0: 0 labels that are numbers, but the model has 2 labels");
+    ASSERT_ERROR(fsdp_batch_create(&three, 1, &classes, &b), FSDP_ERR_INVALID,
+                 "row 0: 3 labels that are numbers, but the model's labels are classes");
 }

@@ -112,7 +112,7 @@ for model in llama bert; do
     done
 done
 on 1 evaluate --model "$dir/trained-bert" --data "$dir/rows.jsonl"
-check accuracy_and_f1_are_shown shows 'accuracy.*F1'
+check accuracy_and_f1_are_shown shows 'Accuracy.*F1'
 on 2 evaluate --model "$dir/body" --from-config --data "$dir/rows.jsonl"
 check a_model_without_a_head_is_refused says 'body: a BertModel has no head'
 on 1 evaluate --model "$dir/trained-llama" --data "$dir/rows.jsonl" --examples 2

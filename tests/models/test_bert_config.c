@@ -1,4 +1,6 @@
 /* config.json of BERT. */
+#include <stdio.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
@@ -90,6 +92,48 @@ TEST(architectures_say_which_model_it_is)
     }
 }
 
+/* As in transformers, one label means regression. */
+TEST(problem_types_are_read_and_written)
+{
+    static const struct {
+        const char *text;
+        fsdp_problem_type type;
+        int32_t num_targets;
+        const char *written;
+    } cases[] = {
+        {"{" MINIMAL "}", FSDP_PROBLEM_SINGLE_LABEL, 0, NULL},
+        {"{" MINIMAL ",\"num_labels\":1}", FSDP_PROBLEM_REGRESSION, 1, "regression"},
+        {"{" MINIMAL ",\"id2label\":{\"0\":\"a\"}}", FSDP_PROBLEM_REGRESSION, 1, "regression"},
+        {"{" MINIMAL ",\"num_labels\":3,\"problem_type\":\"regression\"}", FSDP_PROBLEM_REGRESSION,
+         3, "regression"},
+        {"{" MINIMAL ",\"problem_type\":\"multi_label_classification\"}", FSDP_PROBLEM_MULTI_LABEL,
+         2, "multi_label_classification"},
+        {"{" MINIMAL ",\"problem_type\":\"single_label_classification\"}",
+         FSDP_PROBLEM_SINGLE_LABEL, 0, NULL},
+    };
+    char path[600];
+    snprintf(path, sizeof path, "%s/config.json", fsdp_test_dir(t));
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        fsdp_model_config c, again;
+        fsdp_json *doc;
+        const char *written;
+        ASSERT_OK(config_parse(cases[i].text, &c));
+        const fsdp_batch_format format = fsdp_model_config_info(&c).format;
+        ASSERT_INT(format.problem_type, cases[i].type);
+        ASSERT_INT(format.num_targets, cases[i].num_targets);
+        ASSERT_OK(fsdp_model_config_write(&c, false, FSDP_DTYPE_F32, NULL, path));
+        ASSERT_OK(fsdp_model_config_read(path, &again));
+        ASSERT_INT(again.bert.problem_type, cases[i].type);
+        ASSERT_INT(again.bert.num_labels, c.bert.num_labels);
+        ASSERT_OK(fsdp_json_read(path, &doc));
+        ASSERT_OK(fsdp_json_opt_str(fsdp_json_root(doc), "problem_type", NULL, &written));
+        ASSERT(!written == !cases[i].written);
+        if (written)
+            ASSERT_STR(written, cases[i].written);
+        fsdp_json_destroy(doc);
+    }
+}
+
 TEST(what_cannot_be_is_refused_by_name)
 {
     static const config_refusal cases[] = {
@@ -108,15 +152,10 @@ TEST(what_cannot_be_is_refused_by_name)
         {"{" MINIMAL ",\"pad_token_id\":100}", FSDP_ERR_FORMAT,
          "pad_token_id: expected an integer from 0 to 99, found 100"},
         {"{" MINIMAL ",\"id2label\":[]}", FSDP_ERR_FORMAT, "id2label: expected an object"},
-        {"{" MINIMAL ",\"num_labels\":1}", FSDP_ERR_UNSUPPORTED,
-         "num_labels: expected two labels or more"},
-        {"{" MINIMAL ",\"id2label\":{\"0\":\"a\"}}", FSDP_ERR_UNSUPPORTED,
-         "id2label: expected two labels or more"},
-        {"{" MINIMAL ",\"problem_type\":\"regression\"}", FSDP_ERR_UNSUPPORTED,
-         "problem_type: expected \"single_label_classification\" (nothing else is supported), "
-         "found \"regression\""},
-        {"{" MINIMAL ",\"problem_type\":\"multi_label_classification\"}", FSDP_ERR_UNSUPPORTED,
-         "found \"multi_label_classification\""},
+        {"{" MINIMAL ",\"num_labels\":1,\"problem_type\":\"single_label_classification\"}",
+         FSDP_ERR_UNSUPPORTED, "problem_type: expected \"regression\": one label is no choice"},
+        {"{" MINIMAL ",\"problem_type\":\"ranking\"}", FSDP_ERR_UNSUPPORTED,
+         "\"multi_label_classification\" (nothing else is supported), found \"ranking\""},
         {"{" MINIMAL ",\"hidden_act\":\"quick_gelu\"}", FSDP_ERR_UNSUPPORTED,
          "hidden_act: expected \"gelu\", \"gelu_new\", \"relu\", \"silu\" or"},
         {"{" MINIMAL ",\"position_embedding_type\":\"relative_key\"}", FSDP_ERR_UNSUPPORTED,

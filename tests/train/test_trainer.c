@@ -36,8 +36,10 @@ static void check_same_in(fsdp_test *t, const char *dir, const char *ranks, cons
     ASSERT(many.first_loss == one.first_loss);
     ASSERT(many.train_loss == one.train_loss);
     ASSERT(many.best_validation_loss == one.best_validation_loss);
-    ASSERT(many.accuracy == one.accuracy);
-    ASSERT(many.f1 == one.f1);
+    ASSERT(many.measures.accuracy == one.measures.accuracy);
+    ASSERT(many.measures.f1 == one.measures.f1);
+    ASSERT(many.measures.mse == one.measures.mse);
+    ASSERT(many.measures.spearmanr == one.measures.spearmanr);
 }
 
 static void check_same(fsdp_test *t, const char *ranks, const char *alone)
@@ -280,8 +282,8 @@ TEST_RANKS(separable_classes_are_learned_on_three_ranks, 3)
     ASSERT_OK(job_train(t->group, dir,
                         "--no-save-model --lr 0.005 --epochs 16 --dropout 0 --gamma 0.9", &result));
     ASSERT(result.validation_loss < 0.2);
-    ASSERT_F32(result.accuracy, 1);
-    ASSERT_F32(result.f1, 1);
+    ASSERT_F32(result.measures.accuracy, 1);
+    ASSERT_F32(result.measures.f1, 1);
 }
 
 /* With a learning rate of 0 the model stays as it is, whatever the order of training. With 13 rows
@@ -607,4 +609,83 @@ TEST(memory_that_runs_out_is_an_error)
     }
     fsdp_destroy_process_group(one);
     ASSERT(failures > 50);
+}
+
+/* --- labels that are numbers --- */
+
+/* Rows whose label can be learned: `numbers` says whether it is a number or a list of three. */
+static void write_numbers(fsdp_test *t, const char *path, int rows, bool numbers)
+{
+    FILE *file = fopen(path, "w");
+    ASSERT(file);
+    for (int i = 0; i < rows; i++) {
+        const int group = i % 3;
+        fputs("{\"input_ids\": [2", file);
+        for (int k = 0; k < 2 + i * 7 % 11; k++)
+            fprintf(file, ", %d", 5 + 20 * group + (i * 31 + k * k * 7) % 20);
+        if (numbers)
+            fprintf(file, ", 3], \"label\": %.1f}\n", 0.5 + 1.5 * group);
+        else
+            fprintf(file, ", 3], \"labels\": [%d, %d, 1]}\n", group == 1, group != 2);
+    }
+    fclose(file);
+}
+
+static void write_real(fsdp_test *t, const char *path, int rows)
+{
+    write_numbers(t, path, rows, true);
+}
+
+static void write_lists(fsdp_test *t, const char *path, int rows)
+{
+    write_numbers(t, path, rows, false);
+}
+
+static void check_same_numbers(fsdp_test *t, job_write_rows_fn *write, const char *ranks,
+                               const char *alone)
+{
+    char dir[PATH];
+    job_make_files_of(t, job_bert, write, dir);
+    CHECK_HERE();
+    check_same_in(t, dir, ranks, alone);
+}
+
+TEST_RANKS(regression_on_two_ranks_has_the_bits_of_one, 2)
+{
+    check_same_numbers(t, write_real, "--no-save-model --num-labels 1",
+                       "--no-save-model --num-labels 1 "
+                       "--gradient-accumulation-steps 2");
+}
+
+TEST_RANKS(rows_with_several_classes_on_four_ranks_have_the_bits_of_one, 4)
+{
+    check_same_numbers(t, write_lists, "--no-save-model --problem-type multi-label --num-labels 3",
+                       "--no-save-model --problem-type multi-label --num-labels 3 "
+                       "--gradient-accumulation-steps 4");
+}
+
+TEST_RANKS(numbers_and_several_classes_are_learned, 2)
+{
+    if (UNDER_SANITIZER)
+        SKIP("learning takes many steps, which differ in values alone");
+    char dir[PATH];
+    fsdp_train_result result;
+    static const char more[] =
+        "--no-save-model --lr 0.005 --epochs 16 --dropout 0 --gamma 0.9 --num-labels 3";
+    job_make_files_of(t, job_bert, write_lists, dir);
+    CHECK_HERE();
+    ASSERT_OK(job_train(t->group, dir, more, &result));
+    ASSERT(result.validation_loss < 0.1);
+    ASSERT_F32(result.measures.accuracy, 1);
+    ASSERT_F32(result.measures.f1, 1);
+    ASSERT(result.measures.f1_macro == 1);
+    job_make_files_of(t, job_bert, write_real, dir);
+    CHECK_HERE();
+    ASSERT_OK(job_train(t->group, dir,
+                        "--no-save-model --lr 0.005 --epochs 16 --dropout 0 --gamma 0.9 "
+                        "--problem-type regression",
+                        &result));
+    ASSERT(result.measures.mse < 0.2);
+    ASSERT_NEAR(result.measures.mse, result.validation_loss, 1e-6);
+    ASSERT(result.measures.pearson > 0.95 && result.measures.spearmanr > 0.9);
 }

@@ -149,6 +149,7 @@ KERNEL_WITH(segment_mean_backward, 6, a3, IDS(a2 + 1), void *, const void *, fsd
 KERNEL(column_sum, 7, void *, fsdp_dtype, float, const void *, fsdp_dtype, int64_t, int64_t)
 KERNEL_WITH(cross_entropy, 9, a6, IDS(a5), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, bool, float)
 KERNEL_WITH(smoothed_cross_entropy, 10, a7, IDS(a6), float *, void *, fsdp_dtype, const int32_t *, int64_t, int64_t, int64_t, bool, float, float)
+KERNEL_WITH(target_loss, 8, a6, (size_t)(a5 * a4) * sizeof *a6, float *, float *, const float *, int64_t, int64_t, bool, bool, float)
 KERNEL(sum, 4, float *, const float *, int64_t, float)
 KERNEL(argmax, 5, int32_t *, const void *, fsdp_dtype, int64_t, int64_t)
 
@@ -287,6 +288,7 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(column_sum),
                                         SLOT(cross_entropy),
                                         SLOT(smoothed_cross_entropy),
+                                        SLOT(target_loss),
                                         SLOT(sum),
                                         SLOT(argmax),
                                         SLOT(gemm),

@@ -158,6 +158,58 @@ static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, f
                            0.0f);
 }
 
+/* --- losses of targets that are numbers --- */
+
+typedef struct target_job {
+    float *losses, *logits;
+    const float *targets;
+    int64_t width, task_rows, rows;
+    bool binary, gradient;
+    float factor;
+} target_job;
+
+/* Return the loss of one logit, and set *gradient to its derivative. The binary cross-entropy is
+ * max(x, 0) - x t + log(1 + exp(-|x|)), which does not overflow. */
+static double element_loss(double x, double t, bool binary, double *gradient)
+{
+    if (!binary) {
+        *gradient = 2.0 * (x - t);
+        return (x - t) * (x - t);
+    }
+    const double small = exp(-fabs(x));
+    *gradient = (x >= 0 ? 1.0 : small) / (1.0 + small) - t;
+    return (x > 0 ? x : 0.0) - x * t + log1p(small);
+}
+
+static void target_task(void *arg, int64_t task, int worker)
+{
+    const target_job *job = arg;
+    const int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t row = task * job->task_rows; row < end; row++) {
+        float *x = job->logits + row * job->width;
+        const float *t = job->targets + row * job->width;
+        const bool ignored = isnan(t[0]);
+        double total = 0.0;
+        for (int64_t i = 0; i < job->width; i++) {
+            double gradient = 0.0;
+            if (!ignored)
+                total += element_loss((double)x[i], (double)t[i], job->binary, &gradient);
+            if (job->gradient)
+                x[i] = (float)(gradient * (double)job->factor / (double)job->width);
+        }
+        job->losses[row] = (float)(total / (double)job->width);
+    }
+}
+
+static void target_loss(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
+                        int64_t rows, int64_t width, bool binary, bool gradient, float factor)
+{
+    target_job job = {losses, logits, targets,  width, fsdp_task_rows(width),
+                      rows,   binary, gradient, factor};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), target_task, &job);
+}
+
 static void sum(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor)
 {
     double total = 0.0;
@@ -229,6 +281,7 @@ void FSDP_ISA_NAME_OF(fsdp_cpu_fill_loss)(fsdp_kernels *k)
 {
     k->cross_entropy = cross_entropy;
     k->smoothed_cross_entropy = smoothed_cross_entropy;
+    k->target_loss = target_loss;
     k->sum = sum;
     k->argmax = argmax;
 }
