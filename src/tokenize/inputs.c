@@ -104,11 +104,12 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
         return FSDP_OK;
     FSDP_TRY(fsdp_labels_find(c->data, &in->rows, &found));
     fsdp_status status = FSDP_OK;
-    if (found.fractions)
+    if (found.problem_type != FSDP_PROBLEM_SINGLE_LABEL && found.classes)
         status = fsdp_error(FSDP_ERR_UNSUPPORTED,
-                            "%s: labels are numbers with fractions, for regression: 'fsdp train' "
-                            "reads such rows as texts",
-                            c->data);
+                            "%s: labels are %s: 'fsdp train' reads such rows as texts", c->data,
+                            found.problem_type == FSDP_PROBLEM_REGRESSION
+                                ? "numbers with fractions, for regression"
+                                : "lists, for rows with several classes");
     in->class_names = found.names;
     in->n_classes = found.names ? (size_t)found.classes : 0;
     found.names = NULL;

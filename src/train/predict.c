@@ -227,9 +227,9 @@ double fsdp_best_measure(const fsdp_trainer *t, const fsdp_step_result *result,
 {
     switch ((fsdp_best_metric)t->config->metric_for_best_model) {
     case FSDP_BEST_ACCURACY:
-        return -result->accuracy;
+        return -result->measures.accuracy;
     case FSDP_BEST_F1:
-        return -result->f1;
+        return -result->measures.f1;
     case FSDP_BEST_ROUGE1:
         return -scores->rouge1.fmeasure;
     case FSDP_BEST_ROUGE2:

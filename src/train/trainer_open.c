@@ -138,6 +138,11 @@ static fsdp_status choose_task(fsdp_trainer *t)
                           "%s is a %s, which has no head to train; 'architectures' in its "
                           "config.json may name a model that has one",
                           c->model, info->class_name);
+    if (info->format.problem_type == FSDP_PROBLEM_REGRESSION &&
+        (c->metric_for_best_model == FSDP_BEST_ACCURACY ||
+         c->metric_for_best_model == FSDP_BEST_F1))
+        return fsdp_error(FSDP_ERR_INVALID, "--metric-for-best-model: accuracy and F1 are for "
+                                            "classes; regression has the loss");
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);
