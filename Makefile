@@ -197,7 +197,7 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib objects tests examples benches test check-deps deps demo demo-bert pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
+.PHONY: all lib objects tests examples benches test check-deps deps demo demo-bert demo-llama pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
@@ -383,6 +383,10 @@ demo: $(SETUP)
 demo-bert: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo_bert.sh $(BUILD)
+# A few minutes: a Llama learns to write descriptions.
+demo-llama: $(SETUP)
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@sh tools/demo_llama.sh $(BUILD)
 # Takes an hour and can be resumed at any instant. Knobs come from the environment: see
 # tools/pretrain.sh.
 pretrain: $(SETUP) deps-pretrain
@@ -481,6 +485,7 @@ help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
 	@echo "make demo-bert  the same for a small BERT from random weights: does a synopsis belong to a description"
+	@echo "make demo-llama the same for a small Llama from nothing: its own vocabulary, token files, texts that it writes"
 	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; can be resumed)"
 	@echo "make test       install packages, build, all tests (T=fsdp/overlap: only tests/fsdp/test_overlap.c; or a test's name)"
 	@echo "make deps       only install the Debian packages"

@@ -17,7 +17,7 @@ static const char *const versions[] = {"1", "2", NULL};
 #define OWN_ROWS                                                                                   \
     "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
     "the same model; no rank ever has the whole model"
-#define NO_TRACKER "a tracker on the network is the matter of the program of --tracker-command"
+#define NO_TRACKER "there is no tracker on the network; --tracker-command starts a program for one"
 /* Macros for rows that describe options of other tools. An ACCEPTED option is allowed but has no
  * effect here; `reason` says why. A REFUSED option is an error unless its value is `only`; `reason`
  * says why, or what to use instead. Both kinds of options are hidden from --help. */
