@@ -559,7 +559,7 @@ static void *read_at_random(void *argument)
     r->same = true;
     for (int i = 0; i < 500 && r->same; i++) {
         fsdp_json *doc;
-        int64_t *ids, *expected;
+        int64_t *ids = NULL, *expected = NULL;
         size_t n, n_expected;
         r->state = r->state * 6364136223846793005u + 1442695040888963407u;
         const size_t row = (r->state >> 33) % (size_t)fsdp_arrow_table_len(r->table);

@@ -33,11 +33,11 @@ static void fuzz_model(fsdp_token_model *model)
     static const char *const pieces[] = {
         "a",
         "ab",
-        "\xE2\x96\x81"
-        "a\xE2\x96\x81\xE2\x96\x81"
-        "b",
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ("\xE2\x96\x81"
+         "a\xE2\x96\x81\xE2\x96\x81"
+         "b"),
+        ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
         "\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80",
     };
     static fsdp_token_work *work; /* one for all models, as its cache must not mix them up */
