@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check examples/nlp_example against the same job in PyTorch: the tutorial's program on MRPC.
 
-usage: tools/check_nlp_example.py [--build build] [--train FILE] [--validation FILE] [--steps 20]
+usage: tools/check_nlp_example.py --train FILE --validation FILE [--build build] [--steps 20]
                                   [--keep DIR]
 
 transformers makes a small random BERT without dropout and a tokenizer from a vocab.txt of the words
@@ -139,8 +139,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
-    parser.add_argument("--train", default="../shared/data/mrpc/train.csv")
-    parser.add_argument("--validation", default="../shared/data/mrpc/dev.csv")
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--validation", required=True)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--keep")
     args = parser.parse_args()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares tokenizers with the tokenizers library (pip install tokenizers transformers).
 
-    make benches && python3 tools/check_tokenizers.py [--strings N] [--seed S] [--only NAME] [DATA]
+    make benches && python3 tools/check_tokenizers.py [--strings N] [--seed S] [--only NAME] DATA
 
-DATA (../shared/data) has folders tokenizers/ and vectors/. Ids, offsets, type ids and decoded texts of
+DATA has folders tokenizers/ and vectors/. Ids, offsets, type ids and decoded texts of
 the strings of vectors/*.inp and of N random strings must be equal for each tokenizer: those of DATA
 and constructed ones, which use every part of a tokenizer.json. Pairs, truncation and the way without
 special tokens are drawn at random.
@@ -346,7 +346,7 @@ def data_family(data, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("data", nargs="?", default="../shared/data")
+    parser.add_argument("data")
     parser.add_argument("--strings", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")

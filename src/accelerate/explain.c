@@ -7,21 +7,15 @@
 #include <strings.h>
 
 #include "src/accelerate/explain_keys.h"
+#include "src/accelerate/words.h"
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 
-static const char *const strategies[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
-                                         "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
-static const char *const policies[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
-                                       NULL};
-static const char *const prefetches[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL};
-static const char *const state_dicts[] = {"FULL_STATE_DICT", "LOCAL_STATE_DICT",
-                                          "SHARDED_STATE_DICT", NULL};
 static const char *const precisions[] = {"no", "fp16", "bf16", NULL};
 
 const char *fsdp_explained_strategy_name(fsdp_explained_strategy strategy)
 {
-    return strategies[strategy];
+    return fsdp_accelerate_strategies[strategy];
 }
 
 typedef struct explainer {
@@ -119,31 +113,16 @@ static fsdp_status get_number(const explainer *e, const char *key, long *out)
     return FSDP_OK;
 }
 
-/* Set *index to the index of the word, which may be given by its number in Accelerate's menu. */
-static bool find_word(const char *text, const char *const *words, int *index)
-{
-    const char *name = strrchr(text, '.');
-    name = name ? name + 1 : text;
-    for (int i = 0; words[i]; i++) {
-        const char number[2] = {(char)('1' + i), 0};
-        if (strcasecmp(name, words[i]) == 0 || strcmp(text, number) == 0) {
-            *index = i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static fsdp_status get_word(const explainer *e, const char *key, const char *const *words,
                             const char *wanted, const char **out)
 {
-    int index;
     const fsdp_yaml *value = find(e, key);
     if (!is_given(value))
         return FSDP_OK;
-    if (!value->text || !find_word(value->text, words, &index))
+    const char *word = value->text ? fsdp_accelerate_word(value->text, words, NULL) : NULL;
+    if (!word)
         return wrong(e, value, wanted);
-    *out = words[index];
+    *out = word;
     return FSDP_OK;
 }
 
@@ -157,13 +136,15 @@ static fsdp_status read_strategy(const explainer *e)
     int index = 0;
     e->out->strategy = FSDP_EXPLAINED_FULL_SHARD;
     if (is_given(value) && value->text && e->out->version == 2 &&
-        find_word(value->text, strategies, &index) && strcmp(value->text, "1") != 0)
+        fsdp_accelerate_word(value->text, fsdp_accelerate_strategies, &index) &&
+        strcmp(value->text, "1") != 0)
         return fsdp_error(
             FSDP_ERR_INVALID,
             "%s:%d: %s: %s is a strategy of FSDP1: fsdp_version 2 takes true or false "
             "('fsdp config convert' converts files)",
             e->path, value->line, value->key, value->text);
-    if (is_given(value) && value->text && find_word(value->text, strategies, &index) &&
+    if (is_given(value) && value->text &&
+        fsdp_accelerate_word(value->text, fsdp_accelerate_strategies, &index) &&
         e->out->version == 1) {
         e->out->strategy = (fsdp_explained_strategy)index;
         return FSDP_OK;
@@ -173,7 +154,7 @@ static fsdp_status read_strategy(const explainer *e)
         e->out->strategy = reshards ? FSDP_EXPLAINED_FULL_SHARD : FSDP_EXPLAINED_SHARD_GRAD_OP;
     if (!is_given(old) || (e->out->version == 2 && is_given(value)))
         return FSDP_OK;
-    if (!old->text || !find_word(old->text, strategies, &index))
+    if (!old->text || !fsdp_accelerate_word(old->text, fsdp_accelerate_strategies, &index))
         return wrong(e, old,
                      "FULL_SHARD (1), SHARD_GRAD_OP (2), NO_SHARD (3), HYBRID_SHARD (4) or "
                      "HYBRID_SHARD_ZERO2 (5)");
@@ -218,19 +199,21 @@ static fsdp_status read_units(const explainer *e)
     fsdp_explained *o = e->out;
     const fsdp_yaml *classes = find(e, "fsdp_transformer_layer_cls_to_wrap"),
                     *least = find(e, "fsdp_min_num_params");
-    o->wrap_policy = policies[0];
-    FSDP_TRY(get_word(e, "fsdp_auto_wrap_policy", policies,
+    o->wrap_policy = fsdp_accelerate_wrap_policies[0];
+    FSDP_TRY(get_word(e, "fsdp_auto_wrap_policy", fsdp_accelerate_wrap_policies,
                       "TRANSFORMER_BASED_WRAP (1), SIZE_BASED_WRAP (2) or NO_WRAP (3)",
                       &o->wrap_policy));
-    if (is_given(classes) && o->wrap_policy == policies[0])
+    if (is_given(classes) && o->wrap_policy == fsdp_accelerate_wrap_policies[0])
         o->classes = classes->text;
-    if (is_given(least) && o->wrap_policy == policies[1])
+    if (is_given(least) && o->wrap_policy == fsdp_accelerate_wrap_policies[1])
         o->min_num_params = least->text;
-    o->prefetch = o->version == 1 ? prefetches[0] : NULL;
+    o->prefetch = o->version == 1 ? fsdp_accelerate_prefetches[0] : NULL;
     if (o->version == 1) {
         static const char wanted[] = "BACKWARD_PRE (1), BACKWARD_POST (2) or NO_PREFETCH (3)";
-        FSDP_TRY(get_word(e, "fsdp_backward_prefetch_policy", prefetches, wanted, &o->prefetch));
-        FSDP_TRY(get_word(e, "fsdp_backward_prefetch", prefetches, wanted, &o->prefetch));
+        FSDP_TRY(get_word(e, "fsdp_backward_prefetch_policy", fsdp_accelerate_prefetches, wanted,
+                          &o->prefetch));
+        FSDP_TRY(get_word(e, "fsdp_backward_prefetch", fsdp_accelerate_prefetches, wanted,
+                          &o->prefetch));
         FSDP_TRY(get_bool(e, "fsdp_forward_prefetch", &o->forward_prefetch));
     }
     FSDP_TRY(get_bool(e, "fsdp_offload_params", &o->offload));
@@ -243,7 +226,7 @@ static fsdp_status read_rest(const explainer *e)
     o->precision = "no";
     o->state_dict = o->version == 1 ? "FULL_STATE_DICT" : "SHARDED_STATE_DICT";
     FSDP_TRY(get_word(e, "mixed_precision", precisions, "no, fp16 or bf16", &o->precision));
-    FSDP_TRY(get_word(e, "fsdp_state_dict_type", state_dicts,
+    FSDP_TRY(get_word(e, "fsdp_state_dict_type", fsdp_accelerate_state_dicts,
                       "FULL_STATE_DICT (1), LOCAL_STATE_DICT (2) or SHARDED_STATE_DICT (3)",
                       &o->state_dict));
     o->param_bytes = strcmp(o->precision, "no") == 0 ? 4 : 2;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/accelerate/words.h"
 #include "src/base/assert.h"
 
 static const char *const environments[] = {"LOCAL_MACHINE", "AMAZON_SAGEMAKER", NULL};
@@ -24,13 +25,6 @@ static const char *const shown_machines[] = {"No distributed training",
                                              "TPU",
                                              NULL};
 static const char *const versions[] = {"1", "2", NULL};
-static const char *const strategies[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
-                                         "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
-static const char *const policies[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
-                                       NULL};
-static const char *const prefetches[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL};
-static const char *const state_dicts[] = {"FULL_STATE_DICT", "LOCAL_STATE_DICT",
-                                          "SHARDED_STATE_DICT", NULL};
 static const char *const state_dicts_2[] = {"SHARDED_STATE_DICT", "FULL_STATE_DICT", NULL};
 static const char *const precisions[] = {"no", "fp16", "bf16", "fp8", NULL};
 
@@ -242,14 +236,14 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
     {.key = "fsdp_version", .section = SECTION, .prompt = "What should be your FSDP version? [2]: ", .kind = FSDP_ASK_CHOICE,
      .values = versions, .value = "2", .applies = is_fsdp, .needs = FSDP},
     {.key = "fsdp_reshard_after_forward", .section = SECTION, .prompt = "What should be your sharding strategy?", .kind = FSDP_ASK_CHOICE,
-     .values = strategies, .value = "FULL_SHARD", .applies = is_fsdp1, .needs = FSDP},
+     .values = fsdp_accelerate_strategies, .value = "FULL_SHARD", .applies = is_fsdp1, .needs = FSDP},
     {.key = "fsdp_reshard_after_forward", .section = SECTION, .prompt = "Do you want to enable resharding after forward? [YES/no]: ",
      .kind = FSDP_ASK_YES_NO, .value = "true", .applies = is_fsdp2, .needs = FSDP,
      .hint = "; a sharding strategy is for fsdp_version=1 (FULL_SHARD is yes here, SHARD_GRAD_OP no)"},
     {.key = "fsdp_offload_params", .section = SECTION, .prompt = "Do you want to offload parameters and gradients to CPU? [yes/NO]: ",
      .kind = FSDP_ASK_YES_NO, .value = "false", .applies = is_fsdp, .needs = FSDP},
     {.key = "fsdp_auto_wrap_policy", .section = SECTION, .prompt = "What should be your auto wrap policy?", .kind = FSDP_ASK_CHOICE,
-     .values = policies, .value = "TRANSFORMER_BASED_WRAP", .applies = is_fsdp, .needs = FSDP},
+     .values = fsdp_accelerate_wrap_policies, .value = "TRANSFORMER_BASED_WRAP", .applies = is_fsdp, .needs = FSDP},
     {.key = "use_no_split_modules", .section = "", .prompt = "Do you want to use the model's `_no_split_modules` to wrap. Only applicable "
      "for \xf0\x9f\xa4\x97 Transformers [yes/NO]: ", .kind = FSDP_ASK_YES_NO, .value = "false", .applies = wraps_by_class,
      .needs = "fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP"},
@@ -260,9 +254,9 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
      "Wrapping Policy? [1e8]: ", .kind = FSDP_ASK_INT, .value = "100000000", .applies = wraps_by_size,
      .needs = "fsdp_auto_wrap_policy=SIZE_BASED_WRAP"},
     {.key = "fsdp_backward_prefetch", .section = SECTION, .prompt = "What should be your FSDP's backward prefetch policy?",
-     .kind = FSDP_ASK_CHOICE, .values = prefetches, .value = "BACKWARD_PRE", .applies = is_fsdp1, .needs = FSDP1},
+     .kind = FSDP_ASK_CHOICE, .values = fsdp_accelerate_prefetches, .value = "BACKWARD_PRE", .applies = is_fsdp1, .needs = FSDP1},
     {.key = "fsdp_state_dict_type", .section = SECTION, .prompt = "What should be your FSDP's state dict type?", .kind = FSDP_ASK_CHOICE,
-     .values = state_dicts, .value = "FULL_STATE_DICT", .applies = is_fsdp1, .needs = FSDP},
+     .values = fsdp_accelerate_state_dicts, .value = "FULL_STATE_DICT", .applies = is_fsdp1, .needs = FSDP},
     {.key = "fsdp_state_dict_type", .section = SECTION, .prompt = "What should be your FSDP's state dict type?", .kind = FSDP_ASK_CHOICE,
      .values = state_dicts_2, .value = "SHARDED_STATE_DICT", .applies = is_fsdp2, .needs = FSDP},
     {.key = "fsdp_forward_prefetch", .section = SECTION, .prompt = "Do you want to enable FSDP's forward prefetch policy? [yes/NO]: ",

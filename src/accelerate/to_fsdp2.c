@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "src/accelerate/words.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 
@@ -35,26 +36,6 @@ FSDP_PRINTF(2, 3) static void say(const conversion *c, const char *format, ...)
 static fsdp_yaml *section(const conversion *c)
 {
     return fsdp_yaml_find(c->config, "fsdp_config");
-}
-
-static const char *const strategies[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
-                                         "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
-static const char *const policies[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
-                                       NULL};
-static const char *const state_dicts[] = {"FULL_STATE_DICT", "LOCAL_STATE_DICT",
-                                          "SHARDED_STATE_DICT", NULL};
-
-/* Return the word that `text` names by itself or by its number in Accelerate's menu; NULL: none. */
-static const char *word_of(const char *text, const char *const *words)
-{
-    const char *name = strrchr(text, '.'); /* "ShardingStrategy.FULL_SHARD" */
-    name = name ? name + 1 : text;
-    for (int i = 0; words[i]; i++) {
-        const char number[2] = {(char)('1' + i), 0};
-        if (strcasecmp(name, words[i]) == 0 || strcmp(text, number) == 0)
-            return words[i];
-    }
-    return NULL;
 }
 
 static fsdp_status wrong_value(const conversion *c, const fsdp_yaml *value)
@@ -111,7 +92,7 @@ static fsdp_status convert_strategy(const conversion *c)
         return FSDP_OK;
     if (!value->text)
         return wrong_value(c, value);
-    const char *word = word_of(value->text, strategies);
+    const char *word = fsdp_accelerate_word(value->text, fsdp_accelerate_strategies, NULL);
     if (!word && old)
         return wrong_value(c, value);
     if (!word) /* already true or false */
@@ -153,7 +134,7 @@ static fsdp_status name_value(const conversion *c, const char *key, const char *
     const fsdp_yaml *value = fsdp_yaml_find(section(c), key);
     if (!value)
         return FSDP_OK;
-    const char *word = value->text ? word_of(value->text, words) : NULL;
+    const char *word = value->text ? fsdp_accelerate_word(value->text, words, NULL) : NULL;
     if (!word)
         return wrong_value(c, value);
     if (strcmp(word, "LOCAL_STATE_DICT") == 0) {
@@ -183,7 +164,7 @@ fsdp_status fsdp_to_fsdp2(fsdp_yaml *config, const char *path, fsdp_to_fsdp2_say
                           fsdp_yaml_find(map, "fsdp_version")->line, version);
     FSDP_TRY(remove_keys(&c));
     FSDP_TRY(convert_strategy(&c));
-    FSDP_TRY(name_value(&c, "fsdp_auto_wrap_policy", policies));
-    FSDP_TRY(name_value(&c, "fsdp_state_dict_type", state_dicts));
+    FSDP_TRY(name_value(&c, "fsdp_auto_wrap_policy", fsdp_accelerate_wrap_policies));
+    FSDP_TRY(name_value(&c, "fsdp_state_dict_type", fsdp_accelerate_state_dicts));
     return fsdp_yaml_set(section(&c), "fsdp_version", "2", false);
 }

@@ -12,19 +12,10 @@
 #include "src/base/io.h"
 #include "src/cli/cli.h"
 #include "src/cli/config.h"
+#include "src/launch/accelerate.h"
 #include "src/report/terminal.h"
 
 /* ---- files ---- */
-
-/* Return the path of Accelerate's default_config.yaml; the caller owns it. */
-static char *default_path(void)
-{
-    const char *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    const char *base = hf ? hf : xdg ? xdg : "~/.cache";
-    const bool in_home = *base == '~';
-    return fsdp_strdup_printf("%s%s%s/accelerate/default_config.yaml", in_home && home ? home : "",
-                              base + in_home, hf ? "" : "/huggingface");
-}
 
 static fsdp_status write_config(fsdp_yaml *config, const char *path)
 {
@@ -137,8 +128,14 @@ int fsdp_config_write(int argc, char **argv)
         return code;
     int n;
     char **given = fsdp_options_positional(options, &n);
-    char *path = config.config_file ? fsdp_strdup(config.config_file) : default_path();
-    fsdp_status status = path ? write_answers(&config, given, (size_t)n, path) : fsdp_error_nomem();
+    char *path = config.config_file ? fsdp_strdup(config.config_file) : NULL;
+    fsdp_status status = FSDP_OK;
+    if (!config.config_file)
+        status = fsdp_accelerate_default_path(&path);
+    else if (!path)
+        status = fsdp_error_nomem();
+    if (status == FSDP_OK)
+        status = write_answers(&config, given, (size_t)n, path);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(write_spec.program);
     fsdp_free(path);
     fsdp_options_destroy(options);

@@ -22,7 +22,7 @@ typedef struct generate_config {
     int64_t seed;
     bool json, stream;
     const char *output;
-    fsdp_atomic_file *file; /* of `output`, on rank 0; NULL: none */
+    fsdp_atomic_file *file; /* writes `output`; NULL on ranks above 0, and without it */
     fsdp_status status;     /* the first error of writing to `file` */
     fsdp_options *options;  /* the parsed options, which own all strings of this struct */
 } generate_config;

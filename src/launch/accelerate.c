@@ -38,13 +38,18 @@ static char *cache_folder(void)
     return fsdp_strdup_printf("%s/.cache/huggingface", home ? home : "");
 }
 
-fsdp_status fsdp_accelerate_default_config(char **path)
+fsdp_status fsdp_accelerate_default_path(char **path)
 {
     char *folder = cache_folder();
-    char *file = folder ? fsdp_strdup_printf("%s/accelerate/default_config.yaml", folder) : NULL;
+    *path = folder ? fsdp_strdup_printf("%s/accelerate/default_config.yaml", folder) : NULL;
     fsdp_free(folder);
-    if (!file)
-        return fsdp_error_nomem();
+    return *path ? FSDP_OK : fsdp_error_nomem();
+}
+
+fsdp_status fsdp_accelerate_default_config(char **path)
+{
+    char *file;
+    FSDP_TRY(fsdp_accelerate_default_path(&file));
     if (access(file, F_OK) != 0) {
         fsdp_free(file);
         file = NULL;

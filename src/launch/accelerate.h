@@ -3,9 +3,11 @@
 #pragma once
 #include "src/launch/launch_options.h"
 
-/* Set *path to Accelerate's default_config.yaml, or to NULL if there is no such file. The folder is
- * accelerate/ in $HF_HOME, else in huggingface/ in $XDG_CACHE_HOME, else in ~/.cache/huggingface.
- * The caller owns the path. */
+/* Set *path to the path of Accelerate's default_config.yaml. The folder is accelerate/ in $HF_HOME,
+ * else in huggingface/ in $XDG_CACHE_HOME, else in ~/.cache/huggingface. The caller owns the path.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_path(char **path);
+/* The same, but set *path to NULL if there is no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
 
 /* Set the values that follow from others: use_fsdp, multi_gpu, mixed_precision and is_accelerate.

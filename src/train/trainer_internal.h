@@ -92,7 +92,7 @@ typedef struct fsdp_trainer {
     bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;
-    fsdp_generation_config prediction; /* of --predict-with-generate */
+    fsdp_generation_config prediction; /* how --predict-with-generate generates */
     /* --metric-for-best-model: the best value so far, negated if greater is better; INFINITY: none
      * yet */
     double best;
