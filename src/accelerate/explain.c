@@ -223,7 +223,9 @@ static fsdp_status read_units(const explainer *e)
 static fsdp_status read_rest(const explainer *e)
 {
     fsdp_explained *o = e->out;
-    o->precision = "no";
+    bool fp16 = false;
+    FSDP_TRY(get_bool(e, "fp16", &fp16)); /* an old key */
+    o->precision = fp16 ? "fp16" : "no";
     o->state_dict = o->version == 1 ? "FULL_STATE_DICT" : "SHARDED_STATE_DICT";
     FSDP_TRY(get_word(e, "mixed_precision", precisions, "no, fp16 or bf16", &o->precision));
     FSDP_TRY(get_word(e, "fsdp_state_dict_type", fsdp_accelerate_state_dicts,

@@ -32,7 +32,7 @@ const fsdp_explain_key fsdp_explain_keys[] = {
     {"command_file", TPU, NULL, NULL},
     {"commands", TPU, NULL, NULL},
     {"use_cpu", NULL, NULL, NULL},
-    {"fp16", "an old key; mixed_precision: fp16 says it", NULL, NULL},
+    {"fp16", NULL, NULL, NULL},
     {"fsdp_config", NULL, NULL, NULL},
     {"parallelism_config", NULL, NULL, NULL},
     {"dynamo_config", COMPILED, NULL, NULL},

@@ -133,7 +133,8 @@ static bool needs_escapes(const char *text)
 
 static void print_text(fsdp_str *out, const char *text, bool quoted)
 {
-    if (!quoted && is_plain(text)) {
+    /* "-1" and "~" without quotes were read so, and would be texts with them. */
+    if (!quoted && (is_plain(text) || looks_like_another_type(text))) {
         fsdp_str_printf(out, "%s", text);
         return;
     }

@@ -35,22 +35,25 @@ static int ranks_to_start(const fsdp_train_config *config)
     return (int)n;
 }
 
-/* Run this command on `n` ranks: `fsdp launch -n N train ...`. */
+/* Run this command on `n` ranks: `fsdp launch -n N train ...`. Accelerate's default file is for
+ * `fsdp launch` by its name; one rank does not read it, so several do not, either. */
 static int start_ranks(int n, int argc, char **argv)
 {
-    char number[16], launch[] = "launch", flag[] = "-n";
-    char **words = fsdp_calloc((size_t)argc + 4, sizeof *words);
+    enum {
+        ADDED = 5
+    };
+    char number[16], launch[] = "launch", flag[] = "-n", file[] = "--config_file", none[] = "none";
+    char *added[ADDED] = {launch, flag, number, file, none};
+    char **words = fsdp_calloc((size_t)argc + ADDED + 1, sizeof *words);
     if (!words)
         return FSDP_EXIT_FAILURE;
     snprintf(number, sizeof number, "%d", n);
-    words[0] = launch;
-    words[1] = flag;
-    words[2] = number;
-    memcpy(words + 3, argv, (size_t)argc * sizeof *words);
+    memcpy(words, added, sizeof added);
+    memcpy(words + ADDED, argv, (size_t)argc * sizeof *words);
     printf("--devices %d: starting %d ranks, as 'fsdp launch -n %d train ...' does\n", n, n, n);
     fflush(stdout);
     setenv(FSDP_NOTES_SHOWN_ENV, "1", 1); /* this process has printed the notes of the options */
-    const int code = fsdp_command_run(argc + 3, words);
+    const int code = fsdp_command_run(argc + ADDED, words);
     fsdp_free(words);
     return code;
 }

@@ -8,6 +8,7 @@
 #include <fsdp/options.h>
 
 #include "src/base/assert.h"
+#include "src/fsdp/reshard_menu.h"
 
 typedef struct variables {
     int precision; /* index into `precisions` */
@@ -69,6 +70,9 @@ fsdp_status fsdp_options_from_environment(fsdp_environment_options *environment)
     variables v;
     fsdp_options *options;
     FSDP_TRY(fsdp_options_parse(&spec, 1, argv, &v, &options));
+    if (v.version == 0)
+        v.reshard =
+            fsdp_reshard_of_menu(fsdp_options_text(options, "reshard-after-forward"), v.reshard);
     const fsdp_sharding_strategy strategy = strategy_of(&v, options);
     const bool keeps =
         strategy == FSDP_SHARDING_SHARD_GRAD_OP || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;

@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/fsdp/reshard_menu.h"
 #include "src/launch/accelerate_variables.h"
 
 enum {
@@ -26,13 +27,14 @@ enum {
 
 /* ---- the default file ---- */
 
-/* Return the folder of Hugging Face's caches. The caller owns it. NULL if memory is short. */
+/* Return the folder of Hugging Face's caches. Empty variables count as not set. The caller owns it.
+ * NULL if memory is short. */
 static char *cache_folder(void)
 {
     const char *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (hf)
+    if (hf && *hf)
         return *hf == '~' ? fsdp_strdup_printf("%s%s", home ? home : "", hf + 1) : fsdp_strdup(hf);
-    if (xdg)
+    if (xdg && *xdg)
         return fsdp_strdup_printf("%s%s/huggingface", *xdg == '~' && home ? home : "",
                                   xdg + (*xdg == '~'));
     return fsdp_strdup_printf("%s/.cache/huggingface", home ? home : "");
@@ -102,8 +104,8 @@ static bool has_accelerate_flag(const fsdp_options *options)
 static void derive_reshard(fsdp_accelerate_config *a, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "fsdp-reshard-after-forward");
-    if (a->fsdp_version == FSDP1 && text && text[0] >= '1' && text[0] <= '5' && !text[1])
-        a->reshard_after_forward = -(text[0] - '0');
+    if (a->fsdp_version == FSDP1)
+        a->reshard_after_forward = fsdp_reshard_of_menu(text, a->reshard_after_forward);
     if (a->fsdp_version == FSDP1 && fsdp_launch_is_chosen(options, "fsdp-reshard-after-forward") &&
         fsdp_options_origin(options, "fsdp-sharding-strategy") >
             fsdp_options_origin(options, "fsdp-reshard-after-forward"))

@@ -21,10 +21,12 @@ struct fsdp_metrics_csv {
 };
 
 /* "memory_peak" is the number of allocated bytes in the object of this name. */
-static const char *const columns[] = {"kind",       "step",    "epoch",        "loss",
-                                      "grad_norm",  "lr",      "perplexity",   "accuracy",
-                                      "f1",         "tokens",  "seconds",      "tokens_per_s",
-                                      "loss_scale", "skipped", "label_tokens", "memory_peak"};
+static const char *const columns[] = {
+    "kind",        "step",         "epoch",      "loss",      "grad_norm",
+    "lr",          "perplexity",   "accuracy",   "f1",        "tokens",
+    "seconds",     "tokens_per_s", "loss_scale", "skipped",   "label_tokens",
+    "memory_peak", "f1_macro",     "mse",        "pearson",   "spearmanr",
+    "rouge1",      "rouge2",       "rougeL",     "rougeLsum", "gen_len"};
 
 static void add_header(fsdp_str *line)
 {

@@ -129,8 +129,7 @@ static fsdp_status token_list_add(token_list *list, token_table *table, const ch
 }
 
 /* Replace the content of `list` by the tokens of `text` [bytes], which ends with a NUL or a line
- * end. *word is scratch memory of *word_cap
- * bytes, which grows as needed. The caller frees it. */
+ * end. *word is scratch memory of *word_cap bytes, which grows as needed. The caller frees it. */
 static fsdp_status tokenize(const char *text, size_t bytes, token_table *table, token_list *list,
                             char **word, size_t *word_cap)
 {

@@ -135,8 +135,7 @@ static fsdp_status write_scalars(fsdp_tracking *t, fsdp_json_node row, const cha
 }
 
 /* Write the options as a block of Markdown in which lines are kept. TensorBoard's SummaryWriter
- * adds
- * "/text_summary" to the names of texts. */
+ * adds "/text_summary" to the names of texts. */
 static fsdp_status write_config(fsdp_tracking *t, fsdp_json_node row)
 {
     fsdp_str text = {0};

@@ -119,7 +119,7 @@ static void put_position(fsdp_json_node to, const fsdp_trainer *t)
     fsdp_json_set_i64(to, "world_size", fsdp_group_world_size(t->group));
 }
 
-static fsdp_status put_configuration(fsdp_json_node to, const fsdp_train_config *config)
+fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to, const fsdp_train_config *config)
 {
     const fsdp_options_spec *spec = fsdp_train_options();
     for (size_t i = 0; i < spec->count; i++) {
@@ -154,7 +154,8 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
     fsdp_json_node epochs = fsdp_json_set_array(root, "epochs");
     for (size_t i = 0; i < t->n_epochs; i++)
         put_record(fsdp_json_append_object(epochs), &t->epochs[i]);
-    fsdp_status status = put_configuration(fsdp_json_set_object(root, "configuration"), t->config);
+    fsdp_status status =
+        fsdp_trainer_put_configuration(fsdp_json_set_object(root, "configuration"), t->config);
     if (status != FSDP_OK) {
         fsdp_json_destroy(doc);
         return status;

@@ -7,6 +7,9 @@
 
 /* Create *state, the current content of trainer_state.json. The caller owns it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
+/* Set a key of `to` for each option of a run that has a value, to its text. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
+                                                           const fsdp_train_config *config);
 /* Write `state` into `dir` as trainer_state.json. Before writing, add to `state` its checksum, and
  * the sizes and checksums of the model's and the optimizer's files that are already in `dir`
  * (checkpoint_tie.h). */

@@ -8,6 +8,7 @@
 #include "src/base/io.h"
 #include "src/report/progress.h"
 #include "src/report/run_curves.h"
+#include "src/train/checkpoint_state.h"
 #include "src/train/trainer_internal.h"
 #include "src/train_config/config_report.h"
 
@@ -58,19 +59,12 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 
 /* ---- the options of the run ---- */
 
-static void add_options(fsdp_json_node config, const fsdp_trainer *t)
-{
-    const fsdp_options_spec *spec = fsdp_train_options();
-    for (size_t i = 0; i < spec->count; i++) {
-        char *text = fsdp_option_text(&spec->table[i], t->config);
-        fsdp_json_set_str(config, spec->table[i].name, text);
-        fsdp_text_free(text);
-    }
-}
-
+/* Only event files and the program get this row. */
 static fsdp_status report_config(fsdp_trainer *t)
 {
     fsdp_json_node row;
+    if (!t->config->tracker_command && !fsdp_train_reports_to(t->config, FSDP_REPORT_TENSORBOARD))
+        return FSDP_OK;
     FSDP_TRY(fsdp_tracking_begin(t->tracking, "config", &row));
     fsdp_json_set_str(row, "run_name", t->config->run_name);
     fsdp_json_set_str(row, "project", t->config->project);
@@ -80,7 +74,7 @@ static fsdp_status report_config(fsdp_trainer *t)
     fsdp_json_set_i64(row, "total_steps", t->total_steps);
     if (t->resumed_from)
         fsdp_json_set_str(row, "resumed_from", t->resumed_from);
-    add_options(fsdp_json_set_object(row, "config"), t);
+    FSDP_TRY(fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config));
     return fsdp_tracking_write(t->tracking);
 }
 

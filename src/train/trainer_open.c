@@ -539,7 +539,7 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 
 fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
-    FSDP_TRY(fsdp_trainer_open_tracking(t));
+    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_open_tracking(t)));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }

@@ -9,6 +9,7 @@
 
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
+#include "src/fsdp/reshard_menu.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
@@ -165,16 +166,20 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Return true if both values come from the environment that `accelerate launch` makes for FSDP1,
- * and
- * --reshard-after-forward is not the name of a strategy. Then it is only the default `true`, which
- * is exported beside the strategy that the user chose. */
-static bool reshard_is_only_exported(const fsdp_options *options)
+static bool is_fsdp1(const fsdp_options *options)
 {
     const char *version = fsdp_options_text(options, "fsdp-version");
+    return version && strcmp(version, "1") == 0;
+}
+
+/* Return true if both values come from the environment that `accelerate launch` makes for FSDP1,
+ * and --reshard-after-forward is not the name of a strategy. Then it is only the default `true`,
+ * which is exported beside the strategy that the user chose. */
+static bool reshard_is_only_exported(const fsdp_options *options)
+{
     const char *reshard = fsdp_options_text(options, "reshard-after-forward");
-    return fsdp_options_origin(options, "reshard-after-forward") == FSDP_ORIGIN_ENV && version &&
-           strcmp(version, "1") == 0 && reshard && strcasecmp(reshard, "true") == 0;
+    return fsdp_options_origin(options, "reshard-after-forward") == FSDP_ORIGIN_ENV &&
+           is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
 }
 
 /* Return true if --reshard-after-forward decides, and not --sharding-strategy: its origin takes
@@ -186,6 +191,16 @@ static bool reshard_decides(const fsdp_options *options)
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     return reshard > strategy || (reshard == strategy && reshard == FSDP_ORIGIN_ENV &&
                                   !reshard_is_only_exported(options));
+}
+
+/* In files and variables of Accelerate for FSDP1, reshard_after_forward may be a strategy's number
+ * instead of its name. A flag is a number of ranks. */
+static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (is_fsdp1(options) &&
+        fsdp_options_origin(options, "reshard-after-forward") != FSDP_ORIGIN_FLAG)
+        c->reshard_after_forward = fsdp_reshard_of_menu(
+            fsdp_options_text(options, "reshard-after-forward"), c->reshard_after_forward);
 }
 
 /* Set sharding_strategy and reshard_after_forward if the value of --reshard-after-forward is the
@@ -211,8 +226,7 @@ static bool is_by_parallelism(const fsdp_options *options, const char *option)
 }
 
 /* Derive the strategy from Accelerate's parallelism_config, whose variables are set even if they
- * are
- * 1. With several replicas it is HYBRID_SHARD. With one, all ranks share one copy of the model,
+ * are 1. With several replicas it is HYBRID_SHARD. With one, all ranks share one copy of the model,
  * which is FULL_SHARD. A flag or a file with another strategy takes precedence. */
 static void derive_parallelism(fsdp_train_config *c, const fsdp_options *options)
 {
@@ -389,6 +403,7 @@ static bool find_rows(const char *folder, const char *name, char path[1024])
 static void derive_files(fsdp_train_config *c)
 {
     static const char *const validations[] = {"validation", "valid", "val", "dev", "eval"};
+    *c->train_file = *c->validation_file = 0;
     if (!find_rows(c->data, "train", c->train_file))
         return;
     for (size_t i = 0; i < sizeof validations / sizeof *validations && !*c->validation_file; i++)
@@ -433,6 +448,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_prefetch(c, options);
     derive_checkpoints(c, options);
     fsdp_train_derive_fsdp(c, options);
+    derive_menu_number(c, options);
     derive_strategy(c, options);
     if (reshard_decides(options))
         c->sharding_strategy = with_reshard(c->sharding_strategy, c->reshard_after_forward);

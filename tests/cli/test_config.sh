@@ -51,6 +51,13 @@ cp a.yaml d.yaml
 run config convert d.yaml --overwrite
 check overwriting_in_place cmp -s d.yaml b.yaml
 
+sed -e 's/^num_processes: .*/num_processes: -1/' a.yaml >e.yaml
+run config convert e.yaml -o f.yaml
+check numbers_below_0_stay_numbers grep -qx 'num_processes: -1' f.yaml
+sed -e 's/^mixed_precision: .*/fp16: true/' a.yaml >e.yaml
+run config explain e.yaml
+check an_old_key_has_its_effect shows 'fp16|float16'
+
 run config explain a.yaml
 check the_strategy_is_explained shows '^strategy +SHARD_GRAD_OP: .*ZeRO stage 2'
 check the_memory_too shows '^memory .* 8 bytes'

@@ -197,4 +197,23 @@ sed 's/LlamaDecoderLayer/BertLayer/' seed.yaml >bert.yaml
 capture "$fsdp" launch --config_file bert.yaml train --model "$model" --data ids.jsonl --output x --max-steps 1
 expect a_class_of_another_model_is_named 1 'BertLayer'
 
+# --- a strategy by its number ---
+capture env FSDP_VERSION=1 FSDP_RESHARD_AFTER_FORWARD=2 "$fsdp" train --model "$model" --data ids.jsonl --output n \
+    --max-steps 1
+expect a_number_of_the_menu_is_a_strategy 0 '^ranks: .*SHARD_GRAD_OP' out
+printf 'fsdp_version: 1\nfsdp_reshard_after_forward: 3\n' >number.yaml
+capture "$fsdp" train --config number.yaml --model "$model" --data ids.jsonl --output n2 --max-steps 1
+expect also_in_a_file_of_train 0 '^ranks: .*NO_SHARD' out
+capture env FSDP_VERSION=1 "$fsdp" launch --config_file none -n 2 train --reshard-after-forward 2 --model "$model" \
+    --data ids.jsonl --output n3 --max-steps 1
+expect a_flag_is_a_number_of_ranks 0 '^ranks: .*FULL_SHARD' out
+
+# --- train --devices is several ranks of train, not of a file ---
+mkdir -p "$HF_HOME/accelerate"
+echo 'mixed_precision: bf16' >"$HF_HOME/accelerate/default_config.yaml"
+capture "$fsdp" train --devices 2 --model "$model" --data ids.jsonl --output d --max-steps 1
+expect devices_read_no_default_file 0 '^ranks: 2 .*float32 compute' out
+capture "$fsdp" launch -n 2 train --model "$model" --data ids.jsonl --output d2 --max-steps 1
+expect launch_reads_it 0 '^ranks: 2 .*bfloat16 compute' out
+rm "$HF_HOME/accelerate/default_config.yaml"
 tally

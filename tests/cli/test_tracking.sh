@@ -40,6 +40,19 @@ track --report_to tensorboard
 unset TENSORBOARD_LOGGING_DIR
 check the_variable_of_transformers_counts one 'env_logs/events.out.tfevents.*'
 
+# --- measures ---
+printf 'text,label\na,0.5\nb,1.5\nc,2.5\n' >numbers.csv
+mkdir bert
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c >bert/vocab.txt
+echo '{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 8, "hidden_size": 8,
+    "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 8}' >bert/config.json
+run train --model bert --from-config --data numbers.csv --validation-data numbers.csv --epochs 1 --no-save-model \
+    --report-to csv --logging-dir logs
+check csv_has_the_measures_of_a_regression \
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "mse") at = i } /^validation/ { found = $at != "" } END { exit !found }' \
+    logs/metrics.csv
+rm -rf logs
+
 # --- what is refused ---
 track --report_to wandb
 refused a_service_is_named_with_the_way_out '--report-to wandb: .*--tracker-command'

@@ -95,10 +95,11 @@ TEST(a_row_goes_to_every_place)
     ASSERT_STR(said, "");
     ASSERT_STR(get(in(t, "m.csv")),
                "kind,step,epoch,loss,grad_norm,lr,perplexity,accuracy,f1,tokens,seconds,"
-               "tokens_per_s,loss_scale,skipped,label_tokens,memory_peak\n"
-               "step,1,,11.0,,0.1,,,,,,,,false,,77\n"
-               "step,2,,12.0,,0.1,,,,,,,,false,,77\n"
-               "validation,2,,nan,,0.1,,,,,,,,false,,77\n");
+               "tokens_per_s,loss_scale,skipped,label_tokens,memory_peak,f1_macro,mse,pearson,"
+               "spearmanr,rouge1,rouge2,rougeL,rougeLsum,gen_len\n"
+               "step,1,,11.0,,0.1,,,,,,,,false,,77,,,,,,,,,\n"
+               "step,2,,12.0,,0.1,,,,,,,,false,,77,,,,,,,,,\n"
+               "validation,2,,nan,,0.1,,,,,,,,false,,77,,,,,,,,,\n");
     static char metrics[4096];
     snprintf(metrics, sizeof metrics, "%s", get(in(t, "m.jsonl")));
     ASSERT(strncmp(metrics, "{\"kind\": \"step\", \"step\": 1, \"loss\": 11.0", 40) == 0);
@@ -145,7 +146,7 @@ TEST(a_torn_last_line_of_csv_is_removed_and_another_file_is_refused)
     fclose(file);
     ASSERT_OK(fsdp_metrics_csv_open(path, 9, &csv));
     fsdp_metrics_csv_close(csv);
-    ASSERT(fsdp_ends_with(get(path), "memory_peak\nstep,1,1\n"));
+    ASSERT(fsdp_ends_with(get(path), "gen_len\nstep,1,1\n"));
     ASSERT_OK(fsdp_file_write(path, "text,headline\n", 14));
     ASSERT_ERROR(fsdp_metrics_csv_open(path, 9, &csv), FSDP_ERR_FORMAT, "m.csv");
 }
