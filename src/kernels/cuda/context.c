@@ -4,16 +4,14 @@
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/kernels/cuda/gemm_plans.h"
-#include "src/kernels/cuda/uploads.h"
 
 struct fsdp_cuda_context {
     int device, capability, multiprocessors;
     cudaStream_t stream;
     void *scratch;
     size_t scratch_bytes;
-    fsdp_upload_ring uploads;
     fsdp_gemm_plans *gemm_plans;
-    fsdp_cuda_attachment tables;
+    fsdp_cuda_attachment attached[FSDP_CUDA_N_ATTACHED];
     fsdp_saved_error failure;
 };
 
@@ -42,14 +40,9 @@ struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c)
     return c->gemm_plans;
 }
 
-fsdp_cuda_attachment *fsdp_cuda_tables(fsdp_cuda_context *c)
+fsdp_cuda_attachment *fsdp_cuda_attachment_of(fsdp_cuda_context *c, fsdp_cuda_attached which)
 {
-    return &c->tables;
-}
-
-fsdp_upload_ring *fsdp_cuda_upload_ring(fsdp_cuda_context *c)
-{
-    return &c->uploads;
+    return &c->attached[which];
 }
 
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow)
@@ -163,10 +156,9 @@ fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context)
     c->device = device;
     c->capability = capability;
     c->multiprocessors = multiprocessors;
-    if (fsdp_cuda_check(c, cudaSetDevice(device), "cudaSetDevice") &&
+    if (fsdp_cuda_check(c, cudaSetDevice(device), "cudaSetDevice"))
         fsdp_cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
-                        "cudaStreamCreate"))
-        fsdp_upload_ring_open(c, &c->uploads, 0);
+                        "cudaStreamCreate");
     fsdp_status status = fsdp_cuda_status(c);
     if (status == FSDP_OK)
         status = open_gemm(c);
@@ -185,11 +177,11 @@ void fsdp_kernels_cuda_close(fsdp_kernel_context *context)
         return;
     if (c->stream) {
         cudaStreamSynchronize(c->stream);
-        fsdp_upload_ring_close(c, &c->uploads);
         if (c->scratch)
             cudaFreeAsync(c->scratch, c->stream);
-        if (c->tables.destroy)
-            c->tables.destroy(c, c->tables.data);
+        for (int i = 0; i < FSDP_CUDA_N_ATTACHED; i++)
+            if (c->attached[i].destroy)
+                c->attached[i].destroy(c, c->attached[i].data);
         cudaStreamSynchronize(c->stream);
         cudaStreamDestroy(c->stream);
     }

@@ -28,7 +28,7 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
-/* The same, without the table. */
+/* The same, without the table of kernels, tables.c and uploads.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
@@ -49,13 +49,18 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c);
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* How cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
-/* The tables of this context, for tables.c. When the context is closed, it calls `destroy` if that
- * is set. */
+/* What another file keeps in a context: tables.c and uploads.c. When the context is closed and its
+ * kernels have run, it calls `destroy` if that is set. */
+typedef enum fsdp_cuda_attached {
+    FSDP_CUDA_TABLES,
+    FSDP_CUDA_UPLOADS,
+    FSDP_CUDA_N_ATTACHED
+} fsdp_cuda_attached;
 typedef struct fsdp_cuda_attachment {
     void *data;
     void (*destroy)(fsdp_cuda_context *c, void *data);
 } fsdp_cuda_attachment;
-fsdp_cuda_attachment *fsdp_cuda_tables(fsdp_cuda_context *c);
+fsdp_cuda_attachment *fsdp_cuda_attachment_of(fsdp_cuda_context *c, fsdp_cuda_attached which);
 /* Let products of float32 matrices use TF32, or, initially, forbid it. */
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 

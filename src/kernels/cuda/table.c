@@ -1,6 +1,7 @@
 /* The table of the CUDA kernels. */
 #include "src/kernels/cuda/slots.h"
 #include "src/kernels/cuda/tables.h"
+#include "src/kernels/cuda/uploads.h"
 
 #define SLOT(name) .name = fsdp_cuda_##name
 
@@ -66,7 +67,9 @@ fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
 {
     fsdp_kernel_context *opened;
     FSDP_TRY(fsdp_cuda_context_open(device, &opened));
-    const fsdp_status status = fsdp_cuda_tables_create(fsdp_cuda_of(opened));
+    fsdp_status status = fsdp_cuda_tables_create(fsdp_cuda_of(opened));
+    if (status == FSDP_OK)
+        status = fsdp_cuda_uploads_create(fsdp_cuda_of(opened));
     if (status != FSDP_OK) {
         fsdp_kernels_cuda_close(opened);
         return status;

@@ -41,7 +41,7 @@ static void destroy_tables(fsdp_cuda_context *c, void *data)
 
 static tables *tables_of(fsdp_cuda_context *c)
 {
-    return fsdp_cuda_tables(c)->data;
+    return fsdp_cuda_attachment_of(c, FSDP_CUDA_TABLES)->data;
 }
 
 fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c)
@@ -49,7 +49,7 @@ fsdp_status fsdp_cuda_tables_create(fsdp_cuda_context *c)
     tables *all = fsdp_calloc(1, sizeof *all);
     if (!all)
         return FSDP_ERR_NOMEM;
-    *fsdp_cuda_tables(c) = (fsdp_cuda_attachment){all, destroy_tables};
+    *fsdp_cuda_attachment_of(c, FSDP_CUDA_TABLES) = (fsdp_cuda_attachment){all, destroy_tables};
     for (int i = 0; i < FSDP_CUDA_N_TABLES; i++) {
         table *t = &all->of[i];
         if (!FSDP_GROW(t->next, t->next_capacity, SMALL_BYTES) ||

@@ -3,12 +3,36 @@
 
 #include <string.h>
 
+#include "src/base/alloc.h"
+#include "src/base/error.h"
+
 enum {
     ALIGNMENT = 256,
+    N_SEGMENTS = 4,
     SEGMENT_BYTES = 1 << 20,
+    MOST_REMEMBERED = 32,
     /* A copy from the host of at most this many bytes goes through the ring. */
     STAGED_BYTES = 1 << 16
 };
+
+/* An upload that may be found again. */
+typedef struct remembered_upload {
+    size_t key, key_bytes; /* the key's offset in the host's ring; 0 bytes: there is no upload */
+    size_t data;           /* the offset of the array in the device's ring */
+    int segment;
+    bool is_content; /* the key is the array itself */
+    uint64_t used;   /* the number of the upload that used it last */
+} remembered_upload;
+
+typedef struct upload_ring {
+    char *host, *device;
+    size_t segment_bytes;
+    size_t used; /* bytes of the current segment */
+    int segment;
+    cudaEvent_t copied[N_SEGMENTS]; /* recorded when the host leaves the segment */
+    remembered_upload remembered[MOST_REMEMBERED];
+    uint64_t n_uses, n_copies;
+} upload_ring;
 
 static size_t aligned(size_t bytes)
 {
@@ -17,67 +41,89 @@ static size_t aligned(size_t bytes)
 
 /* --- the ring --- */
 
-void fsdp_upload_ring_close(fsdp_cuda_context *c, fsdp_upload_ring *r)
+static void close_ring(fsdp_cuda_context *c, upload_ring *r)
 {
     const uint64_t n_copies = r->n_copies;
-    for (int i = 0; i < FSDP_UPLOAD_SEGMENTS; i++)
+    for (int i = 0; i < N_SEGMENTS; i++)
         if (r->copied[i])
             cudaEventDestroy(r->copied[i]);
     if (r->device)
         cudaFreeAsync(r->device, fsdp_cuda_stream(c));
     if (r->host)
         cudaFreeHost(r->host);
-    *r = (fsdp_upload_ring){.n_copies = n_copies};
+    *r = (upload_ring){.n_copies = n_copies};
 }
 
-/* The caller has waited for the stream. */
-bool fsdp_upload_ring_open(fsdp_cuda_context *c, fsdp_upload_ring *r, size_t bytes)
+/* Make segments of at least `bytes` bytes. The ring is closed, and the caller has waited for the
+ * stream. Returns false on failure (kept). */
+static bool open_ring(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     const size_t segment = bytes > SEGMENT_BYTES ? aligned(bytes) : SEGMENT_BYTES;
-    const size_t all = FSDP_UPLOAD_SEGMENTS * segment;
+    const size_t all = N_SEGMENTS * segment;
     bool ok = fsdp_cuda_check(c, cudaHostAlloc((void **)&r->host, all, 0), "upload");
     ok = ok && fsdp_cuda_check(c, cudaMallocAsync((void **)&r->device, all, fsdp_cuda_stream(c)),
                                "upload");
-    for (int i = 0; ok && i < FSDP_UPLOAD_SEGMENTS; i++)
+    for (int i = 0; ok && i < N_SEGMENTS; i++)
         ok = fsdp_cuda_check(c, cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming),
                              "upload");
     if (!ok)
-        fsdp_upload_ring_close(c, r);
+        close_ring(c, r);
     r->segment_bytes = ok ? segment : 0;
     return ok;
 }
 
-static void forget_segment(fsdp_upload_ring *r, int segment)
+static void destroy_uploads(fsdp_cuda_context *c, void *data)
 {
-    for (int i = 0; i < FSDP_UPLOAD_MOST; i++)
+    close_ring(c, data);
+    fsdp_free(data);
+}
+
+fsdp_status fsdp_cuda_uploads_create(fsdp_cuda_context *c)
+{
+    upload_ring *r = fsdp_calloc(1, sizeof *r);
+    if (!r)
+        return fsdp_error_nomem();
+    *fsdp_cuda_attachment_of(c, FSDP_CUDA_UPLOADS) = (fsdp_cuda_attachment){r, destroy_uploads};
+    open_ring(c, r, 0);
+    return fsdp_cuda_status(c);
+}
+
+static upload_ring *ring_of(fsdp_cuda_context *c)
+{
+    return fsdp_cuda_attachment_of(c, FSDP_CUDA_UPLOADS)->data;
+}
+
+static void forget_segment(upload_ring *r, int segment)
+{
+    for (int i = 0; i < MOST_REMEMBERED; i++)
         if (r->remembered[i].segment == segment)
             r->remembered[i].key_bytes = 0;
 }
 
-static bool enter_next_segment(fsdp_cuda_context *c, fsdp_upload_ring *r)
+static bool enter_next_segment(fsdp_cuda_context *c, upload_ring *r)
 {
     if (!fsdp_cuda_check(c, cudaEventRecord(r->copied[r->segment], fsdp_cuda_stream(c)), "upload"))
         return false;
-    r->segment = (r->segment + 1) % FSDP_UPLOAD_SEGMENTS;
+    r->segment = (r->segment + 1) % N_SEGMENTS;
     r->used = 0;
     forget_segment(r, r->segment);
     return fsdp_cuda_check(c, cudaEventSynchronize(r->copied[r->segment]), "upload");
 }
 
 /* Make room for `bytes` bytes in the current segment, or go to the next one. */
-static bool reserve(fsdp_cuda_context *c, fsdp_upload_ring *r, size_t bytes)
+static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     if (bytes > r->segment_bytes) {
         if (fsdp_cuda_synchronize(c) != FSDP_OK)
             return false;
-        fsdp_upload_ring_close(c, r);
-        return fsdp_upload_ring_open(c, r, bytes);
+        close_ring(c, r);
+        return open_ring(c, r, bytes);
     }
     return bytes <= r->segment_bytes - r->used || enter_next_segment(c, r);
 }
 
 /* Take `bytes` bytes, for which there is room, and return their offset in the ring. */
-static size_t take(fsdp_upload_ring *r, size_t bytes)
+static size_t take(upload_ring *r, size_t bytes)
 {
     const size_t at = (size_t)r->segment * r->segment_bytes + r->used;
     r->used += aligned(bytes);
@@ -95,11 +141,11 @@ static bool copy_to_device(fsdp_cuda_context *c, void *dst, const void *src, siz
 
 /* --- uploads --- */
 
-static const void *find(fsdp_upload_ring *r, const void *key, size_t key_bytes, bool is_content)
+static const void *find(upload_ring *r, const void *key, size_t key_bytes, bool is_content)
 {
-    const int next = (r->segment + 1) % FSDP_UPLOAD_SEGMENTS;
-    for (int i = 0; i < FSDP_UPLOAD_MOST; i++) {
-        fsdp_remembered_upload *u = &r->remembered[i];
+    const int next = (r->segment + 1) % N_SEGMENTS;
+    for (int i = 0; i < MOST_REMEMBERED; i++) {
+        remembered_upload *u = &r->remembered[i];
         if (u->key_bytes != key_bytes || u->is_content != is_content || u->segment == next ||
             memcmp(r->host + u->key, key, key_bytes) != 0)
             continue;
@@ -110,10 +156,10 @@ static const void *find(fsdp_upload_ring *r, const void *key, size_t key_bytes, 
 }
 
 /* Remember an upload in place of the one that was used longest ago. */
-static void remember(fsdp_upload_ring *r, fsdp_remembered_upload upload)
+static void remember(upload_ring *r, remembered_upload upload)
 {
-    fsdp_remembered_upload *oldest = &r->remembered[0];
-    for (int i = 1; i < FSDP_UPLOAD_MOST && oldest->key_bytes; i++)
+    remembered_upload *oldest = &r->remembered[0];
+    for (int i = 1; i < MOST_REMEMBERED && oldest->key_bytes; i++)
         if (!r->remembered[i].key_bytes || r->remembered[i].used < oldest->used)
             oldest = &r->remembered[i];
     upload.segment = r->segment;
@@ -123,7 +169,7 @@ static void remember(fsdp_upload_ring *r, fsdp_remembered_upload upload)
 
 const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes)
 {
-    fsdp_upload_ring *r = fsdp_cuda_upload_ring(c);
+    upload_ring *r = ring_of(c);
     const void *found = src && bytes ? find(r, src, bytes, true) : NULL;
     if (found || !src || !bytes || !reserve(c, r, bytes))
         return found;
@@ -132,20 +178,19 @@ const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes
     if (!copy_to_device(c, r->device + at, r->host + at, bytes, "upload"))
         return NULL;
     r->n_copies++;
-    remember(
-        r, (fsdp_remembered_upload){.key = at, .key_bytes = bytes, .data = at, .is_content = true});
+    remember(r, (remembered_upload){.key = at, .key_bytes = bytes, .data = at, .is_content = true});
     return r->device + at;
 }
 
 const void *fsdp_cuda_find_upload(fsdp_cuda_context *c, const void *key, size_t key_bytes)
 {
-    return find(fsdp_cuda_upload_ring(c), key, key_bytes, false);
+    return find(ring_of(c), key, key_bytes, false);
 }
 
 const void *fsdp_cuda_upload_for(fsdp_cuda_context *c, const void *key, size_t key_bytes,
                                  const void *src, size_t bytes)
 {
-    fsdp_upload_ring *r = fsdp_cuda_upload_ring(c);
+    upload_ring *r = ring_of(c);
     if (!reserve(c, r, aligned(key_bytes) + bytes))
         return NULL;
     const size_t key_at = take(r, key_bytes), at = take(r, bytes);
@@ -154,18 +199,18 @@ const void *fsdp_cuda_upload_for(fsdp_cuda_context *c, const void *key, size_t k
     if (!copy_to_device(c, r->device + at, r->host + at, bytes, "upload"))
         return NULL;
     r->n_copies++;
-    remember(r, (fsdp_remembered_upload){.key = key_at, .key_bytes = key_bytes, .data = at});
+    remember(r, (remembered_upload){.key = key_at, .key_bytes = key_bytes, .data = at});
     return r->device + at;
 }
 
 int64_t fsdp_cuda_upload_copies(fsdp_kernel_context *context)
 {
-    return (int64_t)fsdp_cuda_upload_ring(fsdp_cuda_of(context))->n_copies;
+    return (int64_t)ring_of(fsdp_cuda_of(context))->n_copies;
 }
 
 void fsdp_cuda_from_host(fsdp_cuda_context *c, void *dst, const void *src, size_t bytes)
 {
-    fsdp_upload_ring *r = fsdp_cuda_upload_ring(c);
+    upload_ring *r = ring_of(c);
     if (bytes > STAGED_BYTES) {
         if (copy_to_device(c, dst, src, bytes, "copy"))
             fsdp_cuda_check(c, cudaStreamSynchronize(fsdp_cuda_stream(c)), "copy");

@@ -20,35 +20,8 @@
 extern "C" {
 #endif
 
-enum {
-    FSDP_UPLOAD_SEGMENTS = 4,
-    FSDP_UPLOAD_MOST = 32 /* uploads that the ring remembers */
-};
-
-/* An upload that may be found again. */
-typedef struct fsdp_remembered_upload {
-    size_t key, key_bytes; /* the key's offset in the host's ring; 0 bytes: there is no upload */
-    size_t data;           /* the offset of the array in the device's ring */
-    int segment;
-    bool is_content; /* the key is the array itself */
-    uint64_t used;   /* the number of the upload that used it last */
-} fsdp_remembered_upload;
-
-typedef struct fsdp_upload_ring {
-    char *host, *device;
-    size_t segment_bytes;
-    size_t used; /* bytes of the current segment */
-    int segment;
-    cudaEvent_t copied[FSDP_UPLOAD_SEGMENTS]; /* recorded when the host leaves the segment */
-    fsdp_remembered_upload remembered[FSDP_UPLOAD_MOST];
-    uint64_t n_uses, n_copies;
-} fsdp_upload_ring;
-
-/* Make a ring whose segments have at least `bytes` bytes. Returns false on failure (kept). */
-bool fsdp_upload_ring_open(fsdp_cuda_context *c, fsdp_upload_ring *ring, size_t bytes);
-void fsdp_upload_ring_close(fsdp_cuda_context *c, fsdp_upload_ring *ring);
-/* The ring of a context. */
-fsdp_upload_ring *fsdp_cuda_upload_ring(fsdp_cuda_context *c);
+/* Create the ring of a context, which destroys it. */
+FSDP_MUST_CHECK fsdp_status fsdp_cuda_uploads_create(fsdp_cuda_context *c);
 
 /* Return the address of the array that was uploaded with this key, if it is still on the device,
  * else NULL. It is valid as that of fsdp_cuda_upload() is. */
