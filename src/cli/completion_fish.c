@@ -91,6 +91,11 @@ static fsdp_status append_command(const fsdp_command_page *page, void *arg)
     const fsdp_command *commands = fsdp_commands(&count);
     fsdp_str_printf(&condition, "__fsdp_is %s%s%s", page->command, page->subcommand ? " " : "",
                     page->subcommand ? page->subcommand : "");
+    /* The condition of a command does not hold behind one of its subcommands. */
+    if (page->group)
+        fsdp_str_printf(&condition, "; and not __fsdp_is %s", page->command);
+    for (size_t i = 0; page->group && i < page->group->count; i++)
+        fsdp_str_printf(&condition, " %s", page->group->commands[i].name);
     out->failed |= condition.failed;
     if (condition.failed)
         return FSDP_OK; /* fsdp_str_take() reports it */
