@@ -73,7 +73,7 @@ END
 check bash_reads_the_script bash "$dir/all.bash"
 # expanded: --[no-]name becomes --name and --no-name
 expanded() { sed -n -e 's/^--\[no-\]\(.*\)/--\1\n--no-\1/p' -e '/^--\[/!s/^-/-/p' | sort -u; }
-sed -n "s/^ *'\*\(-[^[=]*\)[=[].*/\1/p" "$dir/fsdp.zsh" | sort -u >"$dir/in_zsh"
+sed -n "s/^ *'[*]\\(-[^=[]*\\).*/\\1/p" "$dir/fsdp.zsh" | sort -u >"$dir/in_zsh"
 sed -n 's/^complete -c fsdp -n .* -\([sl]\) \([^ ]*\) .* -d .*/\1\2/p' "$dir/fsdp.fish" |
     sed -e 's/^l/--/' -e 's/^s/-/' | sort -u >"$dir/in_fish"
 total=0
