@@ -255,6 +255,8 @@ $(BUILD)/%.testing.o: %.c $(BUILD)/found
 $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
+# For 'fsdp env'.
+$(BUILD)/src/cli/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
