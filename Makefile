@@ -544,4 +544,4 @@ help:
 	@echo "make deb        Debian packages fsdp, libfsdp0, libfsdp-dev in build/dist"
 	@echo "make wheel      a wheel in build/dist, which pip installs where nothing else can be installed"
 
--include $(shell find $(BUILD) $(CHECK) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) $(CHECK) -type f -name '*.d' 2>/dev/null)

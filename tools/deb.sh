@@ -59,7 +59,7 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: fsdp.c
 
 Files: *
-Copyright: the authors of fsdp.c
+Copyright: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y) the authors of fsdp.c
 License: Apache-2.0
 
 License: Apache-2.0
