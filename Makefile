@@ -462,6 +462,12 @@ bench-summarization: all
 	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
 bench-features: all
 	@sh tools/bench_features.sh $(BUILD)
+# With PyTorch and others from PyPI in a virtual environment: make check-python VENV=DIR. DATA is a
+# folder with files that are not in the repository: see tools/check_python.sh. ONLY=dcp runs one.
+PYTHON ?= $(if $(VENV),$(VENV)/bin/python,python3)
+.PHONY: check-python
+check-python: all $(BUILD)/tools/arrow_rows $(BUILD)/bench/token_models $(BUILD)/bench/tokenizer
+	@sh tools/check_python.sh $(BUILD) $(PYTHON) '$(DATA)' '$(ONLY)'
 # On a machine with an NVIDIA card: docs/cuda-check.md. It builds in build-gpu.
 .PHONY: gpu-check
 gpu-check:
@@ -536,6 +542,7 @@ help:
 	@echo "make bench      measure training steps and kernels"
 	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, alternately"
 	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job, compared with PyTorch's"
+	@echo "make check-python VENV=DIR [DATA=DIR] [ONLY=NAME]  compare with PyTorch and Hugging Face: tools/check_*.py"
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
 	@echo "make gpu-check  build, check and measure on an NVIDIA card in six minutes (docs/cuda-check.md);"
 	@echo "                REHEARSE=1: the same script on the emulated card of the tests"
