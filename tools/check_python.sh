@@ -6,7 +6,7 @@
 #
 # DATA is a folder with tokenizers/, vectors/, text/ and mrpc/, which some checks need, because these
 # files are not in the repository. FILTER is a substring of a check's name. A script that is not
-# listed below is run without arguments.
+# listed below is run without arguments. CHECK_COUNT is the number of random cases of the longest ones.
 build=$1 python=$2 data=$3 filter=$4
 "$python" -c 'import torch' 2>/dev/null || {
     echo "check-python: no PyTorch in $python; name a virtual environment that has it: VENV=DIR" >&2
@@ -57,14 +57,14 @@ for script in tools/check_*.py; do
     case $name in
     accelerate | dcp | hf | tensorboard) run "$name" --fsdp "$build/fsdp" ;;
     arrow) run arrow --rows "$build/tools/arrow_rows" ;;
-    chat) run chat --build "$build" ${CHECK_TEMPLATES:+--templates "$CHECK_TEMPLATES"} ;;
+    chat) run chat --build "$build" --count "${CHECK_COUNT:-4000}" ${CHECK_TEMPLATES:+--templates "$CHECK_TEMPLATES"} ;;
     formats) run formats tests/fixtures tests/golden --fsdp "$build/fsdp" ;;
     nlp_example) with_data nlp_example mrpc --build "$build" --train "$data/mrpc/train.csv" --validation "$data/mrpc/dev.csv" ;;
     token_models)
         if [ -d "$data/tokenizers" ]; then run token_models --build "$build" --data "$data/tokenizers"
         else run token_models --build "$build"; fi ;;
     tokenize) with_data tokenize text "$build/fsdp" "$data/tokenizers/gpt2" "$data/text/tinyshakespeare.txt" ;;
-    tokenizers) with_data tokenizers vectors --program "$build/bench/tokenizer" "$data" ;;
+    tokenizers) with_data tokenizers vectors --program "$build/bench/tokenizer" --strings "${CHECK_COUNT:-4000}" "$data" ;;
     *) run "$name" ;;
     esac
 done
