@@ -24,29 +24,6 @@ static const fsdp_options_spec spec = {
     .max_positional = 1,
 };
 
-void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish)
-{
-    fsdp_str_printf(out, "'");
-    for (; *text; text++) {
-        if (*text == '\'')
-            fsdp_str_printf(out, is_fish ? "\\'" : "'\\''");
-        else if (*text == '\\' && is_fish)
-            fsdp_str_printf(out, "\\\\");
-        else
-            fsdp_str_append(out, text, 1);
-    }
-    fsdp_str_printf(out, "'");
-}
-
-void fsdp_first_sentence(fsdp_str *out, const char *help)
-{
-    size_t length = strcspn(help, ";\n");
-    for (size_t i = 0; i + 1 < length; i++)
-        if (help[i] == '.' && help[i + 1] == ' ')
-            length = i;
-    fsdp_str_append(out, help, length);
-}
-
 static fsdp_status print_script(const char *shell)
 {
     static fsdp_status (*const scripts[])(fsdp_str *) = {fsdp_completion_bash, fsdp_completion_zsh,

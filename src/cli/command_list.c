@@ -1,16 +1,24 @@
-/* The list of commands. */
+/* The list of commands. The table itself is in main.c: it contains the functions of all commands,
+ * and some of them call functions here. */
 #include <string.h>
 
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 #include "src/cli/commands.h"
 
-#define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
-static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
+static const fsdp_command *commands;
+static size_t n_commands;
+
+void fsdp_commands_set(const fsdp_command *list, size_t count)
+{
+    FSDP_ASSERT(count <= FSDP_COMMANDS_MAX);
+    commands = list;
+    n_commands = count;
+}
 
 const fsdp_command *fsdp_commands(size_t *count)
 {
-    *count = FSDP_LENGTH(commands);
+    *count = n_commands;
     return commands;
 }
 
@@ -30,7 +38,7 @@ const fsdp_command_group *fsdp_command_group_of(const char *name)
 
 static const fsdp_command *find_command(const char *name)
 {
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+    for (size_t i = 0; i < n_commands; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
@@ -43,10 +51,10 @@ bool fsdp_command_exists(const char *name)
 
 const char *fsdp_command_nearest(const char *name)
 {
-    const char *names[FSDP_LENGTH(commands)];
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+    const char *names[FSDP_COMMANDS_MAX];
+    for (size_t i = 0; i < n_commands; i++)
         names[i] = commands[i].name;
-    int near = fsdp_nearest_name(name, names, FSDP_LENGTH(commands));
+    int near = fsdp_nearest_name(name, names, n_commands);
     return near < 0 ? NULL : names[near];
 }
 
@@ -72,7 +80,7 @@ void fsdp_print_commands(FILE *to)
     fputs("usage: fsdp COMMAND [options]\n\n"
           "Fully sharded data parallel training without Python.\n\ncommands:\n",
           to);
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+    for (size_t i = 0; i < n_commands; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
     fputs("\n'fsdp help COMMAND' or 'fsdp COMMAND --help' shows a command's options.\n"
           "'fsdp --version' shows how this program was built.\n",

@@ -50,6 +50,12 @@ typedef struct fsdp_command_group {
 
 extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_config_group;
 
+enum {
+    FSDP_COMMANDS_MAX = 64
+};
+
+/* Set the list of commands [count], which must stay valid. main() calls this first. */
+void fsdp_commands_set(const fsdp_command *list, size_t count);
 /* Return the commands, in the order in which `fsdp help` lists them. *count is their number. */
 const fsdp_command *fsdp_commands(size_t *count);
 /* Return the subcommands of the command `name`, or NULL if it has none. */

@@ -9,9 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/assert.h"
 #include "src/cli/cli.h"
 #include "src/cli/commands.h"
 #include "src/cli/version.h"
+
+#define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
+static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
 
 static int run_command(int argc, char **argv)
 {
@@ -71,5 +75,6 @@ static void fill_closed(void)
 int main(int argc, char **argv)
 {
     fill_closed();
+    fsdp_commands_set(commands, FSDP_LENGTH(commands));
     return close_output(run_command(argc, argv));
 }
