@@ -36,12 +36,25 @@ static const fsdp_options_spec spec = {
     .max_positional = 2,
 };
 
+static bool has_subcommand(const char *command, const char *subcommand)
+{
+    const fsdp_command_group *group = fsdp_command_group_of(command);
+    for (size_t i = 0; group && i < group->count; i++)
+        if (strcmp(group->commands[i].name, subcommand) == 0)
+            return true;
+    return false;
+}
+
 static int show_options(char *command, char *subcommand)
 {
     char option[] = "--help";
     char *words[] = {command, subcommand ? subcommand : option, subcommand ? option : NULL, NULL};
     if (!fsdp_command_exists(command))
         return fsdp_command_unknown(command);
+    if (subcommand && !has_subcommand(command, subcommand)) {
+        (void)fsdp_error(FSDP_ERR_INVALID, "unknown command '%s %s'", command, subcommand);
+        return fsdp_cli_misused(spec.program);
+    }
     return fsdp_command_run(subcommand ? 3 : 2, words);
 }
 

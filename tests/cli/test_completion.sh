@@ -22,6 +22,10 @@ run help nonsense --man
 expect no_page_of_an_unknown_command 2 "unknown command 'nonsense'"
 run help train nonsense --man
 expect no_page_of_an_unknown_subcommand 2 "unknown command 'train nonsense'"
+run help train nonsense
+expect no_help_of_an_unknown_subcommand 2 "unknown command 'train nonsense'"
+run help checkpoint convert
+expect help_of_a_subcommand 0 '^usage: fsdp checkpoint convert' out
 SOURCE_DATE_EPOCH=1700000000 run help checkpoint convert --man
 expect prints_a_page 0
 check the_printed_page_is_the_written_one cmp -s "$dir/out" "$dir/man/fsdp-checkpoint-convert.1"
