@@ -105,6 +105,8 @@ def differences(want, got):
 
 def model_of(value):
     """The part that safetensors can have: the tensors of the model."""
+    if not isinstance(value, dict):
+        return {}
     for key in MODEL_KEYS:
         if isinstance(value.get(key), dict):
             value = value[key]

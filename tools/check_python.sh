@@ -58,7 +58,10 @@ for script in tools/check_*.py; do
     accelerate | dcp | hf | tensorboard) run "$name" --fsdp "$build/fsdp" ;;
     arrow) run arrow --rows "$build/tools/arrow_rows" ;;
     chat) run chat --build "$build" --count "${CHECK_COUNT:-4000}" ${CHECK_TEMPLATES:+--templates "$CHECK_TEMPLATES"} ;;
-    formats) run formats tests/fixtures tests/golden --fsdp "$build/fsdp" ;;
+    formats)
+        # The other fixtures are odd on purpose: files that are refused here, and that Python reads.
+        run formats tests/golden tests/fixtures/accelerate tests/fixtures/dcp/boxes tests/fixtures/dcp/empty \
+            tests/fixtures/dcp/hand tests/fixtures/dcp/objects --fsdp "$build/fsdp" ;;
     nlp_example) with_data nlp_example mrpc --build "$build" --train "$data/mrpc/train.csv" --validation "$data/mrpc/dev.csv" ;;
     token_models)
         if [ -d "$data/tokenizers" ]; then run token_models --build "$build" --data "$data/tokenizers"
