@@ -19,7 +19,7 @@ else
 fi
 LC_ALL=C sort -o "$list" "$list"
 tar --create --file "$list.tar" --format=ustar --no-recursion --verbatim-files-from --files-from "$list" \
-    --transform "s|^|fsdp-$version/|" --mtime "@$date" --owner 0 --group 0 --numeric-owner --mode 'u=rwX,go=rX'
+    --transform "s|^|fsdp-$version/|SH" --mtime "@$date" --owner 0 --group 0 --numeric-owner --mode 'u=rwX,go=rX'
 gzip -9n <"$list.tar" >"$out/fsdp-$version.tar.gz.part"
 mv "$out/fsdp-$version.tar.gz.part" "$out/fsdp-$version.tar.gz"
 echo "$out/fsdp-$version.tar.gz"

@@ -9,17 +9,19 @@ cp "$root/include/fsdp/base.h" "$dir/tree/include/fsdp/"
 cp "$root/tools/dist.sh" "$root/tools/source_date.sh" "$dir/tree/tools/"
 echo text >"$dir/tree/a file" && echo text >"$dir/tree/build/x/result" && : >"$dir/tree/build-asan/y"
 : >"$dir/tree/z.o" && chmod 755 "$dir/tree/tools/dist.sh" && chmod 600 "$dir/tree/a file"
+ln -s "a file" "$dir/tree/link"
 touch -d @1700000000 "$dir/tree/include/fsdp/base.h"
 version=$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' "$root/include/fsdp/base.h")
 dist() { (cd "$1" && sh tools/dist.sh "$2") >"$dir/out" 2>"$dir/err"; rc=$?; }
 dist tree "$dir/one"
 expect packs_the_sources 0 "/fsdp-$version.tar.gz\$" out
 tar -tzf "$dir/one/fsdp-$version.tar.gz" | sort >"$dir/list"
-printf 'fsdp-%s/%s\n' "$version" 'a file' "$version" include/fsdp/base.h "$version" tools/dist.sh "$version" \
+printf 'fsdp-%s/%s\n' "$version" 'a file' "$version" include/fsdp/base.h "$version" link "$version" tools/dist.sh "$version" \
     tools/source_date.sh | sort >"$dir/expected"
 check nothing_that_was_built cmp "$dir/list" "$dir/expected"
 # The same files with other dates, modes and owners, in what the first run packed.
 mkdir "$dir/again" && tar -xzf "$dir/one/fsdp-$version.tar.gz" -C "$dir/again"
+check links_lead_where_they_did test "$(readlink "$dir/again/fsdp-$version/link")" = "a file"
 check files_have_the_date_of_the_sources test "$(date -r "$dir/again/fsdp-$version/a file" +%s)" = 1700000000
 chmod 640 "$dir/again/fsdp-$version/a file" && touch -d @1800000000 "$dir/again/fsdp-$version/a file"
 dist "again/fsdp-$version" "$dir/two"
