@@ -23,7 +23,7 @@ run() {
     shift
     log=$logs/$name.log
     start=$(date +%s)
-    PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 timeout "${CHECK_TIMEOUT:-1800}" "$python" "tools/check_$name.py" "$@" >"$log" 2>&1
+    PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 timeout "${CHECK_TIMEOUT:-3600}" "$python" "tools/check_$name.py" "$@" >"$log" 2>&1
     rc=$?
     seconds=$(($(date +%s) - start))
     missing=$(sed -n "s/^ModuleNotFoundError: No module named '\([^']*\)'.*/\1/p" "$log" | tail -n 1)
@@ -36,7 +36,7 @@ run() {
         skip "$name" "no Python package $missing"
     else
         failed=$((failed + 1))
-        [ $rc -ne 124 ] || echo "not ended after ${CHECK_TIMEOUT:-1800} s" >>"$log"
+        [ $rc -ne 124 ] || echo "not ended after ${CHECK_TIMEOUT:-3600} s" >>"$log"
         echo "FAIL $name ($seconds s), exit code $rc; the end of $log:"
         tail -n 15 "$log" | sed 's/^/    /'
     fi
