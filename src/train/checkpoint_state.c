@@ -312,19 +312,20 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Read the best value. Checkpoints without one were saved when the loss alone decided. If another
- * measure decides now, no value is known yet. */
+/* Read the best value. The best loss is known whichever measure decided. If the best value of
+ * another measure was not saved, none is known yet. */
 static fsdp_status get_best(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node from;
     const char *name;
     const number value = {"value", &t->best};
-    FSDP_TRY(fsdp_json_opt_object(root, "best", &from));
-    if (!from.value) {
-        if (t->config->metric_for_best_model == FSDP_BEST_LOSS)
-            t->best = t->result->best_validation_loss;
+    if (t->config->metric_for_best_model == FSDP_BEST_LOSS) {
+        t->best = t->result->best_validation_loss;
         return FSDP_OK;
     }
+    FSDP_TRY(fsdp_json_opt_object(root, "best", &from));
+    if (!from.value)
+        return FSDP_OK;
     FSDP_TRY(fsdp_json_get_str(from, "metric", &name));
     return strcmp(name, fsdp_best_measure_name(t)) == 0 ? get_numbers(from, &value, 1) : FSDP_OK;
 }

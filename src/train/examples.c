@@ -139,6 +139,9 @@ static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *co
         config->num_return_sequences = 1;
         status = fsdp_generate_check(t->model, config);
     }
+    if (status == FSDP_OK && config->stop_strings.n_bytes && !t->tokenizer.tokenizer)
+        status = fsdp_error(FSDP_ERR_UNSUPPORTED, "stop_strings need a tokenizer: %s",
+                            t->tokenizer.why_none);
     return fsdp_agree(t->group, status);
 }
 

@@ -143,6 +143,14 @@ static fsdp_status choose_task(fsdp_trainer *t)
          c->metric_for_best_model == FSDP_BEST_F1))
         return fsdp_error(FSDP_ERR_INVALID, "--metric-for-best-model: accuracy and F1 are for "
                                             "classes; regression has the loss");
+    if (c->label_smoothing > 0 && t->task == FSDP_TASK_CLASSIFICATION &&
+        info->format.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--label-smoothing %g: is for one class of several; the labels are %s",
+                          c->label_smoothing,
+                          info->format.problem_type == FSDP_PROBLEM_REGRESSION
+                              ? "numbers (regression)"
+                              : "several classes a row");
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);

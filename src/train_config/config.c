@@ -781,6 +781,10 @@ static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_opti
     if (c->predict_with_generate && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--predict-with-generate needs --validation-data and --run-validation");
+    if (c->predict_with_generate && c->form.packing)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate: a row of --packing has several prompts, and a "
+                          "text is generated for the first one only; leave out --packing");
     if (flag && !c->predict_with_generate)
         return fsdp_error(FSDP_ERR_INVALID, "--%s needs --predict-with-generate", flag);
     if (metric >= FSDP_BEST_ROUGE1 && !c->predict_with_generate)
