@@ -544,9 +544,10 @@ static fsdp_status measure_texts(evaluator *v, fsdp_evaluation *result)
 static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_evaluation *result)
 {
     FSDP_TRY(open_model(v, name, random));
-    if (result == v->all->items)
+    if (result == v->all->items) {
         v->all->task = v->model->info.format.task;
-    v->all->problem_type = v->model->info.format.problem_type;
+        v->all->problem_type = v->model->info.format.problem_type;
+    }
     fsdp_status status = check_task(v);
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);

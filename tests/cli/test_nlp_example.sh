@@ -77,7 +77,10 @@ for ranks in 1 2; do
     found=$(sed -n 's/.*"mse": \([0-9.e-]*\), "pearson": \([0-9.e-]*\), "spearmanr": \([0-9.e-]*\).*/\1 \2 \3/p' out)
     check "evaluate_on_${ranks}_ranks_says_what_training_said" [ -n "$found" -a "$found" = "$trained" ]
 done
-capture "$fsdp" plan --model o --from-config --data real.csv
+cp -r o regression
+learn --data real.csv --label-smoothing 0.1
+expect numbers_are_not_smoothed 1 '--label-smoothing 0.1: is for one class of several; the labels are numbers'
+capture "$fsdp" plan --model regression --from-config --data real.csv
 expect regression_can_be_planned 0
 learn --data real.csv --problem-type single-label --num-labels 5
 expect numbers_that_are_no_classes_are_refused 1 'real.csv: line 2: label: expected an integer from 0 to 4'
@@ -94,7 +97,11 @@ check they_are_saved check_saved '"problem_type": "multi_label_classification"'
 check with_their_names check_saved '"1": "red"'
 capture "$fsdp" evaluate --model o --data sets.jsonl
 expect evaluate_shows_their_measures 0 'Accuracy.*F1.*F1 macro' out
+capture "$fsdp" evaluate --model o,regression --data sets.jsonl
+expect other_problem_types_are_not_compared 1 'regression: its problem type is not that of the first model'
 printf '{"text": "a", "labels": ["blue"]}\n' >blue.jsonl
 capture "$fsdp" evaluate --model o --data blue.jsonl
 expect another_name_is_refused 1 'blue.jsonl: line 1: label: expected a list of 2 numbers from 0 to 1, one for each class, or a list of names'
+learn --data sets.jsonl --label-smoothing 0.1
+expect several_classes_are_not_smoothed 1 '--label-smoothing 0.1: is for one class of several; the labels are several'
 tally
