@@ -413,7 +413,7 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
-    const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
+    const unsigned flags = FSDP_DECODE_TEXT;
     const fsdp_generate_options options = {.config = &v->generation,
                                            .seed = (uint64_t)v->config->seed,
                                            .first_row = (int64_t)first,

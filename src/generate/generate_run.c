@@ -79,8 +79,7 @@ static fsdp_status decode_row(const generate_run *g, const gathered_row *row, ch
     if (g->config->continue_final_message)
         return decode_continuation(g, row, text);
     return fsdp_tokenizer_decode(g->tokenizer, row->ids + row->prompt_length,
-                                 (size_t)(row->n - row->prompt_length),
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+                                 (size_t)(row->n - row->prompt_length), FSDP_DECODE_TEXT, text);
 }
 
 /* Report sequence `i` of a round to the caller. `first` is the index of the round's first

@@ -1,6 +1,7 @@
 /* Decodes ids one after the other, and gives out text as soon as later ids cannot change it. A
  * character of several tokens comes whole. All parts together are what fsdp_tokenizer_decode()
- * returns for all ids, without special tokens. */
+ * returns for all ids, without special tokens. Spaces are not cleaned up
+ * (FSDP_DECODE_CONFIGURED): they may have been given out before what follows them is known. */
 #pragma once
 #include <fsdp/text.h>
 

@@ -66,8 +66,7 @@ static void print_ids(FILE *out, const fsdp_generated *output)
 
 static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, char **text)
 {
-    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n,
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n, FSDP_DECODE_TEXT, text);
 }
 
 /* Set *source to the text that the model is given, and *target to the reference. The caller owns

@@ -422,3 +422,35 @@ TEST(words_get_their_marks_in_one_step)
     }
     fsdp_tokenizer_close(tokenizer);
 }
+
+/* As tokenizer_config.json says, and only if the caller asks for it. */
+TEST(spaces_are_cleaned_up_if_the_folder_says_so)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1,\",\":2,\"n't\":3}}}";
+    static const struct {
+        const char *config;
+        unsigned flags;
+        const char *text;
+    } cases[] = {{"{\"clean_up_tokenization_spaces\": true}", FSDP_DECODE_TEXT, "an't, a"},
+                 {"{\"clean_up_tokenization_spaces\": true}", 0, "a n't , a"},
+                 {"{\"clean_up_tokenization_spaces\": false}", FSDP_DECODE_TEXT, "a n't , a"},
+                 {"{\"clean_up_tokenization_spaces\": false}", FSDP_DECODE_CLEAN_UP, "an't, a"},
+                 {"{}", FSDP_DECODE_TEXT, "a n't , a"}};
+    static const int32_t ids[] = {1, 3, 2, 1};
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, json, sizeof json - 1));
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", fsdp_test_dir(t));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_tokenizer *tokenizer = NULL;
+        char *text = NULL;
+        ASSERT_OK(fsdp_file_write(path, cases[i].config, strlen(cases[i].config)));
+        ASSERT_OK(fsdp_tokenizer_open(fsdp_test_dir(t), &tokenizer));
+        ASSERT_OK(fsdp_tokenizer_decode(tokenizer, ids, 4, cases[i].flags, &text));
+        ASSERT_STR(text, cases[i].text);
+        fsdp_text_free(text);
+        fsdp_tokenizer_close(tokenizer);
+    }
+}
