@@ -494,6 +494,27 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
+/* Print what is stored in less than float32, and what that costs. */
+static void print_precision(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const bool weights = c->master_dtype == FSDP_DTYPE_BF16;
+    const bool state = c->optimizer_state_dtype == FSDP_DTYPE_BF16;
+    if (weights || state)
+        fprintf(t->out,
+                "%s kept in bfloat16: updates below 1/256 of a value are rounded away; gradients%s "
+                "are float32\n",
+                weights && state ? "weights and the optimizer's moments are"
+                : weights        ? "weights are"
+                                 : "the optimizer's moments are",
+                state ? "" : " and the optimizer's state");
+    if (state && 1.0 - c->beta2 < 0x1p-9)
+        fprintf(t->out,
+                "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does, "
+                "or --optimizer-state-dtype float32\n",
+                c->beta2);
+}
+
 static fsdp_status print_start(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -512,9 +533,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
-    if (c->master_dtype == FSDP_DTYPE_BF16)
-        fprintf(t->out, "weights are kept in bfloat16; gradients and the optimizer's state are "
-                        "float32\n");
+    print_precision(t);
     print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));

@@ -513,6 +513,7 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
     } rows[] = {{"beta1", FSDP_OPTIMIZER_ADAMW},
                 {"beta2", FSDP_OPTIMIZER_ADAMW},
                 {"eps", FSDP_OPTIMIZER_ADAMW},
+                {"optimizer-state-dtype", FSDP_OPTIMIZER_ADAMW},
                 {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
                 {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
                 {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},

@@ -472,6 +472,9 @@ static const fsdp_option table[] = {
      .help = "dtype in which gradients of ranks are added"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
      .help = "dtype of the weights that the optimizer updates"},
+    {.name = "optimizer-state-dtype", .type = FSDP_OPTION_DTYPE, PLACE(optimizer_state_dtype),
+     .value = "float32",
+     .help = "dtype of the moments of AdamW and Adam: float32 or bfloat16"},
     {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
      .shown_default = "as computed", .help = "dtype to which the model's loss is rounded"},
     {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),
@@ -486,7 +489,7 @@ static const fsdp_option table[] = {
      .choices = fsdp_train_precisions, .metavar = "KIND",
      .env = "FSDP_MIXED_PRECISION,ACCELERATE_MIXED_PRECISION",
      .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
-             "--master-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
+             "--master-dtype and --optimizer-state-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
