@@ -63,7 +63,6 @@ static fsdp_status open_model(job *j, int i)
     FSDP_TRY(fsdp_model_create(&config, &j->models[i]));
     FSDP_TRY(fsdp_adamw_create(j->models[i], &adamw, &j->optimizers[i]));
     FSDP_TRY(fsdp_accelerator_prepare_model(j->accelerator, j->models[i]));
-    FSDP_TRY(fsdp_accelerator_prepare_optimizer(j->accelerator, j->optimizers[i]));
     return fsdp_module_init(j->models[i], (uint64_t)i + 1);
 }
 
@@ -89,6 +88,11 @@ fsdp_status job_open(job *j, fsdp_group *group, const job_options *options)
     FSDP_TRY(open_model(j, 0));
     if (options->second)
         FSDP_TRY(open_model(j, 1));
+    for (int i = 0; i < 2; i++) {
+        fsdp_optimizer *optimizer = j->optimizers[options->reversed ? 1 - i : i];
+        if (optimizer)
+            FSDP_TRY(fsdp_accelerator_prepare_optimizer(j->accelerator, optimizer));
+    }
     FSDP_TRY(open_data(j));
     return open_scheduler(j);
 }

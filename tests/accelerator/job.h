@@ -16,7 +16,8 @@ typedef struct job_options {
     double dropout;       /* default 0 */
     double max_grad_norm; /* 0: do not clip */
     int64_t warmup, total_steps;
-    bool second; /* a second model and optimizer: those of a job with two networks */
+    bool second;   /* a second model and optimizer: those of a job with two networks */
+    bool reversed; /* prepare the second optimizer before the first one */
 } job_options;
 
 typedef struct job {
