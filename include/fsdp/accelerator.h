@@ -63,8 +63,9 @@ typedef struct fsdp_accelerated_scheduler fsdp_accelerated_scheduler;
  * The environment is what `fsdp launch` and `accelerate launch` set for their workers: the
  * variables of fsdp_options_from_environment(), and ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
  * ACCELERATE_USE_CPU, FSDP_AUTO_WRAP_POLICY, FSDP_TRANSFORMER_CLS_TO_WRAP, FSDP_MIN_NUM_PARAMS,
- * FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES, PARALLELISM_CONFIG_DP_REPLICATE_SIZE and
- * PARALLELISM_CONFIG_DP_SHARD_SIZE.
+ * FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
+ * PARALLELISM_CONFIG_DP_REPLICATE_SIZE and PARALLELISM_CONFIG_DP_SHARD_SIZE. FSDP_IGNORED_MODULES is
+ * an error.
  */
 typedef struct fsdp_accelerator_options {
     /** An existing process group, e.g. that of fsdp_run_ranks(); borrowed, must outlive the

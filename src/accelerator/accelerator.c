@@ -78,6 +78,8 @@ static fsdp_status open_parts(fsdp_accelerator *a, const fsdp_accelerator_option
     fsdp_status status = fsdp_tape_create(&a->tape);
     if (status == FSDP_OK)
         status = open_scaler(a, o);
+    if (status == FSDP_OK && a->settings.activation_offload)
+        status = fsdp_activation_offload_create(NULL, &a->offload);
     return fsdp_agree(a->group, status);
 }
 
@@ -135,6 +137,7 @@ void fsdp_accelerator_destroy(fsdp_accelerator *a)
     fsdp_accelerator_close_trackers(a, DESTROY_TRACKERS_S);
     fsdp_accelerator_free_memory(a);
     fsdp_tape_destroy(a->tape);
+    fsdp_activation_offload_destroy(a->offload);
     fsdp_grad_scaler_destroy(a->scaler);
     fsdp_free(a->models);
     fsdp_free(a->optimizers);

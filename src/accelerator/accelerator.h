@@ -41,7 +41,8 @@ struct fsdp_accelerator {
     bool owns_group;
     fsdp_device *device;
     bool owns_device;
-    fsdp_device_mesh *mesh; /* HSDP of the environment, or NULL; owned */
+    fsdp_device_mesh *mesh;           /* HSDP of the environment, or NULL; owned */
+    fsdp_activation_offload *offload; /* for kept activations, or NULL; owned */
     fsdp_accelerator_settings settings;
     FILE *out;
     fsdp_tape *tape;

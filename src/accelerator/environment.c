@@ -21,7 +21,7 @@ typedef struct variables {
     fsdp_option_list classes;
     int64_t min_num_params;
     int state_dict_type;
-    bool sync_module_states;
+    bool activation_offload, sync_module_states;
     int replicas, shard_size;
 } variables;
 
@@ -45,6 +45,10 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0)},
     {.name = "state-dict-type", .type = FSDP_OPTION_CHOICE, PLACE(state_dict_type),
      .value = "SHARDED_STATE_DICT", .choices = state_dict_types},
+    {.name = "activation-checkpointing-offload", .type = FSDP_OPTION_BOOL,
+     PLACE(activation_offload)},
+    {.name = "ignored-modules", .type = FSDP_OPTION_STRING, .offset = FSDP_OPTION_NOWHERE,
+     .instead = "give the parameters in fully_shard.ignored_params of the accelerator's options"},
     {.name = "sync-module-states", .type = FSDP_OPTION_BOOL, PLACE(sync_module_states),
      .value = "true"},
     {.name = "dp-replicate-size", .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0",
@@ -184,6 +188,7 @@ fsdp_status fsdp_accelerator_settings_read(const fsdp_accelerator_options *o,
     s->split_batches = o->split_batches;
     s->even_batches = !o->no_even_batches;
     s->step_scheduler_with_optimizer = !o->no_step_scheduler_with_optimizer;
+    s->activation_offload = v.activation_offload && s->activation_checkpointing;
     s->sync_module_states = v.sync_module_states;
     s->replicas = v.replicas;
     s->shard_size = v.shard_size;

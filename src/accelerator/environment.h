@@ -11,7 +11,7 @@ typedef struct fsdp_accelerator_settings {
     fsdp_fully_shard_options fully_shard; /* its mesh is NULL unless the caller gave it */
     bool code_shards;                     /* fully_shard is that of the caller */
     bool sync_module_states;              /* FSDP_SYNC_MODULE_STATES is not false */
-    bool activation_checkpointing;
+    bool activation_checkpointing, activation_offload;
     int replicas, shard_size; /* of a mesh for HSDP; 0: not given */
     bool is_hybrid;           /* the strategy of the environment is a hybrid one */
 

@@ -98,9 +98,10 @@ static fsdp_status checkpoint_activations(const fsdp_accelerator *a, fsdp_module
     const fsdp_accelerator_settings *s = &a->settings;
     const bool chosen = s->auto_wrap_policy || (s->wraps && !s->default_units);
     checkpointing c = {.blocks = chosen ? NULL : block_classes_of(model)};
+    const fsdp_activation_checkpointing_options options = {.offload = a->offload};
     if (!s->activation_checkpointing)
         return FSDP_OK;
-    return fsdp_apply_activation_checkpointing(model, is_checkpointed, &c, NULL);
+    return fsdp_apply_activation_checkpointing(model, is_checkpointed, &c, &options);
 }
 
 fsdp_status fsdp_accelerator_prepare_model(fsdp_accelerator *a, fsdp_module *model)

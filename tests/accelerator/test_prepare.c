@@ -391,6 +391,8 @@ TEST_RANKS(wrong_variables_are_errors, 1)
     ASSERT(s.status == FSDP_ERR_INVALID && strstr(s.message, "FSDP_TRANSFORMER_CLS_TO_WRAP"));
     s = look_with(t, (const char *const[]){"ACCELERATE_MIXED_PRECISION", "fp8", NULL});
     ASSERT(s.status == FSDP_ERR_INVALID && strstr(s.message, "ACCELERATE_MIXED_PRECISION"));
+    s = look_with(t, (const char *const[]){"FSDP_IGNORED_MODULES", "head", NULL});
+    ASSERT(s.status == FSDP_ERR_UNSUPPORTED && strstr(s.message, "fully_shard.ignored_params"));
     s = look_with(t, (const char *const[]){"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "2", NULL});
     ASSERT(s.status == FSDP_ERR_INVALID && strstr(s.message, "do not give the 1 ranks"));
 }

@@ -1,6 +1,7 @@
 /* Loops with an accelerator on several numbers of ranks, accumulation, clipping, schedules, fp16.
  */
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tests/accelerator/job.h"
 #include "tests/test.h"
@@ -98,6 +99,43 @@ TEST(one_rank_equals_two_and_four_ranks_to_the_bit)
     free(one);
     free(two);
     free(four);
+}
+
+/* What a file of Accelerate says about replicas makes a mesh, and changes only where values are. */
+TEST(hybrid_sharding_of_the_environment_gives_the_same_weights)
+{
+    run *plain = run_split(t, 4, 1, 1), *hybrid, *wrong = calloc(1, sizeof *wrong);
+    CHECK_HERE();
+    ASSERT(wrong);
+    setenv("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "2", 1);
+    hybrid = run_split(t, 4, 1, 1);
+    setenv("PARALLELISM_CONFIG_DP_SHARD_SIZE", "3", 1);
+    const fsdp_status status = fsdp_run_ranks(4, train_rank, wrong, NULL);
+    unsetenv("PARALLELISM_CONFIG_DP_REPLICATE_SIZE");
+    unsetenv("PARALLELISM_CONFIG_DP_SHARD_SIZE");
+    CHECK_HERE();
+    for (size_t i = 0; i < JOB_WEIGHTS; i++)
+        ASSERT_NEAR(plain->weights[i], hybrid->weights[i], 1e-5);
+    ASSERT_ERROR(status, FSDP_ERR_INVALID, "do not give the 4 ranks");
+    free(wrong);
+    free(hybrid);
+    free(plain);
+}
+
+/* Activation checkpointing and offload of the environment change no bit. */
+TEST(activation_checkpointing_of_the_environment_gives_the_same_bits)
+{
+    run *plain = run_split(t, 2, 1, 1), *checkpointed;
+    CHECK_HERE();
+    setenv("FSDP_ACTIVATION_CHECKPOINTING", "true", 1);
+    setenv("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true", 1);
+    checkpointed = run_split(t, 2, 1, 1);
+    unsetenv("FSDP_ACTIVATION_CHECKPOINTING");
+    unsetenv("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD");
+    CHECK_HERE();
+    ASSERT(same_weights(plain, checkpointed));
+    free(plain);
+    free(checkpointed);
 }
 
 /* Without dropout, 4 batches of 3 rows have the gradients of one of 12, up to the order of sums
