@@ -12,7 +12,7 @@
 enum {
     ROWS = 16,         /* rows of a micro-batch */
     MICRO_BATCHES = 4, /* ranks times accumulation steps: results do not depend on the ranks */
-    STEPS = 400        /* of the optimizer */
+    STEPS = 400        /* optimizer steps */
 };
 
 /* torch.nn.Sequential(Linear(1, 32), Tanh(), Linear(32, 1)) */
@@ -38,7 +38,7 @@ typedef struct rank {
     fsdp_accelerator *accelerator;
     fsdp_module *model;
     fsdp_optimizer *optimizer;
-    double loss; /* of this rank's last micro-batch */
+    double loss; /* the last one on this rank */
 } rank;
 
 /* Forward and backward of micro-batch `at`, counted over all steps and ranks. */

@@ -64,8 +64,8 @@ typedef struct fsdp_accelerated_scheduler fsdp_accelerated_scheduler;
  * variables of fsdp_options_from_environment(), and ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
  * ACCELERATE_USE_CPU, FSDP_AUTO_WRAP_POLICY, FSDP_TRANSFORMER_CLS_TO_WRAP, FSDP_MIN_NUM_PARAMS,
  * FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
- * PARALLELISM_CONFIG_DP_REPLICATE_SIZE and PARALLELISM_CONFIG_DP_SHARD_SIZE. FSDP_IGNORED_MODULES is
- * an error.
+ * PARALLELISM_CONFIG_DP_REPLICATE_SIZE and PARALLELISM_CONFIG_DP_SHARD_SIZE. FSDP_IGNORED_MODULES
+ * is an error.
  */
 typedef struct fsdp_accelerator_options {
     /** An existing process group, e.g. that of fsdp_run_ranks(); borrowed, must outlive the

@@ -18,7 +18,7 @@ typedef struct fsdp_accelerated_loader {
     fsdp_loader *loader; /* borrowed */
     int64_t epoch;
     int64_t given;   /* batches of the epoch that were returned or skipped */
-    int64_t batches; /* of an epoch on this rank */
+    int64_t batches; /* batches of an epoch on this rank */
     bool ended;      /* the end of the epoch was returned: the next batch is that of a new epoch */
 } fsdp_accelerated_loader;
 
@@ -70,7 +70,7 @@ struct fsdp_accelerator {
 
     bool accumulating; /* between accumulate_begin and accumulate_end */
     bool sync_gradients;
-    int micro_step, n_micro_steps; /* of the batch between begin and end; 0 and 1 outside */
+    int micro_step, n_micro_steps; /* the place of the current batch; 0 and 1 outside */
     int next_micro_step;           /* 0: the next batch begins an accumulation */
     int planned;                   /* micro-steps of the accumulation that was begun */
     uint64_t seed;

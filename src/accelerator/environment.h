@@ -12,7 +12,7 @@ typedef struct fsdp_accelerator_settings {
     bool code_shards;                     /* fully_shard is that of the caller */
     bool sync_module_states;              /* FSDP_SYNC_MODULE_STATES is not false */
     bool activation_checkpointing, activation_offload;
-    int replicas, shard_size; /* of a mesh for HSDP; 0: not given */
+    int replicas, shard_size; /* sizes of a mesh for HSDP; 0: not given */
     bool is_hybrid;           /* the strategy of the environment is a hybrid one */
 
     const fsdp_wrap_policy *auto_wrap_policy; /* the caller's; NULL: none */

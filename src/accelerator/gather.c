@@ -10,7 +10,7 @@
 
 /* ---- shapes ---- */
 
-/* What a rank tells the others about its tensor. */
+/* What a rank sends to the others about its tensor. */
 typedef struct form {
     int32_t dtype, ndim;
     int64_t shape[FSDP_MAX_DIMS];

@@ -124,7 +124,7 @@ static fsdp_status start(fsdp_accelerator *a, const char *project,
                           a->settings.log_with);
     if (!project || !*project)
         return fsdp_error(FSDP_ERR_INVALID, "accelerator: init_trackers: project_name is missing");
-    if (!fsdp_accelerator_is_main_process(a) || (!writes_files && !a->settings.tracker_command))
+    if (fsdp_group_rank(a->group) != 0 || (!writes_files && !a->settings.tracker_command))
         return FSDP_OK;
     char *dir = writes_files ? fsdp_path_join(a->settings.logging_dir, project) : NULL;
     fsdp_status status = writes_files && !dir ? FSDP_ERR_NOMEM : open_tracking(a, dir);

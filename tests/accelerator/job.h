@@ -9,9 +9,9 @@ enum {
 /* Zero means default. */
 typedef struct job_options {
     fsdp_accelerator_options accelerator;
-    int64_t rows;     /* of the dataset; default 36 */
+    int64_t rows;     /* rows of the dataset; default 36 */
     int batch_size;   /* default 3 */
-    int accumulation; /* of the sampler; default 1 */
+    int accumulation; /* field of the sampler; default 1 */
     bool drop_last, no_shuffle;
     double dropout;       /* default 0 */
     double max_grad_norm; /* 0: do not clip */

@@ -14,10 +14,10 @@ enum {
 typedef struct run {
     job_options options;
     int epochs;
-    double losses[MOST_STEPS]; /* of the batches of rank 0 */
+    double losses[MOST_STEPS]; /* losses of the batches of rank 0 */
     int n_losses;
     int64_t steps;
-    double lr; /* of the step after the last one */
+    double lr; /* learning rate of the step after the last one */
     float weights[JOB_WEIGHTS];
 } run;
 
