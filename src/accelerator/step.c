@@ -9,26 +9,14 @@
 
 /* ---- accumulation ---- */
 
-/* Return how many micro-steps an accumulation has that begins with the current batch: at the end of
- * a loader there may be fewer. */
-static int plan_accumulation(const fsdp_accelerator *a)
-{
-    const int steps = a->settings.gradient_accumulation_steps;
-    const fsdp_accelerated_loader *l =
-        a->active ? fsdp_accelerator_find_loader(a, a->active) : NULL;
-    if (!l || !a->settings.sync_with_dataloader)
-        return steps;
-    const int64_t left = l->batches - l->given + 1;
-    return left < steps ? (int)left : steps;
-}
-
 fsdp_status fsdp_accelerator_accumulate_begin(fsdp_accelerator *a)
 {
     if (a->accumulating)
         return fsdp_error(FSDP_ERR_STATE, "accelerator: accumulate_begin was called twice without "
                                           "accumulate_end");
     if (a->next_micro_step == 0)
-        a->planned = plan_accumulation(a);
+        a->planned = a->settings.gradient_accumulation_steps;
+    /* The last batch of a loader completes an accumulation that has fewer micro-steps. */
     if (a->settings.sync_with_dataloader && fsdp_accelerator_end_of_dataloader(a))
         a->planned = a->next_micro_step + 1;
     a->micro_step = a->next_micro_step;
