@@ -103,6 +103,7 @@ static fsdp_status write_config(fsdp_accelerator *a, const char *project,
 {
     fsdp_json_node row;
     FSDP_TRY(fsdp_tracking_begin(a->tracking, "config", &row));
+    fsdp_json_set_str(row, "run_name", NULL);
     fsdp_json_set_str(row, "project", project);
     fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(a->group));
     const fsdp_json_node options = fsdp_json_set_object(row, "config");
@@ -185,6 +186,8 @@ fsdp_status fsdp_accelerator_log(fsdp_accelerator *a, const fsdp_tracker_value *
     FSDP_TRY(fsdp_tracking_begin(a->tracking, "log", &row));
     if (step >= 0)
         fsdp_json_set_i64(row, "step", step);
+    else
+        fsdp_json_set_str(row, "step", NULL);
     for (size_t i = 0; i < n; i++)
         fsdp_metrics_set_number(row, values[i].name, values[i].value);
     return fsdp_tracking_write(a->tracking);

@@ -134,6 +134,67 @@ TEST_RANKS(a_state_is_loaded_on_another_number_of_ranks, 2)
     job_close(&j);
 }
 
+/* ---- what Accelerate saved ---- */
+
+static fsdp_status add_layer(fsdp_module *root, const char *name, int64_t in, int64_t out)
+{
+    fsdp_module *linear;
+    FSDP_TRY(fsdp_linear_create(in, out, true, (fsdp_init){0}, &linear));
+    return fsdp_module_add_child(root, name, linear);
+}
+
+/* The fixtures are those of Accelerate 1.15 on two ranks after two steps of a Sequential. */
+static void load_accelerates(fsdp_test *t, const char *kind)
+{
+    char dir[PATH];
+    fsdp_accelerator *a;
+    fsdp_module *model;
+    fsdp_optimizer *optimizer;
+    fsdp_accelerated_scheduler *scheduler;
+    fsdp_tensor *weight;
+    float values[12];
+    const fsdp_accelerator_options options = {.group = t->group, .cpu = true};
+    const fsdp_lr_schedule schedule = {.kind = FSDP_LR_LINEAR, .total_steps = 3};
+    snprintf(dir, sizeof dir, "%s/%s", fsdp_test_path("fixtures/accelerate"), kind);
+    ASSERT_OK(fsdp_accelerator_create(&options, &a));
+    ASSERT_OK(fsdp_module_create("Sequential", &model));
+    ASSERT_OK(add_layer(model, "0", 4, 3));
+    ASSERT_OK(add_layer(model, "1", 3, 1));
+    ASSERT_OK(fsdp_adamw_create(model, NULL, &optimizer));
+    ASSERT_OK(fsdp_accelerator_prepare_model(a, model));
+    ASSERT_OK(fsdp_accelerator_prepare_optimizer(a, optimizer));
+    ASSERT_OK(fsdp_accelerator_prepare_scheduler(a, optimizer, &schedule, &scheduler));
+    ASSERT_OK(fsdp_accelerator_load_state(a, dir));
+    fsdp_parameter *parameter = fsdp_module_parameter(fsdp_module_find(model, "0"), "weight");
+    ASSERT_OK(fsdp_full_tensor(fsdp_parameter_local(parameter), &weight));
+    ASSERT_OK(fsdp_tensor_to_floats(weight, values));
+    ASSERT_NEAR(values[0], -0.0150, 1e-4);
+    ASSERT_INT(fsdp_optimizer_steps(optimizer, parameter), 2);
+    ASSERT_INT(fsdp_accelerated_scheduler_last_epoch(scheduler), 2);
+    ASSERT_NEAR(fsdp_accelerated_scheduler_last_lr(scheduler), 0.01 / 3, 1e-12);
+    /* Its base learning rate is that of the folder: the schedule ends at 0 after the next step. */
+    ASSERT_OK(fsdp_accelerator_scheduler_step(a, scheduler));
+    ASSERT_NEAR(fsdp_accelerated_scheduler_last_lr(scheduler), 0, 1e-12);
+    fsdp_tensor_release(weight);
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_module_destroy(model);
+    fsdp_accelerator_destroy(a);
+}
+
+TEST_RANKS(what_accelerate_saved_is_loaded_on_one_rank, 1)
+{
+    load_accelerates(t, "sharded");
+    CHECK_HERE();
+    load_accelerates(t, "full");
+}
+
+TEST_RANKS(what_accelerate_saved_is_loaded_on_two_ranks, 2)
+{
+    load_accelerates(t, "sharded");
+    CHECK_HERE();
+    load_accelerates(t, "full");
+}
+
 /* Random numbers of forwards without a batch go on where they were. */
 TEST_RANKS(dropout_without_a_batch_is_resumed, 2)
 {

@@ -49,7 +49,7 @@ TEST_RANKS(the_main_process_logs_rows, 2)
     char *lines = text_of(dir, "project/metrics.jsonl"), *sent = text_of(dir, "command");
     ASSERT(lines && sent);
     ASSERT_STR(lines, "{\"kind\": \"log\", \"step\": 7, \"train_loss\": 0.25, \"lr\": 0.125}\n"
-                      "{\"kind\": \"log\", \"train_loss\": 0.25}\n");
+                      "{\"kind\": \"log\", \"step\": null, \"train_loss\": 0.25}\n");
     ASSERT(strstr(sent, "\"config\": {\"lr\": \"0.5\", \"data\": \"mine\"}"));
     ASSERT(strstr(sent, "\"train_loss\": 0.25"));
     fsdp_free(lines);
