@@ -33,7 +33,7 @@ row() {
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;
     train) echo 10 ;;
-    evaluate | plan | verify | bench | checkpoint_tools | launch | tokenize | accelerate) echo 11 ;;
+    evaluate | plan | verify | bench | checkpoint_tools | launch | tokenize | accelerate | accelerator) echo 11 ;;
     cli) echo 12 ;;
     *) echo -1 ;;
     esac

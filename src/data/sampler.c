@@ -123,6 +123,9 @@ int32_t fsdp_sampler_batch(const fsdp_sampler *s, int64_t epoch, int64_t step, i
         first = (step * accumulation(s) * s->world_size + micro_batch) * s->batch_size;
         stride = 1;
         available = s->samples - first;
+        const int64_t round = first - (int64_t)s->rank * s->batch_size;
+        if (s->even_batches && round < s->samples)
+            available = s->batch_size;
     }
     int32_t count = clamp(available, s->batch_size);
     for (int32_t i = 0; i < count; i++)

@@ -49,6 +49,41 @@ example 2 --batch_size 4 --num_warmup_steps 4 --num_epochs 1
 check the_first_loss_does_not_depend_on_the_ranks [ "$(head -n 1 one)" = "$(head -n 1 losses)" ]
 example 1 --batch_size 32 --num_epochs 1
 check a_large_batch_is_accumulated [ "$(wc -l <losses)" -eq 1 ]
+# What the flags leave open, a file of Accelerate decides.
+example 2 --batch_size 4 --num_epochs 1 --mixed_precision bf16
+cp losses bf16
+cat >fsdp.yaml <<'END'
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 2
+fsdp_config:
+  fsdp_version: 1
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: BertLayer
+  fsdp_sharding_strategy: SHARD_GRAD_OP
+  fsdp_activation_checkpointing: true
+  fsdp_activation_checkpointing_offload: true
+  fsdp_state_dict_type: FULL_STATE_DICT
+END
+# with_file FLAGS...: as example, with ranks and settings of fsdp.yaml
+with_file() {
+    capture "$fsdp" launch --config_file fsdp.yaml "$build/examples/nlp_example" --cpu --model_name_or_path bert \
+        --from_config --train_file train.csv --logging_steps 1 --num_warmup_steps 4 --lr 0.01 --seed 3 --num_epochs 1 "$@"
+    grep '^step ' out >losses
+}
+if ! lacks libyaml; then
+    with_file --batch_size 4 --checkpointing_steps epoch --output_dir full
+    expect a_file_of_accelerate_is_followed 0
+    check with_its_precision cmp losses bf16
+    check and_its_kind_of_state [ -f full/epoch_0/pytorch_model_fsdp.bin -a -f full/epoch_0/optimizer.bin ]
+    sed -i 's/BertLayer/T5Block/' fsdp.yaml
+    with_file
+    expect a_class_of_another_model_is_refused 1 'T5Block'
+    example 2 --batch_size 4 --num_epochs 1
+    [ "$rc" -eq 0 ] && cp losses exact
+    ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2 example 2 --batch_size 2 --num_epochs 1
+    check accumulation_of_the_environment_counts [ "$(wc -l <losses)" -eq "$(wc -l <exact)" ]
+fi
 example 1 --checkpointing_steps often
 expect what_is_no_number_of_steps_is_refused 1 'checkpointing_steps often: expected a number of steps, or epoch'
 sed 's/^equivalent/maybe/' dev.csv >wrong.csv
