@@ -250,8 +250,7 @@ static void put_run(fsdp_str *to, const struct fsdp_board_content *c, const fsdp
     put_string(to, "message", message);
     put_number(to, "time", newest_time(run));
     put_number(to, "started", run->n_ranks ? run->ranks[0]->started : (double)NAN);
-    put_number(to, "world_size",
-               run->n_ranks ? (double)run->ranks[0]->world_size : (double)NAN);
+    put_number(to, "world_size", run->n_ranks ? (double)run->ranks[0]->world_size : (double)NAN);
     put_numbers(to, run);
     put_split(to, run);
     if (b->stamp > since) {
@@ -281,15 +280,15 @@ static const char *name_of_verdict(fsdp_checkpoint_verdict verdict)
 static char *folder_name(const struct fsdp_board_content *c, const fsdp_board_checkpoint *p)
 {
     char *parent = fsdp_path_parent(p->path);
-    char *name = !parent                   ? NULL
+    char *name = !parent                    ? NULL
                  : strcmp(parent, ".") == 0 ? fsdp_strdup(c->dirs[p->dir].name)
-                                           : fsdp_strdup(fsdp_path_name(parent));
+                                            : fsdp_strdup(fsdp_path_name(parent));
     fsdp_free(parent);
     return name;
 }
 
-/* Return the run that says that its checkpoints are in a folder of this name. If several do, or none,
- * and there is more than one run, return NULL. */
+/* Return the run that says that its checkpoints are in a folder of this name. If several do, or
+ * none, and there is more than one run, return NULL. */
 static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_content *c,
                                                    const fsdp_board_checkpoint *p)
 {

@@ -26,7 +26,8 @@ static int enter(int dir, const char *name, size_t n, int flags)
     return fd;
 }
 
-/* Open `relative`; its last component with `flags`. O_NONBLOCK: a pipe must not block the reader. */
+/* Open `relative`; its last component with `flags`. O_NONBLOCK: a pipe must not block the reader.
+ */
 static int open_relative(int root, const char *relative, int flags)
 {
     int dir = fcntl(root, F_DUPFD_CLOEXEC, 0);

@@ -64,8 +64,8 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
     }
     fsdp_dashboard_run *run = NULL;
     char *name = name_of_run(c, dir, found->path);
-    fsdp_status status = name && FSDP_GROW(c->runs, c->cap_runs, c->n_runs + 1) ? FSDP_OK
-                                                                               : FSDP_ERR_NOMEM;
+    fsdp_status status =
+        name && FSDP_GROW(c->runs, c->cap_runs, c->n_runs + 1) ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_dashboard_run_create(dir, found->path, name, &run);
     fsdp_free(name);
@@ -284,8 +284,8 @@ static fsdp_status read_runs(fsdp_board *b, bool *more)
         const int64_t before = run->revision;
         bool rest = false;
         if (c->dirs[run->dir].fd >= 0)
-            status = fsdp_dashboard_run_read(run, c->dirs[run->dir].fd,
-                                             fsdp_clock_ns() + share_ns, &rest);
+            status = fsdp_dashboard_run_read(run, c->dirs[run->dir].fd, fsdp_clock_ns() + share_ns,
+                                             &rest);
         if (run->revision != before)
             c->runs[i].stamp = ++c->revision;
         *more |= rest;
@@ -346,20 +346,19 @@ fsdp_status fsdp_board_turn(fsdp_board *board, int *pause_ms)
 
 /* --- the board --- */
 
-static fsdp_status add_dir(struct fsdp_board_content *c, const char *path)
+static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool may_come)
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
     char *whole = realpath(path, NULL); /* "." has no name of its own */
     const char *name = whole ? fsdp_path_name(whole) : "";
-    *dir = (fsdp_board_dir){
-        .path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
+    *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);
     c->n_dirs++;
     if (!dir->path || !dir->name)
         return FSDP_ERR_NOMEM;
     dir->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir->fd >= 0)
+    if (dir->fd >= 0 || (may_come && errno == ENOENT))
         return FSDP_OK;
     if (errno == ENOTDIR)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -370,7 +369,7 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path)
                       strerror(errno));
 }
 
-fsdp_status fsdp_board_create(const char *const *paths, size_t n, fsdp_board **board)
+fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come, fsdp_board **board)
 {
     fsdp_board *b = fsdp_calloc(1, sizeof *b);
     if (!b)
@@ -379,7 +378,7 @@ fsdp_status fsdp_board_create(const char *const *paths, size_t n, fsdp_board **b
     b->content.dirs = fsdp_calloc(n ? n : 1, sizeof *b->content.dirs);
     fsdp_status status = b->content.dirs ? FSDP_OK : FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = add_dir(&b->content, paths[i]);
+        status = add_dir(&b->content, paths[i], may_come);
     if (status == FSDP_OK)
         *board = b;
     else

@@ -1,10 +1,11 @@
-/* Everything that the dashboard shows: the runs, checkpoints and logs in the folders that were named.
+/* Everything that the dashboard shows: the runs, checkpoints and logs in the folders that were
+ * named.
  *
- * Note [Threads of the dashboard]. One thread, the reader, finds and reads files: fsdp_board_turn().
- * The thread of the server answers requests. The lock of the board is held for a few milliseconds at
- * a time, while the reader takes new lines or while an answer is written, so a request never waits
- * for a long file to be read. Looking for files and looking at checkpoints happen without the
- * lock. */
+ * Note [Threads of the dashboard]. One thread, the reader, finds and reads files:
+ * fsdp_board_turn(). The thread of the server answers requests. The lock of the board is held for a
+ * few milliseconds at a time, while the reader takes new lines or while an answer is written, so a
+ * request never waits for a long file to be read. Looking for files and looking at checkpoints
+ * happen without the lock. */
 #pragma once
 #include <stdio.h>
 
@@ -61,8 +62,9 @@ struct fsdp_board_content {
 };
 
 /* Create a board of the folders `paths` [n]. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_INVALID with a
- * message if one of them is not a folder that can be read. */
-FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n,
+ * message if one of them is not a folder that can be read. If `may_come`, a folder that does not
+ * exist yet may appear later. */
+FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */
 /* Called by the reader. Read what is new for a few milliseconds, and from time to time look for new

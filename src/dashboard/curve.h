@@ -1,6 +1,6 @@
-/* A curve of any length in a fixed amount of memory. Neighbouring points share a bucket, which keeps
- * their smallest, largest and mean value, so no peak is lost. When all buckets are full, pairs of
- * them are merged, and a bucket takes twice as many points from then on. */
+/* A curve of any length in a fixed amount of memory. Neighbouring points share a bucket, which
+ * keeps their smallest, largest and mean value, so no peak is lost. When all buckets are full,
+ * pairs of them are merged, and a bucket takes twice as many points from then on. */
 #pragma once
 #include <stdint.h>
 
@@ -11,7 +11,7 @@ enum {
 };
 
 typedef struct fsdp_bucket {
-    double step, at; /* of the last point: its step, and seconds of training until then */
+    double step, at;      /* of the last point: its step, and seconds of training until then */
     double min, max, sum; /* of the finite points */
     int32_t n;            /* number of finite points */
     int32_t not_finite;   /* number of points that are NaN or infinite */

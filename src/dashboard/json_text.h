@@ -2,11 +2,11 @@
 #pragma once
 #include "src/base/str.h"
 
-/* Append a number with 7 significant digits; null if it is not finite. Whole numbers up to 2^53 have
- * all digits. */
+/* Append a number with 7 significant digits; null if it is not finite. Whole numbers up to 2^53
+ * have all digits. */
 void fsdp_json_text_number(fsdp_str *to, double value);
-/* Append a string of `n` bytes. Bytes that are not UTF-8 become U+FFFD. The characters < > & and the
- * line separators of JavaScript are escaped, so that the text is harmless even in a page. */
+/* Append a string of `n` bytes. Bytes that are not UTF-8 become U+FFFD. The characters < > & and
+ * the line separators of JavaScript are escaped, so that the text is harmless even in a page. */
 void fsdp_json_text_stringn(fsdp_str *to, const char *text, size_t n);
 void fsdp_json_text_string(fsdp_str *to, const char *text); /* null if `text` is NULL */
 /* Append "key": with a comma before it unless it is the first in its object. */

@@ -8,5 +8,6 @@
 /* Return the number that `key` has; `fallback` if it has none. The strings for NaN and infinities
  * that metrics files have are numbers. */
 double fsdp_line_number(fsdp_json_node line, const char *key, double fallback);
-/* Copy the string that `key` has to `text` [size], truncated between characters; "" if it has none. */
+/* Copy the string that `key` has to `text` [size], truncated between characters; "" if it has none.
+ */
 void fsdp_line_text(fsdp_json_node line, const char *key, char *text, size_t size);

@@ -29,15 +29,15 @@ typedef struct fsdp_dashboard_run {
 
     fsdp_run_curve *curves; /* [n_curves]; owned */
     size_t n_curves, last_curve;
-    double step, epoch;        /* of the newest line */
-    double steps, seconds;     /* of all lines of steps: their number, the sum of their time */
-    double first_seconds;      /* the time of the first step, which includes the warm-up */
-    double tokens;             /* sum over the steps */
+    double step, epoch;    /* of the newest line */
+    double steps, seconds; /* of all lines of steps: their number, the sum of their time */
+    double first_seconds;  /* the time of the first step, which includes the warm-up */
+    double tokens;         /* sum over the steps */
     double validations, validation_s;
-    double saves, call_s, held_s; /* checkpoints: their number, time that training lost by them */
-    double best_loss, best_step;  /* smallest validation loss; NaN if there was no validation */
-    double changed_at;            /* when the file of metrics changed last: seconds since 1970 */
-    bool has_summary;             /* the run wrote that it has ended */
+    double saves, call_s, held_s;  /* checkpoints: their number, time that training lost by them */
+    double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
+    double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
+    bool has_summary;              /* the run wrote that it has ended */
     double total_s, peak_host_mib; /* of the summary; 0 without one */
     fsdp_run_save saved[FSDP_RUN_CHECKPOINTS]; /* [n_saved] in ascending order of time */
     size_t n_saved;

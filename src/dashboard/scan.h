@@ -19,9 +19,9 @@ typedef enum fsdp_found_kind {
 
 typedef struct fsdp_found {
     fsdp_found_kind kind;
-    char *path;       /* relative to the folder; owned */
-    int64_t bytes;    /* size of the file; 0 for a checkpoint */
-    double time;      /* when it was changed last: seconds since 1970 */
+    char *path;    /* relative to the folder; owned */
+    int64_t bytes; /* size of the file; 0 for a checkpoint */
+    double time;   /* when it was changed last: seconds since 1970 */
 } fsdp_found;
 
 typedef struct fsdp_scan {
@@ -31,7 +31,7 @@ typedef struct fsdp_scan {
     bool cut;       /* a limit was reached, so something may be missing */
 } fsdp_scan;
 
-/* Look through the folder `root`, a descriptor. Symbolic links are not followed. Folders that cannot
- * be read are left out. */
+/* Look through the folder `root`, a descriptor. Symbolic links are not followed. Folders that
+ * cannot be read are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_scan_folder(int root, fsdp_scan *scan);
 void fsdp_scan_fini(fsdp_scan *scan);

@@ -10,15 +10,15 @@ enum {
 };
 
 typedef struct fsdp_tail {
-    char *path;       /* relative to the folder; owned */
+    char *path; /* relative to the folder; owned */
     dev_t device;
-    ino_t inode;      /* of the file when it was read last; 0: never */
-    int64_t offset;   /* bytes that were taken from the file, including those in `rest` */
-    int64_t size;     /* size of the file when it was read last */
-    char *rest;       /* [rest_len] the beginning of a line whose end is not there yet; owned */
+    ino_t inode;    /* of the file when it was read last; 0: never */
+    int64_t offset; /* bytes that were taken from the file, including those in `rest` */
+    int64_t size;   /* size of the file when it was read last */
+    char *rest;     /* [rest_len] the beginning of a line whose end is not there yet; owned */
     size_t rest_len, rest_cap;
-    bool skips;       /* the line is too long and is skipped up to its end */
-    int64_t bad;      /* complete lines that were left out: no JSON object, or too long */
+    bool skips;  /* the line is too long and is skipped up to its end */
+    int64_t bad; /* complete lines that were left out: no JSON object, or too long */
     char head[FSDP_TAIL_HEAD_BYTES]; /* [head_len] the first bytes of the file */
     size_t head_len;
 } fsdp_tail;
@@ -37,7 +37,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_tail_init(fsdp_tail *tail, const char *path);
 void fsdp_tail_fini(fsdp_tail *tail);
 /* Read the new lines of the file below the folder `root` until `deadline_ns` (fsdp_clock_ns()) has
  * passed. *more is set to true if lines are left. A last line without a newline is left for a later
- * call, however complete it looks. If the file was replaced, or truncated, or has other first bytes,
- * it is read from its beginning. A file that is missing, or that cannot be read, has no new lines. */
+ * call, however complete it looks. If the file was replaced, or truncated, or has other first
+ * bytes, it is read from its beginning. A file that is missing, or that cannot be read, has no new
+ * lines. */
 FSDP_MUST_CHECK fsdp_status fsdp_tail_read(fsdp_tail *tail, int root, int64_t deadline_ns,
                                            const fsdp_tail_reader *reader, bool *more);

@@ -215,9 +215,12 @@ static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
 static fsdp_status tell_reports_are_open(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
-    char *parent = c->reports_open ? fsdp_path_parent(t->metrics_path) : NULL;
     if (!c->reports_open)
         return FSDP_OK;
+    if (!t->metrics_path)
+        return fsdp_error(FSDP_ERR_INVALID, "--dashboard: --metrics %s is not a regular file",
+                          c->metrics);
+    char *parent = fsdp_path_parent(t->metrics_path);
     const fsdp_status status =
         parent ? c->reports_open(c->reports_context, parent, t->checkpoint_dir, t->out)
                : FSDP_ERR_NOMEM;
@@ -248,9 +251,8 @@ fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t)
         status = make_folder_of_ranks(t, folder);
     FSDP_TRY(fsdp_agree(t->group, status));
     FSDP_TRY(fsdp_broadcast(t->group, folder, sizeof folder, 0));
-    if (!*folder)
-        return FSDP_OK;
-    status = open_monitor_in(t, folder);
+    if (*folder)
+        status = open_monitor_in(t, folder);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
         status = tell_reports_are_open(t);
     return fsdp_agree(t->group, status);
