@@ -168,7 +168,8 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
     return run->n_ranks ? run->ranks[0]->state : "running";
 }
 
-/* Where the time of the steps went, rank by rank: [number, steps, seconds, wait, data]. */
+/* Where the time of the steps went, rank by rank: [number, steps, seconds, wait, data,
+ * share of the time in which its core was busy with something else]. */
 static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
 {
     open_in(to, "ranks", "[");
@@ -180,6 +181,7 @@ static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
         put_item(to, rank->seconds);
         put_item(to, rank->wait_s);
         put_item(to, rank->data_s);
+        put_item(to, rank->wall_s > 0 ? rank->queued_s / rank->wall_s : 0);
         shut(to, "]");
     }
     shut(to, "]");
@@ -418,6 +420,7 @@ static void put_rank(fsdp_str *to, const fsdp_rank *rank, double now)
     put_number(to, "seconds", rank->seconds);
     put_number(to, "wait_s", rank->wait_s);
     put_number(to, "data_s", rank->data_s);
+    put_number(to, "queued", rank->wall_s > 0 ? rank->queued_s / rank->wall_s : 0);
     open_in(to, "samples", "[");
     for (size_t i = 0; i < rank->n_samples; i++)
         put_sample(to, &rank->samples[i]);

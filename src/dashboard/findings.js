@@ -10,7 +10,7 @@ function splitOf(run) {
     const sum = i => ranks.reduce((total, r) => total + r[i], 0);
     const steps = sum(1), seconds = sum(2), wait = sum(3), data = sum(4);
     return {step: seconds / steps, wait: wait / steps, data: data / steps,
-        compute: Math.max(0, seconds - wait - data) / steps};
+        compute: Math.max(0, seconds - wait - data) / steps, queued: sum(5) / ranks.length};
 }
 
 // The rank for which the others wait: it computes longer than they do. null if there is none.
@@ -102,11 +102,15 @@ function reasons(slow, fast) {
         + `waiting for other ranks, ${percent(a.data / a.step)} waiting for data`
         + (b ? ` (${fast.name}: ${duration(b.step)}: ${percent(b.compute / b.step)}, ${percent(b.wait / b.step)}, `
             + `${percent(b.data / b.step)}).` : "."));
+    const crowded = a.queued > 0.1 && (!b || a.queued > 2 * b.queued);
+    if (crowded)
+        found.push(`Its cores were busy with other work ${percent(a.queued)} of the time`
+            + (b ? ` (${fast.name}: ${percent(b.queued)})` : "") + ": other programs run there, or a container's quota is used up.");
     if (straggler)
         found.push(`Rank ${straggler.rank} is the slow one: ${straggler.byData ? "it reads its data and computes" : "it computes"} `
             + `${straggler.times.toPrecision(2)} times as long as the others, which wait for it ${percent(straggler.wait)} of a step. `
-            + "Look at what else runs on its cores or host.");
-    else if (more.wait > 0.4 * whole)
+            + (crowded ? "" : "Look at what else its host does, and whether its cores are slower."));
+    else if (more.wait > 0.4 * whole && !crowded)
         found.push("The ranks wait for each other more than there, though none of them computes longer: they share cores "
             + "with something else, or the sizes of their batches differ.");
     if (more.data > 0.3 * whole)
@@ -114,7 +118,7 @@ function reasons(slow, fast) {
     if (more.compute > 0.3 * whole && !(straggler && more.compute < 0.6 * whole)) {
         const why = costlyDifference(slow, fast);
         found.push(`It computes ${b ? (a.compute / (b.compute * scale)).toPrecision(2) + " times as long" : "long"}`
-            + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "") + (why ? ": " + why + "." : "."));
+            + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "") + (why ? ": " + why + "." : crowded ? ", since it had to share its cores." : ", with the same settings."));
     }
     return found;
 }

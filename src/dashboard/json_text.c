@@ -30,7 +30,8 @@ void fsdp_json_text_number(fsdp_str *to, double value)
     } else if (fabs(value) <= 9007199254740992.0 && floor(value) >= value) {
         append_integer(to, (int64_t)value);
     } else {
-        const int n = snprintf(text, sizeof text, "%.7g", value);
+        const bool is_time = fabs(value) >= 1e7 && fabs(value) < 1e15;
+        const int n = snprintf(text, sizeof text, is_time ? "%.3f" : "%.7g", value);
         fsdp_str_append(to, text, (size_t)n);
     }
 }

@@ -173,7 +173,7 @@ function drawRuns() {
     byId("runs-empty").textContent = "No runs in these folders yet. A run appears here when 'fsdp train' writes with --metrics FILE or --report-to json.";
     byId("time-key").replaceChildren(...(runs.length ? [["compute", "computing"], ["wait", "waiting for other ranks"], ["data", "waiting for data"], ["other", "validation and checkpoints"]]
         .map(([kind, text]) => el("span", {}, el("i", {class: "swatch " + kind}), text)) : []));
-    fill(byId("runs"), heads("run", "<state", "step", "loss", "best validation", "at step", "tokens/s", "time a step", "<where the time goes"),
+    fill(byId("runs"), heads("run", "<state", "step", "training loss", "best validation loss", "at step", "tokens/s", "time a step", "<where the time goes"),
         runs.map(run => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});
@@ -293,12 +293,12 @@ function drawRanks() {
     byId("no-ranks").hidden = state.run === null || ranks.length > 0;
     byId("rank-parts").hidden = ranks.length === 0;
     const share = (rank, seconds) => rank.seconds > 0 ? percent(seconds / rank.seconds) : "–";
-    fill(byId("ranks"), heads("rank", "<state", "step", "last news", "computing", "waiting", "data", "memory now", "<where", "<message"), ranks.map(rank => {
+    fill(byId("ranks"), heads("rank", "<state", "step", "last news", "computing", "waiting", "data", "core busy", "memory now", "<where", "<message"), ranks.map(rank => {
         const newest = rank.samples[rank.samples.length - 1];
         return row([cell(String(rank.rank) + (straggler && straggler.rank === rank.rank ? " (slow)" : "")), cell(rank.state, "left " + stateKind(rank.state)),
             cell(shownStep(rank.step)), cell(rank.state === "ended" || rank.state === "failed" ? clock(rank.time) : duration(Math.max(0, state.now - rank.time)) + " ago"),
             cell(share(rank, rank.seconds - rank.wait_s - rank.data_s), straggler && straggler.rank === rank.rank ? "low" : ""),
-            cell(share(rank, rank.wait_s)), cell(share(rank, rank.data_s)), cell(newest ? bytes(newest[6]) : "–"),
+            cell(share(rank, rank.wait_s)), cell(share(rank, rank.data_s)), cell(percent(rank.queued), rank.queued > 0.1 ? "low" : ""), cell(newest ? bytes(newest[6]) : "–"),
             cell(`${rank.host}, ${rank.device}, ${rank.threads} ${rank.threads === 1 ? "thread" : "threads"}, process ${rank.pid}`, "left"), cell(rank.message, "wrap")]);
     }));
 }
@@ -357,10 +357,11 @@ function drawCheckpoints() {
     const mine = state.checkpoints.filter(c => c.run === null || c.run === state.run);
     byId("no-checkpoints").hidden = mine.length > 0;
     const run = state.run === null ? null : state.runs.get(state.run);
-    fill(byId("checkpoints"), heads("checkpoint", "step", "size", "files", "took", "<verification", "<to read every byte"), mine.map(c => {
+    fill(byId("checkpoints"), heads("checkpoint", "<verification", "step", "size", "files", "took", "<to read every byte"), mine.map(c => {
         const saved = run && c.run === run.id ? (run.saved || []).find(s => s[0] === c.step) : null;
-        return row([cell(c.path + (c.run === null && several ? " (of which run is not known)" : ""), "name"), cell(c.step === null ? "–" : shownStep(c.step)), cell(bytes(c.bytes)),
-            cell(String(c.files)), cell(saved ? duration(saved[1]) : "–"), cell((VERDICTS[c.verdict] || c.verdict) + (c.message ? ": " + c.message : ""), "wrap verdict-" + c.verdict),
+        return row([cell(c.path + (c.run === null && several ? " (of which run is not known)" : ""), "name"), cell((VERDICTS[c.verdict] || c.verdict) + (c.message ? ": " + c.message : ""), "wrap verdict-" + c.verdict),
+            cell(c.step === null ? "–" : shownStep(c.step)), cell(bytes(c.bytes)),
+            cell(String(c.files)), cell(saved ? duration(saved[1]) : "–"),
             el("td", {class: "left"}, el("code", {}, "fsdp checkpoint verify " + quoted(c.folder + "/" + c.path)))]);
     }));
 }

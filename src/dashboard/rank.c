@@ -58,7 +58,7 @@ static void take_start(fsdp_rank *r, fsdp_json_node line)
     snprintf(r->state, sizeof r->state, "starting");
     r->message[0] = 0;
     r->ended = r->saw_step = false;
-    r->steps = r->seconds = r->wait_s = r->data_s = 0;
+    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
 }
 
 static void take_rank(fsdp_rank *r, fsdp_json_node line)
@@ -74,6 +74,10 @@ static void take_rank(fsdp_rank *r, fsdp_json_node line)
     s.reserved = fsdp_line_number(memory, "reserved", 0);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
         s.tags[tag] = fsdp_line_number(memory, fsdp_tag_name((fsdp_tag)tag), 0);
+    if (r->n_samples && s.time > r->samples[r->n_samples - 1].time) {
+        r->queued_s += fsdp_line_number(line, "queued_s", 0);
+        r->wall_s += s.time - r->samples[r->n_samples - 1].time;
+    }
     fsdp_line_text(line, "state", r->state, sizeof r->state);
     keep_sample(r, &s);
     /* The first step includes the warm-up, which says nothing about the others. Its line may have
@@ -168,7 +172,7 @@ static void restart(void *context)
     r->step = r->time = 0;
     r->state[0] = r->message[0] = 0;
     r->ended = r->saw_step = false;
-    r->steps = r->seconds = r->wait_s = r->data_s = 0;
+    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
     reads->changed = true;
 }
 

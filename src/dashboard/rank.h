@@ -32,8 +32,10 @@ typedef struct fsdp_rank {
     double started, time; /* when it started, and when it wrote last: seconds since 1970 */
     double step;
     double steps, seconds, wait_s, data_s; /* sums since it started, without the first step */
-    bool saw_step;                         /* the line with the first step was read */
-    bool ended;                            /* it wrote that it has ended or failed */
+    /* since it started: time on the queue of a busy core, and the time in which that was counted */
+    double queued_s, wall_s;
+    bool saw_step; /* the line with the first step was read */
+    bool ended;    /* it wrote that it has ended or failed */
     fsdp_rank_sample samples[FSDP_RANK_SAMPLES];
     size_t n_samples;
     double sample_lines;   /* lines that a full sample has; 0 stands for 1 */

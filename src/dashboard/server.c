@@ -136,7 +136,6 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
     (void)version;
     (void)upload;
     (void)upload_size;
-    (void)state;
     if (!fsdp_gate_host(MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")))
         return send_error(connection, MHD_HTTP_FORBIDDEN,
                           "this server answers to 127.0.0.1 and localhost only\n");
@@ -147,6 +146,12 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
         return send_error(connection, MHD_HTTP_FORBIDDEN,
                           "the address needs the token in it: copy all of what 'fsdp dashboard' or "
                           "--dashboard printed, with the slash at its end\n");
+    /* The first call comes before a body was read. A response then ends the connection, which is
+     * right for refusals only. */
+    if (!*state) {
+        *state = connection;
+        return MHD_YES;
+    }
     const fsdp_asset *asset = fsdp_asset_find(path);
     if (asset)
         return send_static(connection, MHD_HTTP_OK, asset->type, asset->data, asset->bytes);

@@ -2,6 +2,7 @@
  * docs/dashboard.md has the measured cost. */
 #include "src/monitor/monitor.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -47,6 +48,7 @@ struct fsdp_monitor {
     fsdp_memory_stats memory; /* the largest amounts since the last line */
     const char *state;
     int64_t step;
+    double queued_s;              /* time on the queue of a core at the last line; 0: not known */
     double line_at_s, units_at_s; /* when such a line was written last */
 };
 
@@ -64,6 +66,23 @@ static int64_t wait_ns(const fsdp_monitor *m)
         if (m->groups[i])
             sum += fsdp_comm_counters_wait_ns(fsdp_group_counters(m->groups[i]));
     return sum;
+}
+
+/* Return for how long the first thread of this process could have run, but its core was busy with
+ * something else, since the process began. 0 if the system does not say. */
+static double queued_now(void)
+{
+    char text[96];
+    double queued_ns = 0;
+    const int fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    return sscanf(text, "%*s %lf", &queued_ns) == 1 ? queued_ns * 1e-9 : 0;
 }
 
 /* --- units --- */
@@ -151,12 +170,14 @@ static void set_memory(fsdp_json_node to, const fsdp_memory_stats *memory)
 static fsdp_status write_rank(fsdp_monitor *m)
 {
     fsdp_json_node line;
+    const double queued_s = queued_now();
     FSDP_TRY(begin_line(m, "rank", &line));
     fsdp_json_set_str(line, "state", m->state);
     fsdp_json_set_i64(line, "steps", m->steps);
     fsdp_metrics_set_number(line, "seconds", m->seconds);
     fsdp_metrics_set_number(line, "wait_s", (double)m->step_wait_ns * 1e-9);
     fsdp_metrics_set_number(line, "data_s", m->data_s);
+    fsdp_metrics_set_number(line, "queued_s", queued_s - m->queued_s);
     note_memory(m);
     set_memory(fsdp_json_set_object(line, "memory"), &m->memory);
     FSDP_TRY(fsdp_metrics_write(m->file));
@@ -164,6 +185,7 @@ static fsdp_status write_rank(fsdp_monitor *m)
     m->seconds = m->data_s = 0;
     m->step_wait_ns = 0;
     m->memory = (fsdp_memory_stats){0};
+    m->queued_s = queued_s;
     m->line_at_s = fsdp_clock_s();
     return FSDP_OK;
 }
@@ -282,6 +304,7 @@ fsdp_status fsdp_monitor_open(const fsdp_monitor_options *options, fsdp_monitor 
         return status;
     }
     m->begin_wait_ns = m->seen_wait_ns = wait_ns(m);
+    m->queued_s = queued_now();
     m->observer = (fsdp_unit_observer){.event = take_event, .self = m};
     fsdp_observe_units(m->module, &m->observer);
     *monitor = m;

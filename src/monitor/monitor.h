@@ -9,17 +9,18 @@
  *     {"kind": "start", "rank": 0, "time": 1790000000.1, "step": 0, "world_size": 2, "pid": 7,
  *      "host": "a", "device": "cpu", "threads": 4}
  *     {"kind": "rank", "time": ..., "state": "training", "step": 12, "steps": 3, "seconds": 1.1,
- *      "wait_s": 0.2, "data_s": 0.01, "memory": {"allocated": 1000, "reserved": 4096, "param":
- * 900}}
+ *      "wait_s": 0.2, "data_s": 0.01, "queued_s": 0.1, "memory": {"allocated": 1000, "reserved":
+ * 4096, "param": 900}}
  *     {"kind": "units", "time": ..., "step": 12, "units": [{"name": "encoder.block.0",
  *      "gathers": 24, "gather_bytes": 9000, "reduces": 12, "reduce_bytes": 9000,
  *      "all_reduces": 0, "all_reduce_bytes": 0, "wait_s": 0.1}]}
  *     {"kind": "end", "time": ..., "state": "ended" or "failed", "step": 40, "message": ...}
  *
  * "time" is in seconds since 1970. "seconds", "wait_s" and "data_s" are sums over "steps" steps.
- * "memory" is what tensors had when they had most, among the moments at which a unit gathered,
- * freed or reduced, so the purposes add up to "allocated". The numbers of "units" are totals since
- * "start". */
+ * "queued_s" is for how long, since the line before, the first thread of the rank could have run
+ * but its core was busy with something else. "memory" is what tensors had when they had most, among
+ * the moments at which a unit gathered, freed or reduced, so the purposes add up to "allocated".
+ * The numbers of "units" are totals since "start". */
 #pragma once
 #include <fsdp/nn.h>
 #include <fsdp/tensor.h>
