@@ -57,7 +57,7 @@ static void take_start(fsdp_rank *r, fsdp_json_node line)
     fsdp_line_text(line, "device", r->device, sizeof r->device);
     snprintf(r->state, sizeof r->state, "starting");
     r->message[0] = 0;
-    r->ended = r->saw_step = false;
+    r->ended = r->saw_step = r->only_first = false;
     r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
 }
 
@@ -80,14 +80,15 @@ static void take_rank(fsdp_rank *r, fsdp_json_node line)
     }
     fsdp_line_text(line, "state", r->state, sizeof r->state);
     keep_sample(r, &s);
-    /* The first step includes the warm-up, which says nothing about the others. Its line may have
-     * more steps; they are few. */
-    if (r->saw_step) {
-        r->steps += s.steps;
-        r->seconds += s.seconds;
-        r->wait_s += s.wait_s;
-        r->data_s += s.data_s;
-    }
+    /* The first step has a line of its own. It includes the warm-up, which says nothing about the
+     * others, so it counts only as long as there are no others. */
+    if (s.steps > 0 && r->only_first)
+        r->steps = r->seconds = r->wait_s = r->data_s = 0;
+    r->only_first = !r->saw_step ? s.steps > 0 : r->only_first && !(s.steps > 0);
+    r->steps += s.steps;
+    r->seconds += s.seconds;
+    r->wait_s += s.wait_s;
+    r->data_s += s.data_s;
     r->saw_step |= s.steps > 0;
 }
 
@@ -171,7 +172,7 @@ static void restart(void *context)
     r->sample_lines = r->last_lines = 0;
     r->step = r->time = 0;
     r->state[0] = r->message[0] = 0;
-    r->ended = r->saw_step = false;
+    r->ended = r->saw_step = r->only_first = false;
     r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
     reads->changed = true;
 }

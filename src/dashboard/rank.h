@@ -31,11 +31,13 @@ typedef struct fsdp_rank {
     char host[128], device[64], state[64], message[1024]; /* "" if unknown */
     double started, time; /* when it started, and when it wrote last: seconds since 1970 */
     double step;
-    double steps, seconds, wait_s, data_s; /* sums since it started, without the first step */
+    double steps, seconds, wait_s,
+        data_s; /* sums since it started; the first step counts only if it is the only one */
     /* since it started: time on the queue of a busy core, and the time in which that was counted */
     double queued_s, wall_s;
-    bool saw_step; /* the line with the first step was read */
-    bool ended;    /* it wrote that it has ended or failed */
+    bool saw_step;   /* a line with a step was read */
+    bool only_first; /* the sums have only the first step */
+    bool ended;      /* it wrote that it has ended or failed */
     fsdp_rank_sample samples[FSDP_RANK_SAMPLES];
     size_t n_samples;
     double sample_lines;   /* lines that a full sample has; 0 stands for 1 */

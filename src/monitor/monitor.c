@@ -48,6 +48,7 @@ struct fsdp_monitor {
     fsdp_memory_stats memory; /* the largest amounts since the last line */
     const char *state;
     int64_t step;
+    bool saw_step;                /* a step was reported */
     double queued_s;              /* time on the queue of a core at the last line; 0: not known */
     double line_at_s, units_at_s; /* when such a line was written last */
 };
@@ -337,9 +338,11 @@ void fsdp_monitor_step_end(fsdp_monitor *m, int64_t step, double seconds, double
     m->seconds += seconds;
     m->data_s += data_s;
     m->step_wait_ns += wait_ns(m) - m->begin_wait_ns;
+    /* The first step, which includes the warm-up, has a line of its own. */
     const double now = fsdp_clock_s();
-    if (now - m->line_at_s < line_s)
+    if (m->saw_step && now - m->line_at_s < line_s)
         return;
+    m->saw_step = true;
     const bool units = now - m->units_at_s >= units_s;
     fsdp_status status = write_rank(m);
     if (status == FSDP_OK && units)
