@@ -278,44 +278,60 @@ static const char *name_of_verdict(fsdp_checkpoint_verdict verdict)
     return names[verdict];
 }
 
-/* Return the last component of the folder that contains the checkpoint. The caller owns it. */
-static char *folder_name(const struct fsdp_board_content *c, const fsdp_board_checkpoint *p)
+/* Return how many components, counted from the end, two paths have in common. */
+static int common_components(const char *a, const char *b)
 {
-    char *parent = fsdp_path_parent(p->path);
-    char *name = !parent                    ? NULL
-                 : strcmp(parent, ".") == 0 ? fsdp_strdup(c->dirs[p->dir].name)
-                                            : fsdp_strdup(fsdp_path_name(parent));
-    fsdp_free(parent);
-    return name;
+    size_t n = fsdp_path_length(a), m = fsdp_path_length(b);
+    int count = 0;
+    while (n && m) {
+        size_t i = n, k = m;
+        while (i && a[i - 1] != '/')
+            i--;
+        while (k && b[k - 1] != '/')
+            k--;
+        if (n - i != m - k || memcmp(a + i, b + k, n - i) != 0)
+            break;
+        count++;
+        for (n = i; n && a[n - 1] == '/';)
+            n--;
+        for (m = k; m && b[m - 1] == '/';)
+            m--;
+    }
+    return count;
 }
 
-/* Return the run that says that its checkpoints are in a folder of this name. If several do, or
- * none, and there is more than one run, return NULL. */
+/* Return where the run says that its checkpoints are; "" if it does not say. The path may be one of
+ * another host, or relative to a folder that is not known. */
+static const char *checkpoints_of_run(const fsdp_dashboard_run *run)
+{
+    const char *folder = "";
+    if (!run->description)
+        return folder;
+    const fsdp_json_node root = fsdp_json_root(run->description);
+    if (fsdp_json_kind_of(fsdp_json_find(root, "checkpoints")) == FSDP_JSON_STRING &&
+        fsdp_json_get_str(root, "checkpoints", &folder) != FSDP_OK)
+        folder = "";
+    return folder;
+}
+
+/* Return the run whose folder of checkpoints has most in common with that of the checkpoint, from
+ * the end of its path. If several have as much, or none has anything, and there is more than one
+ * run, return NULL. */
 static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_content *c,
                                                    const fsdp_board_checkpoint *p)
 {
     const fsdp_dashboard_run *found = NULL;
-    char *name = folder_name(c, p);
-    for (size_t i = 0; name && i < c->n_runs; i++) {
-        const fsdp_dashboard_run *run = c->runs[i].run;
-        const char *folder = "";
-        const fsdp_json_node root =
-            run->description ? fsdp_json_root(run->description) : (fsdp_json_node){0};
-        if (run->description &&
-            fsdp_json_kind_of(fsdp_json_find(root, "checkpoints")) == FSDP_JSON_STRING &&
-            fsdp_json_get_str(root, "checkpoints", &folder) != FSDP_OK)
-            folder = "";
-        char *stripped = fsdp_path_stripped(folder);
-        const bool same = stripped && *stripped && strcmp(fsdp_path_name(stripped), name) == 0;
-        fsdp_free(stripped);
-        if (same && found) {
-            found = NULL;
-            break;
-        }
-        if (same)
-            found = run;
+    char *path = fsdp_path_join(c->dirs[p->dir].path, p->path);
+    char *folder = path ? fsdp_path_parent(path) : NULL;
+    int most = 0;
+    for (size_t i = 0; folder && i < c->n_runs; i++) {
+        const int n = common_components(folder, checkpoints_of_run(c->runs[i].run));
+        if (n >= most && n > 0)
+            found = n > most ? c->runs[i].run : NULL;
+        most = n > most ? n : most;
     }
-    fsdp_free(name);
+    fsdp_free(folder);
+    fsdp_free(path);
     return found ? found : c->n_runs == 1 ? c->runs[0].run : NULL;
 }
 

@@ -123,8 +123,21 @@ function reasons(slow, fast) {
     return found;
 }
 
-function hasEnded(run) {
-    return run.state === "ended";
+// Whether a loss ends clearly above where it began, or above its best stretch: by more than its noise
+// explains. null if not.
+function riseOf(values) {
+    if (values.length < 20)
+        return null;
+    const width = Math.max(8, Math.floor(values.length / 10));
+    const mean = part => part.reduce((a, b) => a + b, 0) / part.length;
+    const last = values.slice(-width), now = mean(last);
+    const noise = Math.sqrt(mean(last.map(v => (v - now) ** 2)));
+    let least = Infinity;
+    for (let i = 0; i + width <= values.length; i += Math.ceil(width / 2))
+        least = Math.min(least, mean(values.slice(i, i + width)));
+    if (now > 1.3 * least && now - least > 4 * noise / Math.sqrt(width) + 0.05)
+        return {from: least, to: now};
+    return now > 1.3 * values[0] && now - values[0] > 3 * noise ? {from: values[0], to: now} : null;
 }
 
 function troubles(run) {
@@ -136,12 +149,10 @@ function troubles(run) {
     const loss = run.curves && run.curves["train/loss"];
     if (loss && loss.not_finite > 0)
         found.push({kind: "bad", run, parts: [[run.name], ": the loss of " + loss.not_finite + (loss.not_finite === 1 ? " step is" : " steps is") + " not a number."], why: []});
-    if (loss && loss.mean.length >= 10) {
-        const means = smooth(loss.mean, 0.8).filter(v => v !== null), least = Math.min(...means), now = means[means.length - 1];
-        if (now > 1.3 * least && now - least > 0.2)
-            found.push({kind: "bad", run, parts: [[run.name], ": the training loss has risen from " + shortNumber(least) + " to " + shortNumber(now) + "."],
-                why: ["A smaller learning rate, a longer warm-up or --max-grad-norm may help."]});
-    }
+    const risen = loss ? riseOf(loss.mean.filter(v => v !== null)) : null;
+    if (risen)
+        found.push({kind: "bad", run, parts: [[run.name], ": the training loss has risen from " + shortNumber(risen.from) + " to " + shortNumber(risen.to) + "."],
+            why: ["A smaller learning rate, a longer warm-up or --max-grad-norm may help."]});
     const outside = timeOutside(run);
     if (outside.validation > 0.3)
         found.push({kind: "slow", run, parts: [[run.name], " spends " + percent(outside.validation) + " of its time in " + run.validations + " validations."], why: []});

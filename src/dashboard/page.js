@@ -241,6 +241,12 @@ function lineOf(run, name) {
         min: curve.min, max: curve.max, dots: name.startsWith("eval/")};
 }
 
+// Return true if the rates of several runs differ so much that one of them would be a flat line.
+function spansDecades(lines) {
+    const most = lines.map(line => Math.max(...line.y.filter(v => v > 0)));
+    return most.length > 1 && Math.max(...most) > 10 * Math.min(...most) && Math.min(...most) > 0;
+}
+
 function drawCurves() {
     const names = curveNames(), more = byId("more");
     const others = [...names].filter(name => !CHARTS.some(chart => chart[0] === name)).sort();
@@ -262,8 +268,8 @@ function drawCurves() {
     charts.forEach(([name, title], i) => {
         const lines = shownRuns().map(run => lineOf(run, name)).filter(line => line);
         const gaps = shownRuns().reduce((sum, run) => sum + (run.curves[name] ? run.curves[name].not_finite : 0), 0);
-        drawLines(box.children[i], lines, {title, note: gaps ? gaps + " values are not numbers" : "", isTime, xLabel: isTime ? "training time" : "step",
-            isLog: byId("log").checked, smoothing: name === "train/lr" ? 0 : smoothing, withoutSpikes: byId("outliers").checked});
+        drawLines(box.children[i], lines, {title, note: gaps ? gaps + " values are not numbers" : name === "train/lr" && !byId("log").checked && spansDecades(lines) ? "log scale" : "", isTime, xLabel: isTime ? "training time" : "step",
+            isLog: byId("log").checked || name === "train/lr" && spansDecades(lines), smoothing: name === "train/lr" ? 0 : smoothing, withoutSpikes: byId("outliers").checked});
     });
     byId("smoothing-value").textContent = smoothing.toFixed(2);
     byId("legend").replaceChildren(...shownRuns().map(run => el("span", {}, el("i", {class: "swatch " + colour(run)}), run.name)));
