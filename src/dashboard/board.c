@@ -15,8 +15,9 @@
 #include "src/base/str.h"
 #include "src/dashboard/scan.h"
 
-static const int64_t slice_ns = 8000000;          /* how long the reader holds the lock */
-static const int64_t scan_every_ns = 3000000000;  /* how often new files are looked for */
+static const int64_t slice_ns = 8000000;         /* how long the reader holds the lock */
+static const int64_t scan_every_ns = 1000000000; /* how often new files are looked for, */
+static const int64_t scan_share = 50; /* unless that takes more than one part in so many */
 static const int64_t look_every_ns = 60000000000; /* how often a checkpoint is looked at again */
 enum {
     PAUSE_MS = 400,     /* when nothing was left to read */
@@ -27,7 +28,7 @@ enum {
 struct fsdp_board {
     pthread_mutex_t lock;
     struct fsdp_board_content content;
-    int64_t scanned_ns; /* 0: never */
+    int64_t next_scan_ns; /* when new files are looked for */
 };
 
 /* --- names --- */
@@ -262,12 +263,14 @@ static fsdp_status look_at_runs(fsdp_board *b)
 static fsdp_status scan_all(fsdp_board *b)
 {
     const int64_t now = fsdp_clock_ns();
-    if (b->scanned_ns && now - b->scanned_ns < scan_every_ns)
+    if (now < b->next_scan_ns)
         return FSDP_OK;
-    b->scanned_ns = now;
     for (size_t dir = 0; dir < b->content.n_dirs; dir++)
         FSDP_TRY(scan_dir(b, dir));
-    return look_at_runs(b);
+    const fsdp_status status = look_at_runs(b);
+    const int64_t end = fsdp_clock_ns(), pause = (end - now) * scan_share;
+    b->next_scan_ns = end + (pause > scan_every_ns ? pause : scan_every_ns);
+    return status;
 }
 
 /* Give each run its share of the time, so that a long file does not keep the others from being
