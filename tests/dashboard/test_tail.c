@@ -197,7 +197,7 @@ TEST(a_long_curve_keeps_its_peaks_and_its_mean)
         POINTS = 100000
     };
     fsdp_curve c = {0};
-    double min = INFINITY, max = -INFINITY, sum = 0;
+    double min = 1e300, max = -1e300, sum = 0;
     for (int i = 1; i <= POINTS; i++)
         ASSERT_OK(fsdp_curve_add(&c, i, i * 0.5,
                                  i == 77777 ? 1000.0
