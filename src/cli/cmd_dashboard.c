@@ -52,7 +52,8 @@ static const fsdp_options_spec spec = {
         "Serve a page that shows the runs in these folders, while they go on and afterwards: "
         "curves, ranks, memory, collectives, checkpoints and logs, and which run was best and "
         "why one was slow. Reads what 'fsdp train' writes with --metrics or --report-to json, "
-        "its checkpoints, and the files of 'fsdp launch --log-dir'. Writes nothing. Ctrl-C "
+        "event files of TensorBoard, checkpoints, and the files of 'fsdp launch --log-dir'. Writes "
+        "nothing. Ctrl-C "
         "ends it.",
     .epilogue = "examples:\n  fsdp dashboard out\n  fsdp dashboard runs copied/from/another/host\n",
     .table = table,

@@ -195,9 +195,9 @@ static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
     put_number(to, "epoch", run->epoch);
     put_number(to, "steps", run->steps);
     put_number(to, "seconds", run->seconds);
-    put_number(to, "step_s", steps > 0 ? seconds / steps : (double)NAN);
+    put_number(to, "step_s", steps > 0 && seconds > 0 ? seconds / steps : (double)NAN);
     put_number(to, "tokens_per_s", run->seconds > 0 ? run->tokens / run->seconds : (double)NAN);
-    put_number(to, "tokens_per_step", run->steps > 0 ? run->tokens / run->steps : (double)NAN);
+    put_number(to, "tokens_per_step", run->tokens > 0 ? run->tokens / run->steps : (double)NAN);
     put_number(to, "validations", run->validations);
     put_number(to, "validation_s", run->validation_s);
     put_number(to, "saves", run->saves);

@@ -60,19 +60,22 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
         const fsdp_dashboard_run *run = c->runs[i].run;
         if (run->dir == dir && strcmp(run->tail.path, found->path) == 0) {
             c->runs[i].seen = true;
+            c->runs[i].run->events_bytes = found->bytes;
             return FSDP_OK;
         }
     }
+    const bool has_events = found->kind == FSDP_FOUND_EVENTS;
     fsdp_dashboard_run *run = NULL;
     char *name = name_of_run(c, dir, found->path);
     fsdp_status status =
         name && FSDP_GROW(c->runs, c->cap_runs, c->n_runs + 1) ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = fsdp_dashboard_run_create(dir, found->path, name, &run);
+        status = fsdp_dashboard_run_create(dir, found->path, has_events, name, &run);
     fsdp_free(name);
     FSDP_TRY(status);
     run->id = ++c->next_id;
     run->changed_at = found->time;
+    run->events_bytes = found->bytes;
     c->runs[c->n_runs++] = (fsdp_board_run){.run = run, .stamp = ++c->revision, .seen = true};
     return FSDP_OK;
 }
@@ -139,6 +142,11 @@ static int compare_times(const void *a, const void *b)
     return (x->time < y->time) - (x->time > y->time);
 }
 
+static bool is_run(const fsdp_found *found)
+{
+    return found->kind == FSDP_FOUND_RUN || found->kind == FSDP_FOUND_EVENTS;
+}
+
 /* Keep the runs in `scan` that changed last, in the order of their paths. */
 static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsdp_scan *scan)
 {
@@ -147,7 +155,7 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     if (!newest)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < scan->n; i++)
-        if (scan->items[i].kind == FSDP_FOUND_RUN)
+        if (is_run(&scan->items[i]))
             newest[n++] = &scan->items[i];
     for (size_t i = 0; i < c->n_runs; i++)
         others += c->runs[i].run->dir != dir;
@@ -161,7 +169,7 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     fsdp_free(newest);
     size_t kept = 0;
     for (size_t i = 0; i < scan->n; i++)
-        if (scan->items[i].kind == FSDP_FOUND_RUN && scan->items[i].time >= oldest && kept < room) {
+        if (is_run(&scan->items[i]) && scan->items[i].time >= oldest && kept < room) {
             FSDP_TRY(keep_run(c, dir, &scan->items[i]));
             kept++;
         }
@@ -260,6 +268,24 @@ static fsdp_status look_at_runs(fsdp_board *b)
     return status;
 }
 
+/* Read the event files of a run again, as a whole, if they have grown. */
+static fsdp_status read_events(fsdp_board *b, fsdp_board_run *r)
+{
+    fsdp_dashboard_run *run = r->run;
+    const int root = b->content.dirs[run->dir].fd;
+    fsdp_metrics_curves curves;
+    if (!run->has_events || run->read_bytes == run->events_bytes || root < 0)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_dashboard_read_events(root, run->tail.path, &curves));
+    pthread_mutex_lock(&b->lock);
+    const fsdp_status status = fsdp_dashboard_run_set(run, &curves);
+    run->read_bytes = run->events_bytes;
+    r->stamp = ++b->content.revision;
+    pthread_mutex_unlock(&b->lock);
+    fsdp_metrics_curves_fini(&curves);
+    return status;
+}
+
 static fsdp_status scan_all(fsdp_board *b)
 {
     const int64_t now = fsdp_clock_ns();
@@ -267,7 +293,9 @@ static fsdp_status scan_all(fsdp_board *b)
         return FSDP_OK;
     for (size_t dir = 0; dir < b->content.n_dirs; dir++)
         FSDP_TRY(scan_dir(b, dir));
-    const fsdp_status status = look_at_runs(b);
+    fsdp_status status = look_at_runs(b);
+    for (size_t i = 0; i < b->content.n_runs && status == FSDP_OK; i++)
+        status = read_events(b, &b->content.runs[i]);
     const int64_t end = fsdp_clock_ns(), pause = (end - now) * scan_share;
     b->next_scan_ns = end + (pause > scan_every_ns ? pause : scan_every_ns);
     return status;

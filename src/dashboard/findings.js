@@ -192,8 +192,11 @@ function compare(runs) {
                         ? "The runs validate on different data, so their losses may not compare." : "",
                     going.length ? "Some runs still go on." : ""]});
         }
-        const speed = speedOf(measured), fast = measured.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
-        const slow = measured.reduce((a, b) => speed.of(a) <= speed.of(b) ? a : b);
+    }
+    const timed = measured.filter(run => run.step_s > 0);
+    if (timed.length > 1) {
+        const speed = speedOf(timed), fast = timed.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
+        const slow = timed.reduce((a, b) => speed.of(a) <= speed.of(b) ? a : b);
         if (speed.of(fast) > 1.25 * speed.of(slow)) {
             result.slow = slow.id;
             found.push({kind: "slow", run: slow, parts: ["Slow: ", [slow.name], ` makes ${speed.text(slow)}, `, [fast.name],

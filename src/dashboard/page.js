@@ -235,7 +235,7 @@ function curveNames() {
 
 function lineOf(run, name) {
     const curve = run.curves[name];
-    if (!curve)
+    if (!curve || curve[axis()][0] === null) // event files say nothing about time
         return null;
     return {name: run.name, kind: colour(run), dashed: state.order.indexOf(run.id) >= 8, x: curve[axis()], y: curve.mean,
         min: curve.min, max: curve.max, dots: name.startsWith("eval/")};

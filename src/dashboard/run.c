@@ -9,9 +9,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/dashboard/beneath.h"
 #include "src/dashboard/line.h"
+#include "src/report/event_reader.h"
 
 enum {
     MAX_DESCRIPTION_BYTES = 1 << 20
@@ -169,13 +171,14 @@ static char *folder_of_ranks(const char *path)
     return fsdp_strdup_printf("%.*s.ranks", (int)n, path);
 }
 
-fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path, const char *name,
-                                      fsdp_dashboard_run **run)
+fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path, bool has_events,
+                                      const char *name, fsdp_dashboard_run **run)
 {
     fsdp_dashboard_run *r = fsdp_calloc(1, sizeof *r);
     if (!r)
         return FSDP_ERR_NOMEM;
     r->dir = dir;
+    r->has_events = has_events;
     r->name = fsdp_strdup(name);
     r->ranks_folder = folder_of_ranks(path);
     r->curves = fsdp_calloc(FSDP_RUN_CURVES, sizeof *r->curves);
@@ -282,6 +285,8 @@ static fsdp_status look_for_description(fsdp_dashboard_run *run, int root)
 fsdp_status fsdp_dashboard_run_look(fsdp_dashboard_run *run, int root)
 {
     bool there = true;
+    if (run->has_events)
+        return FSDP_OK;
     remove_old_ranks(run);
     while (there && run->n_ranks < FSDP_RUN_RANKS)
         FSDP_TRY(add_rank(run, root, (int)run->n_ranks, &there));
@@ -295,6 +300,9 @@ fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root, int64_t d
     const int64_t before = run->revision;
     struct stat st;
     int fd;
+    *more = false;
+    if (run->has_events)
+        return FSDP_OK;
     FSDP_TRY(fsdp_tail_read(&run->tail, root, deadline_ns, &reader, more));
     if (run->revision != before && fsdp_beneath_open_file(root, run->tail.path, &fd, &st)) {
         run->changed_at = (double)st.st_mtim.tv_sec;
@@ -307,4 +315,88 @@ fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root, int64_t d
         *more |= rest;
     }
     return FSDP_OK;
+}
+
+/* --- event files --- */
+
+/* Read one event file. A path through its descriptor is that of the file that was checked, even if
+ * its name has become a link. */
+static fsdp_status read_event_file(int root, const char *path, fsdp_metrics_curves *curves)
+{
+    char opened[64];
+    struct stat st;
+    int fd;
+    if (!fsdp_beneath_open_file(root, path, &fd, &st))
+        return FSDP_OK;
+    snprintf(opened, sizeof opened, "/proc/self/fd/%d", fd);
+    const fsdp_status status = fsdp_event_file_read(opened, curves);
+    close(fd);
+    return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+}
+
+/* List the event files in the folder in the order of their names, which begin with the time at
+ * which they were made. */
+static fsdp_status list_events(int root, const char *path, char ***names, size_t *n)
+{
+    int fd;
+    char opened[64];
+    *names = NULL;
+    *n = 0;
+    if (!fsdp_beneath_open_folder(root, path, &fd))
+        return FSDP_OK;
+    snprintf(opened, sizeof opened, "/proc/self/fd/%d", fd);
+    const fsdp_status status = fsdp_directory_list(opened, names, n);
+    close(fd);
+    return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+}
+
+fsdp_status fsdp_dashboard_read_events(int root, const char *path, fsdp_metrics_curves *out)
+{
+    fsdp_metrics_curves curves = {0};
+    char **names;
+    size_t n;
+    FSDP_TRY(list_events(root, path, &names, &n));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        if (!fsdp_event_file_is_named(names[i]))
+            continue;
+        char *file = fsdp_path_join(path, names[i]);
+        status = file ? read_event_file(root, file, &curves) : FSDP_ERR_NOMEM;
+        fsdp_free(file);
+    }
+    fsdp_free(names);
+    if (status == FSDP_OK)
+        *out = curves;
+    else
+        fsdp_metrics_curves_fini(&curves);
+    return status;
+}
+
+static fsdp_status add_curve(fsdp_dashboard_run *run, const char *prefix, const char *key,
+                             const fsdp_metrics_curve *points)
+{
+    fsdp_curve *curve = points->len ? find_curve(run, prefix, key) : NULL;
+    for (size_t i = 0; curve && i < points->len; i++)
+        FSDP_TRY(
+            fsdp_curve_add(curve, points->points[i].step, (double)NAN, points->points[i].value));
+    if (points->len && points->points[points->len - 1].step > run->step)
+        run->step = points->points[points->len - 1].step;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dashboard_run_set(fsdp_dashboard_run *run, const fsdp_metrics_curves *curves)
+{
+    restart(run);
+    run->steps = (double)curves->loss.len;
+    run->validations = (double)curves->validation.len;
+    for (size_t i = 0; i < curves->validation.len; i++) {
+        const fsdp_metrics_point *point = &curves->validation.points[i];
+        if (point->value < run->best_loss || (isnan(run->best_loss) && !isnan(point->value))) {
+            run->best_loss = point->value;
+            run->best_step = point->step;
+        }
+    }
+    FSDP_TRY(add_curve(run, "train/", "loss", &curves->loss));
+    FSDP_TRY(add_curve(run, "train/", "lr", &curves->lr));
+    return add_curve(run, "eval/", "loss", &curves->validation);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "src/dashboard/curve.h"
 #include "src/dashboard/rank.h"
+#include "src/report/metrics.h"
 
 enum {
     FSDP_RUN_CURVES = 32,     /* most curves of a run; keys beyond these are not shown */
@@ -25,7 +26,12 @@ typedef struct fsdp_dashboard_run {
     size_t dir;         /* index of the folder that was named on the command line */
     char *name;         /* what people see: a part of the path; owned */
     char *ranks_folder; /* path of the folder of its ranks, relative to the folder; owned */
-    fsdp_tail tail;     /* its file of metrics */
+    /* its file of metrics; for a run with event files of TensorBoard, which have less, its path is
+     * their folder */
+    fsdp_tail tail;
+    bool has_events;      /* the run is its event files */
+    int64_t events_bytes; /* their size when they were found and when they were read last */
+    int64_t read_bytes;
 
     fsdp_run_curve *curves; /* [n_curves]; owned */
     size_t n_curves, last_curve;
@@ -48,8 +54,8 @@ typedef struct fsdp_dashboard_run {
     int64_t description_time; /* when run.json changed last, in ns */
 } fsdp_dashboard_run;
 
-/* Create the run whose file of metrics is `path`. */
-FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path,
+/* Create the run whose file of metrics, or folder of event files, is `path`. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path, bool has_events,
                                                       const char *name, fsdp_dashboard_run **run);
 void fsdp_dashboard_run_destroy(fsdp_dashboard_run *run); /* accepts NULL */
 /* Find the files of ranks that have appeared, and read run.json if it has changed. */
@@ -57,5 +63,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_look(fsdp_dashboard_run *run, int
 /* Read what is new until `deadline_ns`. *more is set to true if lines are left. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root,
                                                     int64_t deadline_ns, bool *more);
+/* Read the event files in the folder `path` below `root`. Damaged ones count as far as they can be
+ * read. The caller frees the curves with fsdp_metrics_curves_fini(). */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_read_events(int root, const char *path,
+                                                       fsdp_metrics_curves *curves);
+/* Make these the curves of a run with event files. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_set(fsdp_dashboard_run *run,
+                                                   const fsdp_metrics_curves *curves);
 /* Return the curve `name`; NULL if there is none. */
 const fsdp_curve *fsdp_dashboard_run_curve(const fsdp_dashboard_run *run, const char *name);

@@ -12,6 +12,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/dashboard/beneath.h"
+#include "src/report/event_reader.h"
 #include "src/train/checkpoint_folders.h"
 
 enum {
@@ -79,9 +80,35 @@ static bool has_ranks(int dir, const char *name)
     return fstatat(dir, folder, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Add the event file `path` to its folder, which is found with the first one. */
+static fsdp_status take_events(fsdp_scan *scan, int dir, const char *path, const struct stat *st)
+{
+    struct stat unused;
+    if (fstatat(dir, "metrics.jsonl", &unused, AT_SYMLINK_NOFOLLOW) == 0)
+        return FSDP_OK;
+    const size_t n = strlen(path) - strlen(fsdp_path_name(path));
+    char *folder = fsdp_strdup_printf("%.*s", (int)(n ? n - 1 : 0), path);
+    fsdp_status status = folder ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_found *found = NULL;
+    for (size_t i = 0; folder && i < scan->n && !found; i++)
+        if (scan->items[i].kind == FSDP_FOUND_EVENTS && strcmp(scan->items[i].path, folder) == 0)
+            found = &scan->items[i];
+    if (folder && !found)
+        status = add(scan, FSDP_FOUND_EVENTS, folder, st);
+    if (found) {
+        found->bytes += st->st_size;
+        found->time =
+            found->time > (double)st->st_mtim.tv_sec ? found->time : (double)st->st_mtim.tv_sec;
+    }
+    fsdp_free(folder);
+    return status;
+}
+
 static fsdp_status take_file(fsdp_scan *scan, int dir, const char *name, const char *path,
                              const struct stat *st)
 {
+    if (fsdp_event_file_is_named(name))
+        return take_events(scan, dir, path, st);
     if (fsdp_ends_with(name, ".log"))
         return add(scan, FSDP_FOUND_LOG, path, st);
     if (fsdp_ends_with(name, ".jsonl") && (has_ranks(dir, name) || begins_as_metrics(dir, name)))

@@ -13,6 +13,7 @@ enum {
 
 typedef enum fsdp_found_kind {
     FSDP_FOUND_RUN,        /* a file of metrics */
+    FSDP_FOUND_EVENTS,     /* a folder with event files of TensorBoard and no metrics.jsonl */
     FSDP_FOUND_CHECKPOINT, /* a folder checkpoint-<step> or checkpoint_<number> */
     FSDP_FOUND_LOG,        /* a file *.log, such as those of `fsdp launch --log-dir` */
 } fsdp_found_kind;
@@ -20,7 +21,7 @@ typedef enum fsdp_found_kind {
 typedef struct fsdp_found {
     fsdp_found_kind kind;
     char *path;    /* relative to the folder; owned */
-    int64_t bytes; /* size of the file; 0 for a checkpoint */
+    int64_t bytes; /* size of the file, or of the event files together; 0 for a checkpoint */
     double time;   /* when it was changed last: seconds since 1970 */
 } fsdp_found;
 

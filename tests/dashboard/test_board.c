@@ -16,6 +16,7 @@
 #include "src/dashboard/gate.h"
 #include "src/dashboard/json_text.h"
 #include "src/dashboard/server.h"
+#include "src/report/tracking.h"
 #include "tests/dashboard/folder.h"
 #include "tests/test.h"
 
@@ -117,6 +118,56 @@ TEST(runs_are_found_and_their_curves_answered)
     ASSERT_OK(ask_runs(board, since, &doc));
     ASSERT(!fsdp_json_has(run_of(doc, 0), "curves"));
     ASSERT(fsdp_json_has(fsdp_json_find(run_of(doc, 1), "curves"), "eval/loss"));
+    fsdp_json_destroy(doc);
+    fsdp_board_destroy(board);
+    folder_close(&f);
+}
+
+/* Those that --report-to tensorboard writes; a resumed run has a second file in the same folder. */
+TEST(event_files_of_tensorboard_are_a_run)
+{
+    folder f;
+    fsdp_board *board;
+    fsdp_json *doc;
+    char path[512];
+    folder_open(t, &f);
+    folder_make(&f, "logs");
+    snprintf(path, sizeof path, "%s/logs", f.path);
+    for (int i = 0; i < 2; i++) {
+        const fsdp_tracking_options options = {.events = path, .resumed = i > 0, .step = 1};
+        fsdp_tracking *tracking;
+        ASSERT_OK(fsdp_tracking_open(&options, &tracking));
+        for (int step = 1 + i; step <= 2 + i; step++) {
+            fsdp_json_node row;
+            ASSERT_OK(fsdp_tracking_begin(tracking, "step", &row));
+            fsdp_json_set_i64(row, "step", step);
+            fsdp_json_set_f64(row, "loss", 4 + i);
+            fsdp_json_set_f64(row, "lr", 0.5);
+            ASSERT_OK(fsdp_tracking_write(tracking));
+        }
+        fsdp_tracking_close(tracking, 0);
+    }
+    folder_link(&f, "logs", "linked");
+    folder_make(&f, "own");
+    folder_put(&f, "own/metrics.jsonl", STEP_1);
+    folder_put(&f, "own/events.out.tfevents.1", "not looked at");
+    folder_make(&f, "damaged");
+    folder_put(&f, "damaged/events.out.tfevents.1", "no event file");
+    ASSERT_OK(open_board(&f, &board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_INT(fsdp_json_len(fsdp_json_find(fsdp_json_root(doc), "runs")), 3);
+    ASSERT_STR(text_of(run_of(doc, 0), "name"), "damaged");
+    ASSERT_INT(fsdp_json_len(fsdp_json_find(run_of(doc, 0), "curves")), 0);
+    const fsdp_json_node run = run_of(doc, 1), curves = fsdp_json_find(run, "curves");
+    ASSERT_STR(text_of(run, "name"), "logs");
+    ASSERT_INT((int64_t)number_of(run, "step"), 3);
+    const fsdp_json_node mean = fsdp_json_find(fsdp_json_find(curves, "train/loss"), "mean");
+    ASSERT_INT(fsdp_json_len(mean), 3);
+    double value;
+    ASSERT_OK(fsdp_json_get_f64(fsdp_json_at(mean, 1), NULL, &value));
+    ASSERT_INT((int64_t)value, 5); /* step 2 of the resumed run */
+    ASSERT(fsdp_json_has(curves, "train/lr"));
+    ASSERT_STR(text_of(run_of(doc, 2), "name"), "own");
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);
