@@ -211,18 +211,36 @@ static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
                run->tail.size > 0 ? (double)run->tail.offset / (double)run->tail.size : 1);
 }
 
-/* Append run.json, which was parsed, as it is. */
+/* Append the values of an object that are texts or numbers, and those of its object "config". */
+static void put_values_of(fsdp_str *to, fsdp_json_node object, bool outermost)
+{
+    for (fsdp_json_node v = fsdp_json_first(object); v.value; v = fsdp_json_next(v)) {
+        const fsdp_json_kind kind = fsdp_json_kind_of(v);
+        const char *text;
+        double number;
+        if (kind == FSDP_JSON_STRING && fsdp_json_get_str(v, NULL, &text) == FSDP_OK) {
+            put_string(to, v.key, text);
+        } else if ((kind == FSDP_JSON_INT || kind == FSDP_JSON_REAL) &&
+                   fsdp_json_get_f64(v, NULL, &number) == FSDP_OK) {
+            put_number(to, v.key, number);
+        } else if (kind == FSDP_JSON_OBJECT && outermost && strcmp(v.key, "config") == 0) {
+            open_in(to, v.key, "{");
+            put_values_of(to, v, false);
+            shut(to, "}");
+        }
+    }
+}
+
 static void put_description(fsdp_str *to, const fsdp_dashboard_run *run)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    fsdp_json_text_key(to, "description");
-    if (run->description &&
-        fsdp_json_print(run->description, FSDP_JSON_COMPACT, &text, &bytes) == FSDP_OK)
-        fsdp_str_append(to, text, bytes);
-    else
-        fsdp_str_append(to, "null", 4);
-    fsdp_free(text);
+    if (!run->description ||
+        fsdp_json_kind_of(fsdp_json_root(run->description)) != FSDP_JSON_OBJECT) {
+        put_string(to, "description", NULL);
+        return;
+    }
+    open_in(to, "description", "{");
+    put_values_of(to, fsdp_json_root(run->description), true);
+    shut(to, "}");
 }
 
 static void put_saves(fsdp_str *to, const fsdp_dashboard_run *run)

@@ -59,7 +59,9 @@ static void append_valid(fsdp_str *to, const char *text, size_t n)
         if (is_plain(c) && !separator)
             continue;
         fsdp_str_append(to, text + begin, i - begin);
-        append_escaped(to, separator ? 0x2000u + ((unsigned char)text[i + 2] & 0x3f) : c);
+        append_escaped(to, separator ? 0x2000u + ((unsigned char)text[i + 2] & 0x3f)
+                           : c       ? c
+                                     : 0xfffdu);
         i += separator ? 2 : 0;
         begin = i + 1;
     }

@@ -89,7 +89,8 @@ TEST(runs_are_found_and_their_curves_answered)
     folder_put(&f, "second.jsonl", STEP_1);
     folder_make(&f, "third.ranks");
     folder_put(&f, "third.jsonl", ""); /* it has just begun */
-    folder_put(&f, "third.ranks/run.json", "{\"config\": {\"lr\": \"0.1\"}, \"total_steps\": 9}");
+    folder_put(&f, "third.ranks/run.json",
+               "{\"config\": {\"lr\": \"0.1\", \"a\": NaN}, \"total_steps\": 9, \"b\": [1]}");
     folder_put(&f, "third.ranks/0.jsonl",
                "{\"kind\": \"start\", \"world_size\": 1, \"host\": \"h\"}\n");
     ASSERT_OK(open_board(&f, &board));
@@ -110,6 +111,7 @@ TEST(runs_are_found_and_their_curves_answered)
     run = run_of(doc, 2);
     ASSERT_STR(text_of(run, "name"), "third");
     ASSERT_STR(text_of(fsdp_json_find(fsdp_json_find(run, "description"), "config"), "lr"), "0.1");
+    ASSERT_INT(fsdp_json_len(fsdp_json_find(run, "description")), 2); /* no NaN, no array */
     const int64_t since = (int64_t)number_of(fsdp_json_root(doc), "revision");
     fsdp_json_destroy(doc);
     /* Only what has changed is sent again. */

@@ -23,6 +23,8 @@ static void page_require_json(fsdp_str *answer)
     const size_t bytes = answer->len;
     char *text = fsdp_str_take(answer);
     page_require(text && fsdp_json_parse("answer", 1, text, bytes, &doc) == FSDP_OK);
+    /* The parser takes Python's numbers as well, but a browser does not. */
+    page_require(!strstr(text, ":NaN") && !strstr(text, ":Infinity") && !strstr(text, ":-Inf"));
     fsdp_json_destroy(doc);
     fsdp_free(text);
 }
