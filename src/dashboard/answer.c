@@ -332,9 +332,18 @@ static const char *checkpoints_of_run(const fsdp_dashboard_run *run)
     return folder;
 }
 
+/* Return how many components, counted from the beginning, two paths have in common. */
+static int common_folders(const char *a, const char *b)
+{
+    int count = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        count += a[i] == '/';
+    return count;
+}
+
 /* Return the run whose folder of checkpoints has most in common with that of the checkpoint, from
- * the end of its path. If several have as much, or none has anything, and there is more than one
- * run, return NULL. */
+ * the end of its path; of several, the one whose file is nearest in the tree. If that is no single
+ * run, or none has anything in common, and there is more than one run, return NULL. */
 static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_content *c,
                                                    const fsdp_board_checkpoint *p)
 {
@@ -343,10 +352,12 @@ static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_conte
     char *folder = path ? fsdp_path_parent(path) : NULL;
     int most = 0;
     for (size_t i = 0; folder && i < c->n_runs; i++) {
-        const int n = common_components(folder, checkpoints_of_run(c->runs[i].run));
-        if (n >= most && n > 0)
-            found = n > most ? c->runs[i].run : NULL;
-        most = n > most ? n : most;
+        const fsdp_dashboard_run *run = c->runs[i].run;
+        const int near = run->dir == p->dir ? common_folders(run->tail.path, p->path) : 0;
+        const int score = 100 * common_components(folder, checkpoints_of_run(run)) + near;
+        if (score >= most && score > 0)
+            found = score > most ? run : NULL;
+        most = score > most ? score : most;
     }
     fsdp_free(folder);
     fsdp_free(path);

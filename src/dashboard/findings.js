@@ -30,9 +30,10 @@ function stragglerOf(run) {
         wait: wait / slowest.step};
 }
 
-// The loss by which runs are compared: that of validation, if all have one, else of training.
+// The loss by which runs are compared: that of validation, if several have one, else of training.
 function rankBy(runs) {
-    if (runs.every(run => run.best_loss !== null))
+    const validated = runs.filter(run => run.best_loss !== null).length;
+    if (validated === runs.length || validated > 1)
         return {name: "validation loss", of: run => run.best_loss, at: run => run.best_step};
     return {name: "training loss", of: lastLoss, at: run => run.step};
 }
@@ -118,7 +119,7 @@ function reasons(slow, fast) {
     if (more.compute > 0.3 * whole && !(straggler && more.compute < 0.6 * whole)) {
         const why = costlyDifference(slow, fast);
         found.push(`It computes ${b ? (a.compute / (b.compute * scale)).toPrecision(2) + " times as long" : "long"}`
-            + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "") + (why ? ": " + why + "." : crowded ? ", since it had to share its cores." : ", with the same settings."));
+            + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "") + (why ? ": " + why + "." : crowded ? ", since it had to share its cores." : "; no setting that costs time differs, so other programs may have had its cores."));
     }
     return found;
 }
@@ -188,8 +189,9 @@ function compare(runs) {
             found.push({kind: "best", run: first, parts: ["Best: ", [first.name], ` with a ${by.name} of ${shortNumber(by.of(first))} at step ${by.at(first)}; next is `,
                 [second.name], ` with ${shortNumber(by.of(second))}.`],
                 why: [changed.length ? "They differ in " + changed.join(", ") + "." : "",
-                    new Set(measured.map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
+                    new Set(sorted.filter(run => run.description).map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
                         ? "The runs validate on different data, so their losses may not compare." : "",
+                    sorted.length < measured.length ? `${measured.length - sorted.length} without validation could not be compared.` : "",
                     going.length ? "Some runs still go on." : ""]});
         }
     }

@@ -108,9 +108,10 @@ function row(cells, attributes) {
 function cell(text, kind) {
     return el("td", kind ? {class: kind} : {}, text);
 }
+// Names of columns; one in brackets is that of a column of text, which begins at the left.
 function heads(...names) {
-    return el("thead", {}, row(names.map((name, i) => el("th", {scope: "col", class: name.startsWith("<") ? "left" : false},
-        name.replace(/^</, "")))));
+    return el("thead", {}, row(names.map(name => Array.isArray(name) ? el("th", {scope: "col", class: "left"}, name[0])
+        : el("th", {scope: "col", title: name}, name))));
 }
 
 // Replace a table only if it would look different, so that a selection of text and the focus stay.
@@ -173,7 +174,7 @@ function drawRuns() {
     byId("runs-empty").textContent = "No runs in these folders yet. A run appears here when 'fsdp train' writes with --metrics FILE or --report-to json.";
     byId("time-key").replaceChildren(...(runs.length ? [["compute", "computing"], ["wait", "waiting for other ranks"], ["data", "waiting for data"], ["other", "validation and checkpoints"]]
         .map(([kind, text]) => el("span", {}, el("i", {class: "swatch " + kind}), text)) : []));
-    fill(byId("runs"), heads("run", "<state", "step", "training loss", "best validation loss", "at step", "tokens/s", "time a step", "<where the time goes"),
+    fill(byId("runs"), heads("run", ["state"], "step", "training loss", "best validation loss", "at step", "tokens/s", "time a step", ["where the time goes"]),
         runs.map(run => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});
@@ -299,7 +300,7 @@ function drawRanks() {
     byId("no-ranks").hidden = state.run === null || ranks.length > 0;
     byId("rank-parts").hidden = ranks.length === 0;
     const share = (rank, seconds) => rank.seconds > 0 ? percent(seconds / rank.seconds) : "–";
-    fill(byId("ranks"), heads("rank", "<state", "step", "last news", "computing", "waiting", "data", "core busy", "memory now", "<where", "<message"), ranks.map(rank => {
+    fill(byId("ranks"), heads("rank", ["state"], "step", "last news", "computing", "waiting", "data", "core busy", "memory now", ["where"], ["message"]), ranks.map(rank => {
         const newest = rank.samples[rank.samples.length - 1];
         return row([cell(String(rank.rank) + (straggler && straggler.rank === rank.rank ? " (slow)" : "")), cell(rank.state, "left " + stateKind(rank.state)),
             cell(shownStep(rank.step)), cell(rank.state === "ended" || rank.state === "failed" ? clock(rank.time) : duration(Math.max(0, state.now - rank.time)) + " ago"),
@@ -347,7 +348,7 @@ function drawUnits() {
         ? `Since the run began, on each rank; written once a minute. All units: ${bytes(units.reduce((sum, unit) => sum + total(unit), 0))} in collectives, `
             + `${duration(units.reduce((sum, unit) => sum + unit.wait_s, 0))} of waiting.` + (rank && units.every(unit => !total(unit)) ? " One rank communicates nothing." : "")
         : "Nothing was written about collectives yet.";
-    fill(byId("units"), heads("unit", "all-gathers", "bytes", "reduce-scatters", "bytes", "all-reduces", "bytes", "<waiting, mean of ranks", "most of a rank"), units.map(unit => {
+    fill(byId("units"), heads("unit", "all-gathers", "bytes", "reduce-scatters", "bytes", "all-reduces", "bytes", ["waiting, mean of ranks"], "most of a rank"), units.map(unit => {
         const bar = svg("svg", {class: "bar", viewBox: "0 0 90 9", preserveAspectRatio: "none", "aria-hidden": "true"});
         svg("rect", {class: "part wait", x: 0, y: 0, width: (90 * unit.wait_s / most).toFixed(1), height: 9}, bar);
         return row([cell(unit.name, "name"), cell(shownStep(unit.gathers)), cell(bytes(unit.gather_bytes)), cell(shownStep(unit.reduces)), cell(bytes(unit.reduce_bytes)),
@@ -363,7 +364,7 @@ function drawCheckpoints() {
     const mine = state.checkpoints.filter(c => c.run === null || c.run === state.run);
     byId("no-checkpoints").hidden = mine.length > 0;
     const run = state.run === null ? null : state.runs.get(state.run);
-    fill(byId("checkpoints"), heads("checkpoint", "<verification", "step", "size", "files", "took", "<to read every byte"), mine.map(c => {
+    fill(byId("checkpoints"), heads("checkpoint", ["verification"], "step", "size", "files", "took", ["to read every byte"]), mine.map(c => {
         const saved = run && c.run === run.id ? (run.saved || []).find(s => s[0] === c.step) : null;
         return row([cell(c.path + (c.run === null && several ? " (of which run is not known)" : ""), "name"), cell((VERDICTS[c.verdict] || c.verdict) + (c.message ? ": " + c.message : ""), "wrap verdict-" + c.verdict),
             cell(c.step === null ? "–" : shownStep(c.step)), cell(bytes(c.bytes)),

@@ -362,8 +362,8 @@ TEST(a_checkpoint_belongs_to_the_run_whose_folder_it_is_in)
     fsdp_board *board;
     fsdp_json *doc;
     folder_open(t, &f);
-    static const char *const runs[] = {"a", "b"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const runs[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++) {
         char path[64], text[128];
         folder_make(&f, runs[i]);
         snprintf(path, sizeof path, "%s/m.jsonl", runs[i]);
@@ -372,7 +372,7 @@ TEST(a_checkpoint_belongs_to_the_run_whose_folder_it_is_in)
         folder_make(&f, path);
         snprintf(path, sizeof path, "%s/m.ranks/run.json", runs[i]);
         snprintf(text, sizeof text, "{\"checkpoints\": \"/elsewhere/%s/out-checkpoints/\"}",
-                 runs[i]);
+                 i < 2 ? runs[i] : "renamed since");
         folder_put(&f, path, text);
         snprintf(path, sizeof path, "%s/out-checkpoints", runs[i]);
         folder_make(&f, path);
@@ -384,12 +384,12 @@ TEST(a_checkpoint_belongs_to_the_run_whose_folder_it_is_in)
     ASSERT_OK(open_board(&f, &board));
     ASSERT_OK(ask_runs(board, 0, &doc));
     const fsdp_json_node all = fsdp_json_find(fsdp_json_root(doc), "checkpoints");
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 4; i++) {
         ASSERT_STR(text_of(run_of(doc, i), "name") + 2, "m");
         ASSERT_INT((int64_t)number_of(fsdp_json_at(all, i), "run"),
                    (int64_t)number_of(run_of(doc, i), "id"));
     }
-    ASSERT(!fsdp_json_has(fsdp_json_at(all, 2), "run"));
+    ASSERT(!fsdp_json_has(fsdp_json_at(all, 4), "run"));
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);
