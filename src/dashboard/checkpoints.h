@@ -1,5 +1,5 @@
 /* What can be said of a checkpoint without reading its data: whether all files of its kind are
- * there, whether they are the ones that were saved together, and whether tensors lie within their
+ * there, whether they are the ones that were saved together, and whether tensors are within their
  * files. `fsdp checkpoint verify` reads the data as well. */
 #pragma once
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <fsdp/base.h>
 
 typedef enum fsdp_checkpoint_verdict {
-    FSDP_CHECKPOINT_UNCHECKED, /* nobody has looked yet */
+    FSDP_CHECKPOINT_UNCHECKED, /* it was not looked at yet */
     FSDP_CHECKPOINT_GOOD,
     FSDP_CHECKPOINT_DAMAGED,
     FSDP_CHECKPOINT_INCOMPLETE, /* a file is missing: it may be being written, or was cut off */

@@ -11,8 +11,8 @@ enum {
 };
 
 typedef struct fsdp_bucket {
-    double step, at;      /* of the last point: its step, and seconds of training until then */
-    double min, max, sum; /* of the finite points */
+    double step, at;      /* step of the last point, and seconds of training until then */
+    double min, max, sum; /* over the finite points */
     int32_t n;            /* number of finite points */
     int32_t not_finite;   /* number of points that are NaN or infinite */
 } fsdp_bucket;
@@ -20,7 +20,7 @@ typedef struct fsdp_bucket {
 typedef struct fsdp_curve {
     fsdp_bucket *buckets; /* [len]; owned */
     size_t len, cap;
-    int32_t per_bucket; /* points of a full bucket; 0 stands for 1 */
+    int32_t per_bucket; /* points of a full bucket; 0 means 1 */
 } fsdp_curve;
 
 void fsdp_curve_fini(fsdp_curve *curve);

@@ -1,4 +1,4 @@
-/* `fsdp dashboard`: serves a page about the runs in some folders, until it is told to end. */
+/* `fsdp dashboard`: serves a page about the runs in some folders, until it is stopped. */
 #pragma once
 #include <signal.h>
 

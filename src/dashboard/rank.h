@@ -40,7 +40,7 @@ typedef struct fsdp_rank {
     bool ended;      /* it wrote that it has ended or failed */
     fsdp_rank_sample samples[FSDP_RANK_SAMPLES];
     size_t n_samples;
-    double sample_lines;   /* lines that a full sample has; 0 stands for 1 */
+    double sample_lines;   /* lines that a full sample has; 0 means 1 */
     double last_lines;     /* lines in the last sample */
     fsdp_rank_unit *units; /* [n_units]; owned */
     size_t n_units;

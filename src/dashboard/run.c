@@ -70,7 +70,7 @@ static fsdp_status add_points(fsdp_dashboard_run *run, const char *prefix, fsdp_
         if (is_no_measure(v.key) || kind == FSDP_JSON_OBJECT || kind == FSDP_JSON_ARRAY ||
             kind == FSDP_JSON_BOOL || kind == FSDP_JSON_NULL)
             continue;
-        /* A string that is no number, -HUGE_VAL, is not told from -Infinity: both are gaps. */
+        /* A string that is no number, -HUGE_VAL, counts as -Infinity: both are gaps. */
         const double value = fsdp_line_number(line, v.key, -(double)INFINITY);
         fsdp_curve *curve = find_curve(run, prefix, v.key);
         if (curve)

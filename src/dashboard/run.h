@@ -35,8 +35,8 @@ typedef struct fsdp_dashboard_run {
 
     fsdp_run_curve *curves; /* [n_curves]; owned */
     size_t n_curves, last_curve;
-    double step, epoch;    /* of the newest line */
-    double steps, seconds; /* of all lines of steps: their number, the sum of their time */
+    double step, epoch;    /* those of the newest line */
+    double steps, seconds; /* number of steps, and the sum of their times */
     double first_seconds;  /* the time of the first step, which includes the warm-up */
     double tokens;         /* sum over the steps */
     double validations, validation_s;
@@ -44,7 +44,7 @@ typedef struct fsdp_dashboard_run {
     double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
     double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
     bool has_summary;              /* the run wrote that it has ended */
-    double total_s, peak_host_mib; /* of the summary; 0 without one */
+    double total_s, peak_host_mib; /* from the summary; 0 without one */
     fsdp_run_save saved[FSDP_RUN_CHECKPOINTS]; /* [n_saved] in ascending order of time */
     size_t n_saved;
 

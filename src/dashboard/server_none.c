@@ -1,4 +1,4 @@
-/* Stands for server.c in a build without libmicrohttpd. */
+/* Replaces server.c in a build without libmicrohttpd. */
 #include "src/dashboard/server.h"
 
 bool fsdp_server_is_available(void)

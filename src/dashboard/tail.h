@@ -12,7 +12,7 @@ enum {
 typedef struct fsdp_tail {
     char *path; /* relative to the folder; owned */
     dev_t device;
-    ino_t inode;    /* of the file when it was read last; 0: never */
+    ino_t inode;    /* the file that was read last; 0: none yet */
     int64_t offset; /* bytes that were taken from the file, including those in `rest` */
     int64_t size;   /* size of the file when it was read last */
     char *rest;     /* [rest_len] the beginning of a line whose end is not there yet; owned */

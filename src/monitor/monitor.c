@@ -39,7 +39,7 @@ struct fsdp_monitor {
     unit *units; /* [n_units], sorted as the modules are visited */
     size_t n_units, cap_units;
     size_t last_unit;     /* the unit of the last event, where the search for the next one begins */
-    int64_t seen_wait_ns; /* waiting time that was attributed to units, or lies before the first */
+    int64_t seen_wait_ns; /* waiting time that was attributed to units, or came before the first */
     /* Sums since the last line. */
     int64_t steps;
     double seconds, data_s;

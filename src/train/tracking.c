@@ -211,8 +211,8 @@ static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
     return status;
 }
 
-/* Tell the command where the files of the run are (--dashboard). */
-static fsdp_status tell_reports_are_open(const fsdp_trainer *t)
+/* Report to the command where the files of the run are (--dashboard). */
+static fsdp_status announce_reports(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     if (!c->reports_open)
@@ -254,7 +254,7 @@ fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t)
     if (*folder)
         status = open_monitor_in(t, folder);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = tell_reports_are_open(t);
+        status = announce_reports(t);
     return fsdp_agree(t->group, status);
 }
 

@@ -3,7 +3,7 @@
 #include "tests/test.h"
 
 typedef struct folder {
-    const char *path; /* of the test */
+    const char *path; /* that of the test */
     int root;         /* a descriptor */
 } folder;
 

@@ -194,7 +194,7 @@ TEST(ranks_are_answered_with_samples_and_units)
             "\"steps\": 1, \"seconds\": 2, \"memory\": {\"allocated\": 7, \"grad\": 7}}\n"
             "{\"kind\": \"units\", \"units\": [{\"name\": \"root\", \"wait_s\": 3}]}\n");
     }
-    folder_put(&f, "m.ranks/2.jsonl", "{\"kind\": \"start\"}\n"); /* of an earlier, larger run */
+    folder_put(&f, "m.ranks/2.jsonl", "{\"kind\": \"start\"}\n"); /* from an earlier, larger run */
     ASSERT_OK(open_board(&f, &board));
     ASSERT(fsdp_answer_run(board, 1, &answer));
     ASSERT_OK(parse(&answer, &doc));

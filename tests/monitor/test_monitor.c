@@ -18,7 +18,7 @@
 typedef struct lines {
     char kinds[1024], states[1024];                         /* joined with spaces */
     double steps, seconds, data_s, last_step, memory, tags; /* the last memory; sums of steps */
-    int64_t units, gathers, reduces;                        /* of the last line of units */
+    int64_t units, gathers, reduces;                        /* from the last line of units */
     char message[256];
 } lines;
 
@@ -120,7 +120,7 @@ TEST_RANKS(a_rank_reports_its_states_steps_memory_and_units, 2)
     ASSERT_INT(all.units, CHAIN_UNITS);
     ASSERT(all.gathers >= 3 * CHAIN_UNITS);
     ASSERT_INT(all.reduces, 3 * CHAIN_UNITS);
-    /* After the monitor was closed, units report to nobody. */
+    /* After the monitor was closed, units do not report. */
     ASSERT_OK(chain_run(&c, 3));
     ASSERT_OK(chain_close(&c));
 }
