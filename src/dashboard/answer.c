@@ -96,15 +96,32 @@ static void put_values(fsdp_str *to, const char *key, const fsdp_curve *curve, b
     shut(to, "]");
 }
 
-static void put_curve(fsdp_str *to, const fsdp_run_curve *named)
+/* Return true if the buckets of two curves end at the same steps. */
+static bool has_same_steps(const fsdp_curve *a, const fsdp_curve *b)
+{
+    if (a->len != b->len)
+        return false;
+    for (size_t i = 0; i < a->len; i++)
+        if (a->buckets[i].step < b->buckets[i].step || a->buckets[i].step > b->buckets[i].step)
+            return false;
+    return true;
+}
+
+/* Append a curve. If its steps are those of `first`, which was sent already, it refers to them,
+ * since most curves of a run have the same ones. */
+static void put_curve(fsdp_str *to, const fsdp_run_curve *first, const fsdp_run_curve *named)
 {
     const fsdp_curve *curve = &named->curve;
     int64_t gaps = 0;
     for (size_t i = 0; i < curve->len; i++)
         gaps += curve->buckets[i].not_finite;
     open_in(to, named->name, "{");
-    put_values(to, "step", curve, step_of);
-    put_values(to, "at", curve, at_of);
+    if (first != named && has_same_steps(&first->curve, curve)) {
+        put_string(to, "like", first->name);
+    } else {
+        put_values(to, "step", curve, step_of);
+        put_values(to, "at", curve, at_of);
+    }
     put_values(to, "mean", curve, fsdp_bucket_mean);
     if (curve->per_bucket > 1) {
         put_values(to, "min", curve, min_of);
@@ -278,7 +295,7 @@ static void put_run(fsdp_str *to, const struct fsdp_board_content *c, const fsdp
         put_saves(to, run);
         open_in(to, "curves", "{");
         for (size_t i = 0; i < run->n_curves; i++)
-            put_curve(to, &run->curves[i]);
+            put_curve(to, &run->curves[0], &run->curves[i]);
         shut(to, "}");
     }
     shut(to, "}");

@@ -22,6 +22,37 @@ static void append_integer(fsdp_str *to, int64_t value)
     fsdp_str_append(to, digits + at, sizeof digits - at);
 }
 
+enum {
+    MAX_DECIMALS = 10
+};
+
+/* Append a number from 0.0001 to 10^7, both in size, with 7 significant digits: several times as
+ * fast as printf. */
+static void append_decimal(fsdp_str *to, double value)
+{
+    static const double powers[MAX_DECIMALS + 1] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5,
+                                                    1e6, 1e7, 1e8, 1e9, 1e10};
+    const double size = fabs(value);
+    char digits[MAX_DECIMALS];
+    int decimals = 6, kept;
+    for (double limit = 10; size >= limit && decimals > 0; limit *= 10)
+        decimals--;
+    for (double limit = 1; size < limit && decimals < MAX_DECIMALS; limit /= 10)
+        decimals++;
+    const uint64_t all = (uint64_t)(size * powers[decimals] + 0.5);
+    uint64_t fraction = all % (uint64_t)powers[decimals];
+    if (value < 0)
+        fsdp_str_append(to, "-", 1);
+    append_integer(to, (int64_t)(all / (uint64_t)powers[decimals]));
+    for (int i = decimals; i > 0; i--, fraction /= 10)
+        digits[i - 1] = (char)('0' + fraction % 10);
+    for (kept = decimals; kept > 0 && digits[kept - 1] == '0';)
+        kept--;
+    if (kept)
+        fsdp_str_append(to, ".", 1);
+    fsdp_str_append(to, digits, (size_t)kept);
+}
+
 void fsdp_json_text_number(fsdp_str *to, double value)
 {
     char text[32];
@@ -29,6 +60,8 @@ void fsdp_json_text_number(fsdp_str *to, double value)
         fsdp_str_append(to, "null", 4);
     } else if (fabs(value) <= 9007199254740992.0 && floor(value) >= value) {
         append_integer(to, (int64_t)value);
+    } else if (fabs(value) >= 1e-4 && fabs(value) < 1e7) {
+        append_decimal(to, value);
     } else {
         const bool is_time = fabs(value) >= 1e7 && fabs(value) < 1e15;
         const int n = snprintf(text, sizeof text, is_time ? "%.3f" : "%.7g", value);

@@ -48,6 +48,11 @@ function takeRuns(answer) {
             fresh.saved = old.saved;
         }
         fresh.curves = fresh.curves || {};
+        for (const curve of Object.values(fresh.curves))
+            if (curve.like && fresh.curves[curve.like]) { // the same steps as another curve
+                curve.step = fresh.curves[curve.like].step;
+                curve.at = fresh.curves[curve.like].at;
+            }
         state.runs.set(fresh.id, fresh);
         kept.add(fresh.id);
     }

@@ -457,6 +457,39 @@ TEST(only_the_loopback_interface_and_the_token_are_let_in)
     ASSERT(strcmp(made, other) != 0);
 }
 
+TEST(numbers_have_seven_digits)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } all[] = {{0, "0"},
+               {-3, "-3"},
+               {0.5, "0.5"},
+               {3.14159265358979, "3.141593"},
+               {-0.00012345678, "-0.0001234568"},
+               {1234567.4, "1234567"},
+               {9.9999999, "10"},
+               {99.5, "99.5"},
+               {1e-5, "1e-05"},
+               {0.1 + 0.2, "0.3"},
+               {123456.75, "123456.8"},
+               {9007199254740992.0, "9007199254740992"},
+               {1795780526.153, "1795780526.153"},
+               {1e300, "1e+300"},
+               {(double)NAN, "null"},
+               {-(double)INFINITY, "null"},
+               {0.99999999, "1"},
+               {1000.0001, "1000"},
+               {0.0100001, "0.0100001"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        fsdp_str text = {0};
+        fsdp_json_text_number(&text, all[i].value);
+        fsdp_str_append(&text, "", 1);
+        ASSERT_STR(text.data, all[i].text);
+        fsdp_str_fini(&text);
+    }
+}
+
 /* The Content-Security-Policy forbids what is inline, so nothing may be. */
 TEST(the_page_loads_nothing_from_elsewhere_and_makes_no_markup)
 {
