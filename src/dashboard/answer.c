@@ -17,7 +17,8 @@
 enum {
     LOG_BYTES = 32768 /* how much of the end of a log is shown */
 };
-static const double silent_s = 20; /* after so long without a line, a run counts as silent */
+static const double silent_s = 20;    /* a run counts as silent after so long without a line, */
+static const double silent_steps = 3; /* and so many of its steps */
 
 static void put_number(fsdp_str *to, const char *key, double value)
 {
@@ -152,13 +153,18 @@ static bool is_gone(const fsdp_rank *rank)
     return strcmp(host, rank->host) == 0 && kill((pid_t)rank->pid, 0) != 0 && errno == ESRCH;
 }
 
+static bool is_silent(double since, double steps, double seconds)
+{
+    return since >= silent_s + (steps > 0 ? silent_steps * seconds / steps : 0);
+}
+
 /* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
  * written nothing for long. */
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
         return rank->state;
-    if (now - rank->time < silent_s)
+    if (!is_silent(now - rank->time, rank->steps, rank->seconds))
         return *rank->state ? rank->state : "starting";
     return is_gone(rank) ? "gone" : "silent";
 }
@@ -175,12 +181,13 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
             *message = rank->message;
             return "failed";
         }
-        if (!rank->ended && now - rank->time >= silent_s && is_gone(rank))
+        if (!rank->ended && is_silent(now - rank->time, rank->steps, rank->seconds) &&
+            is_gone(rank))
             worst = "gone";
     }
     if (run->has_summary || (run->n_ranks && ended == run->n_ranks))
         return "ended";
-    if (now - newest_time(run) >= silent_s)
+    if (is_silent(now - newest_time(run), run->steps, run->seconds))
         return worst ? worst : "silent";
     return run->n_ranks ? run->ranks[0]->state : "running";
 }
