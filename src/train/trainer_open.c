@@ -567,6 +567,7 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_open_tracking(t)));
+    FSDP_TRY(fsdp_trainer_open_monitor(t));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }
@@ -589,6 +590,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_device_mesh_destroy(t->mesh);
     fsdp_model_tokenizer_close(&t->tokenizer);
     fsdp_device_destroy(t->device);
+    fsdp_free(t->metrics_path);
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);
     fsdp_free(t->step_seconds);

@@ -9,6 +9,7 @@
  * Strings belong to `options` and are valid until it is destroyed. */
 #pragma once
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -272,9 +273,18 @@ typedef struct fsdp_train_config {
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
      * ranks that share a card; 0: no limit */
     int64_t memory_limit;
-    bool track_memory;           /* report memory by purpose */
-    int print_model;             /* fsdp_print_model: how to print the module tree and its units */
-    const char *metrics;         /* file for metrics, as JSON lines; NULL: none */
+    bool track_memory;   /* report memory by purpose */
+    int print_model;     /* fsdp_print_model: how to print the module tree and its units */
+    const char *metrics; /* file for metrics, as JSON lines; NULL: none */
+    bool rank_metrics;   /* each rank writes about itself, next to the file of metrics */
+    bool dashboard, dashboard_stays; /* serve a page; go on when the run has ended */
+    int dashboard_port;              /* 0: any free port */
+    /* Called by rank 0 when the files of reports are open, for `dashboard`. `folder` has the file
+     * of metrics; `checkpoints` is the folder of checkpoints, or NULL. `out` is where to print, or
+     * NULL. An error ends the run. NULL: not called. */
+    fsdp_status (*reports_open)(void *context, const char *folder, const char *checkpoints,
+                                FILE *out);
+    void *reports_context;
     fsdp_option_list report_to;  /* names of trackers; see config_report.h */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
     const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */

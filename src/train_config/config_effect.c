@@ -101,6 +101,16 @@ static bool has_program(const fsdp_train_config *c)
     return c->tracker_command != NULL;
 }
 
+static bool has_dashboard(const fsdp_train_config *c)
+{
+    return c->dashboard;
+}
+
+static bool has_metrics(const fsdp_train_config *c)
+{
+    return c->metrics || fsdp_train_reports_to(c, FSDP_REPORT_JSON);
+}
+
 #define STEP_SCHEDULE "is for --lr-schedule step"
 #define SCALER "is for float16: --fp16, or --param-dtype float16"
 #define ACCUMULATION "needs --gradient-accumulation-steps above 1: a step has one micro-step"
@@ -158,6 +168,9 @@ static const struct {
      false},
     {"run-name", has_program, "is for --tracker-command", false},
     {"project", has_program, "is for --tracker-command", false},
+    {"rank-metrics", has_metrics, "needs --metrics, --report-to json or --dashboard", false},
+    {"dashboard-port", has_dashboard, "needs --dashboard", false},
+    {"dashboard-stays", has_dashboard, "needs --dashboard", false},
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
 };
 

@@ -599,6 +599,18 @@ static const fsdp_option table[] = {
      .help = "print the module tree with its units, as PyTorch prints an FSDP2 or FSDP1 model"},
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
      .metavar = "FILE", .help = "write one JSON line per step and validation"},
+    {.name = "rank-metrics", .type = FSDP_OPTION_BOOL, PLACE(rank_metrics), .value = "true",
+     .help = "with --metrics or --report-to json: each rank also writes its state, memory, waiting "
+             "time and collectives, once a second, into a folder <metrics>.ranks, for 'fsdp "
+             "dashboard'"},
+    {.name = "dashboard", .type = FSDP_OPTION_BOOL, PLACE(dashboard),
+     .help = "serve a page with the curves and ranks of this run to this host, and print its "
+             "address; implies --report-to json unless --metrics is given"},
+    {.name = "dashboard-port", .type = FSDP_OPTION_INT, PLACE(dashboard_port), .value = "7070",
+     .bounds = FSDP_BETWEEN(0, 65535), .metavar = "PORT",
+     .help = "port of --dashboard; if it is taken, the next free one; 0: any free port"},
+    {.name = "dashboard-stays", .type = FSDP_OPTION_BOOL, PLACE(dashboard_stays),
+     .help = "the page of --dashboard is served until its process is ended, also after the run"},
     {.name = "report-to", .aliases = "log-with", .type = FSDP_OPTION_LIST, PLACE(report_to),
      .metavar = "NAME,...", .shown_default = "none",
      .help = "write what --metrics writes to tensorboard (event files), csv, json, or all of these, "

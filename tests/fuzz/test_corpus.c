@@ -21,6 +21,9 @@
 #define LLVMFuzzerTestOneInput fuzz_config
 #include "tests/fuzz/fuzz_config.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_dashboard
+#include "tests/fuzz/fuzz_dashboard.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_dcp
 #include "tests/fuzz/fuzz_dcp.c"
 #undef LLVMFuzzerTestOneInput
@@ -115,6 +118,7 @@ CORPUS(fuzz_accelerate)
 CORPUS(fuzz_arrow)
 CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
+CORPUS(fuzz_dashboard)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
