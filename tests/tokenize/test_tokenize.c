@@ -1,98 +1,13 @@
 /* Runs of `fsdp tokenize`: what they write is what 'fsdp train' makes of the same texts, for any
  * number of threads, and whatever interrupts them. The ids in `first_ids` are those of the
  * tokenizers library for fixtures/chat/tokenizer.json. */
-#include "src/tokenize/tokenize.h"
-
 #include <signal.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/base/io.h"
-#include "src/base/str.h"
 #include "src/data/arrow/table.h"
-#include "tests/test.h"
-
-/* ---- helpers ---- */
-
-static const char *in_dir(fsdp_test *t, const char *name)
-{
-    static char paths[64][700];
-    static int next;
-    char *path = paths[next++ % 64];
-    snprintf(path, sizeof paths[0], "%s/%s", fsdp_test_dir(t), name);
-    return path;
-}
-
-static fsdp_tokenize_config config_of(fsdp_test *t, const char *data, const char *output)
-{
-    static char tokenizer[700];
-    snprintf(tokenizer, sizeof tokenizer, "%s", fsdp_test_path("fixtures/chat"));
-    return (fsdp_tokenize_config){.tokenizer = tokenizer,
-                                  .data = in_dir(t, data),
-                                  .output = in_dir(t, output),
-                                  .task = FSDP_TASK_CAUSAL_LM,
-                                  .form.csv_quotes = true,
-                                  .append_eos = true,
-                                  .add_special_tokens = true,
-                                  .seed = 1,
-                                  .threads = 1,
-                                  .journal_bytes = 1 << 30,
-                                  .rows = 5};
-}
-
-/* Run, and set *lines to what was printed. The caller frees *lines. */
-static fsdp_status run_printing(const fsdp_tokenize_config *config, char **lines)
-{
-    size_t size = 0;
-    *lines = NULL;
-    FILE *out = open_memstream(lines, &size);
-    const fsdp_status status = fsdp_tokenize_run(config, out);
-    fclose(out);
-    return status;
-}
-
-static fsdp_status run(const fsdp_tokenize_config *config)
-{
-    char *lines;
-    const fsdp_status status = run_printing(config, &lines);
-    free(lines);
-    return status;
-}
-
-static void put(fsdp_test *t, const char *name, const char *text)
-{
-    ASSERT_OK(fsdp_file_write(in_dir(t, name), text, strlen(text)));
-}
-
-static void check_same_file(fsdp_test *t, const char *a, const char *b)
-{
-    fsdp_mapping first, second;
-    ASSERT_OK(fsdp_file_map(in_dir(t, a), &first));
-    ASSERT_OK(fsdp_file_map(in_dir(t, b), &second));
-    const bool same = first.bytes > 0 && first.bytes == second.bytes &&
-                      memcmp(first.data, second.data, first.bytes) == 0;
-    fsdp_file_unmap(&first);
-    fsdp_file_unmap(&second);
-    if (!same)
-        FAIL("%s and %s differ", a, b);
-}
-
-/* Write documents of different lengths, of `bytes` bytes together. */
-static void put_corpus(fsdp_test *t, const char *name, size_t bytes)
-{
-    fsdp_str text = {0};
-    for (unsigned i = 0; text.len < bytes; i++) {
-        fsdp_str_printf(&text, "document %u\n", i * 2654435761u);
-        for (unsigned k = 0; k < i % 50; k++)
-            fsdp_str_printf(&text, "hello world in Paris, %u times \u00e9.\n", k * i);
-        fsdp_str_printf(&text, "\n");
-    }
-    ASSERT(!text.failed);
-    put(t, name, text.data);
-    fsdp_str_fini(&text);
-}
+#include "tests/tokenize/runs.h"
 
 /* ---- token files ---- */
 
