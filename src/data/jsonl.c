@@ -162,13 +162,25 @@ static int64_t beyond(size_t count, size_t limit)
     return limit && count > limit ? (int64_t)(count - limit) : 0;
 }
 
+/* Return the number of ids of a row that are beyond its limits. */
+static int64_t cut_of(const jsonl_dataset *d, const row *r)
+{
+    return beyond(r->source, d->max_source) + beyond(r->labels, d->max_target) + r->cut;
+}
+
+static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
+{
+    const jsonl_dataset *d = self;
+    FSDP_TRY(jsonl_get(self, index, example));
+    *cut = cut_of(d, &d->rows[index]);
+    return FSDP_OK;
+}
+
 static fsdp_status jsonl_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
 {
     const jsonl_dataset *d = self;
     for (int64_t i = first; i < first + len; i++) {
-        const row *r = &d->rows[i];
-        const int64_t cut =
-            beyond(r->source, d->max_source) + beyond(r->labels, d->max_target) + r->cut;
+        const int64_t cut = cut_of(d, &d->rows[i]);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
     }
@@ -215,5 +227,6 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
     fsdp_dataset_set_uses(*out, FSDP_USES_JSON | fsdp_jsonl_rows_uses(&d->of_file));
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, jsonl_left_out);
+    fsdp_dataset_set_get_cut(*out, jsonl_get_cut);
     return FSDP_OK;
 }

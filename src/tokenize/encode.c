@@ -7,7 +7,6 @@
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
 #include "src/data/dataset.h"
-#include "src/data/ids.h"
 #include "src/data/json_rows.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
@@ -99,29 +98,6 @@ static fsdp_status encode_arrow(const fsdp_encode_form *form, const fsdp_record_
     return status;
 }
 
-static int64_t cut_list(fsdp_token_list *list, int64_t limit, int32_t eos)
-{
-    const int64_t before = (int64_t)list->len;
-    fsdp_ids_cut(list, (size_t)limit, eos);
-    return before - (int64_t)list->len;
-}
-
-static fsdp_status encode_example(const fsdp_encode_form *form, const fsdp_record_batch *batch,
-                                  const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
-{
-    fsdp_example *e = &out->example;
-    FSDP_TRY(fsdp_dataset_get(batch->dataset, record->index, e));
-    if (form->task != FSDP_TASK_SEQ2SEQ)
-        return FSDP_OK;
-    const int32_t eos = fsdp_ids_eos(form->rows);
-    const bool texts = fsdp_dataset_uses(batch->dataset) & FSDP_USES_TEXTS;
-    if (texts || form->cut_source_ids)
-        *cut += cut_list(&e->source, form->max_source, eos);
-    if (texts || form->cut_target_ids)
-        *cut += cut_list(&e->labels, form->max_target, eos);
-    return FSDP_OK;
-}
-
 fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_batch *batch,
                                size_t i, fsdp_encoded *out, int64_t *cut)
 {
@@ -139,7 +115,7 @@ fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_b
     case FSDP_RECORD_EXAMPLE:
         break;
     }
-    return encode_example(form, batch, record, out, cut);
+    return fsdp_dataset_get_cut(batch->dataset, record->index, &out->example, cut);
 }
 
 /* ---- the bytes of a row ---- */

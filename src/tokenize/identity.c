@@ -97,8 +97,11 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     set_number(root, "--max-samples", (double)c->max_samples);
     set_number(root, "--max-seq-length", (double)c->max_seq_length);
     set_number(root, "--block-size", (double)c->block_size);
-    set_number(root, "--max-source-length", c->max_source_length);
-    set_number(root, "--max-target-length", c->max_target_length);
+    /* 0: not given, which is not the same as the default: rows of ids are not cut */
+    set_number(root, "--max-source-length",
+               c->asked_for.max_source_length ? c->max_source_length : 0);
+    set_number(root, "--max-target-length",
+               c->asked_for.max_target_length ? c->max_target_length : 0);
     set_number(root, "--validation-fraction", c->validation_fraction);
     set_number(root, "--seed", c->validation_fraction > 0 ? (double)c->seed : 0);
 }

@@ -360,19 +360,6 @@ bool fsdp_record_source_leaves_validation(const fsdp_record_source *s)
     return s->leaves_validation;
 }
 
-fsdp_status fsdp_record_source_left_out(const fsdp_record_source *s, fsdp_left_out *out)
-{
-    *out = (fsdp_left_out){0};
-    for (size_t i = 0; i < s->n_datasets; i++) {
-        fsdp_left_out part;
-        FSDP_TRY(fsdp_dataset_left_out(s->datasets[i], 0, &part));
-        out->cut_rows += part.cut_rows;
-        out->cut_tokens += part.cut_tokens;
-        out->skipped_rows += part.skipped_rows;
-    }
-    return FSDP_OK;
-}
-
 unsigned fsdp_record_source_uses(const fsdp_record_source *s)
 {
     return s->uses;

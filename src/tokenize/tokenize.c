@@ -29,7 +29,6 @@ typedef struct tokenize_run {
     int64_t saved_bytes; /* bytes of the output when the journal was written last */
     int64_t first_record, first_tokens, first_bytes; /* numbers when this run began */
     fsdp_arrow_output_counts arrow;
-    fsdp_left_out left_out; /* what datasets cut */
     fsdp_progress *bar;
     int64_t bar_done; /* MiB */
     double began_s;
@@ -263,15 +262,13 @@ static void print_lines(FILE *out, const char *text)
 /* Print what the rows lost, in one line. */
 static void print_losses(const tokenize_run *r)
 {
-    const int64_t rows = r->state.cut_rows + r->left_out.cut_rows;
-    const int64_t tokens = r->state.cut_tokens + r->left_out.cut_tokens;
     const char *separator = "";
-    if (!rows && !r->arrow.unused_tokens)
+    if (!r->state.cut_rows && !r->arrow.unused_tokens)
         return;
     fprintf(r->out, "%s: ", r->config->data);
-    if (rows) {
-        fprintf(r->out, "%" PRId64 " of %" PRId64 " rows are cut, by %" PRId64 " tokens", rows,
-                r->state.records, tokens);
+    if (r->state.cut_rows) {
+        fprintf(r->out, "%" PRId64 " of %" PRId64 " rows are cut, by %" PRId64 " tokens",
+                r->state.cut_rows, r->state.records, r->state.cut_tokens);
         separator = "; ";
     }
     if (r->arrow.unused_tokens)
@@ -347,8 +344,6 @@ static void print_summary(const tokenize_run *r)
 static fsdp_status print_end(tokenize_run *r)
 {
     char *unused;
-    if (r->config->task == FSDP_TASK_CLASSIFICATION && r->config->max_seq_length)
-        FSDP_TRY(fsdp_record_source_left_out(r->inputs->source, &r->left_out));
     FSDP_TRY(fsdp_record_source_unused(r->inputs->source, &r->unused, &unused));
     print_notes(r, unused);
     fsdp_free(unused);

@@ -3,8 +3,10 @@
 #pragma once
 #include "src/tokenize/tokenize.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "src/base/io.h"
 #include "src/base/str.h"
@@ -86,4 +88,48 @@ static inline void put_corpus(fsdp_test *t, const char *name, size_t bytes)
     ASSERT(!text.failed);
     put(t, name, text.data);
     fsdp_str_fini(&text);
+}
+
+static inline bool same_list(const fsdp_token_list *a, const fsdp_token_list *b)
+{
+    return a->len == b->len && (!a->len || memcmp(a->ids, b->ids, a->len * sizeof *a->ids) == 0);
+}
+
+/* Check that the folder `name` has the rows that a dataset of `data` has. */
+static inline void check_rows(fsdp_test *t, const char *data, const char *name,
+                              const fsdp_dataset_options *options)
+{
+    fsdp_dataset *texts, *tokens;
+    fsdp_example a = {0}, b = {0};
+    ASSERT_OK(fsdp_dataset_open(in_dir(t, data), options, &texts));
+    ASSERT_OK(fsdp_dataset_open(in_dir(t, name), options, &tokens));
+    ASSERT_INT(fsdp_dataset_len(tokens), fsdp_dataset_len(texts));
+    for (int64_t i = 0; i < fsdp_dataset_len(texts); i++) {
+        ASSERT_OK(fsdp_dataset_get(texts, i, &a));
+        ASSERT_OK(fsdp_dataset_get(tokens, i, &b));
+        if (a.labels.len == 0) /* all tokens have a loss */
+            ASSERT_OK(fsdp_token_list_set(&a.labels, a.source.ids, a.source.len));
+        if (b.labels.len == 0)
+            ASSERT_OK(fsdp_token_list_set(&b.labels, b.source.ids, b.source.len));
+        if (!same_list(&a.source, &b.source) || !same_list(&a.labels, &b.labels))
+            FAIL("row %d of %s is not that of %s", (int)i, name, data);
+    }
+    fsdp_example_fini(&a);
+    fsdp_example_fini(&b);
+    fsdp_dataset_close(texts);
+    fsdp_dataset_close(tokens);
+}
+
+/* Run with a limit on the size of a file, as on a full disk. */
+static inline fsdp_status run_limited(const fsdp_tokenize_config *config, rlim_t bytes)
+{
+    struct rlimit before, limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const fsdp_status status = run(config);
+    setrlimit(RLIMIT_FSIZE, &before);
+    return status;
 }

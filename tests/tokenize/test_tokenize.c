@@ -1,9 +1,6 @@
 /* Runs of `fsdp tokenize`: what they write is what 'fsdp train' makes of the same texts, for any
  * number of threads, and whatever interrupts them. The ids in `first_ids` are those of the
  * tokenizers library for fixtures/chat/tokenizer.json. */
-#include <signal.h>
-#include <sys/resource.h>
-
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/data/arrow/table.h"
@@ -115,36 +112,6 @@ TEST(train_reads_each_format_as_it_reads_the_text)
 
 /* ---- Arrow ---- */
 
-static bool same_list(const fsdp_token_list *a, const fsdp_token_list *b)
-{
-    return a->len == b->len && (!a->len || memcmp(a->ids, b->ids, a->len * sizeof *a->ids) == 0);
-}
-
-/* Check that the folder `name` has the rows that a dataset of `data` has. */
-static void check_rows(fsdp_test *t, const char *data, const char *name,
-                       const fsdp_dataset_options *options)
-{
-    fsdp_dataset *texts, *tokens;
-    fsdp_example a = {0}, b = {0};
-    ASSERT_OK(fsdp_dataset_open(in_dir(t, data), options, &texts));
-    ASSERT_OK(fsdp_dataset_open(in_dir(t, name), options, &tokens));
-    ASSERT_INT(fsdp_dataset_len(tokens), fsdp_dataset_len(texts));
-    for (int64_t i = 0; i < fsdp_dataset_len(texts); i++) {
-        ASSERT_OK(fsdp_dataset_get(texts, i, &a));
-        ASSERT_OK(fsdp_dataset_get(tokens, i, &b));
-        if (a.labels.len == 0) /* all tokens have a loss */
-            ASSERT_OK(fsdp_token_list_set(&a.labels, a.source.ids, a.source.len));
-        if (b.labels.len == 0)
-            ASSERT_OK(fsdp_token_list_set(&b.labels, b.source.ids, b.source.len));
-        if (!same_list(&a.source, &b.source) || !same_list(&a.labels, &b.labels))
-            FAIL("row %d of %s is not that of %s", (int)i, name, data);
-    }
-    fsdp_example_fini(&a);
-    fsdp_example_fini(&b);
-    fsdp_dataset_close(texts);
-    fsdp_dataset_close(tokens);
-}
-
 static const char mixed_rows[] =
     "{\"prompt\": \"What is \", \"completion\": \"in Paris?\", \"url\": 1}\n"
     "{\"text\": \"hello world\"}\n"
@@ -205,7 +172,7 @@ TEST(pairs_of_csv_become_sources_and_labels)
     config.task = FSDP_TASK_SEQ2SEQ;
     config.task_prefix = "in ";
     config.max_source_length = 6;
-    config.max_target_length = 150;
+    config.asked_for.max_source_length = true;
     ASSERT_OK(run_printing(&config, &lines));
     ASSERT(strstr(lines, "not used: 'when' (line 1)"));
     ASSERT(strstr(lines, "1 of 2 rows are cut"));
@@ -311,20 +278,6 @@ TEST(a_fraction_of_the_rows_is_for_validation)
 }
 
 /* ---- interruptions ---- */
-
-/* Run with a limit on the size of a file, as on a full disk. */
-static fsdp_status run_limited(const fsdp_tokenize_config *config, rlim_t bytes)
-{
-    struct rlimit before, limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-    const fsdp_status status = run(config);
-    setrlimit(RLIMIT_FSIZE, &before);
-    return status;
-}
 
 static void check_resuming(fsdp_test *t, const char *output, const char *compared,
                            fsdp_tokenize_config config)

@@ -91,3 +91,109 @@ TEST(a_block_has_no_rows_that_are_masked_and_rows_that_are_not)
     fsdp_example_fini(&e);
     fsdp_dataset_close(set);
 }
+
+/* ---- texts that are cut ---- */
+
+/* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */
+static void put_bert(fsdp_test *t, const char *dir, const char *config)
+{
+    char name[300];
+    ASSERT_OK(fsdp_directory_make(in_dir(t, dir)));
+    snprintf(name, sizeof name, "%s/vocab.txt", dir);
+    put(t, name, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\ntwo\nthree\nfour\nfive\nsix\nseven\n");
+    snprintf(name, sizeof name, "%s/tokenizer_config.json", dir);
+    put(t, name, config);
+}
+
+static const char pairs[] = "{\"text\": \"one two three four five six\", \"headline\": \"two\"}\n"
+                            "{\"text\": \"one\", \"headline\": \"one two three four five six\"}\n"
+                            "{\"text\": \"one\", \"headline\": \"two\"}\n";
+
+/* The ids that a text is cut to are those of the tokenizer: special tokens are kept, and
+ * truncation_side says which end is cut. */
+TEST(pairs_are_cut_by_the_tokenizer)
+{
+    NEEDS_FLATBUFFERS();
+    static const char *const configs[] = {"{\"tokenizer_class\": \"BertTokenizer\"}",
+                                          "{\"tokenizer_class\": \"BertTokenizer\", "
+                                          "\"truncation_side\": \"left\"}"};
+    put(t, "rows.jsonl", pairs);
+    for (int i = 0; i < 2; i++) {
+        const char *dir = i ? "left" : "right", *output = i ? "left_rows" : "right_rows";
+        char *lines;
+        fsdp_tokenizer *tokenizer;
+        put_bert(t, dir, configs[i]);
+        CHECK_HERE();
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", output);
+        config.tokenizer = in_dir(t, dir);
+        config.task = FSDP_TASK_SEQ2SEQ;
+        config.task_prefix = "";
+        config.max_source_length = 5;
+        config.max_target_length = 6;
+        config.asked_for.max_source_length = config.asked_for.max_target_length = true;
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "2 of 3 rows are cut, by 5 tokens"));
+        free(lines);
+        ASSERT_OK(fsdp_tokenizer_open(config.tokenizer, &tokenizer));
+        const fsdp_dataset_options options = {.task = FSDP_TASK_SEQ2SEQ,
+                                              .tokenizer = tokenizer,
+                                              .source_prefix = "",
+                                              .max_source_length = 5,
+                                              .max_target_length = 6};
+        check_rows(t, "rows.jsonl", output, &options);
+        fsdp_tokenizer_close(tokenizer);
+        CHECK_HERE();
+    }
+}
+
+/* Rows of ids are cut only if a length was given, in JSON and in Arrow. */
+TEST(ids_of_pairs_are_cut_and_counted_on_request)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl", "{\"input_ids\": [5, 6, 7, 8], \"labels\": [9, 10, 11]}\n");
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "whole");
+    config.task = FSDP_TASK_SEQ2SEQ;
+    config.max_source_length = config.max_target_length = 2;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(!strstr(lines, "cut"));
+    free(lines);
+    config.asked_for.max_source_length = true;
+    for (int arrow = 0; arrow < 2; arrow++) {
+        config.data = in_dir(t, arrow ? "whole" : "rows.jsonl");
+        config.output = in_dir(t, arrow ? "arrow_cut" : "cut");
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "1 of 1 rows are cut, by 2 tokens"));
+        free(lines);
+    }
+    const fsdp_dataset_options options = {.task = FSDP_TASK_SEQ2SEQ, .max_source_length = 2};
+    check_rows(t, "rows.jsonl", "arrow_cut", &options);
+}
+
+/* The rows of a class fit into the limit of a file, but the folder that is made of them does not:
+ * so the run goes on with a journal of all rows, which has counted the cut ones. */
+TEST(cut_rows_of_classes_are_kept_in_the_journal)
+{
+    NEEDS_FLATBUFFERS();
+    enum {
+        ROWS = 1000
+    };
+    char *lines, expected[80];
+    fsdp_str rows = {0};
+    for (int i = 0; i < ROWS; i++)
+        fsdp_str_printf(&rows, "{\"text\": \"hello world in Paris, hello %s\", \"label\": %d}\n",
+                        i % 4 ? "world in Paris, hello world in Paris" : "", i % 2);
+    put(t, "rows.jsonl", rows.data);
+    fsdp_str_fini(&rows);
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_CLASSIFICATION;
+    config.max_seq_length = 24;
+    ASSERT_ERROR(run_limited(&config, ROWS * 118), FSDP_ERR_IO, "");
+    config.resume = true;
+    ASSERT_OK(run_printing(&config, &lines));
+    snprintf(expected, sizeof expected, "%d of %d rows are cut, by ", ROWS / 4 * 3, ROWS);
+    ASSERT(strstr(lines, expected));
+    ASSERT(strstr(lines, "goes on after 1000 rows"));
+    free(lines);
+}
