@@ -18,6 +18,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/scratch_file.h"
 #include "src/base/str.h"
 #include "src/tokenize/token_header.h"
 
@@ -47,21 +48,6 @@ static fsdp_status failed(const char *path)
 }
 
 /* ---- files ---- */
-
-static fsdp_status write_all(int fd, const char *path, const void *bytes, size_t count)
-{
-    const char *at = bytes;
-    while (count) {
-        const ssize_t n = write(fd, at, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return failed(path);
-        at += n;
-        count -= (size_t)n;
-    }
-    return FSDP_OK;
-}
 
 /* Open a file, and cut it to `bytes` bytes. If it is shorter, it is not the file of the journal. */
 static fsdp_status open_at(const char *path, int64_t bytes, int *fd)
@@ -98,7 +84,7 @@ static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_st
                      state->parts[i].bytes ? state->parts[i].bytes + (int64_t)header_bytes(o) : 0,
                      &part->fd));
     if (!state->parts[i].bytes)
-        FSDP_TRY(write_all(part->fd, part->path, zeros, header_bytes(o)));
+        FSDP_TRY(fsdp_fd_write(part->fd, part->path, zeros, header_bytes(o)));
     if (o->options.format != FSDP_TOKENIZE_MEGATRON)
         return FSDP_OK;
     return open_at(part->sizes_path, state->parts[i].rows * (int64_t)sizeof(int32_t),
@@ -242,10 +228,10 @@ fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
 {
     for (int i = 0; i < o->n_parts; i++) {
         const fsdp_encoded_part *part = &e->parts[i];
-        FSDP_TRY(write_all(o->parts[i].fd, o->parts[i].path, part->bytes, part->used));
+        FSDP_TRY(fsdp_fd_write(o->parts[i].fd, o->parts[i].path, part->bytes, part->used));
         if (o->parts[i].sizes_fd >= 0)
-            FSDP_TRY(write_all(o->parts[i].sizes_fd, o->parts[i].sizes_path, part->sizes,
-                               (size_t)part->rows * sizeof *part->sizes));
+            FSDP_TRY(fsdp_fd_write(o->parts[i].sizes_fd, o->parts[i].sizes_path, part->sizes,
+                                   (size_t)part->rows * sizeof *part->sizes));
         state->parts[i].rows += part->rows;
         state->parts[i].tokens += part->tokens;
         state->parts[i].bytes += (int64_t)part->used;
