@@ -8,6 +8,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/text/chat/chat.h"
 
 /* Append the name, size and checksum of a file, if it exists. */
 static fsdp_status add_file(const char *dir, const char *name, fsdp_str *text)
@@ -72,6 +73,15 @@ static void set_number(fsdp_json_node root, const char *key, double value)
     fsdp_json_set_str(root, key, text);
 }
 
+/* --chat-template may be the name of a file, or of a template of the tokenizer's folder. */
+static void set_chat(fsdp_json_node root, const fsdp_chat_template *chat)
+{
+    char text[40] = "";
+    if (chat)
+        snprintf(text, sizeof text, "%08" PRIx32, chat->checksum);
+    fsdp_json_set_str(root, "checksum of the chat template", text);
+}
+
 static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
 {
     set_text(root, "--task-prefix", c->task_prefix);
@@ -117,6 +127,7 @@ static fsdp_status make(const fsdp_tokenize_config *c, const fsdp_tokenize_input
     status = fsdp_record_source_identity(inputs->source, &text);
     FSDP_TRY(set_built(root, "data", status, &text));
     set_options(root, c);
+    set_chat(root, inputs->chat_template);
     return fsdp_json_check_built(doc);
 }
 

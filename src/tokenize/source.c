@@ -1,6 +1,7 @@
 /* See source.h. */
 #include "src/tokenize/source.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -395,34 +396,52 @@ fsdp_status fsdp_record_source_unused(const fsdp_record_source *s, const fsdp_un
 
 /* ---- identity ---- */
 
-static void add_identity(const char *path, fsdp_str *text)
+static fsdp_status add_identity(const char *path, fsdp_str *text)
 {
-    struct stat info = {0};
+    struct stat info;
     if (stat(path, &info) != 0)
-        info.st_size = -1; /* reading it will fail with the reason */
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                          strerror(errno));
     fsdp_str_printf(text, "%s %" PRId64 " %" PRId64 ".%09ld\n", path, (int64_t)info.st_size,
                     (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    return FSDP_OK;
 }
 
 static fsdp_status add_folder_identity(const source_file *file, fsdp_str *text)
 {
     fsdp_arrow_folder folder;
-    FSDP_TRY(fsdp_arrow_folder_open(
+    fsdp_status status = fsdp_arrow_folder_open(
         file->path, file->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
-        &folder));
-    for (size_t i = 0; i < folder.n_files; i++)
-        add_identity(folder.files[i], text);
+        &folder);
+    FSDP_TRY(status);
+    for (size_t i = 0; i < folder.n_files && status == FSDP_OK; i++)
+        status = add_identity(folder.files[i], text);
     fsdp_arrow_folder_fini(&folder);
-    return FSDP_OK;
+    return status;
+}
+
+/* The path of a dataset may be a folder or a pattern. */
+static fsdp_status add_texts_identity(const source_file *file, fsdp_str *text)
+{
+    fsdp_path_list files;
+    FSDP_TRY(fsdp_text_paths(file->path, file->validation, &files));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < files.len && status == FSDP_OK; i++)
+        status = add_identity(files.items[i], text);
+    fsdp_path_list_fini(&files);
+    return status;
 }
 
 fsdp_status fsdp_record_source_identity(const fsdp_record_source *s, fsdp_str *text)
 {
     for (size_t i = 0; i < s->len; i++) {
-        if (fsdp_is_arrow_path(s->files[i].path))
-            FSDP_TRY(add_folder_identity(&s->files[i], text));
+        const source_file *file = &s->files[i];
+        if (fsdp_is_arrow_path(file->path))
+            FSDP_TRY(add_folder_identity(file, text));
+        else if (file->kind == FSDP_RECORD_EXAMPLE)
+            FSDP_TRY(add_texts_identity(file, text));
         else
-            add_identity(s->files[i].path, text);
+            FSDP_TRY(add_identity(file->path, text));
     }
     return text->failed ? fsdp_error_nomem() : FSDP_OK;
 }

@@ -1,0 +1,63 @@
+/* What a run of `fsdp tokenize` that goes on compares with the run that was interrupted. */
+#include "src/base/alloc.h"
+#include "tests/tokenize/runs.h"
+
+/* Begin a run that is interrupted before it writes a row. */
+static void interrupt(fsdp_test *t, fsdp_tokenize_config *config)
+{
+    static const atomic_bool interrupted = true;
+    config->interrupted = &interrupted;
+    ASSERT_ERROR(run(config), FSDP_ERR_STATE, "interrupted after 0 rows");
+    config->interrupted = NULL;
+    config->resume = true;
+}
+
+static const char classes[] =
+    "{\"text\": \"hello\", \"label\": 0}\n{\"text\": \"a\", \"label\": 1}\n";
+
+/* Rows of classes are read through a dataset, which opens a folder or a pattern as a whole. */
+TEST(a_file_of_a_folder_or_a_pattern_may_not_change)
+{
+    NEEDS_FLATBUFFERS();
+    static const char *const data[] = {"parts", "parts/*.jsonl"};
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "parts")));
+    put(t, "parts/b.jsonl", classes);
+    for (int i = 0; i < 2; i++) {
+        put(t, "parts/a.jsonl", classes);
+        fsdp_tokenize_config config = config_of(t, data[i], i ? "pattern" : "folder");
+        config.task = FSDP_TASK_CLASSIFICATION;
+        interrupt(t, &config);
+        CHECK_HERE();
+        put(t, "parts/a.jsonl", "{\"text\": \"other\", \"label\": 0}\n");
+        ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "the interrupted run had another data");
+        put(t, "parts/c.jsonl", classes);
+        config.resume = false;
+        config.overwrite = true;
+        ASSERT_OK(run(&config));
+        ASSERT_OK(fsdp_tree_remove(in_dir(t, "parts/c.jsonl")));
+    }
+}
+
+/* --chat-template may be a file, and the folder of the tokenizer may have several templates. */
+TEST(the_chat_template_may_not_change)
+{
+    static const char text[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char other[] = "{% for m in messages %}{{ m.role }}{% endfor %}";
+    static const char *const files[] = {"named.jinja", "own/additional_chat_templates/short.jinja"};
+    put(t, "rows.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "own/additional_chat_templates")));
+    ASSERT_OK(fsdp_file_copy(fsdp_test_path("fixtures/chat/tokenizer.json"),
+                             in_dir(t, "own/tokenizer.json")));
+    for (int i = 0; i < 2; i++) {
+        put(t, files[i], text);
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", i ? "b.bin" : "a.bin");
+        config.tokenizer = in_dir(t, "own");
+        config.chat.chat_template = i ? "short" : in_dir(t, files[i]);
+        interrupt(t, &config);
+        CHECK_HERE();
+        put(t, files[i], other);
+        ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "another checksum of the chat template");
+        put(t, files[i], text);
+        ASSERT_OK(run(&config));
+    }
+}
