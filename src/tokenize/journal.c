@@ -23,6 +23,7 @@ static void put_state(fsdp_json_node root, const fsdp_tokenize_state *state)
     fsdp_json_set_i64(root, "empty_rows", state->empty_rows);
     fsdp_json_set_i64(root, "uses", (int64_t)state->uses);
     fsdp_json_set_bool(root, "is_complete", state->is_complete);
+    fsdp_json_set_bool(root, "overwrites", state->overwrites);
     const fsdp_json_node lists = fsdp_json_set_object(root, "lists");
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         fsdp_json_set_bool(lists, list_keys[i], state->lists[i]);
@@ -63,6 +64,7 @@ static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
     FSDP_TRY(fsdp_json_get_i64(root, "uses", 0, UINT32_MAX, &uses));
     state->uses = (unsigned)uses;
     FSDP_TRY(fsdp_json_get_bool(root, "is_complete", &state->is_complete));
+    FSDP_TRY(fsdp_json_opt_bool(root, "overwrites", false, &state->overwrites));
     FSDP_TRY(fsdp_json_get_object(root, "lists", &lists));
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         FSDP_TRY(fsdp_json_get_bool(lists, list_keys[i], &state->lists[i]));

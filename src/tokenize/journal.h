@@ -10,6 +10,7 @@ typedef struct fsdp_tokenize_state {
     unsigned uses; /* FSDP_USES_* of the rows */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */
+    bool overwrites;  /* the run may replace what is at the place of the output */
     struct {
         int64_t rows, tokens;
         int64_t bytes; /* size of the part's file, without a header */

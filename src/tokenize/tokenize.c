@@ -199,6 +199,13 @@ static bool can_go_on(fsdp_status status)
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
+/* Return what a message about --resume adds: it excludes --overwrite, which the journal remembers.
+ */
+static const char *in_place_of(const tokenize_run *r)
+{
+    return r->config->overwrite ? " in place of --overwrite" : "";
+}
+
 /* Save what was written before a failure, such as a full disk, if that is possible. */
 static fsdp_status save_after_failure(tokenize_run *r, fsdp_status status)
 {
@@ -210,8 +217,8 @@ static fsdp_status save_after_failure(tokenize_run *r, fsdp_status status)
     fsdp_error_restore(&error);
     return saved == FSDP_OK
                ? fsdp_error(status,
-                            "%s (with --resume, the same command goes on after %" PRId64 " rows)",
-                            error.message, r->state.records)
+                            "%s (with --resume%s, the same command goes on after %" PRId64 " rows)",
+                            error.message, in_place_of(r), r->state.records)
                : status;
 }
 
@@ -229,9 +236,9 @@ static fsdp_status tokenize_rows(tokenize_run *r)
         return end_rows(r);
     FSDP_TRY(fsdp_output_save(r->output, &r->state));
     return fsdp_error(FSDP_ERR_STATE,
-                      "interrupted after %" PRId64 " rows; with --resume, the same command goes on "
-                      "from there",
-                      r->state.records);
+                      "interrupted after %" PRId64
+                      " rows; with --resume%s, the same command goes on from there",
+                      r->state.records, in_place_of(r));
 }
 
 static fsdp_status finish(tokenize_run *r)

@@ -110,6 +110,39 @@ TEST(train_reads_each_format_as_it_reads_the_text)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Train reads a .bin file by the index next to it, whatever wrote the two. */
+TEST(an_overwritten_file_has_no_index_of_another_one)
+{
+    fsdp_dataset *set;
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .max_length = 3};
+    put(t, "a.txt", "hello world in Paris\n\nWhat is hello world in Paris\n");
+    put(t, "b.txt", "hello world\n");
+    static const fsdp_tokenize_format formats[] = {FSDP_TOKENIZE_NANOGPT, FSDP_TOKENIZE_LLMC};
+    for (int i = 0; i < 2; i++) {
+        fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+        config.format = FSDP_TOKENIZE_MEGATRON;
+        ASSERT_OK(run(&config));
+        ASSERT(fsdp_path_is_file(in_dir(t, "a.idx")));
+        config.data = in_dir(t, "b.txt");
+        config.format = formats[i];
+        config.overwrite = true;
+        ASSERT_OK(run(&config));
+        ASSERT(!fsdp_path_exists(in_dir(t, "a.idx")));
+        ASSERT_OK(fsdp_dataset_open(config.output, &options, &set));
+        fsdp_dataset_close(set);
+        ASSERT_OK(fsdp_tree_remove(config.output));
+    }
+    put(t, "a.idx", "somebody's");
+    fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "a.idx: exists, and would be taken for the index");
+    config.format = FSDP_TOKENIZE_MEGATRON;
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--overwrite replaces it");
+    config.overwrite = true;
+    ASSERT_OK(run(&config));
+    ASSERT_OK(fsdp_dataset_open(config.output, &options, &set));
+    fsdp_dataset_close(set);
+}
+
 /* ---- Arrow ---- */
 
 static const char mixed_rows[] =

@@ -12,6 +12,29 @@ static void interrupt(fsdp_test *t, fsdp_tokenize_config *config)
     config->resume = true;
 }
 
+/* --resume takes the place of --overwrite, which the interrupted run had. */
+TEST(a_run_that_overwrites_goes_on)
+{
+    static const char index[] = "of another file";
+    put(t, "a.txt", "hello world\n");
+    put(t, "a.bin", "old");
+    put(t, "a.idx", index);
+    fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+    config.overwrite = true;
+    interrupt(t, &config);
+    CHECK_HERE();
+    config.overwrite = false;
+    ASSERT_OK(run(&config));
+    ASSERT(!fsdp_path_exists(in_dir(t, "a.idx")));
+    config.output = in_dir(t, "b.bin");
+    config.resume = false;
+    interrupt(t, &config);
+    CHECK_HERE();
+    put(t, "b.bin", "of another run");
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "b.bin: exists; --overwrite replaces it");
+    ASSERT(fsdp_path_exists(in_dir(t, "b.bin.partial/journal.json")));
+}
+
 static const char classes[] =
     "{\"text\": \"hello\", \"label\": 0}\n{\"text\": \"a\", \"label\": 1}\n";
 
