@@ -571,12 +571,28 @@ TEST(a_vocabulary_does_not_depend_on_the_form_of_the_data)
     put(t, "a.jsonl",
         "{\"text\": \"hello hello world\"}\n{\"messages\": [{\"role\": \"user\", "
         "\"content\": [{\"type\": \"text\", \"text\": \"in Paris in Paris\"}]}]}\n");
+    put(t, "s.jsonl",
+        "{\"system\": \"hello hello world\", \"conversations\": [{\"from\": \"human\", "
+        "\"value\": \"in Paris in Paris\"}]}\n");
     fsdp_tokenize_config config = config_of(t, "a.txt", "a");
     config.tokenizer = NULL;
     config.train_vocab = 270;
     ASSERT_OK(run(&config));
-    config.data = in_dir(t, "a.jsonl");
-    config.output = in_dir(t, "b");
-    ASSERT_OK(run(&config));
-    check_same_file(t, "a/tokenizer.json", "b/tokenizer.json");
+    for (int i = 0; i < 2; i++) {
+        config.data = in_dir(t, i ? "s.jsonl" : "a.jsonl");
+        config.output = in_dir(t, i ? "s" : "b");
+        ASSERT_OK(run(&config));
+        check_same_file(t, "a/tokenizer.json", i ? "s/tokenizer.json" : "b/tokenizer.json");
+        CHECK_HERE();
+    }
+}
+
+TEST(a_vocabulary_needs_a_text)
+{
+    put(t, "a.jsonl", "{\"text\": \"\"}\n{\"messages\": [{\"role\": \"user\"}]}\n");
+    fsdp_tokenize_config config = config_of(t, "a.jsonl", "a");
+    config.tokenizer = NULL;
+    config.train_vocab = 270;
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT, "a.jsonl: its 2 rows have no text");
+    ASSERT(!fsdp_path_exists(config.output));
 }
