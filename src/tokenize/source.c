@@ -211,6 +211,8 @@ static fsdp_status open_dataset(fsdp_record_source *s, const source_file *file)
         return FSDP_ERR_NOMEM;
     rows.task = s->task;
     rows.validation = file->validation;
+    if (file->validation)
+        rows.max_samples = 0; /* --max-samples is for the training data */
     FSDP_TRY(fsdp_dataset_open(file->path, &rows, &s->datasets[s->n_datasets]));
     const fsdp_dataset *d = s->datasets[s->n_datasets++];
     s->uses |= fsdp_dataset_uses(d);

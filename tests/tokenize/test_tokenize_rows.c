@@ -92,6 +92,33 @@ TEST(a_block_has_no_rows_that_are_masked_and_rows_that_are_not)
     fsdp_dataset_close(set);
 }
 
+/* ---- the number of rows ---- */
+
+/* --max-samples limits the training data, of all tasks. */
+TEST(data_for_validation_are_whole)
+{
+    NEEDS_FLATBUFFERS();
+    static const fsdp_task tasks[] = {FSDP_TASK_CAUSAL_LM, FSDP_TASK_MASKED_LM, FSDP_TASK_SEQ2SEQ,
+                                      FSDP_TASK_CLASSIFICATION};
+    fsdp_str rows = {0};
+    for (int i = 0; i < 8; i++)
+        fsdp_str_printf(&rows, "{\"text\": \"a\", \"headline\": \"b\", \"label\": %d}\n", i % 2);
+    put(t, "rows.jsonl", rows.data);
+    fsdp_str_fini(&rows);
+    CHECK_HERE();
+    for (int i = 0; i < 4; i++) {
+        char *lines, name[20];
+        snprintf(name, sizeof name, "rows%d", i);
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", name);
+        config.validation_data = config.data;
+        config.task = tasks[i];
+        config.max_samples = 3;
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "Arrow, 3 rows and 8 for validation"));
+        free(lines);
+    }
+}
+
 /* ---- texts that are cut ---- */
 
 /* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */
