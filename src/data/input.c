@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #ifdef FSDP_HAVE_ZLIB
@@ -348,16 +347,4 @@ fsdp_status fsdp_input_read_at(const fsdp_input *in, uint64_t offset, char *byte
     if (n == count)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_IO, "%s: the file became shorter", in->path);
-}
-
-size_t fsdp_input_name_length(const char *path)
-{
-    static const char *const endings[] = {".gz", ".zst", ".zstd"};
-    const size_t length = strlen(path);
-    for (size_t i = 0; i < FSDP_LENGTH(endings); i++) {
-        const size_t n = strlen(endings[i]);
-        if (length > n && strcasecmp(path + length - n, endings[i]) == 0)
-            return length - n;
-    }
-    return length;
 }

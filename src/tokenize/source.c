@@ -11,7 +11,7 @@
 #include "src/data/arrow_note.h"
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/input.h"
+#include "src/data/file_names.h"
 #include "src/tokenize/record_file.h"
 
 enum {
@@ -375,7 +375,7 @@ int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
     for (size_t i = 0; i < s->len; i++) {
         const source_file *file = &s->files[i];
         const bool is_text = file->kind != FSDP_RECORD_ARROW && file->kind != FSDP_RECORD_EXAMPLE &&
-                             fsdp_input_name_length(file->path) == strlen(file->path);
+                             !fsdp_name_is_compressed(file->path);
         if (!is_text || s->max_samples != INT64_MAX || stat(file->path, &info) != 0)
             return 0;
         bytes += info.st_size;
