@@ -2,10 +2,8 @@
 #include "src/data/text_tokens.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/arrow/folder.h"
 #include "src/data/causal_text.h"
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"

@@ -1,7 +1,6 @@
 /* See record_file.h. */
 #include "src/tokenize/record_file.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
