@@ -3,11 +3,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/data/dataset.h"
 #include "src/text/chat/chat.h"
 
 /* Append the name, size and checksum of a file, if it exists. */
@@ -114,6 +116,31 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
                c->asked_for.max_target_length ? c->max_target_length : 0);
     set_number(root, "--validation-fraction", c->validation_fraction);
     set_number(root, "--seed", c->validation_fraction > 0 ? (double)c->seed : 0);
+}
+
+unsigned fsdp_tokenize_setting_uses(const char *key)
+{
+    const unsigned texts = FSDP_USES_TEXTS | FSDP_USES_DOCUMENTS;
+    const struct {
+        const char *key;
+        unsigned uses;
+    } settings[] = {{"--task-prefix", FSDP_USES_SOURCE_PREFIX},
+                    {"--text-column", FSDP_USES_SOURCE_COLUMN},
+                    {"--target-column", FSDP_USES_TARGET_COLUMN},
+                    {"--source-lang", FSDP_USES_SOURCE_COLUMN},
+                    {"--target-lang", FSDP_USES_SOURCE_COLUMN},
+                    {"--cleaning", FSDP_USES_CLEANING},
+                    {"--append-eos", texts},
+                    {"--add-special-tokens", texts},
+                    {"--chat-template", FSDP_USES_CHAT},
+                    {"--chat-template-kwargs", FSDP_USES_CHAT},
+                    {"--assistant-only-loss", FSDP_USES_CHAT},
+                    {"--completion-only-loss", FSDP_USES_CHAT | FSDP_USES_COMPLETION},
+                    {"checksum of the chat template", FSDP_USES_CHAT}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (strcmp(settings[i].key, key) == 0)
+            return settings[i].uses;
+    return 0;
 }
 
 static fsdp_status make(const fsdp_tokenize_config *c, const fsdp_tokenize_inputs *inputs,

@@ -21,8 +21,9 @@ typedef struct fsdp_tokenize_state {
  */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
                                                const fsdp_tokenize_state *state);
-/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others.
- * The message names the first setting that differs. Returns FSDP_ERR_FORMAT if the file is damaged.
+/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others,
+ * except those that had no effect on any row. The message names the first setting that differs.
+ * Returns FSDP_ERR_FORMAT if the file is damaged.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings,
                                               fsdp_tokenize_state *state);

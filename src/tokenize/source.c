@@ -368,6 +368,47 @@ unsigned fsdp_record_source_uses(const fsdp_record_source *s)
     return s->uses;
 }
 
+/* Set *uses to what the rows of a dataset can have, whose path may be a folder or a pattern. */
+static fsdp_status possible_of_examples(const fsdp_record_source *s, const source_file *file,
+                                        unsigned *uses)
+{
+    fsdp_path_list paths;
+    *uses = s->task == FSDP_TASK_CLASSIFICATION ? FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES
+                                                : FSDP_USES_TEXTS | FSDP_USES_CLEANING;
+    if (fsdp_is_arrow_path(file->path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_text_paths(file->path, file->validation, &paths));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < paths.len && status == FSDP_OK; i++) {
+        fsdp_rows_form form = FSDP_ROWS_ARROW;
+        status = fsdp_rows_form_of(paths.items[i], &form);
+        *uses |= fsdp_rows_form_uses(form);
+    }
+    fsdp_path_list_fini(&paths);
+    return status;
+}
+
+fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *s, unsigned *uses)
+{
+    const unsigned rows = FSDP_USES_TEXTS | FSDP_USES_CHAT | FSDP_USES_COMPLETION;
+    const unsigned of_kinds[] = {
+        [FSDP_RECORD_DOCUMENT] = FSDP_USES_DOCUMENTS,
+        [FSDP_RECORD_PAIR] = FSDP_USES_CSV | FSDP_USES_TEXTS | FSDP_USES_COMPLETION,
+        [FSDP_RECORD_JSON] = FSDP_USES_JSON | rows,
+        [FSDP_RECORD_ARROW] = rows,
+    };
+    *uses = 0;
+    for (size_t i = 0; i < s->len; i++) {
+        unsigned one = 0;
+        if (s->files[i].kind == FSDP_RECORD_EXAMPLE)
+            FSDP_TRY(possible_of_examples(s, &s->files[i], &one));
+        else
+            one = of_kinds[s->files[i].kind];
+        *uses |= one;
+    }
+    return FSDP_OK;
+}
+
 int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
 {
     int64_t bytes = 0;

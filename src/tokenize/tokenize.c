@@ -31,6 +31,7 @@ typedef struct tokenize_run {
     fsdp_arrow_output_counts arrow;
     fsdp_progress *bar;
     int64_t bar_done; /* MiB */
+    bool keeps;       /* the run failed, but what it has written is of use */
     double began_s;
 } tokenize_run;
 
@@ -181,15 +182,23 @@ static fsdp_status refuse_empty(const tokenize_run *r)
     return FSDP_OK;
 }
 
-/* Check what is known only after the last row. */
 static fsdp_status end_rows(tokenize_run *r)
 {
-    const fsdp_tokenize_config *c = r->config;
     r->state.uses |= fsdp_record_source_uses(r->inputs->source);
-    FSDP_TRY(fsdp_tokenize_check_uses(c, r->state.uses));
-    FSDP_TRY(refuse_empty(r));
     r->state.is_complete = true;
     return fsdp_output_save(r->output, &r->state);
+}
+
+/* Check what is known only after the last row. An option that had no effect is an error, but the
+ * rows are those of a run without it, and are kept for one. */
+static fsdp_status check_rows(tokenize_run *r)
+{
+    const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);
+    r->keeps = status == FSDP_ERR_INVALID;
+    if (r->keeps)
+        return fsdp_error(status, "%s (the rows are kept: without the option, --resume goes on)",
+                          fsdp_last_error());
+    return refuse_empty(r);
 }
 
 /* Can a run that failed in this way go on later? If it failed because of the data, the data must
@@ -364,8 +373,11 @@ static fsdp_status print_end(tokenize_run *r)
 static fsdp_status begin(tokenize_run *r)
 {
     const fsdp_tokenize_config *c = r->config;
+    unsigned possible;
     FSDP_TRY(choose_format(r));
     FSDP_TRY(choose_width(r));
+    FSDP_TRY(fsdp_record_source_possible_uses(r->inputs->source, &possible));
+    FSDP_TRY(fsdp_tokenize_check_uses(c, possible));
     r->inputs->form.width = r->width;
     r->inputs->form.seed = (uint64_t)c->seed;
     r->inputs->form.validation_below = (int64_t)llround(c->validation_fraction * 4294967296.0);
@@ -402,6 +414,7 @@ static fsdp_status write_output(tokenize_run *r)
         fprintf(r->out, "%s: goes on after %" PRId64 " rows\n", r->config->output, r->first_record);
     if (!r->state.is_complete)
         FSDP_TRY(tokenize_rows(r));
+    FSDP_TRY(check_rows(r));
     FSDP_TRY(finish(r));
     return print_end(r);
 }
@@ -411,7 +424,7 @@ static fsdp_status tokenize(const fsdp_tokenize_config *config, fsdp_tokenize_in
 {
     tokenize_run r = {.config = config, .inputs = inputs, .out = out, .began_s = fsdp_clock_s()};
     const fsdp_status status = write_output(&r);
-    fsdp_output_close(r.output, can_go_on(status));
+    fsdp_output_close(r.output, can_go_on(status) || r.keeps);
     fsdp_unused_keys_fini(&r.unused);
     fsdp_json_destroy(r.settings);
     return status;

@@ -471,7 +471,6 @@ TEST(what_does_not_fit_is_refused)
 {
     put(t, "a.txt", "hello\n");
     put(t, "empty.txt", "\n\n");
-    put(t, "a.jsonl", "{\"text\": \"a\"}\n");
     put(t, "t.bin", "abcd");
     fsdp_tokenize_config config = config_of(t, "none.txt", "a.bin");
     ASSERT_ERROR(run(&config), FSDP_ERR_NOT_FOUND, "none.txt");
@@ -501,9 +500,6 @@ TEST(what_does_not_fit_is_refused)
     config.text_column = "text";
     config.asked_for.text_column = true;
     ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--text-column is for rows that are texts");
-    config = config_of(t, "a.jsonl", "a.bin");
-    config.chat.assistant_only_loss = config.chat.asked_for.assistant_only_loss = true;
-    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--assistant-only-loss is for rows that are");
     ASSERT(!fsdp_path_exists(in_dir(t, "a.bin")) && !fsdp_path_exists(in_dir(t, "a.bin.partial")));
 }
 

@@ -84,3 +84,44 @@ TEST(the_chat_template_may_not_change)
         ASSERT_OK(run(&config));
     }
 }
+
+/* What a file cannot have is known before its first row: nothing is done, and a run that was
+ * interrupted before keeps what it has written. */
+TEST(options_for_other_files_are_refused_at_once)
+{
+    put(t, "a.txt", "hello world\n");
+    fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+    interrupt(t, &config);
+    CHECK_HERE();
+    fsdp_tokenize_config other = config;
+    other.chat.assistant_only_loss = other.chat.asked_for.assistant_only_loss = true;
+    ASSERT_ERROR(run(&other), FSDP_ERR_INVALID, "--assistant-only-loss is for rows that are");
+    other = config;
+    other.form.delimiter = ";";
+    other.form.asked_for.delimiter = true;
+    ASSERT_ERROR(run(&other), FSDP_ERR_INVALID, "--delimiter is for CSV");
+    ASSERT_OK(run(&config));
+}
+
+/* Whether rows are texts or conversations is known after the last one. What was written is right
+ * for a run without the option. */
+TEST(an_option_without_an_effect_does_not_cost_the_rows)
+{
+    put(t, "a.jsonl", "{\"input_ids\": [5, 6]}\n{\"input_ids\": [7]}\n");
+    fsdp_tokenize_config config = config_of(t, "a.jsonl", "a.bin"), other = config;
+    other.text_column = "body";
+    other.asked_for.text_column = true;
+    ASSERT_ERROR(run(&other), FSDP_ERR_INVALID, "--text-column is for rows that are texts; ");
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--resume goes on with it");
+    other.resume = config.resume = true;
+    ASSERT_ERROR(run(&other), FSDP_ERR_INVALID, "(the rows are kept: without the option, --resume");
+    other = config;
+    other.max_samples = 1;
+    ASSERT_ERROR(run(&other), FSDP_ERR_INVALID, "another --max-samples");
+    ASSERT_OK(run(&config));
+    config.resume = false;
+    config.output = in_dir(t, "b.bin");
+    ASSERT_OK(run(&config));
+    check_same_file(t, "a.bin", "b.bin");
+    ASSERT(!fsdp_path_exists(in_dir(t, "a.bin.partial")));
+}
