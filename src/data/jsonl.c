@@ -69,11 +69,14 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 }
 
 static fsdp_status parse_row(const fsdp_json_row *found, const fsdp_dataset_options *options,
-                             const char *path, fsdp_example *example, fsdp_jsonl_rows *rows)
+                             const char *path, fsdp_str *text, fsdp_example *example,
+                             fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
-    FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_example_empty(example);
+    if (fsdp_jsonl_text_row(found->text, found->length, options, text, example, rows))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), options, found->line, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
@@ -86,16 +89,18 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
                              const fsdp_dataset_options *options)
 {
     fsdp_example example = {0};
+    fsdp_str text = {0};
     fsdp_status status = FSDP_OK;
     while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
         fsdp_json_row found;
         status = fsdp_json_rows_next(rows, &found);
         if (status != FSDP_OK || !found.text)
             break;
-        status = parse_row(&found, options, path, &example, &d->of_file);
+        status = parse_row(&found, options, path, &text, &example, &d->of_file);
         if (status == FSDP_OK)
             status = keep_row(d, &example);
     }
+    fsdp_str_fini(&text);
     fsdp_example_fini(&example);
     return status;
 }

@@ -17,6 +17,7 @@ void fsdp_encoded_fini(fsdp_encoded *e)
     }
     fsdp_unused_keys_fini(&e->found.unused);
     fsdp_example_fini(&e->example);
+    fsdp_str_fini(&e->text);
     *e = (fsdp_encoded){0};
 }
 
@@ -25,10 +26,11 @@ static void clear(fsdp_encoded *e)
 {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     const fsdp_example example = e->example;
+    const fsdp_str text = e->text;
     fsdp_str *whole = e->found.whole;
     memcpy(parts, e->parts, sizeof parts);
     fsdp_unused_keys_fini(&e->found.unused);
-    *e = (fsdp_encoded){.example = example, .found = {.whole = whole}};
+    *e = (fsdp_encoded){.example = example, .text = text, .found = {.whole = whole}};
     for (int p = 0; p < FSDP_TOKENIZE_PARTS; p++)
         e->parts[p] = (fsdp_encoded_part){.bytes = parts[p].bytes,
                                           .cap = parts[p].cap,
@@ -80,6 +82,11 @@ static fsdp_status encode_json(const fsdp_encode_form *form, const fsdp_record_b
                                .line = record->line,
                                .number = record->number};
     fsdp_json *doc;
+    if (fsdp_jsonl_text_row(row.text, row.length, form->rows, &out->text, &out->example,
+                            &out->found)) {
+        *cut = out->found.cut;
+        return FSDP_OK;
+    }
     FSDP_TRY(fsdp_json_row_parse(batch->path, &row, &doc));
     const fsdp_status status = encode_object(form, doc, record->line, out, cut);
     fsdp_json_destroy(doc);
