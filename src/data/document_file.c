@@ -12,8 +12,8 @@ struct fsdp_document_file {
     char *path;
     fsdp_lines *lines;
     fsdp_documents separator;
-    fsdp_str text; /* of the document that is being read */
-    int64_t line;  /* of its first line */
+    fsdp_str text; /* text of the document that is being read */
+    int64_t line;  /* number of its first line */
 };
 
 static fsdp_documents separator_of(const fsdp_dataset_options *options)

@@ -1,4 +1,4 @@
-/* What the name of a file of data says: the endings that are known stand here and nowhere else. An
+/* What the name of a file of data says: the endings that are known are here and nowhere else. An
  * ending of a compressed file (.gz, .zst, .zstd) is left out first. Case does not matter. */
 #pragma once
 #include <stdbool.h>

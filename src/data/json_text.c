@@ -72,7 +72,7 @@ static void append_character(fsdp_str *text, uint32_t c)
     fsdp_str_append(text, bytes, n);
 }
 
-/* Take what follows \u. NUL and halves of a pair that stand alone are left to the parser. */
+/* Take what follows \u. NUL and half of a pair alone are left to the parser. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);

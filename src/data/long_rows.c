@@ -9,7 +9,7 @@
 
 typedef struct kept_row {
     int64_t row;
-    uint64_t offset; /* of its ids in the file */
+    uint64_t offset; /* offset of its ids in the file */
     size_t len;
     bool has_labels;
 } kept_row;
