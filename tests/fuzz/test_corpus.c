@@ -33,6 +33,9 @@
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_json_text
+#include "tests/fuzz/fuzz_json_text.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_model_json
 #include "tests/fuzz/fuzz_model_json.c"
 #undef LLVMFuzzerTestOneInput
@@ -122,6 +125,7 @@ CORPUS(fuzz_dashboard)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
+CORPUS(fuzz_json_text)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)
 CORPUS(fuzz_rows)
