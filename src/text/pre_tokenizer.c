@@ -289,8 +289,8 @@ static fsdp_status mark(run *r, size_t step, fsdp_text_view *view)
 
 /* ---- words with marks ---- */
 
-/* Set [*begin, *end) to the next word at or after *end. Return false if there is none. *has_mark
- * tells whether the word contains the character `mark`. */
+/* Set [*begin, *end) to the next word at or after *end. Return false if there is none. Set
+ * *has_mark if the word contains the character `mark`. */
 static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *view, uint32_t mark,
                       size_t *begin, size_t *end, bool *has_mark)
 {

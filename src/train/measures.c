@@ -190,7 +190,7 @@ static bool is_constant(const fsdp_sample *s, size_t n, bool targets)
 }
 
 /* Pearson's correlation of the samples [n] of a column. The mean of equal numbers is rounded, so
- * sums of squares do not tell whether they are equal. */
+ * sums of squares do not show that they are equal. */
 static double correlate(const fsdp_sample *s, size_t n)
 {
     double mean[2] = {0, 0}, xx = 0, yy = 0, xy = 0;

@@ -63,7 +63,7 @@ job 2 --min_lr 0.001 --precision bf16-true --resume kept/checkpoint-5
 losses >resumed
 check a_resumed_run_goes_on_with_them sh -c 'tail -n 7 two-bf16 | cmp -s - resumed'
 job 2 --min_lr 0.001 --precision bf16-true --beta2 0.999
-expect a_second_moment_that_stands_still_is_named 0 '^--beta2 0.999: a second moment in bfloat16 hardly follows' out
+expect a_second_moment_that_cannot_change_is_named 0 '^--beta2 0.999: a second moment in bfloat16 hardly follows' out
 
 # --- the rate of a causal model ---
 run train --model llama --from-config --data data/train.jsonl --output o2 --batch-size 8 --epochs 1 --lr 1 --metrics m2.jsonl

@@ -220,7 +220,7 @@ static fsdp_tokenizer *open_words_and_bytes(fsdp_test *t)
     return tokenizer;
 }
 
-/* Ids that are left out may stand between the bytes of a character, also at the end. */
+/* Ids that are left out may be between the bytes of a character, also at the end. */
 TEST(bytes_around_ids_that_are_left_out_come_together)
 {
     fsdp_tokenizer *tokenizer = open_words_and_bytes(t);
