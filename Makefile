@@ -3,6 +3,7 @@
 # DEBUG=1 adds debug asserts and line numbers in tests for a debugger, WERROR=1 makes warnings errors (CI).
 BUILD ?= build
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 CC ?= gcc
 CXX ?= g++
 Q := $(if $(V),,@)
@@ -264,6 +265,8 @@ $(BUILD)/src/dashboard/assets.o: $(wildcard src/dashboard/*.html src/dashboard/*
 $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
+# For 'fsdp env'.
+$(BUILD)/src/cli/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
@@ -468,22 +471,60 @@ bench-summarization: all
 	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
 bench-features: all
 	@sh tools/bench_features.sh $(BUILD)
+# With PyTorch and others from PyPI in a virtual environment: make check-python VENV=DIR. DATA is a
+# folder with files that are not in the repository: see tools/check_python.sh. ONLY=dcp runs one.
+PYTHON ?= $(if $(VENV),$(VENV)/bin/python,python3)
+.PHONY: check-python
+check-python: all $(BUILD)/tools/arrow_rows $(BUILD)/bench/token_models $(BUILD)/bench/tokenizer
+	@sh tools/check_python.sh $(BUILD) $(PYTHON) '$(DATA)' '$(ONLY)'
 # On a machine with an NVIDIA card: docs/cuda-check.md. It builds in build-gpu.
 .PHONY: gpu-check
 gpu-check:
 	@DEPS_DIR=$(DEPS_DIR) sh tools/gpu_check.sh
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
+# Pages of the manual and completion scripts, which the program makes from its option tables.
+SOURCE_DATE = $(or $(SOURCE_DATE_EPOCH),$(shell sh tools/source_date.sh))
+$(BUILD)/man/fsdp.1: $(BUILD)/fsdp
+	@rm -rf $(@D)
+	$(Q)SOURCE_DATE_EPOCH=$(SOURCE_DATE) $< help --man-pages $(@D)
+$(BUILD)/completion/fsdp.bash: $(BUILD)/fsdp
+	@mkdir -p $(@D)
+	$(Q)for shell in bash zsh fish; do $< completion $$shell >$(@D)/fsdp.$$shell || exit 1; done
+.PHONY: man
+man: $(BUILD)/man/fsdp.1 $(BUILD)/completion/fsdp.bash
+
+install: all man
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
+	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 $(BUILD)/fsdp $(DESTDIR)$(PREFIX)/bin/fsdp
-	install -m 644 $(BUILD)/libfsdp.a $(DESTDIR)$(PREFIX)/lib/libfsdp.a
-	$(if $(SHARED),install -m 755 $(BUILD)/libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0)
-	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so)
+	install -m 644 $(BUILD)/libfsdp.a $(DESTDIR)$(LIBDIR)/libfsdp.a
+	$(if $(SHARED),install -m 755 $(BUILD)/libfsdp.so.0 $(DESTDIR)$(LIBDIR)/libfsdp.so.0)
+	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(LIBDIR)/libfsdp.so)
 	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
 	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) $(CUDA_LIBS) -lm -pthread|' \
+	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(BUILD)/completion/fsdp.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fsdp
+	install -m 644 $(BUILD)/completion/fsdp.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fsdp
+	install -m 644 $(BUILD)/completion/fsdp.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fsdp.fish
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@LIBS_PRIVATE@|$(LIBS) $(CUDA_LIBS) -lm -pthread|' \
 	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
-	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
+	    tools/fsdp.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/fsdp.pc
+	@sh tools/ldconfig.sh '$(DESTDIR)' '$(LIBDIR)'
+
+# Packages: docs/decisions/32-packages.md.
+.PHONY: dist deb wheel
+dist:
+	@sh tools/dist.sh $(BUILD)/dist
+deb:
+	@$(MAKE) --no-print-directory $(JOBS) all man
+	@MAKE='$(MAKE)' sh tools/deb.sh $(BUILD) $(filter %-dev,$(PACKAGES))
+# In $(BUILD)-wheel, with the libraries that can be linked statically.
+wheel:
+	@MAKE='$(MAKE) --no-print-directory $(JOBS)' CC='$(CC)' sh tools/wheel.sh $(BUILD)-wheel $(BUILD)/dist $(WITHOUT)
+$(BUILD)/fsdp-static: $(CLI_O) $(BUILD)/libfsdp.a
+	@echo "  LD $@"
+	$(Q)$(CC) -o $@ $^ -static-libgcc $(STATIC_LIBS) $(CUDA_LIBS) -lm -pthread $(LDFLAGS)
 
 # Keeps build/deps, which may have been made on another machine.
 clean:
@@ -510,9 +551,13 @@ help:
 	@echo "make bench      measure training steps and kernels"
 	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, alternately"
 	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job, compared with PyTorch's"
+	@echo "make check-python VENV=DIR [DATA=DIR] [ONLY=NAME]  compare with PyTorch and Hugging Face: tools/check_*.py"
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
 	@echo "make gpu-check  build, check and measure on an NVIDIA card in six minutes (docs/cuda-check.md);"
 	@echo "                REHEARSE=1: the same script on the emulated card of the tests"
-	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
+	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file, manual, completion"
+	@echo "make dist       the sources: build/dist/fsdp-VERSION.tar.gz"
+	@echo "make deb        Debian packages fsdp, libfsdp0, libfsdp-dev in build/dist"
+	@echo "make wheel      a wheel in build/dist, which pip installs where nothing else can be installed"
 
--include $(shell find $(BUILD) $(CHECK) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) $(CHECK) -type f -name '*.d' 2>/dev/null)

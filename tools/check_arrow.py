@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the reader and the writer of Arrow files with pyarrow and datasets from PyPI:
 
-    make build/tools/arrow_rows && VENV/bin/python tools/check_arrow.py [--runs N] [--seed S]
+    make build/tools/arrow_rows && VENV/bin/python tools/check_arrow.py [--rows PROGRAM] [--runs N] [--seed S]
 
 Random tables of random types are written by pyarrow as streams and as files, compressed or not, in
 batches of random sizes, and by datasets as folders; build/tools/arrow_rows must print the same rows.
@@ -245,10 +245,13 @@ def check_damage(rng, folder, runs):
 
 
 def main():
+    global ROWS
     parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", default=ROWS, help="the program that prints rows")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    ROWS = os.path.abspath(arguments.rows)
     rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
         check_files(rng, folder, arguments.runs)

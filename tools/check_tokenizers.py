@@ -345,13 +345,16 @@ def data_family(data, folder):
 
 
 def main():
+    global PROGRAM
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
+    parser.add_argument("--program", default=PROGRAM, help="bench/tokenizer of a build")
     parser.add_argument("--strings", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--show", type=int, default=3)
     args = parser.parse_args()
+    PROGRAM = args.program
     texts = text_of_vectors(args.data)
     rng = random.Random(args.seed)
     texts += [random_text(rng) for _ in range(args.strings)]

@@ -130,7 +130,11 @@ typedef struct fsdp_option {
     bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
                                      one choice with two spellings. Case does not matter */
-    const char *metavar;        /**< name of the value in --help: "FILE", "N" */
+    const char *const *words;   /**< words that a shell completes, where others are allowed, too;
+                                     NULL-terminated. CHOICE and DTYPE need none */
+    const char *metavar;        /**< name of the value in --help: "FILE", "N". A shell completes
+                                     files if it contains "FILE", "PATH" or "OUT", and folders if
+                                     it contains "DIR" */
     const char *group; /**< heading in --help; NULL: the heading of the option before this one */
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
@@ -187,11 +191,14 @@ typedef struct fsdp_options_spec {
      * NULL: none. Static storage, like `table`. */
     const fsdp_option *compat;
     size_t n_compat;
-    const char *env_prefix;   /**< NULL: "FSDP_" */
-    const char *positional;   /**< name of the positional words in errors: "FILE..."; NULL:
-                                   positional words are an error */
-    int min_positional;       /**< minimum number of positional words */
-    int max_positional;       /**< maximum number of positional words; 0: no limit */
+    const char *env_prefix; /**< NULL: "FSDP_" */
+    const char *positional; /**< name of the positional words in errors: "FILE..."; NULL:
+                                 positional words are an error */
+    const char *const *positional_words; /**< words that a shell completes as positional words,
+                                              NULL-terminated; NULL: files, or nothing if
+                                              `positional` says that they are a TEXT or COMMAND */
+    int min_positional;                  /**< minimum number of positional words */
+    int max_positional;                  /**< maximum number of positional words; 0: no limit */
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
     /** [n_sections] the maps that a file may contain; a map with another name is an error. NULL:

@@ -1,7 +1,7 @@
-/* Reads the CPU quota of this process from its cgroups. A container that may use 2 of a host's 64
- * CPUs usually has all 64 in its affinity mask. Only its quota limits it: the CPU time that all its
- * threads together may use in each period. If it started 64 threads, they would mostly wait for
- * each other.
+/* Reads the CPU quota and the memory limit of this process from its cgroups. A container that may
+ * use 2 of a host's 64 CPUs usually has all 64 in its affinity mask. Only its quota limits it: the
+ * CPU time that all its threads together may use in each period. If it started 64 threads, they
+ * would mostly wait for each other.
  *
  * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy of cgroups. CONTROLLERS is
  * empty in the line of cgroup version 2. The limits of a cgroup's ancestors apply to it, too. In a
@@ -17,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A limit is a number of processors. The value no_limit means that there is none. */
-static const double no_limit = 1e9;
+/* A limit is a number of processors or of bytes. The value no_limit means that there is none. It is
+ * below what version 1 shows for memory without a limit: the largest number of pages, in bytes. */
+static const double no_limit = 4e18;
+static const double most_cpus = 1e9; /* a larger quota is none */
 
 /* Read the first line of a file, without the newline. The path of the file consists of `root`,
  * `dir`, `path`, "/" and `name`, in this order. */
@@ -65,6 +67,25 @@ static double limit_1(const char *root, const char *dir, const char *path)
     return cpus_of_quota(strtod(quota, NULL), strtod(period, NULL));
 }
 
+/* The same for memory: "max" or a number of bytes. */
+static double memory_2(const char *root, const char *dir, const char *path)
+{
+    char line[128], *end;
+    if (!read_line(root, dir, path, "memory.max", line, sizeof line))
+        return no_limit;
+    const double bytes = strtod(line, &end);
+    return end == line || *end ? no_limit : bytes;
+}
+
+static double memory_1(const char *root, const char *dir, const char *path)
+{
+    char line[128], *end;
+    if (!read_line(root, dir, path, "memory.limit_in_bytes", line, sizeof line))
+        return no_limit;
+    const double bytes = strtod(line, &end);
+    return end == line || *end || bytes <= 0.0 ? no_limit : bytes;
+}
+
 typedef double limit_fn(const char *root, const char *dir, const char *path);
 
 /* Return the smallest limit of the cgroup `path` and its ancestors. The hierarchy of cgroups is
@@ -91,37 +112,43 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
+/* What cgroups limit. Each list ends with NULL. The hierarchies of cgroups are searched for only at
+ * their usual mount points. */
+typedef struct resource {
+    const char *controller; /* its name in version 1 */
+    limit_fn *limit_2, *limit_1;
+    const char *const *mounts_1;
+} resource;
+
+static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", NULL};
+static const char *const cpu_mounts[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct",
+                                         "/sys/fs/cgroup/cpuacct,cpu", NULL};
+static const char *const memory_mounts[] = {"/sys/fs/cgroup/memory", NULL};
+static const resource cpu = {"cpu", limit_2, limit_1, cpu_mounts};
+static const resource memory = {"memory", memory_2, memory_1, memory_mounts};
+
 /* Return the smallest limit that applies to the cgroup `path`. `controllers` and `path` come from
- * one line of /proc/self/cgroup. The hierarchy of cgroups is searched for only at its usual mount
- * points. */
-static double limit_of_line(const char *root, const char *controllers, const char *path)
+ * one line of /proc/self/cgroup. */
+static double limit_of_line(const resource *r, const char *root, const char *controllers,
+                            const char *path)
 {
-    static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    static const char *const mounts_1[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct",
-                                           "/sys/fs/cgroup/cpuacct,cpu"};
     const bool is_2 = !*controllers;
     double least = no_limit;
-    if (!is_2 && !has_controller(controllers, "cpu"))
+    if (!is_2 && !has_controller(controllers, r->controller))
         return least;
-    for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
+    for (const char *const *mount = is_2 ? mounts_2 : r->mounts_1; *mount; mount++) {
         char copy[PATH_MAX];
         /* A path with "/.." belongs to a cgroup outside this namespace. Read the limit at the root
          * of the mount instead. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
-        const double limit =
-            smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
+        const double limit = smallest_limit(is_2 ? r->limit_2 : r->limit_1, root, *mount, copy);
         least = limit < least ? limit : least;
     }
     return least;
 }
 
-static int rounded_up(double cpus)
-{
-    const int whole = (int)cpus;
-    return whole + (cpus > whole);
-}
-
-int fsdp_cpu_quota(const char *root)
+/* Return the smallest limit of all lines of /proc/self/cgroup. */
+static double limit_of_process(const resource *r, const char *root)
 {
     char file[PATH_MAX], line[PATH_MAX];
     double least = no_limit;
@@ -134,12 +161,30 @@ int fsdp_cpu_quota(const char *root)
             continue;
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
-        const double limit = limit_of_line(root, controllers + 1, path);
+        const double limit = limit_of_line(r, root, controllers + 1, path);
         least = limit < least ? limit : least;
     }
     if (f)
         fclose(f);
-    return least < no_limit ? rounded_up(least) : 0;
+    return least;
+}
+
+static int rounded_up(double cpus)
+{
+    const int whole = (int)cpus;
+    return whole + (cpus > whole);
+}
+
+int fsdp_cpu_quota(const char *root)
+{
+    const double least = limit_of_process(&cpu, root);
+    return least < most_cpus ? rounded_up(least) : 0;
+}
+
+int64_t fsdp_memory_quota(const char *root)
+{
+    const double least = limit_of_process(&memory, root);
+    return least < no_limit ? (int64_t)least : 0;
 }
 
 int fsdp_available_cpus(void)

@@ -1,5 +1,6 @@
-/* The number of processors that this process may keep busy. */
+/* The processors that this process may keep busy, and the memory that it may use. */
 #pragma once
+#include <stdint.h>
 
 /* Return the number of processors in the affinity mask. If there is a CPU quota and it is smaller,
  * return the quota. The result is at least 1. */
@@ -8,3 +9,6 @@ int fsdp_available_cpus(void);
  * its ancestors may each have a quota, in either version of cgroups. The result is the smallest of
  * these quotas. `root` is prepended to paths in /proc and /sys; it is "" except in tests. */
 int fsdp_cpu_quota(const char *root);
+/* Return the memory limit in bytes of this process's cgroup and its ancestors, or 0 if there is
+ * none. The kernel kills a process of a cgroup that would exceed the limit. `root` is as above. */
+int64_t fsdp_memory_quota(const char *root);

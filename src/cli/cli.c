@@ -115,6 +115,22 @@ static void print_notes(const char *program, const fsdp_options *options)
     fsdp_free(notes);
 }
 
+/* What fsdp_cli_replace_help() has set. */
+static fsdp_cli_show_fn *show_instead;
+static void *show_arg;
+
+void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg)
+{
+    show_instead = show;
+    show_arg = arg;
+}
+
+static int show_help(const fsdp_options_spec *spec)
+{
+    return show_instead ? show_instead(spec, show_arg)
+                        : print_text(fsdp_options_help(spec, fsdp_cli_columns()));
+}
+
 int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                      fsdp_options **options)
 {
@@ -124,7 +140,7 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
         return fsdp_cli_misused(spec->program);
     int code = FSDP_CLI_RUN;
     if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_HELP) {
-        code = print_text(fsdp_options_help(spec, fsdp_cli_columns()));
+        code = show_help(spec);
     } else if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
         code = print_text(fsdp_options_print(*options, target));
         status = fsdp_options_check(*options, target);

@@ -26,6 +26,12 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
  * `fsdp launch` started this rank, pass the message to the launcher instead of printing it. The
  * launcher prints the message of the first rank that failed. */
 int fsdp_cli_failed(const char *program);
+/* Let fsdp_cli_options() call `show` instead of printing the help text, until this function is
+ * called with NULL. `show` returns the exit code. In this way, manual pages and completion scripts
+ * are made from the table of each command: see fsdp_cli_show_options(). */
+typedef int fsdp_cli_show_fn(const fsdp_options_spec *spec, void *arg);
+void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg);
+
 /* Report the last error as fsdp_cli_failed() does, for a wrong command line or configuration. Also
  * refer to --help if the message is printed. Returns FSDP_EXIT_USAGE. */
 int fsdp_cli_misused(const char *program);

@@ -8,10 +8,7 @@
 #include "src/cli/checkpoint.h"
 #include "src/cli/commands.h"
 
-static const struct {
-    const char *name, *help;
-    int (*run)(int argc, char **argv);
-} commands[] = {
+static const fsdp_command commands[] = {
     {"inspect", "list the tensors and values of a checkpoint", fsdp_checkpoint_inspect},
     {"verify", "read every byte, and name what is damaged", fsdp_checkpoint_verify},
     {"diff", "in what two checkpoints differ", fsdp_checkpoint_diff},
@@ -21,12 +18,18 @@ static const struct {
      fsdp_checkpoint_convert},
 };
 
+const fsdp_command_group fsdp_checkpoint_group = {
+    .usage = "COMMAND PATH... [options]",
+    .summary = "Checkpoints of any format: directories of torch.distributed.checkpoint, files of\n"
+               "torch.save, safetensors, folders of Hugging Face models.",
+    .commands = commands,
+    .count = FSDP_LENGTH(commands),
+};
+
 static void print_help(FILE *to)
 {
-    fputs("usage: fsdp checkpoint COMMAND PATH... [options]\n\n"
-          "Checkpoints of any format: directories of torch.distributed.checkpoint, files of\n"
-          "torch.save, safetensors, folders of Hugging Face models.\n\ncommands:\n",
-          to);
+    fprintf(to, "usage: fsdp checkpoint %s\n\n%s\n\ncommands:\n", fsdp_checkpoint_group.usage,
+            fsdp_checkpoint_group.summary);
     for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
         fprintf(to, "  %-13s %s\n", commands[i].name, commands[i].help);
     fputs("\n'fsdp checkpoint COMMAND --help' shows a command's options.\n", to);

@@ -233,18 +233,21 @@ int fsdp_config_convert(int argc, char **argv)
 
 /* ---- the command ---- */
 
+static const fsdp_command subcommands[] = {
+    {"convert", "make a file for FSDP2 from one for FSDP1", fsdp_config_convert},
+    {"to-fsdp2", "the same, by the name of Accelerate's command", fsdp_config_convert},
+    {"explain", "say in words what a file does", fsdp_config_explain},
+};
+
+const fsdp_command_group fsdp_config_group = {
+    .usage = NULL, .commands = subcommands, .count = FSDP_LENGTH(subcommands)};
+
 int fsdp_cmd_config(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-    } commands[] = {{"convert", fsdp_config_convert},
-                    {"to-fsdp2", fsdp_config_convert},
-                    {"explain", fsdp_config_explain}};
     static char defaults[] = "--default";
-    for (size_t i = 0; argc > 1 && i < FSDP_LENGTH(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 1 && i < FSDP_LENGTH(subcommands); i++)
+        if (strcmp(argv[1], subcommands[i].name) == 0)
+            return subcommands[i].run(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "default") == 0)
         argv[1] = defaults; /* `accelerate config default` */
     return fsdp_config_write(argc, argv);

@@ -5,6 +5,8 @@
  * fsdp_exit. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 
 #include "src/launch/exit_code.h"
 
@@ -24,6 +26,7 @@
     X(plot, "draw the loss curves of runs") \
     X(dashboard, "serve a page about runs: curves, ranks, checkpoints, which was best") \
     X(checkpoint, "inspect, compare and convert checkpoints of any format") \
+    X(completion, "print a completion script for bash, zsh or fish") \
     X(env, "show the version, devices, libraries and settings, for a bug report") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
@@ -31,6 +34,33 @@
 #define FSDP_DECLARE_COMMAND(name, help) int fsdp_cmd_##name(int argc, char **argv);
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
+
+typedef struct fsdp_command {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} fsdp_command;
+
+/* The subcommands of a command, such as `fsdp checkpoint convert`. */
+typedef struct fsdp_command_group {
+    const char *usage;   /* what follows the command's name */
+    const char *summary; /* what the command does; NULL: the command also has options of its own,
+                            and its table says it */
+    const fsdp_command *commands; /* [count] */
+    size_t count;
+} fsdp_command_group;
+
+extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_config_group;
+
+enum {
+    FSDP_COMMANDS_MAX = 64
+};
+
+/* Set the list of commands [count], which must stay valid. main() calls this first. */
+void fsdp_commands_set(const fsdp_command *list, size_t count);
+/* Return the commands, in the order in which `fsdp help` lists them. *count is their number. */
+const fsdp_command *fsdp_commands(size_t *count);
+/* Return the subcommands of the command `name`, or NULL if it has none. */
+const fsdp_command_group *fsdp_command_group_of(const char *name);
 
 /* Return true if there is a command with this name. `fsdp launch` uses this to distinguish commands
  * from other programs. */
@@ -40,3 +70,8 @@ const char *fsdp_command_nearest(const char *name);
 /* Run the command whose name is argv[0], and return its exit code. The command must exist
  * (asserted). */
 int fsdp_command_run(int argc, char **argv);
+
+/* Print the list of commands, the text of `fsdp --help`. */
+void fsdp_print_commands(FILE *to);
+/* Print an error for a command that does not exist, and return FSDP_EXIT_USAGE. */
+int fsdp_command_unknown(const char *name);

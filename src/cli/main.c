@@ -1,4 +1,4 @@
-/* The program `fsdp`. Finds and runs a command, and does what all commands need before and after
+/* The program `fsdp`. Runs a command, and does what all commands need before and after
  * it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,83 +10,12 @@
 #include <unistd.h>
 
 #include "src/base/assert.h"
-#include "src/base/nearest.h"
 #include "src/cli/cli.h"
 #include "src/cli/commands.h"
 #include "src/cli/version.h"
 
-typedef struct command {
-    const char *name, *help;
-    int (*run)(int argc, char **argv);
-} command;
-
 #define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
-static const command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
-
-static const command *find_command(const char *name)
-{
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return &commands[i];
-    return NULL;
-}
-
-bool fsdp_command_exists(const char *name)
-{
-    return find_command(name) != NULL;
-}
-
-const char *fsdp_command_nearest(const char *name)
-{
-    const char *names[FSDP_LENGTH(commands)];
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
-        names[i] = commands[i].name;
-    int near = fsdp_nearest_name(name, names, FSDP_LENGTH(commands));
-    return near < 0 ? NULL : names[near];
-}
-
-int fsdp_command_run(int argc, char **argv)
-{
-    const command *c = find_command(argv[0]);
-    FSDP_ASSERT(c);
-    return c->run(argc, argv);
-}
-
-static int unknown_command(const char *name)
-{
-    const char *near = fsdp_command_nearest(name);
-    fprintf(stderr, "fsdp: unknown command '%s'", name);
-    if (near)
-        fprintf(stderr, "; did you mean '%s'?", near);
-    fputs("\ntry 'fsdp help'\n", stderr);
-    return FSDP_EXIT_USAGE;
-}
-
-static void print_help(FILE *to)
-{
-    fputs("usage: fsdp COMMAND [options]\n\n"
-          "Fully sharded data parallel training without Python.\n\ncommands:\n",
-          to);
-    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fputs("\n'fsdp help COMMAND' or 'fsdp COMMAND --help' shows a command's options.\n"
-          "'fsdp --version' shows how this program was built.\n",
-          to);
-}
-
-int fsdp_cmd_help(int argc, char **argv)
-{
-    if (argc < 2 || argv[1][0] == '-') {
-        print_help(stdout);
-        return FSDP_EXIT_OK;
-    }
-    const command *c = find_command(argv[1]);
-    if (!c)
-        return unknown_command(argv[1]);
-    char option[] = "--help";
-    char *help_argv[] = {argv[1], option, NULL};
-    return c->run(2, help_argv);
-}
+static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
 
 static int run_command(int argc, char **argv)
 {
@@ -96,24 +25,27 @@ static int run_command(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     if (argc < 2) {
-        print_help(stderr);
+        fsdp_print_commands(stderr);
         return FSDP_EXIT_USAGE;
     }
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        return fsdp_cmd_help(argc - 1, argv + 1);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        fsdp_print_commands(stdout);
+        return FSDP_EXIT_OK;
+    }
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
         fsdp_print_version(stdout);
         return FSDP_EXIT_OK;
     }
-    const command *c = find_command(name);
     /* Disable oneDNN's own cache of primitives. This program caches the primitives of its matrix
      * products itself (kernels/cpu/product_onednn.c), so oneDNN would store each of them a second
      * time. `fsdp launch` does not set this environment variable, because the programs that it
      * starts would inherit the setting. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
-    return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
+    if (!fsdp_command_exists(name))
+        return fsdp_command_unknown(name);
+    return fsdp_command_run(argc - 1, argv + 1);
 }
 
 /* Flush standard output and return the exit code. A successful command becomes a failure if its
@@ -143,5 +75,6 @@ static void fill_closed(void)
 int main(int argc, char **argv)
 {
     fill_closed();
+    fsdp_commands_set(commands, FSDP_LENGTH(commands));
     return close_output(run_command(argc, argv));
 }

@@ -38,16 +38,20 @@
 
 #include <fsdp/base.h>
 
+#include "src/base/str.h"
 #include "src/cli/version.h"
 #include "src/report/human.h"
 #include "src/tensor/cards.h"
 
-static void print_optional(FILE *to, const char *name, const char *version, const char *used_for)
+static void print_optional(fsdp_facts *to, const char *name, const char *version,
+                           const char *used_for)
 {
+    char text[128];
+    snprintf(text, sizeof text, "not found when built: no %s", used_for);
     if (version)
-        fprintf(to, "  %-13s %s\n", name, version);
+        fsdp_fact(to, name, "%s", version);
     else
-        fprintf(to, "  %-13s not found when built: no %s\n", name, used_for);
+        fsdp_fact_missing(to, name, text);
 }
 
 static const char *onednn_version(void)
@@ -167,86 +171,79 @@ static const char *lz4_version(void)
 #endif
 }
 
-static void print_devices(FILE *to)
+static void add_devices(fsdp_facts *to)
 {
     const bool has_cuda = fsdp_card_functions() != NULL;
-    fprintf(to, "devices:");
+    char names[128] = "";
+    fsdp_text text = {names, sizeof names};
     for (size_t i = 0, shown = 0; fsdp_device_names[i]; i++)
         if (has_cuda || strcmp(fsdp_device_names[i], "cuda") != 0)
-            fprintf(to, "%s %s", shown++ ? "," : "", fsdp_device_names[i]);
-    fprintf(to, "%s\n", has_cuda ? "" : "; no cuda in this build");
+            fsdp_text_printf(&text, "%s%s", shown++ ? ", " : "", fsdp_device_names[i]);
+    fsdp_fact_line(to, "devices", "%s%s", names, has_cuda ? "" : "; no cuda in this build");
 }
 
 /* --- CUDA --- */
 
-/* Print a version of CUDA: 12040 is 12.4. */
-static void print_cuda_version(FILE *to, const char *name, int version, const char *if_none)
+/* Add a version of CUDA: 12040 is 12.4. */
+static void add_cuda_version(fsdp_facts *to, const char *name, int version, const char *if_none)
 {
     if (version)
-        fprintf(to, "  %-13s CUDA %d.%d\n", name, version / 1000, version % 1000 / 10);
+        fsdp_fact(to, name, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     else
-        fprintf(to, "  %-13s %s\n", name, if_none);
+        fsdp_fact_missing(to, name, if_none);
 }
 
-static void print_library(FILE *to, const char *name, const char *used_for)
+static void add_library(fsdp_facts *to, const char *name, const char *used_for)
 {
-    char version[32];
+    char version[32], text[128];
+    snprintf(text, sizeof text, "not found: %s", used_for);
     if (fsdp_card_functions()->library_version(name, version))
-        fprintf(to, "  %-13s %s\n", name, version);
+        fsdp_fact(to, name, "%s", version);
     else
-        fprintf(to, "  %-13s not found: %s\n", name, used_for);
+        fsdp_fact_missing(to, name, text);
 }
 
-static void print_card(FILE *to, int ordinal)
+static void add_card(fsdp_facts *to, int ordinal)
 {
     fsdp_card card;
     char name[FSDP_DEVICE_NAME_BYTES];
     snprintf(name, sizeof name, "cuda:%d", ordinal);
     if (fsdp_card_describe(ordinal, &card) != FSDP_OK) {
-        fprintf(to, "  %-13s %s\n", name, fsdp_last_error());
+        fsdp_fact(to, name, "%s", fsdp_last_error());
         return;
     }
-    fprintf(to, "  %-13s %s, %s, compute capability %d.%d: %s%s\n", name, card.name,
-            fsdp_human_bytes(card.bytes).text, card.capability / 10, card.capability % 10,
-            card.capability < FSDP_CARD_CAPABILITY ? "too old, at least 8.0 is needed"
-            : *card.code                           ? "runs this program's "
-                                                   : "this program has no code for it",
-            card.capability < FSDP_CARD_CAPABILITY ? "" : card.code);
+    fsdp_fact(to, name, "%s, %s, compute capability %d.%d: %s%s", card.name,
+              fsdp_human_bytes(card.bytes).text, card.capability / 10, card.capability % 10,
+              card.capability < FSDP_CARD_CAPABILITY ? "too old, at least 8.0 is needed"
+              : *card.code                           ? "runs this program's "
+                                                     : "this program has no code for it",
+              card.capability < FSDP_CARD_CAPABILITY ? "" : card.code);
 }
 
-static void print_cuda(FILE *to)
+static void add_cuda(fsdp_facts *to)
 {
     const fsdp_card_ops *cards = fsdp_card_functions();
     int driver, runtime, n = 0;
+    char note[160];
     if (!cards)
         return;
     cards->versions(&driver, &runtime);
-    fprintf(to, "cuda: compiled for %s\n", cards->code);
-    print_cuda_version(to, "runtime", runtime, "none");
-    print_cuda_version(to, "driver", driver, "none: libcuda.so.1 was not found");
+    snprintf(note, sizeof note, "compiled for %s", cards->code);
+    fsdp_facts_section(to, "cuda", note);
+    add_cuda_version(to, "runtime", runtime, "none");
+    add_cuda_version(to, "driver", driver, "none: libcuda.so.1 was not found");
     if (fsdp_cards_count(&n) != FSDP_OK)
-        fprintf(to, "  %-13s none\n", "cards");
+        fsdp_fact_missing(to, "cards", "none");
     for (int i = 0; i < n; i++)
-        print_card(to, i);
-    print_library(to, "cublasLt", "it multiplies matrices on a card");
-    print_library(to, "nccl", "no effect, this version uses one card");
+        add_card(to, i);
+    add_library(to, "cublasLt", "it multiplies matrices on a card");
+    add_library(to, "nccl", "no effect, this version uses one card");
 }
 
-void fsdp_print_version(FILE *to)
+static void add_libraries(fsdp_facts *to)
 {
-    fprintf(to, "fsdp %s\n", FSDP_VERSION);
-#if defined(__clang__)
-    fprintf(to, "compiler: clang %s\n", __clang_version__);
-#else
-    fprintf(to, "compiler: gcc %s\n", __VERSION__);
-#endif
-    fprintf(to, "cpu: ");
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
-        fprintf(to, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)\n");
-    print_devices(to);
-    print_cuda(to);
-    fprintf(to, "transports: shm, threads\nlibraries:\n");
-    fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
+    fsdp_facts_section(to, "libraries", NULL);
+    fsdp_fact(to, "jansson", "%s", JANSSON_VERSION);
     print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");
     print_optional(to, "libcsv", csv_version(), "CSV files");
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
@@ -260,4 +257,41 @@ void fsdp_print_version(FILE *to)
     print_optional(to, "zlib", zlib_found_version(), ".gz files");
     print_optional(to, "zstd", zstd_version(), ".zst files");
     print_optional(to, "lz4", lz4_version(), "Arrow files compressed with LZ4");
+}
+
+void fsdp_add_version(fsdp_facts *to)
+{
+    char isas[256] = "";
+    fsdp_text text = {isas, sizeof isas};
+    if (to->to)
+        fprintf(to->to, "fsdp %s\n", FSDP_VERSION);
+    else
+        fsdp_fact_line(to, "fsdp", "%s", FSDP_VERSION);
+#if defined(__clang__)
+    fsdp_fact_line(to, "compiler", "clang %s", __clang_version__);
+#else
+    fsdp_fact_line(to, "compiler", "gcc %s", __VERSION__);
+#endif
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
+        fsdp_text_printf(&text, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)");
+    fsdp_fact_line(to, "cpu", "%s", isas);
+    add_devices(to);
+    add_cuda(to);
+    fsdp_fact_line(to, "transports", "shm, threads");
+    add_libraries(to);
+}
+
+void fsdp_print_version(FILE *to)
+{
+    fsdp_facts facts = {.to = to};
+    fsdp_add_version(&facts);
+}
+
+const char *fsdp_build_flags(void)
+{
+#ifdef FSDP_BUILD_FLAGS
+    return FSDP_BUILD_FLAGS;
+#else
+    return "unknown";
+#endif
 }

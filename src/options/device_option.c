@@ -5,6 +5,8 @@
 
 #include "src/tensor/cards.h"
 
+const char *const fsdp_device_words[] = {"auto", "cpu", "cuda", NULL};
+
 static fsdp_status check_device(const char *name, bool plans)
 {
     int n;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/options/options_parse.h"
 
 enum {
@@ -42,7 +43,29 @@ static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, 
     fsdp_str_printf(out, "\n");
 }
 
-static const char *metavar(const fsdp_option *option)
+/* Their types only say whether a value follows; fsdp_options_parse() knows these names itself. */
+const fsdp_option fsdp_options_built_in[] = {
+    {.name = "help",
+     .aliases = "h",
+     .type = FSDP_OPTION_STRING,
+     .offset = FSDP_OPTION_NOWHERE,
+     .metavar = "",
+     .help = "this text"},
+    {.name = "config",
+     .type = FSDP_OPTION_STRING,
+     .offset = FSDP_OPTION_NOWHERE,
+     .metavar = "FILE.yaml",
+     .help = "options from a file, by the same names; flags win over it, it wins over the "
+             "environment"},
+    {.name = "print-config",
+     .type = FSDP_OPTION_STRING,
+     .offset = FSDP_OPTION_NOWHERE,
+     .metavar = "",
+     .help = "the values that would be used and where each comes from, as YAML; then exit"},
+};
+const size_t fsdp_options_n_built_in = FSDP_LENGTH(fsdp_options_built_in);
+
+const char *fsdp_option_metavar(const fsdp_option *option)
 {
     static const char *const by_type[] = {
         [FSDP_OPTION_BOOL] = "",        [FSDP_OPTION_INT] = "N",
@@ -67,8 +90,8 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
     }
     bool switchable = fsdp_option_is_switch(option) && strncmp(option->name, "no-", 3) != 0;
     fsdp_str_printf(out, "--%s%s", switchable ? "[no-]" : "", option->name);
-    if (*metavar(option))
-        fsdp_str_printf(out, " %s", metavar(option));
+    if (*fsdp_option_metavar(option))
+        fsdp_str_printf(out, " %s", fsdp_option_metavar(option));
 }
 
 /* Append the right column of an option: help text, allowed values, default and other names. */
@@ -174,14 +197,8 @@ char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
     append_without_effect(&out, spec->table, spec->count, &any, columns);
     append_without_effect(&out, spec->compat, spec->n_compat, &any, columns);
     fsdp_str_printf(&out, "\nalways:\n");
-    append_row(&out, "  -h, --help", "this text", columns);
-    append_row(&out, "  --config FILE.yaml",
-               "options from a file, by the same names; flags win over it, it wins over the "
-               "environment",
-               columns);
-    append_row(&out, "  --print-config",
-               "the values that would be used and where each comes from, as YAML; then exit",
-               columns);
+    for (size_t i = 0; i < fsdp_options_n_built_in; i++)
+        append_option(&out, &fsdp_options_built_in[i], columns);
     fsdp_str_printf(&out, "\n");
     fsdp_str note = {0};
     fsdp_str_printf(&note,

@@ -92,6 +92,13 @@ static inline bool fsdp_option_is_switch(const fsdp_option *option)
 /* Return true if `text` is a valid value of the switch `option`. */
 bool fsdp_option_is_switch_value(const fsdp_option *option, const char *text);
 bool fsdp_option_bool_from_text(const char *text, bool *value);
+/* Return the name of the option's value in help texts, such as "FILE" or "N". It is "" for a switch
+ * that takes no value. */
+const char *fsdp_option_metavar(const fsdp_option *option);
+/* [fsdp_options_n_built_in] --help, --config and --print-config, which every program has, as rows
+ * for texts about options. */
+extern const fsdp_option fsdp_options_built_in[];
+extern const size_t fsdp_options_n_built_in;
 /* Append a text for the allowed values, such as "a number from 0 to 1" or "step, linear or
  * cosine". */
 void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out);

@@ -1,4 +1,5 @@
-/* The CPU quota of cgroups, from trees of files as found on hosts and in containers. */
+/* The CPU quota and the memory limit of cgroups, from trees of files as found on hosts and in
+ * containers. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,6 +105,44 @@ TEST(the_smallest_quota_counts)
         }
         if (fsdp_cpu_quota(root) != trees[i].quota)
             FAIL("%s: %d, not %d", trees[i].name, fsdp_cpu_quota(root), trees[i].quota);
+    }
+}
+
+static const struct memory_tree {
+    const char *name;
+    file files[4];
+    int64_t limit;
+} memory_trees[] = {
+    {"nothing", {{"proc/other", ""}}, 0},
+    {"version 2, and a smaller limit above",
+     {{CGROUP, "0::/a/b\n"},
+      {SYS "a/b/memory.max", "8589934592\n"},
+      {SYS "a/memory.max", "2147483648\n"}},
+     2147483648},
+    {"no limit", {{CGROUP, "0::/a\n"}, {SYS "a/memory.max", "max\n"}}, 0},
+    {"version 1",
+     {{CGROUP, "4:memory:/a\n2:cpu:/b\n"}, {SYS "memory/a/memory.limit_in_bytes", "1073741824\n"}},
+     1073741824},
+    {"version 1 without a limit",
+     {{CGROUP, "4:memory:/a\n"}, {SYS "memory/memory.limit_in_bytes", "9223372036854771712\n"}},
+     0},
+    {"a CPU quota is no memory limit", {{CGROUP, "0::/a\n"}, {SYS "a/cpu.max", "1 1\n"}}, 0},
+    {"what is no number", {{CGROUP, "0::/a\n"}, {SYS "a/memory.max", "12 bytes\n"}}, 0},
+};
+
+TEST(the_smallest_memory_limit_counts)
+{
+    for (size_t i = 0; i < sizeof memory_trees / sizeof *memory_trees; i++) {
+        char root[300];
+        snprintf(root, sizeof root, "%s/memory%zu", fsdp_test_dir(t), i);
+        mkdir(root, 0777);
+        for (const file *f = memory_trees[i].files; f->path; f++) {
+            write_file(t, root, f->path, f->text);
+            CHECK_HERE();
+        }
+        if (fsdp_memory_quota(root) != memory_trees[i].limit)
+            FAIL("%s: %lld, not %lld", memory_trees[i].name, (long long)fsdp_memory_quota(root),
+                 (long long)memory_trees[i].limit);
     }
 }
 

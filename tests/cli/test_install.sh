@@ -35,7 +35,11 @@ works links_against_the_build_folder sh -c \
 works and_starts "$dir/beside"
 
 works make_install make -C "$root" install BUILD="$build" PREFIX="$dir/usr"
-for file in bin/fsdp lib/libfsdp.a lib/libfsdp.so lib/libfsdp.so.0 lib/pkgconfig/fsdp.pc include/fsdp.h; do
+check says_how_programs_find_the_library shows "$dir/usr/lib is not searched .* -Wl,-rpath,$dir/usr/lib"
+for file in bin/fsdp lib/libfsdp.a lib/libfsdp.so lib/libfsdp.so.0 lib/pkgconfig/fsdp.pc include/fsdp.h \
+    share/man/man1/fsdp.1 share/man/man1/fsdp-train.1 share/man/man1/fsdp-checkpoint-convert.1 \
+    share/bash-completion/completions/fsdp share/zsh/site-functions/_fsdp \
+    share/fish/vendor_completions.d/fsdp.fish; do
     check "installs_$file" test -e "$dir/usr/$file"
 done
 PKG_CONFIG_PATH=$dir/usr/lib/pkgconfig
@@ -43,6 +47,15 @@ export PKG_CONFIG_PATH
 version=$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' "$root/include/fsdp/base.h")
 check pkg_config_knows_the_version test "$(pkg-config --modversion fsdp)" = "$version"
 works and_so_does_the_command sh -c "'$dir/usr/bin/fsdp' --version | grep -qF '$version'"
+
+# As packages are made: other folders, below DESTDIR.
+works make_install_below_destdir make -C "$root" install BUILD="$build" DESTDIR="$dir/stage" PREFIX=/opt/f \
+    LIBDIR=/opt/f/lib/machine
+check the_library_is_in_libdir test -e "$dir/stage/opt/f/lib/machine/libfsdp.so.0"
+check nothing_is_in_lib test ! -e "$dir/stage/opt/f/lib/libfsdp.a"
+check pkg_config_does_not_know_destdir test "$(PKG_CONFIG_PATH="$dir/stage/opt/f/lib/machine/pkgconfig" \
+    pkg-config --cflags --libs fsdp | sed 's/ *$//')" = "-I/opt/f/include -L/opt/f/lib/machine -lfsdp"
+check the_soname_is_the_file test -n "$(objdump -p "$dir/stage/opt/f/lib/machine/libfsdp.so.0" | grep 'SONAME *libfsdp.so.0$')"
 
 # fsdp.h includes every public header.
 for header in "$root"/include/fsdp/*.h; do

@@ -71,4 +71,10 @@ run evaluate --model "$golden/bert/model" --data ids.jsonl --mlm-probability 0.2
 refused a_classifier '--mlm-probability is for masked language models'
 run plan --task masked-lm --model bert --data ids.jsonl --batch-size 4
 check a_plan_knows_the_task [ "$rc" -eq 0 ]
+# Labels of rows are tokens here, and no classes, whatever the folder's config.json is read as.
+tiny_bert mlm
+for i in 1 2 3 4; do echo '{"input_ids": [5, 6, 7, 8], "labels": [-100, 6, -100, -100]}'; done >given.jsonl
+run train --task masked-lm --model mlm --from-config --data given.jsonl --no-save-model --max-steps 1
+check labels_are_no_classes [ "$rc" -eq 0 ]
+check and_none_are_printed [ -z "$(grep classes out err)" ]
 tally

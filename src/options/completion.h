@@ -1,0 +1,29 @@
+/* What a shell needs to complete the options of a command: their names, and what follows them. */
+#pragma once
+#include <fsdp/options.h>
+
+#include "src/base/str.h"
+
+typedef enum fsdp_value_kind {
+    FSDP_VALUE_NONE,   /* a switch: no value need follow */
+    FSDP_VALUE_TEXT,   /* a value that a shell cannot know */
+    FSDP_VALUE_WORDS,  /* one of some words */
+    FSDP_VALUE_FILE,   /* a file or a folder */
+    FSDP_VALUE_FOLDER, /* a folder */
+} fsdp_value_kind;
+
+/* Call `visit` with each option that --help shows, in the order of the tables, and with --help,
+ * --config and --print-config. */
+typedef void fsdp_option_visit_fn(const fsdp_option *option, void *arg);
+void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *visit, void *arg);
+
+/* Append all flags of an option, each after a space: " --shuffle --no-shuffle -s". */
+void fsdp_option_flags(const fsdp_option *option, fsdp_str *out);
+/* Return what a shell may offer as the value of the option. The name of the value in --help decides
+ * between files, folders and other texts. */
+fsdp_value_kind fsdp_option_value_kind(const fsdp_option *option);
+/* Append the words that the option takes, each after a space. For a switch these are words that may
+ * follow "=". Appends nothing if there are none. */
+void fsdp_option_words(const fsdp_option *option, fsdp_str *out);
+/* Return what a shell may offer for the words of the command that are no options. */
+fsdp_value_kind fsdp_positional_kind(const fsdp_options_spec *spec);

@@ -1,0 +1,24 @@
+/* Pages of the manual, in roff with the macros of man(7). Text that a page shows is plain text
+ * elsewhere; the functions here escape what roff would interpret, and break long lines, because
+ * checkers of manual pages want lines of at most 80 bytes. */
+#pragma once
+#include <fsdp/options.h>
+
+#include "src/base/str.h"
+
+/* Append `text` so that roff prints it as it is. The text must not contain a newline. */
+void fsdp_roff_escape(fsdp_str *out, const char *text);
+/* Append `text` as lines that roff joins and fills. Each newline in the text begins a new line of
+ * the output. Ends with a newline. */
+void fsdp_roff_text(fsdp_str *out, const char *text);
+/* Append `text`, which has several lines, as an example: not filled, in a font of fixed width. */
+void fsdp_roff_example(fsdp_str *out, const char *text);
+/* Append the heading of a section, such as "EXIT STATUS". */
+void fsdp_roff_section(fsdp_str *out, const char *title);
+/* Append an item: a tag in bold letters and the text that explains it. */
+void fsdp_roff_item(fsdp_str *out, const char *tag, const char *text);
+
+/* Append the options that --help shows, under the same headings. Unlike --help, this also says
+ * which numbers are in range and which environment variable gives an option whose variable has a
+ * name of its own. */
+void fsdp_roff_options(fsdp_str *out, const fsdp_options_spec *spec);
