@@ -512,7 +512,7 @@ install: all man
 	    tools/fsdp.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/fsdp.pc
 	@sh tools/ldconfig.sh '$(DESTDIR)' '$(LIBDIR)'
 
-# Packages: docs/decisions/32-packages.md.
+# Packages: docs/decisions/33-packages.md.
 .PHONY: dist deb wheel
 dist:
 	@sh tools/dist.sh $(BUILD)/dist
