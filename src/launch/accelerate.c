@@ -142,7 +142,8 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
     const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
     if (strncmp(name, "fsdp-", 5) == 0 && !a->use_fsdp)
         return "without --use_fsdp the ranks do not get it";
-    if (strcmp(name, "fsdp-min-num-params") == 0 && has_policy && a->auto_wrap_policy != WRAP_SIZE)
+    if (strcmp(name, "fsdp-min-num-params") == 0 &&
+        (!has_policy || a->auto_wrap_policy != WRAP_SIZE))
         return "is for fsdp_auto_wrap_policy SIZE_BASED_WRAP";
     if (strcmp(name, "fsdp-transformer-layer-cls-to-wrap") == 0 && has_policy &&
         a->auto_wrap_policy != WRAP_TRANSFORMER)
