@@ -194,10 +194,11 @@ typedef struct fsdp_options_spec {
     int max_positional;       /**< maximum number of positional words; 0: no limit */
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** [n_sections] the maps that a file may contain; a map with another name is an error. NULL:
-     * the name of a map does not matter */
+    /** [n_sections] the maps that a file may contain; a map with another name is an error, unless
+     * `other_sections` is set. NULL: the name of a map does not matter */
     const fsdp_options_section *sections;
     size_t n_sections;
+    bool other_sections; /**< maps with other names are only headings */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
      * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
      * file. The function pointer itself may be NULL. */

@@ -185,7 +185,7 @@ static const char *reason(const fsdp_launch_config *config, const fsdp_options *
                           const fsdp_option *row)
 {
     if (row->no_effect)
-        return row->no_effect;
+        return row->instead ? row->instead : row->no_effect;
     const char *text = fsdp_accelerate_without_effect(config, options, row->name);
     if (text)
         return text;

@@ -1,6 +1,7 @@
 /* See accelerate.h. accelerate_environment.c sets the variables. */
 #include "src/launch/accelerate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "src/base/assert.h"
 #include "src/fsdp/reshard_menu.h"
 #include "src/launch/accelerate_variables.h"
+#include "src/tensor/cards.h"
 
 enum {
     FSDP1,
@@ -203,19 +205,10 @@ static fsdp_status check_precision(const fsdp_accelerate_config *a, const fsdp_o
 static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *options)
 {
     const fsdp_option_list *ids = &c->accelerate.gpu_ids;
-    for (size_t i = 0; i < ids->count; i++) {
-        const char *id = ids->items[i];
-        const bool is_number = *id && strspn(id, "0123456789") == strlen(id);
-        const bool is_uuid = strncmp(id, "GPU-", 4) == 0 || strncmp(id, "MIG-", 4) == 0;
-        if (!is_number && !is_uuid && !(strcmp(id, "all") == 0 && ids->count == 1))
-            return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
-                                      "'%.100s' is not allowed; it takes all, or numbers of cards "
-                                      "such as 0,1",
-                                      id);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(ids->items[k], id) == 0)
-                return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
-                                          "card %.100s is given twice", id);
+    if (fsdp_cards_check_ids(ids->items, ids->count) != FSDP_OK) {
+        char reason[256];
+        snprintf(reason, sizeof reason, "%s", fsdp_last_error());
+        return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID, "%s", reason);
     }
     if (c->accelerate.multi_gpu && c->accelerate.use_fsdp)
         return fsdp_launch_refuse(options, "multi-gpu", FSDP_ERR_INVALID,

@@ -14,6 +14,7 @@
 #include "src/comm/control.h"
 #include "src/launch/accelerate.h"
 #include "src/tensor/cards.h"
+#include "src/train_config/config_sections.h"
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
 static const char *const versions[] = {"1", "2", NULL};
@@ -141,20 +142,6 @@ static const fsdp_option table[] = {
 #include "src/launch/accelerate_options.inc"
 };
 /* clang-format on */
-
-/* The maps of Accelerate's files. */
-static const fsdp_options_section sections[] = {
-    {.name = "fsdp_config", .prefix = "fsdp_"},
-    {.name = "dynamo_config", .prefix = "dynamo_"},
-    {.name = "parallelism_config", .prefix = "parallelism_config_"},
-    {.name = "deepspeed_config", .instead = ZERO},
-    {.name = "megatron_lm_config", .instead = "there is no Megatron-LM; fsdp_config shards"},
-    {.name = "fp8_config",
-     .instead = "there is no fp8; mixed_precision: bf16 computes in bfloat16"},
-    {.name = "mpirun_config",
-     .instead =
-         "fsdp launch starts the ranks itself; see `With srun and mpirun` in docs/launch.md"},
-};
 
 /* Return why an option of torchrun or of `accelerate launch` that is not in the table is refused.
  */
@@ -344,8 +331,8 @@ const fsdp_options_spec *fsdp_launch_options(void)
         .min_positional = 1,
         .stop_at_positional = true,
         .config_alias = "config-file",
-        .sections = sections,
-        .n_sections = FSDP_LENGTH(sections),
+        .sections = fsdp_accelerate_sections,
+        .n_sections = FSDP_ACCELERATE_SECTIONS,
         .default_config = fsdp_accelerate_default_config,
         .refused_name = refused_name,
         .derive = derive,

@@ -138,8 +138,8 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Find the section that the key of a map names. If spec->sections is NULL, any name is allowed, and
- * *section is set to NULL. */
+/* Find the section that the key of a map names. If there is none, any name is allowed if
+ * spec->sections is NULL or spec->other_sections is set, and *section is set to NULL. */
 static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                                 const yaml_node_t *map, const fsdp_options_section **section)
 {
@@ -155,6 +155,8 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
     if (*section)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s:%d: %s: not supported: %s", r->path,
                           line_of(key), name, (*section)->instead);
+    if (spec->other_sections)
+        return FSDP_OK;
     const char *names[16];
     FSDP_ASSERT(spec->n_sections <= FSDP_LENGTH(names));
     for (size_t i = 0; i < spec->n_sections; i++)

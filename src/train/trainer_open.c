@@ -22,6 +22,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 #include "src/train_config/config_device.h"
+#include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
@@ -522,6 +523,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
 static fsdp_status check_ranks_and_outputs(const fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_train_check_devices(t->config->devices, fsdp_group_world_size(t->group)));
+    FSDP_TRY(fsdp_train_check_mesh(t->config, fsdp_group_world_size(t->group)));
     return check_outputs(t);
 }
 

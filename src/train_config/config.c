@@ -16,6 +16,7 @@
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
+#include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
@@ -217,37 +218,12 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
-/* Return true if `option` has its value from a variable of Accelerate's parallelism_config. */
-static bool is_by_parallelism(const fsdp_options *options, const char *option)
-{
-    const char *where = fsdp_options_source(options, option);
-    return fsdp_options_origin(options, option) == FSDP_ORIGIN_ENV &&
-           strncmp(where, "PARALLELISM_CONFIG_", strlen("PARALLELISM_CONFIG_")) == 0;
-}
-
-/* Derive the strategy from Accelerate's parallelism_config, whose variables are set even if they
- * are 1. With several replicas it is HYBRID_SHARD. With one, all ranks share one copy of the model,
- * which is FULL_SHARD. A flag or a file with another strategy takes precedence. */
-static void derive_parallelism(fsdp_train_config *c, const fsdp_options *options)
-{
-    const bool weak = fsdp_options_origin(options, "sharding-strategy") <= FSDP_ORIGIN_ENV;
-    const bool several = c->replicas > 1 && (weak || fsdp_sharding_is_hybrid(c->sharding_strategy));
-    if (is_by_parallelism(options, "shard-size") && !several)
-        c->shard_size = 0;
-    if (!is_by_parallelism(options, "replicas"))
-        return;
-    if (several)
-        c->sharding_strategy = with_reshard(FSDP_SHARDING_HYBRID_SHARD, c->reshard_after_forward);
-    else
-        c->replicas = 0;
-}
-
 /* Derive the strategy from --shard-size and --replicas. torchtitan has these two options and no
  * option for the strategy. `--shard-size -1` means that the shard size is the number of ranks
  * divided by --replicas. The value -1 is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
-    derive_parallelism(c, options);
+    fsdp_train_derive_parallelism(c, options);
     if (c->shard_size < 0)
         c->shard_size = 0;
     if (!fsdp_options_given(options, "sharding-strategy") && (c->shard_size || c->replicas > 1))
@@ -839,6 +815,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
+    FSDP_TRY(fsdp_train_check_parallelism(options));
     FSDP_TRY(check_sharding(c));
     FSDP_TRY(check_prefetch(c));
     FSDP_TRY(check_wrapping(c));

@@ -96,6 +96,11 @@ static bool saves_model(const fsdp_train_config *c)
     return c->save_model;
 }
 
+static bool may_use_cards(const fsdp_train_config *c)
+{
+    return !c->use_cpu && !(c->device && strcmp(c->device, "cpu") == 0);
+}
+
 static bool has_program(const fsdp_train_config *c)
 {
     return c->tracker_command != NULL;
@@ -158,6 +163,7 @@ static const struct {
      false},
     {"run-name", has_program, "is for --tracker-command", false},
     {"project", has_program, "is for --tracker-command", false},
+    {"gpu-ids", may_use_cards, "with --use-cpu no card is used", false},
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
 };
 

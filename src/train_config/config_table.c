@@ -6,6 +6,7 @@
 #include "src/options/isa_option.h"
 #include "src/train_config/config_compat.h"
 #include "src/train_config/config_effect.h"
+#include "src/train_config/config_sections.h"
 #include "src/train_config/precision.h"
 
 static const char *const tasks[] = {"auto",
@@ -328,13 +329,15 @@ static const fsdp_option table[] = {
      .help = "transformers' spelling: full_shard, shard_grad_op, hybrid_shard, "
              "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, "
              "auto_wrap the default units. --fsdp-config FILE.json is read like --config"},
-    {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
+    {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree,"
+     "parallelism-config-dp-shard-size",
      .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
      .env = "FSDP_SHARD_SIZE,PARALLELISM_CONFIG_DP_SHARD_SIZE",
      .shown_default = "the ranks of a host",
      .help = "HYBRID_SHARD: ranks that each replica is sharded over, a divisor of the number of "
              "ranks; -1: the number of ranks divided by --replicas"},
-    {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate",
+    {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate,"
+     "parallelism-config-dp-replicate-size",
      .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .env = "FSDP_REPLICAS,PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
      .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: number of replicas"},
@@ -498,6 +501,9 @@ static const fsdp_option table[] = {
      .help = "the same as --device cpu"},
     {.name = "device-id", .type = FSDP_OPTION_STRING, PLACE(device_id), .metavar = "N",
      .help = "FSDP1's name of the card; without effect on the CPU"},
+    {.name = "gpu-ids", .type = FSDP_OPTION_LIST, PLACE(gpu_ids), .metavar = "ID,...",
+     .env = "FSDP_GPU_IDS", .shown_default = "all",
+     .help = "cards that the run may use, as CUDA_VISIBLE_DEVICES says"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -669,6 +675,9 @@ const fsdp_options_spec *fsdp_train_options(void)
         .compat = fsdp_train_compat,
         .n_compat = FSDP_TRAIN_COMPAT,
         .config_alias = "fsdp-config",
+        .sections = fsdp_accelerate_sections,
+        .n_sections = FSDP_ACCELERATE_SECTIONS,
+        .other_sections = true,
         .env_named = "ACCELERATE_,PARALLELISM_CONFIG_",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,
