@@ -10,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
 #include "src/fsdp/reshard_menu.h"
+#include "src/options/options_parse.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
@@ -397,6 +398,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_train_config *c = config;
     fsdp_task task;
     derive_given(c, options);
+    fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
+                                 &c->file_keys);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
         c->validation_data = c->data; /* its split for validation */
     else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
@@ -806,6 +809,18 @@ static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *
     return FSDP_OK;
 }
 
+/* Check the keys of Accelerate's files that contradict each other as the launcher does. */
+static fsdp_status check_file(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const char *type = fsdp_options_text(options, "distributed-type");
+    for (int i = 0; type && fsdp_accelerate_types[i]; i++)
+        if (fsdp_option_choice_matches(fsdp_accelerate_types[i], type))
+            FSDP_TRY(fsdp_accelerate_check_type(i, options));
+    if (fsdp_options_origin(options, "fsdp-version") != FSDP_ORIGIN_FILE)
+        return FSDP_OK;
+    return fsdp_accelerate_check_keys(&c->file_keys, options);
+}
+
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
@@ -815,6 +830,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
+    FSDP_TRY(check_file(c, options));
     FSDP_TRY(fsdp_train_check_parallelism(options));
     FSDP_TRY(check_sharding(c));
     FSDP_TRY(check_prefetch(c));

@@ -18,6 +18,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
 typedef enum fsdp_best_metric {
@@ -224,10 +225,11 @@ typedef struct fsdp_train_config {
     /* HYBRID_SHARD: number of ranks per replica; 0: the number of ranks divided by `replicas`. If
      * both are 0: the number of ranks on a host */
     int shard_size;
-    int replicas;         /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
+    int replicas; /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
     /* Not an option: the number of ranks that Accelerate's parallelism_config is for; 0: any */
     int64_t mesh_ranks;
-    int auto_wrap_policy; /* fsdp_auto_wrap_policy */
+    fsdp_accelerate_keys file_keys; /* not options: what a file of Accelerate says */
+    int auto_wrap_policy;           /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
     /* SIZE_BASED: minimum number of parameters in a unit; 0: FSDP1's default */
     int64_t min_num_params;
@@ -252,7 +254,7 @@ typedef struct fsdp_train_config {
      * run uses one; NULL: not given (config_device.h) */
     const char *device, *device_id;
     fsdp_option_list gpu_ids; /* cards that the run may use; empty, or "all": all */
-    const char *devices;  /* required number of ranks, or "auto": any number */
+    const char *devices;      /* required number of ranks, or "auto": any number */
     int threads_per_rank; /* 0: the cores of this host divided by its number of ranks, at least 1 */
     /* instruction set, for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
     const char *isa;

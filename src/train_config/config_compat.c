@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "src/base/assert.h"
+#include "src/train_config/config_accelerate.h"
 
 static const char *const only_1[] = {"1", NULL};
 static const char *const versions[] = {"1", "2", NULL};
@@ -51,15 +52,18 @@ const fsdp_option fsdp_train_compat[] = {
      .no_effect = "whole tensors are sent one by one to rank 0 only, which writes them"},
     {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",
      .no_effect = NO_TRACKER},
-    {.name = "compute-environment", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
-    {.name = "distributed-type", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
-    {.name = "machine-rank", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    REFUSED("compute-environment", STRING, "LOCAL_MACHINE", "ranks run on this machine"),
+    {.name = "distributed-type", .type = FSDP_OPTION_CHOICE, NOWHERE, .value = "NO",
+     .choices = fsdp_accelerate_types, .no_effect = "FSDP is always used; ranks come from fsdp launch"},
+    REFUSED("machine-rank", STRING, "0", "with one host it is 0"),
     {.name = "main-training-function", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "num-machines", .type = FSDP_OPTION_CHOICE, NOWHERE, .choices = only_1,
      .no_effect = MACHINE},
     {.name = "main-process-ip", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
-    {.name = "main-process-port", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
-    {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "main-process-port", .type = FSDP_OPTION_INT, NOWHERE,
+     .bounds = FSDP_BETWEEN(0, 65535), .no_effect = MACHINE},
+    {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE,
+     .bounds = FSDP_BETWEEN(-1, 1048576), .no_effect = MACHINE},
     {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
     {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TPU},
@@ -69,6 +73,8 @@ const fsdp_option fsdp_train_compat[] = {
     ACCEPTED("command-file", STRING, NO_TPU),
     ACCEPTED("commands", LIST, NO_TPU),
     REFUSED("tpu-use-cluster", BOOL, "false", NO_TPU),
+    REFUSED("tpu-cluster", BOOL, "false", NO_TPU),
+    ACCEPTED("no-tpu-cluster", BOOL, NO_TPU),
     {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_TPU},
     {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TPU},
     {.name = "debug", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "true",
@@ -95,8 +101,11 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "parallelism-config-sp-backend",
      .env = "PARALLELISM_CONFIG_SP_BACKEND", .type = FSDP_OPTION_STRING, NOWHERE,
      .no_effect = NO_SEQUENCE},
-    {.name = "dynamo-backend", .type = FSDP_OPTION_STRING, NOWHERE,
-     .env = "ACCELERATE_DYNAMO_BACKEND", .no_effect = COMPILED},
+    {.name = "dynamo-backend", .type = FSDP_OPTION_CHOICE, NOWHERE, .value = "NO",
+     .choices = fsdp_accelerate_dynamo_backends, .env = "ACCELERATE_DYNAMO_BACKEND", .no_effect = COMPILED},
+    ACCEPTED("parallelism-config-sp-seq-length", STRING, NO_SEQUENCE),
+    ACCEPTED("parallelism-config-sp-seq-length-is-variable", BOOL, NO_SEQUENCE),
+    ACCEPTED("parallelism-config-sp-attn-implementation", STRING, NO_SEQUENCE),
     {.name = "dynamo-mode", .type = FSDP_OPTION_STRING, NOWHERE,
      .env = "ACCELERATE_DYNAMO_MODE", .no_effect = COMPILED},
     {.name = "dynamo-use-dynamic", .type = FSDP_OPTION_BOOL, NOWHERE,

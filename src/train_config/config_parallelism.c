@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/options/options_parse.h"
 
 /* Return true if `option` has its value from Accelerate's parallelism_config. */
 static bool is_by_parallelism(const fsdp_options *options, const char *option)
@@ -47,15 +48,20 @@ void fsdp_train_derive_parallelism(fsdp_train_config *c, const fsdp_options *opt
 
 fsdp_status fsdp_train_check_parallelism(const fsdp_options *options)
 {
-    static const char *const names[] = {"replicas", "shard-size"};
+    static const char *const names[] = {"replicas", "shard-size", "use-parallelism-config"};
+    const char *uses = fsdp_options_text(options, "use-parallelism-config");
     const char *version = fsdp_options_text(options, "fsdp-version");
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (fsdp_options_origin(options, names[i]) == FSDP_ORIGIN_FILE &&
-            is_by_parallelism(options, names[i]) && (!version || strcmp(version, "2") != 0))
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "%s: %s: parallelism_config needs fsdp_version 2",
-                              fsdp_options_source(options, names[i]),
-                              fsdp_options_key(options, names[i]));
+    bool used = false;
+    if (version && strcmp(version, "2") == 0)
+        return FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        if (fsdp_options_origin(options, names[i]) != FSDP_ORIGIN_FILE)
+            continue;
+        if (i < 2 ? is_by_parallelism(options, names[i])
+                  : uses && fsdp_option_bool_from_text(uses, &used) && used)
+            return fsdp_accelerate_refuse(options, names[i], FSDP_ERR_INVALID,
+                                          "parallelism_config needs fsdp_version 2");
+    }
     return FSDP_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Accelerate's parallelism_config: numbers of replicas and of shards, as keys of a file, as flags and
- * as the variables that `accelerate launch` and `fsdp launch` set. */
+/* Accelerate's parallelism_config: numbers of replicas and of shards, as keys of a file, as flags
+ * and as the variables that `accelerate launch` and `fsdp launch` set. */
 #pragma once
 #include "src/train_config/config.h"
 
