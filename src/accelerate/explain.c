@@ -56,13 +56,11 @@ static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *op
     out->shards = out->ranks / out->replicas;
 }
 
-static void explain_units(const fsdp_accelerate_config *a, const fsdp_options *options,
-                          fsdp_explained *out)
+static void explain_units(const fsdp_accelerate_config *a, fsdp_explained *out)
 {
     static const char *const policies[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"};
     const fsdp_option_list *classes = &a->transformer_layer_cls_to_wrap;
-    const bool given = fsdp_options_given(options, "fsdp-auto-wrap-policy");
-    out->wrap_policy = policies[given ? a->auto_wrap_policy : 0];
+    out->wrap_policy = policies[a->auto_wrap_policy];
     out->min_num_params = a->min_num_params;
     size_t used = 0;
     for (size_t i = 0; i < classes->count && used < sizeof out->classes; i++)
@@ -88,7 +86,7 @@ fsdp_explained fsdp_explain(const fsdp_launch_config *c, const fsdp_options *opt
                           .checkpointing = a->activation_checkpointing,
                           .checkpointing_offload = a->activation_checkpointing_offload};
     explain_mesh(a, options, &out);
-    explain_units(a, options, &out);
+    explain_units(a, &out);
     out.param_bytes = strcmp(out.precision, "no") == 0 ? 4 : 2;
     return out;
 }

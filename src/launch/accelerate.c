@@ -134,6 +134,12 @@ void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
     if (!fsdp_launch_is_chosen(options, "use-parallelism-config"))
         a->use_parallelism_config = first_chosen(options, fsdp_accelerate_parallelism,
                                                  FSDP_ACCELERATE_PARALLELISM, FSDP_ORIGIN_FILE);
+    /* As with transformers' Trainer, a number of parameters asks for SIZE_BASED_WRAP. */
+    a->wraps_by_size = !fsdp_launch_is_chosen(options, "fsdp-auto-wrap-policy") &&
+                       fsdp_launch_is_chosen(options, "fsdp-min-num-params") &&
+                       a->min_num_params > 0 && a->transformer_layer_cls_to_wrap.count == 0;
+    if (a->wraps_by_size)
+        a->auto_wrap_policy = WRAP_SIZE;
     derive_reshard(a, options);
 }
 
@@ -145,8 +151,7 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
     const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
     if (strncmp(name, "fsdp-", 5) == 0 && !a->use_fsdp)
         return "without --use_fsdp the ranks do not get it";
-    if (strcmp(name, "fsdp-min-num-params") == 0 &&
-        (!has_policy || a->auto_wrap_policy != WRAP_SIZE))
+    if (strcmp(name, "fsdp-min-num-params") == 0 && has_policy && a->auto_wrap_policy != WRAP_SIZE)
         return "is for fsdp_auto_wrap_policy SIZE_BASED_WRAP";
     if (strcmp(name, "fsdp-transformer-layer-cls-to-wrap") == 0 && has_policy &&
         a->auto_wrap_policy != WRAP_TRANSFORMER)

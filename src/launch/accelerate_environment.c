@@ -51,9 +51,12 @@ static fsdp_status set_variables(const fsdp_accelerate_variable *table, size_t n
                                  const fsdp_launch_config *c, const fsdp_options *options)
 {
     for (size_t i = 0; i < n; i++) {
-        /* The key fp16 of old files is chosen in place of mixed_precision. */
-        const bool chosen = fsdp_launch_is_chosen(options, table[i].option) ||
-                            (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16);
+        /* The key fp16 of old files is chosen in place of mixed_precision, and a number of
+         * parameters in place of a policy. */
+        const bool chosen =
+            fsdp_launch_is_chosen(options, table[i].option) ||
+            (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16) ||
+            (strcmp(table[i].option, "fsdp-auto-wrap-policy") == 0 && c->accelerate.wraps_by_size);
         if (!chosen && !table[i].always)
             continue;
         char *value = value_of(&table[i], c, options);

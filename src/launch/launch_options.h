@@ -16,6 +16,7 @@ typedef struct fsdp_accelerate_config {
     int sharding_strategy, auto_wrap_policy, backward_prefetch, state_dict_type;
     int reshard_after_forward; /* as in fsdp_train_config */
     int64_t min_num_params;
+    bool wraps_by_size; /* only min_num_params says that units are made by size */
     bool offload_params, forward_prefetch, use_orig_params, cpu_ram_efficient_loading;
     bool sync_module_states, activation_checkpointing, activation_checkpointing_offload;
     fsdp_option_list transformer_layer_cls_to_wrap;

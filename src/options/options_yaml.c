@@ -56,15 +56,15 @@ static bool is_null(const yaml_node_t *node)
     return false;
 }
 
-static const char *own_scalar(yaml_reader *r, const yaml_node_t *node)
+/* Set *out to a copy of the text, which the options own. */
+static fsdp_status own_scalar(yaml_reader *r, const yaml_node_t *node, const char **out)
 {
     const char *text = scalar_text(node);
-    if (!text) {
-        (void)fsdp_error(FSDP_ERR_FORMAT, "%s:%d: the value holds a NUL byte", r->path,
-                         line_of(node));
-        return NULL;
-    }
-    return fsdp_options_own(r->options, fsdp_strdup(text));
+    if (!text)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: the value holds a NUL byte", r->path,
+                          line_of(node));
+    *out = fsdp_options_own(r->options, fsdp_strdup(text));
+    return *out ? FSDP_OK : fsdp_error_nomem();
 }
 
 static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_option_given *given)
@@ -79,9 +79,7 @@ static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_opti
         if (!child || child->type != YAML_SCALAR_NODE)
             return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s: items of a list are plain values",
                               r->path, child ? line_of(child) : line_of(node), given->key);
-        items[i] = own_scalar(r, child);
-        if (!items[i])
-            return FSDP_ERR_FORMAT;
+        FSDP_TRY(own_scalar(r, child, &items[i]));
     }
     given->items = items;
     given->n_items = count;
@@ -131,9 +129,7 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     if (value->type == YAML_SEQUENCE_NODE) {
         FSDP_TRY(read_items(r, value, &given));
     } else {
-        given.text = own_scalar(r, value);
-        if (!given.text)
-            return FSDP_ERR_FORMAT;
+        FSDP_TRY(own_scalar(r, value, &given.text));
     }
     return fsdp_options_set(r->options, r->target, &given);
 }

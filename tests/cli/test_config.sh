@@ -67,6 +67,6 @@ check with_a_model_there_are_numbers shows '^the model +T5ForConditionalGenerati
 check and_bytes shows 'a rank receives in a step: [0-9.]+ KiB of parameters'
 sed 's/fsdp_offload_params/fsdp_ofload_params/' a.yaml >e.yaml
 run config explain e.yaml
-expect a_wrong_key_in_a_file_is_named 1 'e.yaml:[0-9]+: fsdp_ofload_params: .*did you mean fsdp_offload_params'
+expect a_wrong_key_in_a_file_is_named 1 'e.yaml:[0-9]+: unknown option .fsdp_ofload_params.; did you mean .fsdp-offload-params'
 fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
 tally
