@@ -37,8 +37,8 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
 }
 
-/* Set strategy, replicas and shards. Without parallelism_config a hybrid strategy has one replica on
- * each host, of which there is one. */
+/* Set strategy, replicas and shards. Without parallelism_config a hybrid strategy has one replica
+ * on each host, of which there is one. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {

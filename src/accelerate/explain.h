@@ -1,5 +1,5 @@
-/* Says in words what `fsdp launch --config_file FILE train ...` does. The file is parsed and checked
- * by the option table of `fsdp launch`, so both accept the same keys and values. */
+/* Says in words what `fsdp launch --config_file FILE train ...` does. The file is parsed and
+ * checked by the option table of `fsdp launch`, so both accept the same keys and values. */
 #pragma once
 #include <stdio.h>
 

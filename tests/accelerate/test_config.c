@@ -7,6 +7,7 @@
 
 #include "src/accelerate/questions.h"
 #include "src/accelerate/to_fsdp2.h"
+#include "src/accelerate/update.h"
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
@@ -365,6 +366,61 @@ TEST(what_fsdp2_cannot_do_is_said)
            strstr(fsdp_last_error(), "c.yaml:1: fsdp_sharding_strategy: 9"));
 }
 
+/* The expected files were written by `accelerate config update` of 1.15. */
+TEST(old_files_are_updated_as_accelerate_updates_them)
+{
+    NEEDS_LIBYAML();
+    static const char rest[] = "downcast_bf16: false\n", later[] = "enable_cpu_affinity: false\n";
+    fsdp_yaml config = {0};
+    char expected[1000], *text;
+    ASSERT_OK(read_text(t,
+                        "distributed_type: MULTI_GPU\nfp16: true\nnum_processes: 4\n"
+                        "dynamo_backend: INDUCTOR\nmain_process_ip: null\ndeepspeed_config: {}\n",
+                        &config));
+    ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
+    text = fsdp_yaml_print(&config);
+    snprintf(expected, sizeof expected,
+             "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: MULTI_GPU\n%s"
+             "dynamo_config:\n  dynamo_backend: INDUCTOR\n%smachine_rank: 0\n"
+             "main_training_function: main\nmixed_precision: fp16\nnum_machines: 1\n"
+             "num_processes: 4\nrdzv_backend: static\nsame_network: false\n"
+             "tpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n",
+             rest, later);
+    ASSERT_STR(text, expected);
+    fsdp_free(text);
+    ASSERT_OK(fsdp_yaml_print_json(&config, &text));
+    ASSERT(strstr(text, "  \"dynamo_config\": {\n    \"dynamo_backend\": \"INDUCTOR\"\n  },\n"));
+    ASSERT(strstr(text, "  \"num_processes\": 4,\n") && strstr(text, "\"use_cpu\": false\n}\n"));
+    fsdp_free(text);
+    fsdp_yaml_fini(&config);
+    ASSERT_OK(read_text(t, "distributed_type: 'NO'\n", &config));
+    ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
+    ASSERT_STR(fsdp_yaml_text(&config, "num_processes"), "1");
+    fsdp_yaml_fini(&config);
+}
+
+TEST(files_that_are_not_accelerates_are_not_updated)
+{
+    NEEDS_LIBYAML();
+    static const struct {
+        const char *text, *error;
+    } rows[] = {
+        {"num_processes: 2\n", "distributed_type is missing"},
+        {"distributed_type: FSDP\nnum_proceses: 2\n",
+         "c.yaml:2: num_proceses is no key of Accelerate's files; correct or remove it; did "
+         "you mean num_processes?"},
+        {"distributed_type: FSPD\n", "c.yaml:1: distributed_type: FSPD"},
+        {"distributed_type: 'NO'\ncompute_environment: AMAZON_SAGEMAKER\n",
+         "AMAZON_SAGEMAKER is not supported"}};
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        fsdp_yaml config = {0};
+        ASSERT_OK(read_text(t, rows[i].text, &config));
+        ASSERT(fsdp_accelerate_update(&config, "c.yaml") != FSDP_OK &&
+               strstr(fsdp_last_error(), rows[i].error));
+        fsdp_yaml_fini(&config);
+    }
+}
+
 TEST(texts_are_quoted_as_pyyaml_quotes_them)
 {
     static const struct {
@@ -402,6 +458,12 @@ static fsdp_status everything(fsdp_test *t)
     fsdp_free(text);
     FSDP_TRY(status);
     status = fsdp_to_fsdp2(&config, "c.yaml", NULL, NULL);
+    if (status == FSDP_OK)
+        status = fsdp_yaml_set(&config, "dynamo_backend", "EAGER", true);
+    if (status == FSDP_OK)
+        status = fsdp_accelerate_update(&config, "c.yaml");
+    if (status == FSDP_OK && (status = fsdp_yaml_print_json(&config, &text)) == FSDP_OK)
+        fsdp_free(text);
     fsdp_yaml_fini(&config);
     return status;
 }
