@@ -128,7 +128,7 @@ fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to, const fsdp_train_c
         char *text = fsdp_option_text(&spec->table[i], config);
         if (!text)
             return FSDP_ERR_NOMEM;
-        fsdp_json_set_str(to, spec->table[i].name, text);
+        fsdp_json_set_any_str(to, spec->table[i].name, text);
         fsdp_free(text);
     }
     return FSDP_OK;

@@ -82,6 +82,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     FSDP_TRY(fsdp_checkpoint_check(t));
     FSDP_TRY(make_output(c));
     FSDP_TRY(make_offload_dir(t));
+    FSDP_TRY(fsdp_trainer_check_tracking(c));
     if (c->plot) {
         FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
         fsdp_atomic_file_discard(file);
