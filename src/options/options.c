@@ -90,6 +90,26 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     return FSDP_OK;
 }
 
+/* If the flag is one of spec->map_flags and its value is a map, add the map to the files, and set
+ * *found. */
+static fsdp_status read_map_flag(command_line *line, const char *name, const char *value,
+                                 bool *found)
+{
+    const char *known = line->options->spec->map_flags;
+    *found = false;
+    if (!value && line->at < line->argc)
+        value = line->argv[line->at];
+    for (; known && *known && value && *value == '{' && !*found;) {
+        const size_t length = strcspn(known, ",");
+        *found = fsdp_option_same_name(name, known, length);
+        known += length + (known[length] == ',');
+    }
+    if (!*found)
+        return FSDP_OK;
+    line->at += line->at < line->argc && value == line->argv[line->at];
+    return add_file(line, value);
+}
+
 /* Read --name, --name=value or --no-name. */
 static fsdp_status read_long(command_line *line, const char *word)
 {
@@ -99,11 +119,13 @@ static fsdp_status read_long(command_line *line, const char *word)
     if (!spelled)
         return fsdp_error_nomem();
     const char *name = spelled + 2, *value = word[length] ? word + length + 1 : NULL;
-    bool negated;
+    bool negated, built_in, is_map;
+    FSDP_TRY(read_map_flag(line, name, value, &is_map));
+    if (is_map)
+        return FSDP_OK;
     int index = fsdp_options_find(spec, name, &negated);
     if (index >= 0)
         return add_given(line, index, negated, value, spelled);
-    bool built_in;
     FSDP_TRY(read_built_in(line, name, value, &built_in));
     return built_in ? FSDP_OK : fsdp_options_unknown(spec, "--", name);
 }

@@ -285,7 +285,9 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
                     .accumulation = training ? c->gradient_accumulation_steps : 1,
                     .no_shuffle = !training || !c->shuffle,
                     .drop_last = training && c->drop_last,
-                    .seed = (uint64_t)c->seed},
+                    .seed = (uint64_t)c->seed,
+                    .has_order_seed = training && c->data_seed >= 0,
+                    .order_seed = (uint64_t)c->data_seed},
         .format = t->model->info.format,
         .num_workers = c->num_workers};
     return fsdp_loader_create(set, &options, loader);

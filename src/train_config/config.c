@@ -32,6 +32,8 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->lr = 0; /* the optimizer chooses the rate */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
+    if (c->min_lr_rate > 0)
+        c->min_lr = c->min_lr_rate * c->lr;
     if (!c->task_prefix) /* T5's default prefix is for summaries */
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
@@ -320,17 +322,18 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const of_steps[] = {"gamma", "step-size", "schedule-unit"};
     const bool given = fsdp_options_given(options, "lr-schedule");
-    c->schedule_by_task =
-        !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 && !c->relative_step;
+    c->schedule_by_task = !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 &&
+                          c->min_lr_rate <= 0 && !c->relative_step;
     for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
         c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
     c->given_lr_decay = c->lr_decay;
     if (!given && fsdp_options_given(options, "lr-decay"))
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
-    else if (!given && c->min_lr > 0)
+    else if (!given && (c->min_lr > 0 || c->min_lr_rate > 0))
         c->lr_schedule = FSDP_LR_COSINE;
     c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
-    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr"))
+    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr") &&
+        c->min_lr_rate <= 0)
         c->min_lr = 1e-7; /* transformers' lr_end */
     if (!fsdp_options_given(options, "schedule-unit"))
         c->schedule_unit =
@@ -407,6 +410,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_form_options_derive(&c->form, options);
     derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);
+    fsdp_train_derive_spellings(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
         complete(c, task);
@@ -545,12 +549,17 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
 
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
-    if (c->min_lr > 0 && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE &&
+    const bool has_end = c->min_lr > 0 || c->min_lr_rate > 0;
+    if (c->min_lr_rate > 0 && fsdp_options_asked_for(options, "min-lr"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--min-lr-rate contradicts --min-lr: one of the two is the last rate");
+    if (has_end && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE &&
         c->lr_schedule != FSDP_LR_POLYNOMIAL && c->lr_schedule != FSDP_LR_COSINE_RESTARTS)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--min-lr %g: only --lr-schedule linear, cosine, polynomial and "
+                          "--%s %g: only --lr-schedule linear, cosine, polynomial and "
                           "cosine-with-restarts end there",
-                          c->min_lr);
+                          c->min_lr_rate > 0 ? "min-lr-rate" : "min-lr",
+                          c->min_lr_rate > 0 ? c->min_lr_rate : c->min_lr);
     FSDP_TRY(fsdp_train_check_steps(c));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
@@ -717,6 +726,11 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
     if (c->checkpoint && (!c->resume || strcmp(c->resume, c->checkpoint) != 0))
         return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: needs --resume true", c->checkpoint);
+    if (c->save_strategy == FSDP_SAVE_BEST)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "--save-strategy best: checkpoints to continue from are written by steps "
+                          "or epochs; with --validation-data the best model is always saved in "
+                          "--output");
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
     if (c->resume_step >= 0 && (!c->resume || searches))
@@ -753,7 +767,7 @@ static fsdp_status check_plot(const fsdp_train_config *c)
 static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *flag = c->generation_max_length > 0  ? "generation-max-length"
-                       : c->generation_num_beams > 0 ? "generation-num-beams"
+                       : c->generation_num_beams > 1 ? "generation-num-beams"
                        : c->rouge_stemmer            ? "rouge-stemmer"
                                                      : NULL;
     const int metric = c->metric_for_best_model;

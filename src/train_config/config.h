@@ -89,7 +89,8 @@ typedef enum fsdp_checkpoint_format {
 typedef enum fsdp_save_strategy {
     FSDP_SAVE_NO,
     FSDP_SAVE_STEPS, /* every save_steps steps, and at the end */
-    FSDP_SAVE_EPOCH
+    FSDP_SAVE_EPOCH,
+    FSDP_SAVE_BEST /* refused */
 } fsdp_save_strategy;
 
 /* When to validate or to log, as in transformers' Trainer. */
@@ -106,6 +107,7 @@ typedef struct fsdp_train_config {
     /* draw random weights from the seed instead of loading the weights */
     bool from_config;
     int64_t num_labels; /* number of classes; 0: the number in config.json */
+    bool do_regression; /* the same as problem_type regression */
     int problem_type;   /* 1 + fsdp_problem_type; 0: config.json's, or what the labels are */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
@@ -150,8 +152,10 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int sampler;            /* fsdp_sampler_kind */
-    bool shuffle;           /* false: file order */
+    int64_t data_seed;           /* seed of the order of rows; -1: seed */
+    int train_sampling_strategy; /* 0: random, 1: in the file's order, 2: as random */
+    int sampler;                 /* fsdp_sampler_kind */
+    bool shuffle;                /* false: file order */
     bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
     int num_workers;        /* loader threads per rank; 0: the training thread loads */
     int loss_reduction;     /* fsdp_loss_reduction */
@@ -191,9 +195,9 @@ typedef struct fsdp_train_config {
     double warmup_steps; /* number of optimizer steps; below 1: a fraction of all steps */
     /* fraction of all steps; warmup_steps takes precedence if both are given */
     double warmup_ratio;
-    double min_lr;
-    double lr_power;   /* polynomial schedule */
-    double num_cycles; /* cosine schedule with restarts */
+    double min_lr, min_lr_rate; /* min_lr_rate * lr is min_lr; 0: not given */
+    double lr_power;            /* polynomial schedule */
+    double num_cycles;          /* cosine schedule with restarts */
 
     /* sharding */
     int sharding_strategy; /* fsdp_sharding_strategy */
@@ -294,7 +298,8 @@ typedef struct fsdp_train_config {
     bool predict_with_generate, rouge_stemmer;
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
-    bool greater_is_better; /* not needed; an error if it contradicts metric_for_best_model */
+    bool load_best_model_at_end; /* false: with validation, too, save the model of the last step */
+    bool greater_is_better;      /* not needed; an error if it contradicts metric_for_best_model */
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */

@@ -4,6 +4,7 @@
  * rows are checked when the rows are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -143,6 +144,8 @@ static const struct {
     {"cleaning", has_pairs, "is for pairs of texts", true},
     {"blocks-per-unit", has_units_by_policy, "needs units: --auto-wrap-policy NO_WRAP makes none",
      true},
+    {"load-best-model-at-end", has_validation_data,
+     "needs --validation-data: the last model is saved", false},
     {"validation-batch-size", has_validation_data, "needs --validation-data", false},
     {"no-decay", decays_weights, "needs --weight-decay above 0", false},
     {"gradient-accumulation-mode", accumulates, ACCUMULATION, false},
@@ -203,7 +206,11 @@ fsdp_status fsdp_train_effect_check(const fsdp_train_config *c, const fsdp_optio
 const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
                                              const char *name)
 {
-    (void)options;
+    const char *text = fsdp_options_text(options, name);
+    if (strcmp(name, "train-sampling-strategy") == 0 && text &&
+        tolower((unsigned char)*text) == 'g')
+        return "sequences are packed without padding, so grouping rows of similar length would "
+               "save nothing";
     for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
         if (!rules[i].refused && strcmp(rules[i].option, name) == 0)
             return rules[i].acts(config) ? NULL : rules[i].reason;

@@ -95,6 +95,29 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
         c->logging_steps = INT_MAX;
 }
 
+enum {
+    SEQUENTIAL = 1,                  /* of train_sampling_strategy */
+    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* of problem_type */
+};
+
+void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (c->train_sampling_strategy == SEQUENTIAL && !fsdp_options_given(options, "shuffle"))
+        c->shuffle = false;
+    if (c->do_regression && !fsdp_options_given(options, "problem-type"))
+        c->problem_type = REGRESSION;
+}
+
+static fsdp_status check_spellings(const fsdp_train_config *c)
+{
+    if (c->train_sampling_strategy == SEQUENTIAL && c->shuffle)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--train-sampling-strategy sequential contradicts --shuffle");
+    if (c->do_regression && c->problem_type != REGRESSION)
+        return fsdp_error(FSDP_ERR_INVALID, "--do-regression contradicts --problem-type");
+    return FSDP_OK;
+}
+
 static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const names[] = {"no", "steps", "epoch"};
@@ -209,6 +232,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
 fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c, const fsdp_options *options)
 {
     FSDP_TRY(check_fsdp(c, options));
+    FSDP_TRY(check_spellings(c));
     return check_strategies(c, options);
 }
 

@@ -25,6 +25,9 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
  * --logging-strategy, and --epochs from --max-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
+/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. */
+void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
+
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
  * --cpu-offload take precedence if they are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
