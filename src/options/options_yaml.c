@@ -103,6 +103,20 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
+/* Return the error for an unknown key. In a section, the key may lack the prefix of the option that it
+ * probably means. */
+static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section *section,
+                               const char *name)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    char whole[OPTION_NAME_BYTES], near[OPTION_NAME_BYTES];
+    if (!section || !section->prefix || fsdp_options_nearest(spec, name, near) >= 0)
+        return fsdp_options_unknown(spec, "", name);
+    const int n = snprintf(whole, sizeof whole, "%s%s", section->prefix, name);
+    const bool is_near = n < (int)sizeof whole && fsdp_options_nearest(spec, whole, near) >= 0;
+    return fsdp_options_unknown(spec, "", is_near ? whole : name);
+}
+
 static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *section,
                                const yaml_node_t *key, const yaml_node_t *value)
 {
@@ -111,7 +125,7 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     int index = name ? find_option(r, section, name, &negated) : -1;
     int line = line_of(key);
     if (index < 0) {
-        fsdp_status status = fsdp_options_unknown(r->options->spec, "", name ? name : "");
+        fsdp_status status = unknown_key(r, section, name ? name : "");
         fsdp_error_context(status, "%s:%d", r->path, line);
         return status;
     }
