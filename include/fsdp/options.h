@@ -159,6 +159,10 @@ typedef struct fsdp_option {
     /** LIST: each flag gives one item, which may contain commas, and the items of all flags of a
      * command line form the list: --stop A --stop B */
     bool repeats;
+    /** STRING: the words after the value that do not begin with a dash belong to it, too, if the
+     * command has no positional words: --fsdp full_shard auto_wrap. A LIST always takes them:
+     * --report_to tensorboard csv */
+    bool words;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 

@@ -207,6 +207,12 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
                                              const char *name)
 {
     const char *text = fsdp_options_text(options, name);
+    if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
+        fsdp_train_is_without_warmup(options))
+        return "transformers' schedule constant has no warmup; constant_with_warmup has";
+    if (strcmp(name, "epochs") == 0 && ((const fsdp_train_config *)config)->max_steps > 0 &&
+        fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
+        return "--max-steps takes its place, as in transformers; --epochs N ends the run, too";
     if (strcmp(name, "train-sampling-strategy") == 0 && text &&
         tolower((unsigned char)*text) == 'g')
         return "sequences are packed without padding, so grouping rows of similar length would "

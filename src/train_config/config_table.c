@@ -167,7 +167,7 @@ static const fsdp_option table[] = {
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
-     .group = "training", .help = "passes over the training rows; 0.5: half of one"},
+     .infinite = true, .group = "training", .help = "passes over the training rows; 0.5: half of one"},
     {.name = "max-steps", .aliases = "max-step", .type = FSDP_OPTION_INT64, PLACE(max_steps),
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
      .help = "stop after N optimizer steps; without --epochs, run as many epochs as these take"},
@@ -338,7 +338,7 @@ static const fsdp_option table[] = {
      .help = "what is sharded; HYBRID_: shard among the ranks of a replica and keep equal "
              "replicas"},
     {.name = "fsdp", .type = FSDP_OPTION_STRING, PLACE(fsdp), .metavar = "'WORD ...'",
-     .bare = "full_shard", .optional = true, .shown_default = "what the other options say",
+     .bare = "full_shard", .words = true, .optional = true, .shown_default = "what the other options say",
      .help = "transformers' spelling: full_shard, shard_grad_op, hybrid_shard, "
              "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, "
              "auto_wrap the default units. --fsdp-config FILE.json is read like --config"},

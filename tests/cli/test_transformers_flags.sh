@@ -25,6 +25,16 @@ check kwargs_of_the_schedule_act [ "$(rates)" = '0.001 0.001 0.001 0.001 ' ]
 script --max_steps 4 --lr_scheduler_kwargs '{"min_lr": 1e-9, "no_such": 1}'
 refused others_are_errors "unknown option 'no_such'"
 
+script --max_steps 2 --num_train_epochs 1 --lr_scheduler_type constant --learning_rate 1e-3 --warmup_steps 1 --report_to tensorboard csv
+check constant_has_no_warmup [ "$(rates)" = '0.001 0.001 ' ]
+check and_a_note_says_which_has says 'constant_with_warmup has'
+check a_list_is_several_words test -e "$(ls o/runs/*/metrics.csv)" -a -e "$(ls o/runs/*/events*)"
+rows=$(wc -l <ids.jsonl)
+script --num_train_epochs 1 --max_steps $((rows / 4 + 3))
+check max_steps_takes_the_place_of_epochs [ "$(steps)" -eq $((rows / 4 + 3)) ]
+script --epochs 1 --max_steps $((rows / 4 + 3))
+check but_not_of_this_projects_name [ "$(steps)" -eq $((rows / 4 + 1)) ]
+
 # --- order of rows ---
 script --max_steps 2 --dropout 0 --seed 42
 keep seed

@@ -323,6 +323,14 @@ static const struct {
     {"--resume_from_checkpoint True", "resume", "auto"},
     {"--resume_from_checkpoint out/checkpoint-5", "resume", "out/checkpoint-5"},
     {"--no_cuda", "device", "cpu"},
+    {"--num_train_epochs 3.0 --max_steps 10", "epochs", "inf"},
+    {"--epochs 3 --max_steps 10", "epochs", "3"},
+    {"--lr_scheduler_type constant --warmup_steps 5", "warmup-steps", "0"},
+    {"--lr_scheduler_type constant_with_warmup --warmup_steps 5", "warmup-steps", "5"},
+    {"--lr-schedule constant --warmup_steps 5", "warmup-steps", "5"},
+    {"--report_to tensorboard csv --logging_dir logs", "report-to", "tensorboard,csv"},
+    {"--fsdp shard_grad_op auto_wrap --bf16", "sharding-strategy", "SHARD_GRAD_OP"},
+    {"--fsdp shard_grad_op auto_wrap --bf16", "fsdp", "shard_grad_op auto_wrap"},
 #ifdef FSDP_HAVE_YAML
     {"--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs {\"min_lr\":+0.00001}", "min-lr",
      "1e-05"},
@@ -372,6 +380,7 @@ TEST(spellings_of_one_thing_contradict_each_other)
         {"--min-lr-rate 0.1 --min-lr 1e-9 --lr-schedule cosine", "contradicts --min-lr"},
         {"--min-lr-rate 0.1 --lr-schedule constant",
          "--min-lr-rate 0.1: only --lr-schedule linear"},
+        {"--epochs inf", "--epochs inf needs --max-steps"},
         {"--num_beams 4", "--generation-num-beams needs --predict-with-generate"}};
     fsdp_train_config c;
     for (size_t i = 0; i < FSDP_LENGTH(rows); i++)
