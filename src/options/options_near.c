@@ -13,7 +13,7 @@ enum {
     NEVER = 1000,  /* cost of names that are not near */
     LONG_WORD = 7, /* letters of a word in which two edits are a typing error */
     LETTERS_PER_EDIT = 8,
-    LEAST_PART = 3, /* letters of a word that may stand for a name of several words */
+    LEAST_PART = 3, /* letters of a word that may be meant for a name of several words */
     PART_COST = 3 * EDIT
 };
 

@@ -65,8 +65,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
  * `before` begins each line. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);
-/* Return the index of the option that the unknown name `word` probably means, or spec->count for one
- * that all commands have, such as --help, and set `name` to how it is spelled. Return -1 if no
+/* Return the index of the option that the unknown name `word` probably means, or spec->count for
+ * one that all commands have, such as --help, and set `name` to how it is spelled. Return -1 if no
  * option is near, or if several are equally near. */
 int fsdp_options_nearest(const fsdp_options_spec *spec, const char *word,
                          char name[OPTION_NAME_BYTES]);

@@ -103,8 +103,8 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
-/* Return the error for an unknown key. In a section, the key may lack the prefix of the option that it
- * probably means. */
+/* Return the error for an unknown key. In a section, the key may lack the prefix of the option that
+ * it probably means. */
 static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section *section,
                                const char *name)
 {

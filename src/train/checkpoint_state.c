@@ -401,7 +401,8 @@ static const char *or_none(const char *value)
 /* `fixed` and `printed` list options that affect the results of a run. A resumed run must have the
  * saved value of each option in `fixed`. If the value of an option in `printed` has changed, both
  * values are printed. */
-static const char *const fixed[] = {"seed", "data-seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
+static const char *const fixed[] = {"seed",      "data-seed", "sampler", "shuffle",
+                                    "drop-last", "optimizer", NULL};
 static const char *const printed[] = {"lr",
                                       "weight-decay",
                                       "no-decay",

@@ -98,8 +98,8 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
 }
 
 enum {
-    SEQUENTIAL = 1,                          /* of train_sampling_strategy */
-    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* of problem_type */
+    SEQUENTIAL = 1,                          /* a train_sampling_strategy */
+    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* a problem_type */
 };
 
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling)

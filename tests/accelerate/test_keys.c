@@ -88,7 +88,7 @@ static const struct {
     {'t', BOTH, "fp8_config", "{a: 1}", REFUSED, "fp8", NULL},
     {'t', BOTH, "mpirun_config", "{a: 1}", REFUSED, "fsdp launch starts the ranks", NULL},
     {'t', BOTH, "dynamo_backend", "INDUCTOR", NO_EFFECT, "nothing is left to compile", NULL},
-    {'t', BOTH, "a_key_of_nobody", "1", REFUSED, "a_key_of_nobody", NULL},
+    {'t', BOTH, "a_key_of_no_tool", "1", REFUSED, "a_key_of_no_tool", NULL},
     {'t', 2, "use_parallelism_config", "true", NO_EFFECT, "how ranks are arranged", NULL},
     {'t', 1, "use_parallelism_config", "true", REFUSED, "fsdp_version 2", NULL},
     {'d', BOTH, "dynamo_mode", "default", NO_EFFECT, "nothing is left to compile", NULL},
@@ -174,7 +174,7 @@ static void forget(reading *r)
 {
     fsdp_options_destroy(r->launch_options);
     fsdp_options_destroy(r->train_options);
-    free(r->explained); /* of open_memstream() */
+    free(r->explained); /* open_memstream() made it */
     *r = (reading){0};
 }
 

@@ -319,7 +319,7 @@ TEST(only_typing_errors_get_a_suggestion)
                 {"--loss-type", NULL},
                 {"--log-interval", NULL},
                 {"--total_steps", NULL},
-                {"--steps", NULL}, /* of two options */
+                {"--steps", NULL}, /* two options have it */
                 {"--sav_steps", "'--save-steps'?"},
                 {"--evaluation_setps", "'--evaluation-steps'?"},
                 {"--explicit-prefetch", "'--explicit-prefetching'?"},
@@ -329,13 +329,13 @@ TEST(only_typing_errors_get_a_suggestion)
     fsdp_option rows_of[FSDP_LENGTH(aliases)];
     for (size_t i = 0; i < FSDP_LENGTH(aliases); i++)
         rows_of[i] = (fsdp_option){.name = i == 9   ? "lr-schedule"
-                                         : i == 5 ? "eval"
-                                                  : aliases[i],
-                                 .aliases = i == 9 || i == 5 ? aliases[i] : NULL,
-                                 .type = FSDP_OPTION_STRING,
-                                 .offset = FSDP_OPTION_NOWHERE,
-                                 .value = "none",
-                                 .instead = i == 7 ? "use --seed" : NULL};
+                                           : i == 5 ? "eval"
+                                                    : aliases[i],
+                                   .aliases = i == 9 || i == 5 ? aliases[i] : NULL,
+                                   .type = FSDP_OPTION_STRING,
+                                   .offset = FSDP_OPTION_NOWHERE,
+                                   .value = "none",
+                                   .instead = i == 7 ? "use --seed" : NULL};
     const fsdp_options_spec own = {.table = rows_of, .count = FSDP_LENGTH(aliases)};
     for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
         fsdp_options *options;
