@@ -61,7 +61,7 @@ keep best
 check the_best_model_is_saved shows 'saved the model in o .validation improved'
 best --load_best_model_at_end False
 keep last
-check or_the_last_one shows 'saved the model in o .end of training'
+check or_the_last_one shows 'saved the model in o .end of training.$'
 check once [ "$(grep -c 'saved the model' out)" -eq 1 ]
 check the_steps_are_the_same cmp -s best.numbers last.numbers
 check but_not_the_models test -s best.weights -a "$(cksum <best.weights)" != "$(cksum <last.weights)"
