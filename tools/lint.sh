@@ -32,8 +32,8 @@ row() {
     state_dict) echo 7 ;;
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;
-    train) echo 10 ;;
-    evaluate | plan | verify | bench | checkpoint_tools | launch | tokenize | accelerate | accelerator | dashboard) echo 11 ;;
+    train | launch) echo 10 ;;
+    evaluate | plan | verify | bench | checkpoint_tools | tokenize | accelerate | accelerator | dashboard) echo 11 ;;
     cli) echo 12 ;;
     *) echo -1 ;;
     esac

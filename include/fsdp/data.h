@@ -562,6 +562,8 @@ typedef struct fsdp_sampler {
      * examples are the last rows, in rank order. Default: no example is repeated. */
     bool even_batches;
     uint64_t seed;
+    bool has_order_seed; /**< the order depends on order_seed instead of seed */
+    uint64_t order_seed;
 } fsdp_sampler;
 
 /** Check the fields of a sampler. Returns FSDP_ERR_INVALID if one is out of range, or if drop_last

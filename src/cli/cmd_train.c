@@ -11,6 +11,7 @@
 #include "src/comm/rendezvous.h"
 #include "src/options/device_option.h"
 #include "src/plan/memory_limit.h"
+#include "src/tensor/cards.h"
 #include "src/train/trainer.h"
 
 /* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
@@ -67,7 +68,8 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    if (fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
+    if (fsdp_cards_set_visible(config.gpu_ids.items, config.gpu_ids.count) != FSDP_OK ||
+        fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
         fsdp_options_destroy(options);
         return fsdp_cli_misused(spec->program);
     }

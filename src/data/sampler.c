@@ -39,7 +39,8 @@ int64_t fsdp_sampler_order(const fsdp_sampler *s, int64_t epoch, int64_t positio
     int half_bits = HALF_BITS_MIN;
     while (half_bits < 31 && UINT64_C(1) << 2 * half_bits < (uint64_t)s->samples)
         half_bits++;
-    uint64_t key = fsdp_mix64(fsdp_mix64(s->seed) + (uint64_t)epoch);
+    const uint64_t seed = s->has_order_seed ? s->order_seed : s->seed;
+    const uint64_t key = fsdp_mix64(fsdp_mix64(seed) + (uint64_t)epoch);
     uint64_t x = (uint64_t)position;
     do
         x = permute(key, half_bits, x);

@@ -128,7 +128,7 @@ fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to, const fsdp_train_c
         char *text = fsdp_option_text(&spec->table[i], config);
         if (!text)
             return FSDP_ERR_NOMEM;
-        fsdp_json_set_str(to, spec->table[i].name, text);
+        fsdp_json_set_any_str(to, spec->table[i].name, text);
         fsdp_free(text);
     }
     return FSDP_OK;
@@ -402,7 +402,8 @@ static const char *or_none(const char *value)
 /* `fixed` and `printed` list options that affect the results of a run. A resumed run must have the
  * saved value of each option in `fixed`. If the value of an option in `printed` has changed, both
  * values are printed. */
-static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
+static const char *const fixed[] = {"seed",      "data-seed", "sampler", "shuffle",
+                                    "drop-last", "optimizer", NULL};
 static const char *const printed[] = {"lr",
                                       "weight-decay",
                                       "no-decay",
@@ -433,6 +434,7 @@ static const char *const printed[] = {"lr",
                                       "lr-power",
                                       "num-cycles",
                                       "min-lr",
+                                      "min-lr-rate",
                                       "epochs",
                                       "max-steps",
                                       "dropout",

@@ -1,7 +1,10 @@
 /* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,19 +63,71 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
     return status;
 }
 
+/* ---- checks before the run ---- */
+
+/* Check that the file can be written, without changing it. A pipe or a device is not opened, since
+ * another program may be at its other end. */
+static fsdp_status check_file(const char *flag, const char *path)
+{
+    struct stat st;
+    const bool exists = stat(path, &st) == 0;
+    bool good;
+    if (!exists && fsdp_path_exists(path))
+        return FSDP_OK; /* a link to a file that will be made */
+    if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        good = access(path, W_OK) == 0;
+    } else {
+        const int fd = open(path, O_WRONLY | O_CLOEXEC | (exists ? 0 : O_CREAT | O_EXCL), 0666);
+        good = fd >= 0;
+        if (good)
+            close(fd);
+        if (good && !exists)
+            unlink(path);
+    }
+    return good ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--%s %s: %s", flag, path, strerror(errno));
+}
+
+/* Check that files can be written to --logging-dir, which need not exist. */
+static fsdp_status check_logging_dir(const fsdp_train_config *c)
+{
+    if (c->logging_dir && !*c->logging_dir)
+        return fsdp_error(FSDP_ERR_INVALID, "--logging-dir is empty");
+    char *dir = c->logging_dir ? fsdp_strdup(c->logging_dir)
+                               : fsdp_path_join(c->output ? c->output : "", "runs");
+    char *file = dir ? fsdp_path_join(dir, "metrics") : NULL;
+    fsdp_status status = file ? FSDP_OK : fsdp_error_nomem();
+    if (status == FSDP_OK && fsdp_path_exists(dir) && !fsdp_path_is_directory(dir))
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: is a file, not a folder", dir);
+    if (status == FSDP_OK)
+        status = fsdp_atomic_directory_check(file, FSDP_EXISTING_UPDATE);
+    fsdp_error_context(status, c->logging_dir ? "--logging-dir" : "--report-to");
+    fsdp_free(file);
+    fsdp_free(dir);
+    return status;
+}
+
+fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *c)
+{
+    if (c->metrics)
+        FSDP_TRY(check_file("metrics", c->metrics));
+    if (c->profile)
+        FSDP_TRY(check_file("profile", c->profile));
+    return fsdp_train_has_logging_dir(c) ? check_logging_dir(c) : FSDP_OK;
+}
+
 /* ---- the options of the run ---- */
 
 /* Describe the run: its names, its steps and its options. */
 static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
 {
-    fsdp_json_set_str(row, "run_name", t->config->run_name);
-    fsdp_json_set_str(row, "project", t->config->project);
-    fsdp_json_set_str(row, "output", t->config->output);
+    fsdp_json_set_any_str(row, "run_name", t->config->run_name);
+    fsdp_json_set_any_str(row, "project", t->config->project);
+    fsdp_json_set_any_str(row, "output", t->config->output);
     fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(t->group));
     fsdp_json_set_i64(row, "first_step", t->first_step);
     fsdp_json_set_i64(row, "total_steps", t->total_steps);
     if (t->resumed_from)
-        fsdp_json_set_str(row, "resumed_from", t->resumed_from);
+        fsdp_json_set_any_str(row, "resumed_from", t->resumed_from);
     return fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config);
 }
 

@@ -69,7 +69,7 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
-    if (!t->validation_loader)
+    if (!t->validation_loader || !t->config->load_best_model_at_end)
         return save_model(t, "end of training");
     if (!t->config->save_model || t->saved_model)
         return FSDP_OK;
@@ -158,6 +158,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
         return FSDP_OK;
     t->best = measure;
     print_record(t, measure);
+    if (!t->config->load_best_model_at_end)
+        return FSDP_OK;
     record->saved |= t->config->save_model;
     return save_model(t, "validation improved");
 }

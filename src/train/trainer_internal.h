@@ -140,6 +140,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t);
 /* If t->monitor has failed since the last call, print a warning. */
 void fsdp_trainer_check_monitor(const fsdp_trainer *t);
+/* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving
+ * anything behind. The message names the flag and the path. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *config);
 /* Close t->tracking, and wait for the program of --tracker-command, less long if the run has
  * failed. */
 void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed);

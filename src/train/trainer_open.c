@@ -22,6 +22,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 #include "src/train_config/config_device.h"
+#include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
@@ -81,6 +82,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     FSDP_TRY(fsdp_checkpoint_check(t));
     FSDP_TRY(make_output(c));
     FSDP_TRY(make_offload_dir(t));
+    FSDP_TRY(fsdp_trainer_check_tracking(c));
     if (c->plot) {
         FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
         fsdp_atomic_file_discard(file);
@@ -291,7 +293,9 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
                     .accumulation = training ? c->gradient_accumulation_steps : 1,
                     .no_shuffle = !training || !c->shuffle,
                     .drop_last = training && c->drop_last,
-                    .seed = (uint64_t)c->seed},
+                    .seed = (uint64_t)c->seed,
+                    .has_order_seed = training && c->data_seed >= 0,
+                    .order_seed = (uint64_t)c->data_seed},
         .format = t->model->info.format,
         .num_workers = c->num_workers};
     return fsdp_loader_create(set, &options, loader);
@@ -549,6 +553,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
 static fsdp_status check_ranks_and_outputs(const fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_train_check_devices(t->config->devices, fsdp_group_world_size(t->group)));
+    FSDP_TRY(fsdp_train_check_mesh(t->config, fsdp_group_world_size(t->group)));
     return check_outputs(t);
 }
 

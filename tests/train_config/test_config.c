@@ -850,10 +850,11 @@ TEST(accelerates_other_jobs_are_refused)
          "  parallelism_config_cp_size: 2\n",
          "acc.yaml:3: parallelism_config_cp_size: '2' is not allowed; it takes 1: there is no "
          "context parallelism"},
-        {"parallelism_config_dp_replicate_size: 2\n",
-         "parallelism_config_dp_replicate_size: '2' is not allowed; it takes 1: --replicas N"},
-        {"parallelism_config_dp_shard_size: 4\n",
-         "parallelism_config_dp_shard_size: '4' is not allowed; it takes 1: FULL_SHARD shards"},
+        {"fsdp_version: 1\nparallelism_config_dp_replicate_size: 2\n",
+         "acc.yaml:2: parallelism_config_dp_replicate_size: parallelism_config needs fsdp_version "
+         "2"},
+        {"parallelism_config: {dp_shard_size: 4}\n",
+         "acc.yaml:1: dp_shard_size: parallelism_config needs fsdp_version 2"},
         {"parallelism_config_sp_size: 0\n", "parallelism_config_sp_size: '0' is not allowed"},
         {"parallelism_config_tp_size: 2\n", "no tensor parallelism"},
         {"main_process_ip: 10.0.0.1\nmain_process_port: 29500\nnum_machines: 2\n",
