@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev libpcre2-dev libutf8proc-dev libflatbuffers-dev \
-            zlib1g-dev libzstd-dev liblz4-dev
+            libmicrohttpd-dev zlib1g-dev libzstd-dev liblz4-dev
 # Optional libraries are used if they are found, except those in WITHOUT="oneDNN PCRE2
 # ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
@@ -51,6 +51,13 @@ endif
 ifeq ($(call has,cairo),1)
 PKGS += cairo
 DEFS += -DFSDP_HAVE_CAIRO
+endif
+ifeq ($(call has,libmicrohttpd,microhttpd),1)
+PKGS += libmicrohttpd
+DEFS += -DFSDP_HAVE_MICROHTTPD
+LEFT_OUT += src/dashboard/server_none.c
+else
+LEFT_OUT += src/dashboard/server.c
 endif
 ifeq ($(call has,libpcre2-8,PCRE2),1)
 PKGS += libpcre2-8
@@ -218,7 +225,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
@@ -252,6 +259,8 @@ $(BUILD)/%.testing.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $< (testing)")
 	$(Q)$(CC) $(CFLAGS_ALL) -DFSDP_TESTING -c $< -o $@
+# The page of `fsdp dashboard`, which the assembler reads (.incbin).
+$(BUILD)/src/dashboard/assets.o: $(wildcard src/dashboard/*.html src/dashboard/*.css src/dashboard/*.js)
 # The list of devices.
 $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_ALL += $(if $(filter $(CUDA_O) $(CUDA_TESTING_O),$(LIB_O)),-DFSDP_HAVE_CUDA)
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
@@ -503,7 +512,7 @@ install: all man
 	    tools/fsdp.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/fsdp.pc
 	@sh tools/ldconfig.sh '$(DESTDIR)' '$(LIBDIR)'
 
-# Packages: docs/decisions/32-packages.md.
+# Packages: docs/decisions/33-packages.md.
 .PHONY: dist deb wheel
 dist:
 	@sh tools/dist.sh $(BUILD)/dist

@@ -210,6 +210,7 @@ static fsdp_status setup_optimizer(job *j)
     adamw.beta1 = a->beta1;
     adamw.beta2 = a->beta2;
     adamw.weight_decay = a->weight_decay;
+    adamw.state_dtype = a->precision == BF16_TRUE ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
     j->schedule = (fsdp_lr_schedule){.kind = a->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT,
                                      .lr = a->lr,
                                      .min_lr = a->min_lr,

@@ -10,10 +10,10 @@
  * with MRPC in data/mrpc/ (train.csv and dev.csv) and bert-base-cased in the Hugging Face cache, or
  * with --train_file, --validation_file and --model_name_or_path. A file is CSV or JSON, or a folder
  * of datasets.save_to_disk(). Functions, variables and printed lines are those of nlp_example.py;
- * --checkpointing_steps, --resume_from_checkpoint and --output_dir are those of
- * by_feature/checkpointing.py. Without `fsdp launch` there is one rank. Start reading at
- * training_function() at the end. FSDP_TRY() returns from a function if the call fails; main()
- * prints the reason. */
+ * accumulation, --checkpointing_steps, --resume_from_checkpoint and --output_dir are those of
+ * by_feature/. What `fsdp launch --config_file FILE` says applies to what the flags leave open.
+ * Without `fsdp launch` there is one rank. Start reading at training_function() at the end.
+ * FSDP_TRY() returns from a function if the call fails; main() prints the reason. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,14 +40,13 @@ typedef struct arguments {
 } arguments;
 
 static const char *const precisions[] = {"no", "fp16", "bf16", NULL};
-static const char *const policies[] = {"fp32_policy", "fpSixteen", "bfSixteen"};
 
 #define ADD(flag, kind, field, preset, text)                                                       \
     .name = flag, .type = FSDP_OPTION_##kind, .offset = offsetof(arguments, field),                \
     .value = preset, .help = text
 static const fsdp_option flags[] = {
     {ADD("mixed_precision", CHOICE, mixed_precision, "no", "dtype of the computation"),
-     .choices = precisions},
+     .choices = precisions, .shown_default = "as `fsdp launch` says, or no"},
     {ADD("cpu", BOOL, cpu, "false", "train on the CPU")},
     {ADD("lr", DOUBLE, lr, "2e-5", "learning rate"), .metavar = "LR"},
     {ADD("num_epochs", INT, num_epochs, "3", "number of epochs"), .bounds = FSDP_AT_LEAST(1)},
@@ -84,9 +83,7 @@ static const fsdp_options_spec parser = {.program = "nlp_example",
 typedef struct job {
     arguments args;
     fsdp_options *options;
-    fsdp_group *group;
-    int rank, num_processes;
-    fsdp_device *device;
+    fsdp_accelerator *accelerator;
     fsdp_pretrained pretrained;
     fsdp_tokenizer *tokenizer;
     fsdp_dataset *train_dataset, *eval_dataset;
@@ -96,11 +93,8 @@ typedef struct job {
     long save_every;               /* steps; 0: never, -1: at the end of an epoch */
     fsdp_module *model;
     fsdp_optimizer *optimizer;
-    fsdp_grad_scaler *scaler;
-    fsdp_lr_schedule lr_scheduler;
+    fsdp_accelerated_scheduler *lr_scheduler;
 } job;
-
-#define PRINT(...) (void)(j->rank == 0 && printf(__VA_ARGS__)) /* accelerator.print(...) */
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
@@ -124,15 +118,13 @@ static fsdp_status load_dataset(const job *j, const char *path, bool validation,
     return fsdp_dataset_open(path, &options, dataset);
 }
 
-/* DataLoader(dataset, shuffle, batch_size, drop_last). Batch i of an epoch is that of rank i %
- * num_processes, as Accelerate's BatchSamplerShard has it. Batches have no padding. */
+/* DataLoader(dataset, shuffle, batch_size, drop_last). Batches have no padding. */
 static fsdp_status data_loader(const job *j, const fsdp_dataset *dataset, bool training,
                                fsdp_loader **loader)
 {
     const fsdp_loader_options options = {
         .sampler = {.batch_size = training ? j->batch_size : EVAL_BATCH_SIZE,
-                    .rank = j->rank,
-                    .world_size = j->num_processes,
+                    .world_size = 1,
                     .accumulation = training ? j->gradient_accumulation_steps : 1,
                     .no_shuffle = !training || j->args.no_shuffle,
                     .drop_last = training,
@@ -155,84 +147,77 @@ static fsdp_status get_dataloaders(job *j)
     FSDP_TRY(load_dataset(j, train, false, &j->train_dataset));
     FSDP_TRY(load_dataset(j, validation ? validation : train, true, &j->eval_dataset));
     FSDP_TRY(data_loader(j, j->train_dataset, true, &j->train_dataloader));
-    j->steps_per_epoch = fsdp_loader_steps(j->train_dataloader);
     return data_loader(j, j->eval_dataset, false, &j->eval_dataloader);
 }
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-/* Accelerator(cpu, mixed_precision): one rank of the process group, with its device. */
+/* Accelerator(cpu, mixed_precision, gradient_accumulation_steps). If the batch size is too big we
+ * use gradient accumulation. */
 static fsdp_status accelerator(job *j)
 {
-    FSDP_TRY(fsdp_init_process_group(NULL, &j->group));
-    j->rank = fsdp_group_rank(j->group);
-    j->num_processes = fsdp_group_world_size(j->group);
-    if (!j->args.cpu)
-        return fsdp_default_device(j->group, &j->device);
-    fsdp_device_options cpu = {.name = "cpu"};
-    FSDP_TRY(fsdp_default_threads(j->group, &cpu.threads));
-    return fsdp_device_create(&cpu, &j->device);
+    const bool given = fsdp_options_given(j->options, "mixed_precision");
+    const bool too_big = j->args.batch_size > MAX_GPU_BATCH_SIZE;
+    const fsdp_accelerator_options options = {
+        .cpu = j->args.cpu,
+        .mixed_precision = given ? precisions[j->args.mixed_precision] : NULL,
+        .gradient_accumulation_steps = too_big ? j->args.batch_size / MAX_GPU_BATCH_SIZE : 0};
+    j->batch_size = too_big ? MAX_GPU_BATCH_SIZE : j->args.batch_size;
+    FSDP_TRY(fsdp_accelerator_create(&options, &j->accelerator));
+    j->gradient_accumulation_steps = fsdp_accelerator_gradient_accumulation_steps(j->accelerator);
+    fsdp_accelerator_set_seed(j->accelerator, (uint64_t)j->args.seed);
+    return FSDP_OK;
 }
 
-/* accelerator.prepare(model) with fsdp_transformer_layer_cls_to_wrap: BertLayer. The model has no
- * memory before it is sharded. Then its weights are loaded; a new classifier is drawn. */
+/* accelerator.prepare(model). The model has no memory before it is sharded: unlike in Python, its
+ * weights are loaded afterwards. A new classifier is drawn. */
 static fsdp_status prepare_model(job *j)
 {
-    static const char *const layers[] = {"BertLayer", NULL};
-    const fsdp_wrap_policy policy = {.kind = FSDP_WRAP_TRANSFORMER,
-                                     .transformer_layer_cls = layers};
-    fsdp_mixed_precision precision;
-    FSDP_TRY(fsdp_mixed_precision_preset(policies[j->args.mixed_precision], &precision));
-    const fsdp_fully_sharded_data_parallel_options options = {.auto_wrap_policy = &policy,
-                                                              .mixed_precision = &precision};
     FSDP_TRY(fsdp_model_create(&j->pretrained.config, &j->model));
-    FSDP_TRY(fsdp_fully_sharded_data_parallel(j->model, j->group, j->device, &options));
-    return fsdp_pretrained_load(&j->pretrained, j->model, j->group, (uint64_t)j->args.seed, NULL);
+    FSDP_TRY(fsdp_accelerator_prepare_model(j->accelerator, j->model));
+    return fsdp_pretrained_load(&j->pretrained, j->model, fsdp_accelerator_group(j->accelerator),
+                                (uint64_t)j->args.seed, NULL);
 }
 
-/* AdamW and get_linear_schedule_with_warmup(). num_training_steps is that of one process, because
- * Accelerate advances the schedule by num_processes in each step. */
-static fsdp_status prepare_optimizer(job *j)
+/* AdamW, get_linear_schedule_with_warmup(), and accelerator.prepare() of everything else.
+ * num_training_steps is that of one process, because Accelerate advances the schedule by
+ * num_processes in each step. */
+static fsdp_status prepare(job *j)
 {
-    const fsdp_grad_scaler_options scaler = {
-        .disabled = strcmp(precisions[j->args.mixed_precision], "fp16") != 0, .group = j->group};
     const int64_t batches = fsdp_dataset_len(j->train_dataset) / j->batch_size;
+    const fsdp_lr_schedule schedule = {.kind = FSDP_LR_LINEAR,
+                                       .lr = j->args.lr,
+                                       .warmup_steps = j->args.num_warmup_steps,
+                                       .total_steps = batches * j->args.num_epochs /
+                                                      j->gradient_accumulation_steps};
     fsdp_adamw_options adamw = fsdp_adamw_defaults();
     adamw.lr = j->args.lr;
-    j->lr_scheduler = (fsdp_lr_schedule){.kind = FSDP_LR_LINEAR,
-                                         .lr = j->args.lr,
-                                         .warmup_steps = j->args.num_warmup_steps,
-                                         .total_steps = batches * j->args.num_epochs /
-                                                        j->gradient_accumulation_steps};
-    FSDP_TRY(fsdp_lr_schedule_check(&j->lr_scheduler));
+    FSDP_TRY(prepare_model(j));
     FSDP_TRY(fsdp_adamw_create(j->model, &adamw, &j->optimizer));
-    return fsdp_grad_scaler_create(&scaler, &j->scaler);
+    FSDP_TRY(fsdp_accelerator_prepare_optimizer(j->accelerator, j->optimizer));
+    FSDP_TRY(fsdp_accelerator_prepare_data_loader(j->accelerator, j->train_dataloader));
+    FSDP_TRY(fsdp_accelerator_prepare_data_loader(j->accelerator, j->eval_dataloader));
+    j->steps_per_epoch = fsdp_loader_steps(j->train_dataloader);
+    return fsdp_accelerator_prepare_scheduler(j->accelerator, j->optimizer, &schedule,
+                                              &j->lr_scheduler);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* accelerator.save_state() or load_state(). The scheduler counts the finished steps. */
-static fsdp_status move_state(job *j, const char *dir, bool save)
+/* accelerator.load_state(). The scheduler has counted the finished steps, and the loader goes on
+ * with the batch after them. */
+static fsdp_status load_state(job *j, const char *dir)
 {
-    fsdp_accelerate_scheduler scheduler = {
-        .base_lr = j->args.lr,
-        .last_lr = fsdp_lr_at(&j->lr_scheduler, j->step * j->num_processes),
-        .last_epoch = j->step * j->num_processes};
-    const fsdp_accelerate_state state = {.models = &j->model,
-                                         .n_models = 1,
-                                         .optimizers = &j->optimizer,
-                                         .n_optimizers = 1,
-                                         .schedulers = &scheduler,
-                                         .n_schedulers = 1,
-                                         .scaler = j->args.mixed_precision == 1 ? j->scaler : NULL,
-                                         .seed = (uint64_t)j->args.seed};
-    const fsdp_accelerate_options options = {.overwrite = true};
-    if (save)
-        return fsdp_accelerate_save_state(&state, dir, j->group, &options);
-    FSDP_TRY(fsdp_accelerate_load_state(&state, dir, j->group, NULL));
-    j->step = scheduler.last_epoch / j->num_processes;
-    PRINT("Resumed from checkpoint: %s, at step %lld\n", dir, (long long)j->step);
-    return FSDP_OK;
+    FSDP_TRY(fsdp_accelerator_load_state(j->accelerator, dir));
+    j->step = fsdp_accelerated_scheduler_last_epoch(j->lr_scheduler) /
+              fsdp_accelerator_num_processes(j->accelerator);
+    fsdp_accelerator_print(j->accelerator, "Resumed from checkpoint: %s, at step %lld\n", dir,
+                           (long long)j->step);
+    FSDP_TRY(fsdp_accelerator_set_epoch(j->accelerator, j->train_dataloader,
+                                        j->step / j->steps_per_epoch));
+    return fsdp_accelerator_skip_first_batches(j->accelerator, j->train_dataloader,
+                                               j->step % j->steps_per_epoch *
+                                                   j->gradient_accumulation_steps);
 }
 
 static fsdp_status save_state(job *j, int epoch, bool at_end)
@@ -244,7 +229,7 @@ static fsdp_status save_state(job *j, int epoch, bool at_end)
         snprintf(dir, sizeof dir, "%s/epoch_%d", j->args.output_dir, epoch);
     else
         snprintf(dir, sizeof dir, "%s/step_%lld", j->args.output_dir, (long long)j->step);
-    return move_state(j, dir, true);
+    return fsdp_accelerator_save_state(j->accelerator, dir);
 }
 
 static fsdp_status read_checkpointing_steps(job *j)
@@ -262,56 +247,50 @@ static fsdp_status read_checkpointing_steps(job *j)
 
 /* ---- training and evaluation ----------------------------------------------------------------- */
 
-/* optimizer.step(), lr_scheduler.step(), optimizer.zero_grad(). `sum` is the sum of the losses of
- * this rank's batches. */
-static fsdp_status optimizer_step(job *j, double sum)
+/* Print the mean over the ranks of `sum`, the loss of this rank's batches of a step. */
+static fsdp_status log_loss(job *j, double sum, double lr)
 {
-    fsdp_optimizer_set_lr(j->optimizer, fsdp_lr_at(&j->lr_scheduler, j->step * j->num_processes));
-    FSDP_TRY(fsdp_grad_scaler_step(j->scaler, j->optimizer, 1.0f));
-    FSDP_TRY(fsdp_grad_scaler_update(j->scaler));
-    fsdp_optimizer_zero_grad(j->optimizer);
-    j->step++;
     if (!j->args.logging_steps || j->step % j->args.logging_steps)
         return FSDP_OK;
-    FSDP_TRY(fsdp_all_reduce(j->group, &sum, 1, FSDP_DTYPE_F64, FSDP_REDUCE_SUM));
-    PRINT("step %lld: loss %.7f, lr %.6g\n", (long long)j->step, sum / j->num_processes,
-          fsdp_optimizer_lr(j->optimizer, 0));
+    FSDP_TRY(fsdp_all_reduce(fsdp_accelerator_group(j->accelerator), &sum, 1, FSDP_DTYPE_F64,
+                             FSDP_REDUCE_SUM));
+    fsdp_accelerator_print(j->accelerator, "step %lld: loss %.7f, lr %.6g\n", (long long)j->step,
+                           sum / fsdp_accelerator_num_processes(j->accelerator), lr);
     return FSDP_OK;
 }
 
-/* loss = model(**batch).loss / gradient_accumulation_steps; accelerator.backward(loss) */
-static fsdp_status backward(const job *j, const fsdp_batch *batch, int micro_step, double *sum)
+/* The body of `with accelerator.accumulate(model):`. */
+static fsdp_status train_batch(job *j, int epoch, const fsdp_batch *batch, double *sum)
 {
-    const int steps = j->gradient_accumulation_steps;
-    const fsdp_forward_backward_options options = {
-        .training = true,
-        .factor = 1.0 / (batch->label_tokens ? batch->label_tokens : 1) / steps,
-        .scaler = j->scaler,
-        .micro_step = micro_step,
-        .n_micro_steps = steps};
+    const double lr = fsdp_accelerated_scheduler_last_lr(j->lr_scheduler);
     double loss;
-    FSDP_TRY(fsdp_forward_backward(j->model, j->device, batch, &options, &loss));
-    *sum += loss;
-    return FSDP_OK;
+    FSDP_TRY(fsdp_accelerator_accumulate_begin(j->accelerator));
+    const bool sync = fsdp_accelerator_sync_gradients(j->accelerator);
+    FSDP_TRY(fsdp_accelerator_forward_backward(j->accelerator, j->model, batch, &loss));
+    FSDP_TRY(fsdp_accelerator_optimizer_step(j->accelerator, j->optimizer));
+    FSDP_TRY(fsdp_accelerator_scheduler_step(j->accelerator, j->lr_scheduler));
+    FSDP_TRY(fsdp_accelerator_zero_grad(j->accelerator, j->optimizer));
+    FSDP_TRY(fsdp_accelerator_accumulate_end(j->accelerator));
+    *sum += loss / j->gradient_accumulation_steps;
+    if (!sync)
+        return FSDP_OK;
+    j->step++;
+    FSDP_TRY(log_loss(j, *sum, lr));
+    *sum = 0;
+    return save_state(j, epoch, false);
 }
 
 static fsdp_status train_epoch(job *j, int epoch)
 {
     double sum = 0;
     fsdp_batch *batch;
-    fsdp_loader_seek(j->train_dataloader, epoch, j->step - epoch * j->steps_per_epoch);
-    for (int micro_step = 0;; micro_step = (micro_step + 1) % j->gradient_accumulation_steps) {
-        FSDP_TRY(fsdp_loader_next(j->train_dataloader, &batch));
+    for (;;) {
+        FSDP_TRY(fsdp_accelerator_next(j->accelerator, j->train_dataloader, &batch));
         if (!batch)
             return FSDP_OK;
-        sum = micro_step ? sum : 0;
-        const fsdp_status status = backward(j, batch, micro_step, &sum);
+        const fsdp_status status = train_batch(j, epoch, batch, &sum);
         fsdp_batch_release(batch);
         FSDP_TRY(status);
-        if (micro_step + 1 < j->gradient_accumulation_steps)
-            continue;
-        FSDP_TRY(optimizer_step(j, sum));
-        FSDP_TRY(save_state(j, epoch, false));
     }
 }
 
@@ -325,57 +304,87 @@ enum {
     COUNTS
 };
 
-/* predictions = outputs.logits.argmax(dim=-1); metric.add_batch(predictions, references) */
-static fsdp_status add_batch(const job *j, const fsdp_batch *batch, double counts[COUNTS])
+/* outputs = model(**batch); predictions = outputs.logits.argmax(dim=-1). `pairs` gets prediction
+ * and label of each row. */
+static fsdp_status predict(const job *j, const fsdp_batch *batch, float *logits, int32_t *pairs)
 {
     const int64_t labels = fsdp_model_config_info(&j->pretrained.config).num_labels;
-    const fsdp_scope_options options = {.batch = batch};
-    float *logits = calloc((size_t)(batch->rows * labels + 1), sizeof *logits);
     fsdp_scope *s;
-    if (!logits)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_scope_open(j->device, NULL, &options, &s);
-    if (status == FSDP_OK) {
-        const fsdp_tensor *outputs = fsdp_model_logits(s, j->model).logits;
-        status = fsdp_scope_status(s);
-        if (status == FSDP_OK && batch->rows)
-            status = fsdp_tensor_to_floats(outputs, logits);
-        fsdp_scope_close(s);
-    }
+    FSDP_TRY(fsdp_accelerator_scope_open(j->accelerator, false, batch, &s));
+    const fsdp_tensor *outputs = fsdp_model_logits(s, j->model).logits;
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK && batch->rows)
+        status = fsdp_tensor_to_floats(outputs, logits);
+    fsdp_scope_close(s);
     for (int32_t i = 0; status == FSDP_OK && i < batch->rows; i++) {
         const float *row = logits + i * labels;
         int32_t prediction = 0;
         for (int32_t k = 1; k < labels; k++)
             prediction = row[k] > row[prediction] ? k : prediction;
-        counts[ROWS]++;
-        counts[RIGHT] += prediction == batch->labels[i];
-        counts[RIGHT_OF_1] += prediction == 1 && batch->labels[i] == 1;
-        counts[PREDICTED_1] += prediction == 1;
-        counts[LABELS_1] += batch->labels[i] == 1;
+        pairs[2 * i] = prediction;
+        pairs[2 * i + 1] = batch->labels[i];
     }
+    return status;
+}
+
+/* accelerator.gather_for_metrics((predictions, batch["labels"])), whose rows every rank gets;
+ * metric.add_batch(predictions, references) */
+static fsdp_status add_batch(const job *j, int32_t rows, const int32_t *pairs,
+                             double counts[COUNTS])
+{
+    fsdp_tensor *mine, *all = NULL;
+    FSDP_TRY(fsdp_tensor_from_data(fsdp_accelerator_device(j->accelerator), FSDP_DTYPE_I32, 2,
+                                   (int64_t[]){rows, 2}, pairs, FSDP_TAG_DATA, &mine));
+    fsdp_status status = fsdp_accelerator_gather_for_metrics(j->accelerator, mine, &all);
+    fsdp_tensor_release(mine);
+    const int64_t n = status == FSDP_OK ? fsdp_tensor_size(all, 0) : 0;
+    int32_t *found = calloc((size_t)(2 * n + 1), sizeof *found);
+    if (status == FSDP_OK)
+        status = found ? fsdp_tensor_copy_to_host(all, found, (size_t)(2 * n) * sizeof *found)
+                       : FSDP_ERR_NOMEM;
+    for (int64_t i = 0; status == FSDP_OK && i < n; i++) {
+        const int32_t prediction = found[2 * i], label = found[2 * i + 1];
+        counts[ROWS]++;
+        counts[RIGHT] += prediction == label;
+        counts[RIGHT_OF_1] += prediction == 1 && label == 1;
+        counts[PREDICTED_1] += prediction == 1;
+        counts[LABELS_1] += label == 1;
+    }
+    free(found);
+    fsdp_tensor_release(all);
+    return status;
+}
+
+static fsdp_status evaluate_batch(const job *j, const fsdp_batch *batch, double counts[COUNTS])
+{
+    const int64_t labels = fsdp_model_config_info(&j->pretrained.config).num_labels;
+    float *logits = calloc((size_t)(batch->rows * labels + 1), sizeof *logits);
+    int32_t *pairs = calloc((size_t)batch->rows * 2 + 1, sizeof *pairs);
+    fsdp_status status = logits && pairs ? predict(j, batch, logits, pairs) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = add_batch(j, batch->rows, pairs, counts);
+    free(pairs);
     free(logits);
     return status;
 }
 
-/* The metric of evaluate.load("glue", "mrpc"): accuracy, and F1 of "equivalent". The last batches
- * have no repeated rows, so nothing has to be dropped as by gather_for_metrics(). */
+/* The metric of evaluate.load("glue", "mrpc"): accuracy, and F1 of "equivalent". */
 static fsdp_status evaluate_epoch(const job *j, int epoch)
 {
     double counts[COUNTS] = {0};
     fsdp_batch *batch;
-    fsdp_loader_set_epoch(j->eval_dataloader, 0);
     for (;;) {
-        FSDP_TRY(fsdp_loader_next(j->eval_dataloader, &batch));
+        FSDP_TRY(fsdp_accelerator_next(j->accelerator, j->eval_dataloader, &batch));
         if (!batch)
             break;
-        const fsdp_status status = add_batch(j, batch, counts);
+        const fsdp_status status = evaluate_batch(j, batch, counts);
         fsdp_batch_release(batch);
         FSDP_TRY(status);
     }
-    FSDP_TRY(fsdp_all_reduce(j->group, counts, COUNTS, FSDP_DTYPE_F64, FSDP_REDUCE_SUM));
     const double all_1 = counts[PREDICTED_1] + counts[LABELS_1];
-    PRINT("epoch %d: {'accuracy': %.16g, 'f1': %.16g}\n", epoch, counts[RIGHT] / counts[ROWS],
-          all_1 > 0 ? 2 * counts[RIGHT_OF_1] / all_1 : 0.0);
+    fsdp_accelerator_print(j->accelerator, "epoch %d: {'accuracy': %.16g, 'f1': %.16g}\n", epoch,
+                           counts[RIGHT] / counts[ROWS],
+                           all_1 > 0 ? 2 * counts[RIGHT_OF_1] / all_1 : 0.0);
     return FSDP_OK;
 }
 
@@ -385,26 +394,18 @@ static fsdp_status training_function(job *j)
 {
     FSDP_TRY(read_checkpointing_steps(j));
     FSDP_TRY(accelerator(j));
-    /* If the batch size is too big we use gradient accumulation */
-    j->batch_size = j->args.batch_size;
-    j->gradient_accumulation_steps = 1;
-    if (j->batch_size > MAX_GPU_BATCH_SIZE) {
-        j->gradient_accumulation_steps = j->batch_size / MAX_GPU_BATCH_SIZE;
-        j->batch_size = MAX_GPU_BATCH_SIZE;
-    }
     FSDP_TRY(fsdp_pretrained_open(j->args.model_name_or_path, j->args.from_config, &j->pretrained));
     FSDP_TRY(fsdp_tokenizer_open(j->pretrained.dir, &j->tokenizer));
     FSDP_TRY(get_dataloaders(j));
-    FSDP_TRY(prepare_model(j));
-    FSDP_TRY(prepare_optimizer(j));
+    FSDP_TRY(prepare(j));
     if (j->args.resume_from_checkpoint)
-        FSDP_TRY(move_state(j, j->args.resume_from_checkpoint, false));
+        FSDP_TRY(load_state(j, j->args.resume_from_checkpoint));
     for (int epoch = (int)(j->step / j->steps_per_epoch); epoch < j->args.num_epochs; epoch++) {
         FSDP_TRY(train_epoch(j, epoch));
         FSDP_TRY(evaluate_epoch(j, epoch));
         FSDP_TRY(save_state(j, epoch, true));
     }
-    return fsdp_barrier(j->group);
+    return fsdp_accelerator_end_training(j->accelerator);
 }
 
 static void cleanup(job *j)
@@ -414,12 +415,10 @@ static void cleanup(job *j)
     fsdp_dataset_close(j->train_dataset);
     fsdp_dataset_close(j->eval_dataset);
     fsdp_tokenizer_close(j->tokenizer);
-    fsdp_grad_scaler_destroy(j->scaler);
     fsdp_optimizer_destroy(j->optimizer);
     fsdp_module_destroy(j->model);
     fsdp_pretrained_close(&j->pretrained);
-    fsdp_device_destroy(j->device);
-    fsdp_destroy_process_group(j->group);
+    fsdp_accelerator_destroy(j->accelerator);
     fsdp_options_destroy(j->options);
 }
 
@@ -433,8 +432,8 @@ int main(int argc, char **argv)
         status = training_function(&j);
     if (status != FSDP_OK) {
         fprintf(stderr, "nlp_example: %s\n", fsdp_last_error());
-        if (j.group)
-            fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
+        if (j.accelerator) /* stops the peers immediately, with this message */
+            fsdp_group_abort(fsdp_accelerator_group(j.accelerator), status);
     }
     const int code = status == FSDP_OK ? 0 : j.options ? 1 : 2; /* 2 for misuse, as in argparse */
     cleanup(&j);

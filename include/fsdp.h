@@ -51,6 +51,7 @@
  *     <fsdp/optim.h>       optimizers, schedules, clipping, the gradient scaler
  *     <fsdp/train.h>       helpers for scripts: arguments, device, forward and backward
  *     <fsdp/progress.h>    progress bars
+ *     <fsdp/accelerator.h> Accelerate's Accelerator: prepare, accumulate, gather_for_metrics, ...
  *   Saving and resuming
  *     <fsdp/state_dict.h>  state dicts, DCP directories, files written by torch.save()
  *     <fsdp/accelerate.h>  folders written by Accelerate's save_state()
@@ -70,6 +71,7 @@
  */
 #pragma once
 #include <fsdp/accelerate.h>
+#include <fsdp/accelerator.h>
 #include <fsdp/autograd.h>
 #include <fsdp/base.h>
 #include <fsdp/batch.h>

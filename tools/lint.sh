@@ -28,12 +28,12 @@ row() {
     autograd | comm | text | batch | options | report | torchfile) echo 3 ;;
     nn | dtensor | profile | hf) echo 4 ;;
     fsdp | models | optim | data | dcp) echo 5 ;;
-    source) echo 6 ;;
+    source | monitor) echo 6 ;;
     state_dict) echo 7 ;;
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;
-    train) echo 10 ;;
-    evaluate | plan | verify | bench | checkpoint_tools | launch | tokenize | accelerate) echo 11 ;;
+    train | launch) echo 10 ;;
+    evaluate | plan | verify | bench | checkpoint_tools | tokenize | accelerate | accelerator | dashboard) echo 11 ;;
     cli) echo 12 ;;
     *) echo -1 ;;
     esac

@@ -42,12 +42,18 @@ typedef struct fsdp_accelerate_scheduler {
 typedef struct fsdp_accelerate_state {
     fsdp_module *const *models; /**< [n_models] */
     size_t n_models;
-    fsdp_optimizer *const *optimizers;     /**< [n_optimizers]; optimizer i updates model i */
-    size_t n_optimizers;                   /**< at most n_models */
+    fsdp_optimizer *const *optimizers; /**< [n_optimizers]; optimizer i updates model i */
+    size_t n_optimizers;               /**< at most n_models, unless model_of is set */
+    /** [n_optimizers] Optimizer i updates model model_of[i]. NULL: optimizer i updates model i, as
+     * Accelerate itself assumes. */
+    const size_t *model_of;
     fsdp_accelerate_scheduler *schedulers; /**< [n_schedulers]; scheduler i belongs to optimizer i;
                                                 load_state overwrites the structs with what it
                                                 reads */
     size_t n_schedulers;                   /**< at most n_optimizers */
+    /** [n_schedulers] Scheduler i belongs to optimizer optimizer_of[i]; all entries differ. NULL:
+     * scheduler i belongs to optimizer i. */
+    const size_t *optimizer_of;
     fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
                                    has no scaler.pt. */
     /** The files random_states_<rank>.pkl contain the states of the random generators of Python,
@@ -76,9 +82,9 @@ typedef struct fsdp_accelerate_options {
  * @param dir   the same path on all ranks
  * @param group NULL: this rank alone
  * @return FSDP_ERR_UNSUPPORTED for FSDP_STATE_DICT_LOCAL, which Accelerate does not support with
- *         FSDP2; FSDP_ERR_INVALID if `dir` has files and overwrite is false, or if there are more
- *         optimizers than models or more schedulers than optimizers; FSDP_ERR_IO if the disk is
- *         full
+ *         FSDP2; FSDP_ERR_INVALID if `dir` has files and overwrite is false, if there are more
+ *         optimizers than models or more schedulers than optimizers, or if an index in model_of or
+ *         optimizer_of is out of range; FSDP_ERR_IO if the disk is full
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, fsdp_group *group,

@@ -556,7 +556,14 @@ typedef struct fsdp_sampler {
     /** Leave out the last step of an epoch if it is incomplete. FSDP_SAMPLER_DISTRIBUTED: leave out
      * each rank's last batch of an epoch if it is incomplete. */
     bool drop_last;
+    /** FSDP_SAMPLER_DEFAULT without drop_last: fill the micro-batches of the epoch's last round
+     * (one micro-batch for each rank) with the first examples of the epoch, as Accelerate's
+     * even_batches=True does. They then have batch_size rows on every rank, and the repeated
+     * examples are the last rows, in rank order. Default: no example is repeated. */
+    bool even_batches;
     uint64_t seed;
+    bool has_order_seed; /**< the order depends on order_seed instead of seed */
+    uint64_t order_seed;
 } fsdp_sampler;
 
 /** Check the fields of a sampler. Returns FSDP_ERR_INVALID if one is out of range, or if drop_last
@@ -620,6 +627,19 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *data
 /** Destroy the loader. The call waits until each worker has finished the batch that it is
  * preparing. Accepts NULL. */
 FSDP_API void fsdp_loader_destroy(fsdp_loader *loader);
+
+/** Get the options of the loader. Its sampler has `samples` and `accumulation` filled in.
+ * Borrowed. */
+FSDP_API const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *loader);
+/**
+ * Replace the loader's sampler, e.g. to split the examples over ranks, and go to step 0 of epoch 0.
+ * Batches that workers have prepared are dropped.
+ * @param sampler copied; a field `samples` or `accumulation` that is 0 has its default
+ * @return FSDP_ERR_INVALID as fsdp_loader_create(), and the loader has not changed; FSDP_ERR_IO if
+ *         a worker cannot be started again, and the loader can only be destroyed
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_set_sampler(fsdp_loader *loader,
+                                                             const fsdp_sampler *sampler);
 
 /** Return the number of optimizer steps of an epoch. For each step, fsdp_loader_next() returns as
  * many micro-batches as the sampler's `accumulation` says. */

@@ -36,6 +36,11 @@ typedef struct fsdp_adamw_options {
     double weight_decay; /**< default 0.01; applies to every parameter of the group */
     bool l2; /**< true: torch.optim.Adam, which adds weight_decay * parameter to the gradient;
                 default false */
+    /** The dtype of the moments: FSDP_DTYPE_F32 (default) or FSDP_DTYPE_BF16. A bfloat16 moment is
+     * computed in float32 and rounded to nearest, as by torch.optim.AdamW(fused=True) for bfloat16
+     * parameters. exp_avg_sq then stops to follow the gradients if 1 - beta2 is below 2^-9. A state
+     * that exists keeps its dtype. */
+    fsdp_dtype state_dtype;
 } fsdp_adamw_options;
 
 /** The defaults of torch.optim.AdamW. */

@@ -130,11 +130,11 @@ typedef struct fsdp_option {
     bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
                                      one choice with two spellings. Case does not matter */
-    const char *const *words;   /**< words that a shell completes, where others are allowed, too;
-                                     NULL-terminated. CHOICE and DTYPE need none */
-    const char *metavar;        /**< name of the value in --help: "FILE", "N". A shell completes
-                                     files if it contains "FILE", "PATH" or "OUT", and folders if
-                                     it contains "DIR" */
+    const char *const *completions; /**< words that a shell completes, where others are allowed,
+                                     too; NULL-terminated. CHOICE and DTYPE need none */
+    const char *metavar;            /**< name of the value in --help: "FILE", "N". A shell completes
+                                         files if it contains "FILE", "PATH" or "OUT", and folders if
+                                         it contains "DIR" */
     const char *group; /**< heading in --help; NULL: the heading of the option before this one */
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
@@ -163,6 +163,10 @@ typedef struct fsdp_option {
     /** LIST: each flag gives one item, which may contain commas, and the items of all flags of a
      * command line form the list: --stop A --stop B */
     bool repeats;
+    /** STRING: the words after the value that do not begin with a dash belong to it, too, if the
+     * command has no positional words: --fsdp full_shard auto_wrap. A LIST always takes them:
+     * --report_to tensorboard csv */
+    bool takes_words;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 
@@ -201,10 +205,15 @@ typedef struct fsdp_options_spec {
     int max_positional;                  /**< maximum number of positional words; 0: no limit */
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** [n_sections] the maps that a file may contain; a map with another name is an error. NULL:
-     * the name of a map does not matter */
+    /** names of flags, separated by commas, whose value may be a map of options in JSON:
+     * --lr-scheduler-kwargs '{"min_lr": 1e-5}' is read as --config '{"min_lr": 1e-5}' is. NULL:
+     * none */
+    const char *map_flags;
+    /** [n_sections] the maps that a file may contain; a map with another name is an error, unless
+     * `other_sections` is set. NULL: the name of a map does not matter */
     const fsdp_options_section *sections;
     size_t n_sections;
+    bool other_sections; /**< maps with other names are only headings */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
      * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
      * file. The function pointer itself may be NULL. */

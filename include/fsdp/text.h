@@ -154,11 +154,15 @@ enum {
                                        may generate such ids */
     FSDP_DECODE_CLEAN_UP = 4, /**< clean_up_tokenization_spaces=True: "a , b ." becomes "a, b.". As
                                    in transformers, this has no effect on BPE tokenizers */
+    FSDP_DECODE_CONFIGURED = 8, /**< CLEAN_UP if tokenizer_config.json has
+                                     "clean_up_tokenization_spaces": true */
+    /** The text for people: decode(ids, skip_special_tokens=True) of transformers. */
+    FSDP_DECODE_TEXT = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN | FSDP_DECODE_CONFIGURED
 };
 
 /**
- * Convert ids to text, as decode() of transformers does with clean_up_tokenization_spaces=False.
- * A token that is no text (NUL) is left out.
+ * Convert ids to text, as decode() of transformers does; flags 0:
+ * clean_up_tokenization_spaces=False. A token that is no text (NUL) is left out.
  *
  * @param ids   [count]
  * @param flags FSDP_DECODE_*, or 0

@@ -1,39 +1,41 @@
-/* Says in words what a configuration file of Accelerate makes `fsdp train` do. */
+/* Says in words what `fsdp launch --config_file FILE train ...` does. The file is parsed and
+ * checked by the option table of `fsdp launch`, so both accept the same keys and values. */
 #pragma once
 #include <stdio.h>
 
-#include "src/accelerate/yaml_tree.h"
+#include <fsdp/fsdp.h>
 
-typedef enum fsdp_explained_strategy {
-    FSDP_EXPLAINED_FULL_SHARD,
-    FSDP_EXPLAINED_SHARD_GRAD_OP,
-    FSDP_EXPLAINED_NO_SHARD,
-    FSDP_EXPLAINED_HYBRID_SHARD,
-    FSDP_EXPLAINED_HYBRID_SHARD_ZERO2
-} fsdp_explained_strategy;
+#include "src/launch/launch_options.h"
+
+enum {
+    FSDP_EXPLAINED_CLASSES_BYTES = 600
+};
 
 typedef struct fsdp_explained {
     int version; /* version of FSDP */
-    fsdp_explained_strategy strategy;
-    long ranks, machines;
+    fsdp_sharding_strategy strategy;
+    long ranks;
     long replicas, shards;   /* replicas * shards == ranks */
     int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
     const char *precision;   /* "no", "fp16" or "bf16" */
     const char *wrap_policy; /* as Accelerate names it */
-    const char *classes;     /* TRANSFORMER_BASED_WRAP: as in the file; NULL: the model's blocks */
-    const char *min_num_params; /* SIZE_BASED_WRAP; NULL: 1e8 */
-    const char *prefetch;       /* FSDP1: as Accelerate names it */
-    const char *state_dict;     /* as Accelerate names it */
-    bool forward_prefetch, offload, checkpointing;
+    /* TRANSFORMER_BASED_WRAP: names separated by commas; "": the model's blocks */
+    char classes[FSDP_EXPLAINED_CLASSES_BYTES];
+    int64_t min_num_params; /* SIZE_BASED_WRAP */
+    const char *prefetch;   /* as Accelerate names it */
+    const char *state_dict; /* as Accelerate names it */
+    const char *ignored;    /* ignored modules; NULL: none */
+    bool forward_prefetch, offload, checkpointing, checkpointing_offload;
 } fsdp_explained;
 
-/* Understand a configuration. Texts in *out point into `config` or are static. Returns
- * FSDP_ERR_INVALID for an unknown key, a wrong value and a contradiction, and FSDP_ERR_UNSUPPORTED
- * for what this program cannot do; the message names `path`, the line, the key and the value. */
-FSDP_MUST_CHECK fsdp_status fsdp_explain_read(const fsdp_yaml *config, const char *path,
-                                              fsdp_explained *out);
-/* Print what the configuration does, and which of its keys have no effect. */
-FSDP_MUST_CHECK fsdp_status fsdp_explain_print(const fsdp_yaml *config,
-                                               const fsdp_explained *explained, FILE *out);
-/* Return the strategy as --sharding-strategy names it; static. */
-const char *fsdp_explained_strategy_name(fsdp_explained_strategy strategy);
+/* Read the file as `fsdp launch --config_file PATH train` does, into *config. `ranks` is the value
+ * of --num_processes, which takes precedence over the file; NULL: not given. The caller owns
+ * *options, which keep pointers to both words. Errors are those of the launcher. */
+FSDP_MUST_CHECK fsdp_status fsdp_explain_read(const char *path, const char *ranks,
+                                              fsdp_launch_config *config, fsdp_options **options);
+/* Compute what the configuration means for `fsdp train`. Texts in the result point into `config` or
+ * are static. */
+fsdp_explained fsdp_explain(const fsdp_launch_config *config, const fsdp_options *options);
+/* Print what the configuration does, and which of the file's keys have no effect. */
+FSDP_MUST_CHECK fsdp_status fsdp_explain_print(const fsdp_launch_config *config,
+                                               const fsdp_options *options, FILE *out);

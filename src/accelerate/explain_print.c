@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "src/accelerate/explain.h"
-#include "src/accelerate/explain_keys.h"
 #include "src/base/alloc.h"
+#include "src/launch/accelerate.h"
+#include "src/options/options_parse.h"
+#include "src/train_config/config.h"
 
 enum {
     /* bytes of a parameter: its float32 master value, its float32 gradient, and AdamW's moments */
@@ -68,8 +70,8 @@ static void print_strategy(const fsdp_explained *x, FILE *out)
         "nothing is sharded: ZeRO stage 0, as DistributedDataParallel",
         "ZeRO stage 3 within each replica, whose gradients are then added: ZeRO++ stage 3",
         "ZeRO stage 2 within each replica, whose gradients are then added: ZeRO++ stage 2"};
-    line(out, "strategy", "%s: %s", fsdp_explained_strategy_name(x->strategy), texts[x->strategy]);
-    if (x->strategy >= FSDP_EXPLAINED_HYBRID_SHARD)
+    line(out, "strategy", "%s: %s", fsdp_sharding_strategy_name(x->strategy), texts[x->strategy]);
+    if (fsdp_sharding_is_hybrid((int)x->strategy))
         line(out, "replicas", "%ld, each sharded over %ld rank%s%s", x->replicas, x->shards,
              plural(x->shards),
              x->replicas == 1 ? "; with one replica this is the same as without HYBRID_" : "");
@@ -81,7 +83,7 @@ static void print_communication(const fsdp_explained *x, FILE *out)
     const double part = (double)(x->shards - 1) / (double)x->shards;
     const double others = (double)(x->replicas - 1) / (double)x->replicas;
     const bool twice =
-        x->strategy == FSDP_EXPLAINED_FULL_SHARD || x->strategy == FSDP_EXPLAINED_HYBRID_SHARD;
+        x->strategy == FSDP_SHARDING_FULL_SHARD || x->strategy == FSDP_SHARDING_HYBRID_SHARD;
     char sharded[300] = "", replicated[200] = "";
     if (x->ranks == 1) {
         line(out, "communication", "none: there is one rank");
@@ -107,8 +109,8 @@ static void print_memory(const fsdp_explained *x, FILE *out)
     const double all = (MASTER_BYTES + GRAD_BYTES + MOMENT_BYTES) / (double)x->shards;
     const char *gathered = "";
     char kept[100] = "";
-    if (x->strategy == FSDP_EXPLAINED_SHARD_GRAD_OP ||
-        x->strategy == FSDP_EXPLAINED_HYBRID_SHARD_ZERO2)
+    if (x->strategy == FSDP_SHARDING_SHARD_GRAD_OP ||
+        x->strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2)
         snprintf(kept, sizeof kept, ", and from forward to backward %d bytes more", x->param_bytes);
     else if (x->shards > 1)
         gathered = ", and the gathered parameters of two or three units at a time";
@@ -124,23 +126,23 @@ static void print_units(const fsdp_explained *x, FILE *out)
     if (strcmp(x->wrap_policy, "NO_WRAP") == 0)
         line(out, "units", "%s: the whole model is gathered at once", x->wrap_policy);
     else if (strcmp(x->wrap_policy, "SIZE_BASED_WRAP") == 0)
-        line(out, "units", "%s: modules with at least %s parameters", x->wrap_policy,
-             x->min_num_params ? x->min_num_params : "100000000");
+        line(out, "units", "%s: modules with at least %lld parameters", x->wrap_policy,
+             (long long)(x->min_num_params ? x->min_num_params : 100000000));
     else
         line(out, "units", "%s: %s", x->wrap_policy,
-             x->classes ? x->classes : "the model's own blocks");
+             *x->classes ? x->classes : "the model's own blocks");
 }
 
 static void print_prefetch(const fsdp_explained *x, FILE *out)
 {
     const char *text = "the next unit of backward is gathered before the current one computes";
-    if (x->prefetch && strcmp(x->prefetch, "BACKWARD_POST") == 0)
+    if (strcmp(x->prefetch, "BACKWARD_POST") == 0)
         text = "the next unit of backward is gathered after the current one has computed: less "
                "memory, "
                "less overlap";
-    if (x->prefetch && strcmp(x->prefetch, "NO_PREFETCH") == 0)
+    if (strcmp(x->prefetch, "NO_PREFETCH") == 0)
         text = "a unit of backward is gathered when it is needed: least memory, no overlap";
-    line(out, "prefetch", "%s%s%s%s", x->prefetch ? x->prefetch : "", x->prefetch ? ": " : "", text,
+    line(out, "prefetch", "%s: %s%s", x->prefetch, text,
          x->forward_prefetch ? "; forward prefetches in the order of the first step" : "");
 }
 
@@ -168,19 +170,29 @@ static void print_checkpoints(const fsdp_explained *x, FILE *out)
 
 /* ---- what has no effect ---- */
 
-static const char *reason(const fsdp_explained *x, const fsdp_yaml *value)
+/* Return why `fsdp train` gets option `name` of the launcher in vain, or NULL. */
+static const char *reason_of_train(const char *name)
 {
-    const fsdp_explain_key *key = fsdp_explain_find_key(value->key);
-    if (strcmp(value->key, "fsdp_transformer_layer_cls_to_wrap") == 0 && !x->classes)
-        return "needs fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP";
-    if (strcmp(value->key, "fsdp_min_num_params") == 0 && !x->min_num_params)
-        return "needs fsdp_auto_wrap_policy SIZE_BASED_WRAP";
-    if (strcmp(value->key, "fsdp_offload_params") == 0 && x->offload)
+    const fsdp_options_spec *train = fsdp_train_options();
+    const fsdp_options_spec accepted = {.table = train->compat, .count = train->n_compat};
+    bool negated;
+    const int index = fsdp_options_find(&accepted, name, &negated);
+    return index < 0 ? NULL : accepted.table[index].no_effect;
+}
+
+/* Return why a row of the launcher's table has no effect, or NULL. */
+static const char *reason(const fsdp_launch_config *config, const fsdp_options *options,
+                          const fsdp_option *row)
+{
+    if (row->no_effect)
+        return row->instead ? row->instead : row->no_effect;
+    const char *text = fsdp_accelerate_without_effect(config, options, row->name);
+    if (text)
+        return text;
+    if (strcmp(row->name, "fsdp-offload-params") == 0 && config->accelerate.offload_params)
         return "weights are in the CPU's memory in any case; --offload-dir DIR keeps them in a "
                "file";
-    if (x->version == 2 && key && key->no_effect_in_fsdp2)
-        return key->no_effect_in_fsdp2;
-    return key ? key->no_effect : NULL;
+    return reason_of_train(row->name);
 }
 
 typedef struct reason_list {
@@ -205,39 +217,63 @@ static void add_reason(reason_list *list, const char *text, const char *key)
 }
 
 /* Keys that have no effect for the same reason share a line. */
-static void list_without_effect(const fsdp_yaml *map, const fsdp_explained *x, reason_list *list)
+static void list_without_effect(const fsdp_launch_config *config, const fsdp_options *options,
+                                reason_list *list)
 {
-    for (size_t i = 0; i < map->n; i++) {
-        const fsdp_yaml *value = &map->items[i];
-        const char *text = value->key ? reason(x, value) : NULL;
+    const fsdp_options_spec *spec = fsdp_launch_options();
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *row = &spec->table[i];
+        const char *key = fsdp_options_key(options, row->name);
+        const char *text = key ? reason(config, options, row) : NULL;
         if (text)
-            add_reason(list, text, value->key);
-        else if (value->kind == FSDP_YAML_MAP)
-            list_without_effect(value, x, list);
+            add_reason(list, text, key);
     }
 }
 
-fsdp_status fsdp_explain_print(const fsdp_yaml *config, const fsdp_explained *x, FILE *out)
+static void print_device(const fsdp_launch_config *config, FILE *out)
 {
-    reason_list *list = fsdp_calloc(1, sizeof *list);
-    if (!list)
-        return FSDP_ERR_NOMEM;
-    line(out, "ranks", "%ld on %ld machine%s, FSDP version %d", x->ranks, x->machines,
-         plural(x->machines), x->version);
-    print_strategy(x, out);
-    print_units(x, out);
-    if (x->shards > 1)
-        print_prefetch(x, out);
-    print_precision(x, out);
-    line(out, "activations", "%s",
+    const fsdp_option_list *cards = &config->accelerate.gpu_ids;
+    char text[TEXT_BYTES] = "";
+    if (config->cpu)
+        line(out, "device", "the CPU");
+    for (size_t i = 0; i < cards->count && strlen(text) < sizeof text - 1; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? ", " : "",
+                 cards->items[i]);
+    if (!config->cpu && *text && strcmp(text, "all") != 0)
+        line(out, "device", "of the cards, only %s", text);
+}
+
+static void print_activations(const fsdp_explained *x, FILE *out)
+{
+    line(out, "activations", "%s%s",
          x->checkpointing
              ? "each block keeps its input and computes the rest again in backward: less "
                "memory, about a third more computation"
-             : "kept from forward to backward");
+             : "kept from forward to backward",
+         x->checkpointing_offload ? "; the inputs are in a file until then" : "");
+}
+
+fsdp_status fsdp_explain_print(const fsdp_launch_config *config, const fsdp_options *options,
+                               FILE *out)
+{
+    const fsdp_explained explained = fsdp_explain(config, options), *x = &explained;
+    reason_list *list = fsdp_calloc(1, sizeof *list);
+    if (!list)
+        return FSDP_ERR_NOMEM;
+    line(out, "ranks", "%ld on 1 machine, FSDP version %d", x->ranks, x->version);
+    print_device(config, out);
+    print_strategy(x, out);
+    print_units(x, out);
+    if (x->ignored)
+        line(out, "ignored", "%s: not sharded, so they must be frozen", x->ignored);
+    if (x->shards > 1)
+        print_prefetch(x, out);
+    print_precision(x, out);
+    print_activations(x, out);
     print_checkpoints(x, out);
     print_memory(x, out);
     print_communication(x, out);
-    list_without_effect(config, x, list);
+    list_without_effect(config, options, list);
     if (list->n)
         fputs("\nwithout effect here:\n", out);
     for (size_t i = 0; i < list->n; i++) {

@@ -40,3 +40,6 @@ void fsdp_yaml_remove(fsdp_yaml *map, const char *key); /* `key` may be absent *
 /* Return the text of the file; NULL when out of memory. Free it with fsdp_free(). Keys are sorted
  * in place. */
 char *fsdp_yaml_print(fsdp_yaml *root);
+/* Set *text to the configuration as JSON, as Accelerate writes files whose name ends with .json.
+ * The caller frees it with fsdp_free(). */
+FSDP_MUST_CHECK fsdp_status fsdp_yaml_print_json(const fsdp_yaml *root, char **text);

@@ -130,6 +130,9 @@ void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
+/* Set the value to a text that the user gave, such as the path of a file, which may be in any
+ * encoding: bytes that are not UTF-8 become \xE9, as in Python's repr. A NULL `value` is null. */
+void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *value);
 /* Set the value to `value` [length], which need not end in NUL. The caller has checked that it is
  * UTF-8 and contains no NUL. */
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length);

@@ -10,6 +10,7 @@
 #include "src/base/json.h"
 #include "src/base/json_internal.h"
 #include "src/base/repr.h"
+#include "src/base/str.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -102,6 +103,41 @@ void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value)
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value)
 {
     set_value(object, key, make_string(object.doc, value));
+}
+
+/* Return the length of the UTF-8 sequence that `s` begins with; 0 if there is none. */
+static size_t sequence_length(const unsigned char *s)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    uint32_t code = n < 2 ? s[0] : s[0] & (0x7fu >> n);
+    if (s[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) /* also the NUL */
+            return 0;
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    return n > 1 && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) ? 0
+                                                                                              : n;
+}
+
+void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *value)
+{
+    fsdp_str text = {0};
+    for (const unsigned char *at = (const unsigned char *)value; at && *at;) {
+        const size_t n = sequence_length(at);
+        if (n > 0)
+            fsdp_str_append(&text, (const char *)at, n);
+        else
+            fsdp_str_printf(&text, "\\x%02X", *at);
+        at += n > 0 ? n : 1;
+    }
+    if (text.failed)
+        record_failure(object.doc, FSDP_ERR_NOMEM);
+    else
+        set_value(object, key, make_string(object.doc, !value ? NULL : text.data ? text.data : ""));
+    fsdp_str_fini(&text);
 }
 
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length)

@@ -1,5 +1,5 @@
-/* Finds the shortest decimal that reads back as the same double, by trying 1 digit, then 2, and so
- * on. 17 digits are always enough. */
+/* Finds the shortest decimal that reads back as the same double. 17 digits are always enough. */
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -51,12 +51,15 @@ static int next_up(char *digits, int exponent)
     return exponent + 1;
 }
 
+/* A normal double is the nearest one to at most one decimal of DBL_DIG digits or fewer, and that
+ * decimal is x rounded to DBL_DIG digits. So fewer digits are tried for subnormal numbers only. The
+ * digits may end in zeros. */
 static int shortest_digits(double x, char digits[MAX_DIGITS + 1])
 {
     int fraction_exponent;
     bool power_of_two = frexp(x, &fraction_exponent) == 0.5;
     int exponent = 0;
-    for (int n = 1; n <= MAX_DIGITS; n++) {
+    for (int n = x < DBL_MIN ? 1 : DBL_DIG; n <= MAX_DIGITS; n++) {
         exponent = rounded_digits(x, n, digits);
         if (reads_back(x, digits, exponent))
             break;

@@ -7,6 +7,7 @@
 
 #include "src/accelerate/questions.h"
 #include "src/accelerate/to_fsdp2.h"
+#include "src/accelerate/update.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
@@ -17,10 +18,19 @@
 
 /* ---- files ---- */
 
+/* Write JSON if the name ends with .json, as Accelerate does, else YAML. */
 static fsdp_status write_config(fsdp_yaml *config, const char *path)
 {
-    char *text = fsdp_yaml_print(config), *folder = fsdp_path_parent(path);
-    fsdp_status status = text && folder ? fsdp_directory_make(folder) : FSDP_ERR_NOMEM;
+    const size_t n = strlen(path);
+    const bool is_json = n > 5 && strcmp(path + n - 5, ".json") == 0;
+    char *text = NULL, *folder = fsdp_path_parent(path);
+    fsdp_status status = FSDP_OK;
+    if (is_json)
+        status = fsdp_yaml_print_json(config, &text);
+    else
+        text = fsdp_yaml_print(config);
+    if (status == FSDP_OK)
+        status = text && folder ? fsdp_directory_make(folder) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_file_write(path, text, strlen(text));
     fsdp_free(text);
@@ -32,10 +42,6 @@ static fsdp_status write_config(fsdp_yaml *config, const char *path)
 static fsdp_status check_replaced(const char *path)
 {
     fsdp_yaml old = {0};
-    const size_t n = strlen(path);
-    if (n > 5 && strcmp(path + n - 5, ".json") == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--config-file %s: YAML is written; name a .yaml file", path);
     if (!fsdp_path_exists(path))
         return FSDP_OK;
     const bool is_config =
@@ -74,13 +80,13 @@ static const fsdp_option write_table[] = {
 static const fsdp_options_spec write_spec = {
     .program = "fsdp config",
     .usage = "[--config_file FILE] [--default] [key=value...]\n"
-             "       fsdp config convert FILE | fsdp config explain FILE",
+             "       fsdp config convert FILE | fsdp config update FILE | fsdp config explain FILE",
     .summary =
         "Write a configuration file for 'fsdp launch' and 'accelerate launch'. Asks what "
         "'accelerate config' asks about FSDP. With key=value, as in the file, nothing is asked: "
         "other keys have their defaults, and a choice may be given by its number. "
-        "'fsdp config convert' makes FSDP2 of a file for FSDP1, and 'fsdp config explain' says "
-        "what a file does.",
+        "'fsdp config convert' makes FSDP2 of a file for FSDP1, 'fsdp config update' adds what an "
+        "old file lacks, and 'fsdp config explain' says what a file does.",
     .epilogue = "examples:\n"
                 "  fsdp config --config_file fsdp.yaml\n"
                 "  fsdp config --config_file fsdp.yaml num_processes=4 mixed_precision=bf16\n"
@@ -231,11 +237,68 @@ int fsdp_config_convert(int argc, char **argv)
     return code;
 }
 
+/* ---- updating ---- */
+
+static const fsdp_option update_table[] = {
+    {.name = "config-file",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(write_options, config_file),
+     .metavar = "FILE",
+     .shown_default = "accelerate/default_config.yaml in $HF_HOME or ~/.cache/huggingface",
+     .help = "the file to bring up to date"},
+};
+
+static const fsdp_options_spec update_spec = {
+    .program = "fsdp config update",
+    .usage = "[--config_file FILE]",
+    .summary = "Bring a configuration file up to date, as 'accelerate config update' does: keys "
+               "that new files have are added with their defaults, fp16 and dynamo_backend of old "
+               "files are replaced, and the other values stay.",
+    .epilogue = "example:\n  fsdp config update --config_file fsdp.yaml\n",
+    .table = update_table,
+    .count = FSDP_LENGTH(update_table),
+    .positional = "FILE",
+    .max_positional = 1,
+};
+
+static fsdp_status update(const char *path)
+{
+    fsdp_yaml config = {0};
+    FSDP_TRY(fsdp_yaml_read(path, &config));
+    fsdp_status status = fsdp_accelerate_update(&config, path);
+    if (status == FSDP_OK)
+        status = write_config(&config, path);
+    if (status == FSDP_OK)
+        printf("configuration updated at %s\n", path);
+    fsdp_yaml_fini(&config);
+    return status;
+}
+
+static int run_update(int argc, char **argv)
+{
+    write_options config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&update_spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int n;
+    char **files = fsdp_options_positional(options, &n), *found = NULL;
+    const char *path = n ? files[0] : config.config_file;
+    fsdp_status status = path ? FSDP_OK : fsdp_accelerate_default_path(&found);
+    if (status == FSDP_OK)
+        status = update(path ? path : found);
+    code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(update_spec.program);
+    fsdp_free(found);
+    fsdp_options_destroy(options);
+    return code;
+}
+
 /* ---- the command ---- */
 
 static const fsdp_command subcommands[] = {
     {"convert", "make a file for FSDP2 from one for FSDP1", fsdp_config_convert},
     {"to-fsdp2", "the same, by the name of Accelerate's command", fsdp_config_convert},
+    {"update", "add the keys of new files to an old one", run_update},
     {"explain", "say in words what a file does", fsdp_config_explain},
 };
 

@@ -7,9 +7,11 @@
 #include "src/cli/cli.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/train_dashboard.h"
 #include "src/comm/rendezvous.h"
 #include "src/options/device_option.h"
 #include "src/plan/memory_limit.h"
+#include "src/tensor/cards.h"
 #include "src/train/trainer.h"
 
 /* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
@@ -66,7 +68,8 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    if (fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
+    if (fsdp_cards_set_visible(config.gpu_ids.items, config.gpu_ids.count) != FSDP_OK ||
+        fsdp_check_device_option(options, config.device, false) != FSDP_OK) {
         fsdp_options_destroy(options);
         return fsdp_cli_misused(spec->program);
     }
@@ -74,6 +77,11 @@ int fsdp_cmd_train(int argc, char **argv)
     if (ranks) {
         fsdp_options_destroy(options);
         return start_ranks(ranks, argc, argv);
+    }
+    fsdp_train_dashboard dashboard;
+    if (fsdp_cli_dashboard_prepare(&config, &dashboard) != FSDP_OK) {
+        fsdp_options_destroy(options);
+        return fsdp_cli_misused(spec->program);
     }
     bool saves = config.save_strategy != FSDP_SAVE_NO;
     fsdp_interrupt *interrupt =
@@ -92,6 +100,7 @@ int fsdp_cmd_train(int argc, char **argv)
     if (status == FSDP_ERR_NOMEM && result.card_bytes)
         status = fsdp_memory_limit_advise(&config, fsdp_group_world_size(group),
                                           fsdp_group_local_world_size(group), result.card_bytes);
+    fsdp_cli_dashboard_end(&dashboard);
     fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {

@@ -24,6 +24,7 @@
     X(compare, "compare runs by their --metrics files") \
     X(bench, "measure training and collectives on this machine") \
     X(plot, "draw the loss curves of runs") \
+    X(dashboard, "serve a page about runs: curves, ranks, checkpoints, which was best") \
     X(checkpoint, "inspect, compare and convert checkpoints of any format") \
     X(completion, "print a completion script for bash, zsh or fish") \
     X(env, "show the version, devices, libraries and settings, for a bug report") \

@@ -9,16 +9,17 @@
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
 #include "src/cli/config.h"
+#include "src/launch/accelerate.h"
 #include "src/plan/plan.h"
 #include "src/report/human.h"
 #include "src/train_config/config.h"
 
 enum {
-    MAX_ARGUMENTS = 40
+    MAX_ARGUMENTS = 10
 };
 
 typedef struct explain_options {
-    const char *config_file, *model;
+    const char *config_file, *ranks, *model;
     int batch_size;
     int64_t length;
 } explain_options;
@@ -28,7 +29,14 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(explain_options, config_file),
      .metavar = "FILE",
+     .shown_default = "Accelerate's default_config.yaml",
      .help = "the file, as accelerate launch names it"},
+    {.name = "num-processes",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(explain_options, ranks),
+     .metavar = "N",
+     .shown_default = "the file's num_processes",
+     .help = "number of ranks, as with 'fsdp launch --num_processes'"},
     {.name = "model",
      .aliases = "model-name-or-path",
      .type = FSDP_OPTION_STRING,
@@ -54,10 +62,11 @@ static const fsdp_option table[] = {
 
 static const fsdp_options_spec spec = {
     .program = "fsdp config explain",
-    .usage = "FILE [--model DIR]",
-    .summary = "Say in words what a configuration file of Accelerate makes a training do: strategy "
-               "and ZeRO stage, units, precision, memory and communication for each parameter, and "
-               "which keys have no effect here. Unknown keys and contradictions are errors.",
+    .usage = "[FILE] [--model DIR]",
+    .summary = "Say in words what 'fsdp launch --config_file FILE train' does: strategy and ZeRO "
+               "stage, units, precision, memory and communication for each parameter, and which "
+               "keys have no effect here. What the launcher refuses is refused with the same "
+               "words.",
     .epilogue = "example:\n  fsdp config explain fsdp.yaml --model t5-base --batch-size 8\n",
     .table = table,
     .count = FSDP_LENGTH(table),
@@ -86,8 +95,9 @@ FSDP_PRINTF(2, 3) static void add(arguments *a, const char *format, ...)
     a->failed |= !word;
 }
 
-/* Make the command line of `fsdp train` that does what the file says. */
-static void add_all(arguments *a, const fsdp_explained *x, const explain_options *o)
+/* Make the command line of `fsdp train` that is planned. The rest comes from the environment, as
+ * with ranks of the launcher. */
+static void add_all(arguments *a, const explain_options *o)
 {
     add(a, "fsdp train");
     add(a, "--model=%s", o->model);
@@ -97,24 +107,9 @@ static void add_all(arguments *a, const fsdp_explained *x, const explain_options
     add(a, "--batch-size=%d", o->batch_size);
     if (o->length)
         add(a, "--max-seq-length=%lld", (long long)o->length);
-    add(a, "--sharding-strategy=%s", fsdp_explained_strategy_name(x->strategy));
-    if (x->strategy >= FSDP_EXPLAINED_HYBRID_SHARD)
-        add(a, "--shard-size=%ld", x->shards);
-    add(a, "--mixed-precision=%s", x->precision);
-    add(a, "--auto-wrap-policy=%s", x->wrap_policy);
-    if (x->classes)
-        add(a, "--transformer-layer-cls-to-wrap=%s", x->classes);
-    if (x->min_num_params)
-        add(a, "--min-num-params=%s", x->min_num_params);
-    if (x->prefetch)
-        add(a, "--backward-prefetch=%s", x->prefetch);
-    if (x->forward_prefetch)
-        add(a, "--forward-prefetch");
-    if (x->checkpointing)
-        add(a, "--activation-checkpointing");
 }
 
-static void print_plan(const fsdp_plan *p, const fsdp_explained *x)
+static void print_plan(const fsdp_plan *p, long shards)
 {
     uint64_t gathered = 0, reduced = 0, added = 0;
     for (size_t i = 0; i < p->n_units; i++) {
@@ -122,7 +117,7 @@ static void print_plan(const fsdp_plan *p, const fsdp_explained *x)
         reduced += p->units[i].reduce_scatter_bytes;
         added += p->units[i].all_reduce_bytes;
     }
-    const double part = (double)(x->shards - 1) / (double)x->shards;
+    const double part = (double)(shards - 1) / (double)shards;
     printf("\nthe model     %s: %s parameters in %zu unit%s; a rank's batch is %lld rows of %lld "
            "tokens\n",
            p->class_name, fsdp_human_count((double)p->numel).text, p->n_units,
@@ -146,25 +141,27 @@ static void print_plan(const fsdp_plan *p, const fsdp_explained *x)
 static fsdp_status plan(const fsdp_train_config *config, const fsdp_explained *x)
 {
     fsdp_plan *made;
-    const int ranks = (int)x->ranks,
-              local = x->ranks % x->machines ? ranks : (int)(x->ranks / x->machines);
-    FSDP_TRY(fsdp_plan_create(config, ranks, local, &made));
-    print_plan(made, x);
+    FSDP_TRY(fsdp_plan_create(config, (int)x->ranks, (int)x->ranks, &made));
+    print_plan(made, x->shards);
     fsdp_plan_destroy(made);
     return FSDP_OK;
 }
 
-static fsdp_status plan_model(const fsdp_explained *x, const explain_options *o)
+/* Plan the training of a rank that has the environment which the launcher makes of the file. */
+static fsdp_status plan_model(const fsdp_launch_config *launch, const fsdp_options *launch_options,
+                              const explain_options *o)
 {
     arguments a = {0};
     fsdp_train_config config = {0};
     fsdp_options *options = NULL;
-    add_all(&a, x, o);
+    const fsdp_explained explained = fsdp_explain(launch, launch_options);
+    FSDP_TRY(fsdp_accelerate_set_environment(launch, launch_options));
+    add_all(&a, o);
     fsdp_status status =
         a.failed ? fsdp_error_nomem()
                  : fsdp_options_parse(fsdp_train_options(), a.n, a.words, &config, &options);
     if (status == FSDP_OK)
-        status = plan(&config, x);
+        status = plan(&config, &explained);
     fsdp_options_destroy(options);
     for (int i = 0; i < a.n; i++)
         fsdp_free(a.words[i]);
@@ -175,15 +172,29 @@ static fsdp_status plan_model(const fsdp_explained *x, const explain_options *o)
 
 static fsdp_status explain(const char *path, const explain_options *o)
 {
-    fsdp_yaml config;
-    fsdp_explained explained;
-    FSDP_TRY(fsdp_yaml_read(path, &config));
-    fsdp_status status = fsdp_explain_read(&config, path, &explained);
-    if (status == FSDP_OK)
-        status = fsdp_explain_print(&config, &explained, stdout);
+    fsdp_launch_config config = {0};
+    fsdp_options *options = NULL;
+    FSDP_TRY(fsdp_explain_read(path, o->ranks, &config, &options));
+    fsdp_status status = fsdp_explain_print(&config, options, stdout);
     if (status == FSDP_OK && o->model)
-        status = plan_model(&explained, o);
-    fsdp_yaml_fini(&config);
+        status = plan_model(&config, options, o);
+    fsdp_options_destroy(options);
+    return status;
+}
+
+/* Explain the file, or without one Accelerate's default file. */
+static fsdp_status explain_file(const char *path, const explain_options *o)
+{
+    char *found = NULL;
+    if (!path)
+        FSDP_TRY(fsdp_accelerate_default_config(&found));
+    if (!path && !found)
+        return fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE; "
+                                            "there is no default file either");
+    if (found)
+        printf("%s:\n", found);
+    const fsdp_status status = explain(found ? found : path, o);
+    fsdp_free(found);
     return status;
 }
 
@@ -196,10 +207,7 @@ int fsdp_config_explain(int argc, char **argv)
         return code;
     int n;
     char **files = fsdp_options_positional(options, &n);
-    const char *path = n ? files[0] : config.config_file;
-    fsdp_status status =
-        path ? explain(path, &config)
-             : fsdp_error(FSDP_ERR_INVALID, "the file is missing: FILE, or --config-file FILE");
+    fsdp_status status = explain_file(n ? files[0] : config.config_file, &config);
     code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
     fsdp_options_destroy(options);
     return code;

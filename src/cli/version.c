@@ -16,6 +16,9 @@
 #ifdef FSDP_HAVE_CAIRO
 #include <cairo.h>
 #endif
+#ifdef FSDP_HAVE_MICROHTTPD
+#include <microhttpd.h>
+#endif
 #ifdef FSDP_HAVE_PCRE2
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -99,6 +102,15 @@ static const char *plot_version(void)
 {
 #ifdef FSDP_HAVE_CAIRO
     return cairo_version_string();
+#else
+    return NULL;
+#endif
+}
+
+static const char *microhttpd_version(void)
+{
+#ifdef FSDP_HAVE_MICROHTTPD
+    return MHD_get_version();
 #else
     return NULL;
 #endif
@@ -237,6 +249,7 @@ static void add_libraries(fsdp_facts *to)
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");
+    print_optional(to, "libmicrohttpd", microhttpd_version(), "'fsdp dashboard'");
     print_optional(to, "pcre2", pcre2_version(), "tokenizers that split by a regular expression");
     print_optional(to, "utf8proc", utf8proc_found_version(),
                    "T5's tokenizer, and others that normalize Unicode");

@@ -128,31 +128,43 @@ static int64_t arrow_len(void *self)
     return fsdp_arrow_table_len(((const arrow_dataset *)self)->table);
 }
 
-/* Read a row, but do not cut it to the lengths of SEQ2SEQ. */
-static fsdp_status get_whole(const arrow_dataset *d, int64_t index, fsdp_example *example)
+/* Read a row, but do not cut it to the lengths of SEQ2SEQ. *cut is set to the number of ids that
+ * were cut, of another task. */
+static fsdp_status get_whole(const arrow_dataset *d, int64_t index, fsdp_example *example,
+                             int64_t *cut)
 {
     fsdp_jsonl_rows rows = {0};
     const fsdp_status status = read_row(d, index, example, &rows);
     fsdp_unused_keys_fini(&rows.unused);
+    *cut = rows.cut;
     return status;
+}
+
+static fsdp_status arrow_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
+{
+    const arrow_dataset *d = self;
+    FSDP_TRY(get_whole(d, index, example, cut));
+    if (d->options.task != FSDP_TASK_SEQ2SEQ) /* other tasks are truncated in jsonl_row.c */
+        return FSDP_OK;
+    const size_t whole = example->source.len + example->labels.len;
+    fsdp_ids_cut(&example->source, (size_t)d->options.max_source_length, d->eos);
+    fsdp_ids_cut(&example->labels, (size_t)d->options.max_target_length, d->eos);
+    *cut = (int64_t)(whole - example->source.len - example->labels.len);
+    return FSDP_OK;
 }
 
 static fsdp_status arrow_get(void *self, int64_t index, fsdp_example *example)
 {
-    const arrow_dataset *d = self;
-    FSDP_TRY(get_whole(d, index, example));
-    if (d->options.task == FSDP_TASK_SEQ2SEQ) { /* other tasks are truncated in jsonl_row.c */
-        fsdp_ids_cut(&example->source, (size_t)d->options.max_source_length, d->eos);
-        fsdp_ids_cut(&example->labels, (size_t)d->options.max_target_length, d->eos);
-    }
-    return FSDP_OK;
+    int64_t cut;
+    return arrow_get_cut(self, index, example, &cut);
 }
 
 static fsdp_status arrow_texts(void *self, int64_t index, char **source, char **target)
 {
     const arrow_dataset *d = self;
     fsdp_example example = {0};
-    fsdp_status status = get_whole(d, index, &example);
+    int64_t cut;
+    fsdp_status status = get_whole(d, index, &example, &cut);
     if (status == FSDP_OK)
         status =
             fsdp_ids_texts(d->options.tokenizer, d->options.task,
@@ -230,5 +242,6 @@ fsdp_status fsdp_arrow_dataset_open(const char *path, const fsdp_dataset_options
     }
     fsdp_dataset_set_uses(*out, fsdp_jsonl_rows_uses(&rows));
     fsdp_dataset_set_note(*out, d->note);
+    fsdp_dataset_set_get_cut(*out, arrow_get_cut);
     return FSDP_OK;
 }

@@ -150,7 +150,7 @@ fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options, fsdp_json
                           chat->why_no_template ? " (" : "",
                           chat->why_no_template ? chat->why_no_template : "",
                           chat->why_no_template ? ")" : "");
-    if (has_messages(row) || !fsdp_is_sharegpt_row(row))
+    if (!fsdp_is_sharegpt_row(row))
         return render_and_encode(options, row, example, cut);
     FSDP_TRY(fsdp_sharegpt_convert(row, &converted));
     fsdp_status status = render_and_encode(options, fsdp_json_root(converted), example, cut);

@@ -57,30 +57,18 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
     return status;
 }
 
-static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
+static fsdp_status class_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
 {
     const class_dataset *d = self;
-    FSDP_TRY(encode(d, index, example, NULL));
+    FSDP_TRY(encode(d, index, example, cut));
     if (d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
         return FSDP_OK; /* the labels are the example's targets */
     return fsdp_token_list_set(&example->labels, &d->places[index].class, 1);
 }
 
-static fsdp_status class_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status class_get(void *self, int64_t index, fsdp_example *example)
 {
-    const class_dataset *d = self;
-    fsdp_example example = {0};
-    fsdp_status status = FSDP_OK;
-    for (int64_t i = 0; i < len && status == FSDP_OK; i++) {
-        int64_t cut = 0;
-        fsdp_example_empty(&example);
-        status = encode(d, first + i, &example, &cut);
-        sum->cut_rows += cut > 0;
-        sum->cut_tokens += cut;
-    }
-    fsdp_example_fini(&example);
-    sum->counted_rows += len;
-    return status;
+    return class_get_cut(self, index, example, NULL);
 }
 
 static void class_close(void *self)
@@ -186,6 +174,6 @@ fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
     fsdp_dataset_set_uses(*out,
                           FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES | fsdp_rows_form_uses(form));
     fsdp_dataset_set_note(*out, d->note);
-    fsdp_dataset_set_left_out(*out, class_left_out);
+    fsdp_dataset_set_get_cut(*out, class_get_cut);
     return FSDP_OK;
 }

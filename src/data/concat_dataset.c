@@ -42,6 +42,13 @@ static fsdp_status concat_draw(void *self, int64_t index, const fsdp_draw *draw,
     return fsdp_dataset_draw(part, row, draw, example);
 }
 
+static fsdp_status concat_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
+{
+    int64_t row;
+    const fsdp_dataset *part = locate(self, index, &row);
+    return fsdp_dataset_get_cut(part, row, example, cut);
+}
+
 static fsdp_status concat_texts(void *self, int64_t index, char **source, char **target)
 {
     int64_t row;
@@ -131,5 +138,6 @@ fsdp_status fsdp_concat_dataset_create(fsdp_dataset *const *parts, size_t count,
     fsdp_dataset_set_uses(*out, uses);
     fsdp_dataset_set_note(*out, c->note);
     fsdp_dataset_set_left_out(*out, concat_left_out);
+    fsdp_dataset_set_get_cut(*out, concat_get_cut);
     return FSDP_OK;
 }

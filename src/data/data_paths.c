@@ -5,14 +5,13 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/dataset.h"
-#include "src/data/input.h"
+#include "src/data/file_names.h"
 
 static bool is_token_file_name(const char *name)
 {
@@ -209,51 +208,9 @@ fsdp_status fsdp_token_paths(const char *path, bool validation, fsdp_path_list *
 
 /* ---- folders of texts ---- */
 
-/* Endings of files of texts and their kinds. */
-static const struct {
-    const char *ending, *kind;
-} text_endings[] = {{".jsonl", "JSON"}, {".json", "JSON"}, {".ndjson", "JSON"}, {".csv", "CSV"},
-                    {".tsv", "CSV"},    {".tab", "CSV"},   {".txt", "text"},    {".text", "text"},
-                    {".raw", "text"},   {".md", "text"},   {".tokens", "text"}};
-
-static const char *text_kind(const char *name)
-{
-    const size_t length = fsdp_input_name_length(name);
-    for (size_t i = 0; i < FSDP_LENGTH(text_endings); i++) {
-        const size_t n = strlen(text_endings[i].ending);
-        if (length > n && strncasecmp(name + length - n, text_endings[i].ending, n) == 0)
-            return text_endings[i].kind;
-    }
-    return NULL;
-}
-
 bool fsdp_is_plain_text_name(const char *path)
 {
-    const char *kind = text_kind(fsdp_path_name(path));
-    return kind && strcmp(kind, "text") == 0;
-}
-
-/* Return true for files that are next to data or models, and have no rows. */
-static bool is_metadata(const char *name)
-{
-    static const char *const names[] = {"config.json",
-                                        "generation_config.json",
-                                        "tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "trainer_state.json",
-                                        "state.json",
-                                        "dataset_dict.json",
-                                        "dataset_info.json",
-                                        "dataset_infos.json",
-                                        "README.md",
-                                        "README.txt"};
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return fsdp_ends_with(name, ".index.json");
+    return fsdp_name_kind_of(path) == FSDP_NAME_TEXT;
 }
 
 /* Is a file of this name for the rows that `validation` asks for? Files with the word "test" in
@@ -261,7 +218,8 @@ static bool is_metadata(const char *name)
 static bool is_asked_for(const char *name, bool validation)
 {
     static const char *const test[] = {"test", NULL};
-    return !is_metadata(name) && !has_word(name, test) && is_for_validation(name) == validation;
+    return !fsdp_name_is_metadata(name) && !has_word(name, test) &&
+           is_for_validation(name) == validation;
 }
 
 static fsdp_status mixed_kinds(const char *folder, const char *a, const char *b)
@@ -277,10 +235,11 @@ static fsdp_status add_text_names(fsdp_path_list *list, const char *folder, char
 {
     const char *first = NULL;
     for (size_t i = 0; i < count; i++) {
-        const char *kind = text_kind(names[i]);
-        if (!kind || *names[i] == '.' || !is_asked_for(names[i], validation))
+        const fsdp_name_kind kind = fsdp_name_kind_of(names[i]);
+        if (kind == FSDP_NAME_UNKNOWN || kind == FSDP_NAME_ARROW || *names[i] == '.' ||
+            !is_asked_for(names[i], validation))
             continue;
-        if (first && strcmp(kind, text_kind(first)) != 0)
+        if (first && kind != fsdp_name_kind_of(first))
             return mixed_kinds(folder, first, names[i]);
         if (!first)
             first = names[i];

@@ -13,7 +13,8 @@ struct fsdp_dataset {
     int64_t first, len;         /* the dataset has rows [first, first + len) of `self` */
     unsigned uses;              /* flags FSDP_USES_* */
     const char *note;           /* owned by `self`; NULL: none */
-    fsdp_left_out_fn *left_out; /* NULL: nothing is left out */
+    fsdp_left_out_fn *left_out; /* NULL: see fsdp_dataset_set_left_out() */
+    fsdp_get_cut_fn *get_cut;   /* NULL: no row is cut */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)
@@ -57,6 +58,28 @@ void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count)
     dataset->left_out = count;
 }
 
+void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut)
+{
+    dataset->get_cut = get_cut;
+}
+
+fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first, int64_t len,
+                                fsdp_left_out *sum)
+{
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; i < len && status == FSDP_OK; i++) {
+        int64_t cut = 0;
+        fsdp_example_empty(&example);
+        status = get_cut(self, first + i, &example, &cut);
+        sum->cut_rows += cut > 0;
+        sum->cut_tokens += cut;
+    }
+    fsdp_example_fini(&example);
+    sum->counted_rows += len;
+    return status;
+}
+
 fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset, int64_t most_rows,
                                   fsdp_left_out *out)
 {
@@ -64,6 +87,8 @@ fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset, int64_t most_rows
     const int64_t len = most_rows > 0 && most_rows < dataset->len ? most_rows : dataset->len;
     if (dataset->left_out)
         FSDP_TRY(dataset->left_out(dataset->self, dataset->first, len, &sum));
+    else if (dataset->get_cut)
+        FSDP_TRY(fsdp_count_cut_rows(dataset->get_cut, dataset->self, dataset->first, len, &sum));
     else
         sum.counted_rows = len;
     *out = sum;
@@ -108,6 +133,17 @@ fsdp_status fsdp_dataset_draw(const fsdp_dataset *dataset, int64_t index, const 
     index += dataset->first;
     return ops->draw ? ops->draw(dataset->self, index, draw, example)
                      : ops->get(dataset->self, index, example);
+}
+
+fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index, fsdp_example *example,
+                                 int64_t *cut)
+{
+    *cut = 0;
+    if (!dataset->get_cut)
+        return fsdp_dataset_get(dataset, index, example);
+    FSDP_TRY(check_index(dataset, index));
+    fsdp_example_empty(example);
+    return dataset->get_cut(dataset->self, dataset->first + index, example, cut);
 }
 
 fsdp_status fsdp_dataset_texts(const fsdp_dataset *dataset, int64_t index, char **source,

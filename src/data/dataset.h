@@ -105,8 +105,21 @@ void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 /* Add what rows [first, first + len) of `self` leave out to *sum, with counted_rows. For a mixture,
  * `first` is 0 and `len` is the largest number of rows to count of each part. */
 typedef fsdp_status fsdp_left_out_fn(void *self, int64_t first, int64_t len, fsdp_left_out *sum);
-/* Set the function that counts cut rows. Without it, no row is cut. */
+/* Set the function that counts cut rows. Without it, each row is counted by the function of
+ * fsdp_dataset_set_get_cut(), and if there is none either, no row is cut. */
 void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
+
+/* Like `get` of fsdp_dataset_ops, but also set *cut to the number of ids that the limits of the
+ * options removed. */
+typedef fsdp_status fsdp_get_cut_fn(void *self, int64_t index, fsdp_example *example, int64_t *cut);
+void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
+/* Like fsdp_dataset_get(), but also set *cut to the number of ids that the limits of the options
+ * removed; 0 for kinds of datasets that do not set a function for it. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
+                                                 fsdp_example *example, int64_t *cut);
+/* Add to *sum what get_cut() of rows [first, first + len) of `self` says, with counted_rows. */
+FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
+                                                int64_t len, fsdp_left_out *sum);
 
 /* Set *is to true if `path` is a token file, a pattern of file names, or a folder that contains
  * token files. Otherwise set it to false. */

@@ -32,10 +32,13 @@ static fsdp_status check_is_kept(const char *path)
 static fsdp_status open_rows(const char *path, const fsdp_dataset_options *options,
                              fsdp_dataset **out)
 {
+    fsdp_dataset_options of_rows = *options;
     fsdp_dataset *rows;
     if (options->packing == FSDP_PACKING_NONE)
         return fsdp_text_dataset_open(path, options, out);
-    FSDP_TRY(fsdp_text_dataset_open(path, options, &rows));
+    if (options->packing == FSDP_PACKING_WRAPPED)
+        of_rows.max_length = INT64_MAX; /* rows are cut after they are joined */
+    FSDP_TRY(fsdp_text_dataset_open(path, &of_rows, &rows));
     fsdp_status status = fsdp_pack_dataset_create(rows, options, out);
     if (status != FSDP_OK)
         fsdp_dataset_close(rows);

@@ -22,8 +22,7 @@ void fsdp_ids_cut(fsdp_token_list *list, size_t length, int32_t eos)
 
 static fsdp_status decode_ids(const fsdp_tokenizer *tokenizer, fsdp_id_list list, char **text)
 {
-    return fsdp_tokenizer_decode(tokenizer, list.ids, list.len,
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+    return fsdp_tokenizer_decode(tokenizer, list.ids, list.len, FSDP_DECODE_TEXT, text);
 }
 
 /* Return the number of tokens before the first token that has a loss. For rows of CAUSAL_LM. */

@@ -5,10 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #ifdef FSDP_HAVE_ZLIB
@@ -21,6 +18,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/scratch_file.h"
 
 enum {
     BUFFER_BYTES = 1 << 16
@@ -53,32 +51,9 @@ struct fsdp_input {
 
 /* ---- the file ---- */
 
-static fsdp_status read_error(const fsdp_input *in)
-{
-    return fsdp_error(FSDP_ERR_IO, "%s: %s", in->path, strerror(errno));
-}
-
-/* Read up to `count` bytes at `offset`. *n is less than `count` only at the end of the file. */
-static fsdp_status read_file(const fsdp_input *in, uint64_t offset, void *bytes, size_t count,
-                             size_t *n)
-{
-    *n = 0;
-    while (*n < count) {
-        ssize_t got = pread(in->fd, (char *)bytes + *n, count - *n, (off_t)(offset + *n));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return read_error(in);
-        if (got == 0)
-            break;
-        *n += (size_t)got;
-    }
-    return FSDP_OK;
-}
-
 static fsdp_status read_next(fsdp_input *in, void *bytes, size_t count, size_t *n)
 {
-    FSDP_TRY(read_file(in, in->offset, bytes, count, n));
+    FSDP_TRY(fsdp_fd_read_at(in->fd, in->path, in->offset, bytes, count, n));
     in->offset += *n;
     return FSDP_OK;
 }
@@ -250,7 +225,7 @@ static fsdp_status find_kind(fsdp_input *in)
 {
     unsigned char first[4];
     size_t n;
-    FSDP_TRY(read_file(in, 0, first, sizeof first, &n));
+    FSDP_TRY(fsdp_fd_read_at(in->fd, in->path, 0, first, sizeof first, &n));
     if (n >= 2 && memcmp(first, "\x1f\x8b", 2) == 0)
         in->kind = COMPRESSION_GZIP;
     else if (n == 4 && memcmp(first, "\x28\xb5\x2f\xfd", 4) == 0)
@@ -298,38 +273,6 @@ void fsdp_input_close(fsdp_input *in)
 
 /* ---- a file without a name ---- */
 
-static fsdp_status create_unnamed(const fsdp_input *in, int *fd)
-{
-    const char *folder = getenv("TMPDIR");
-    char *name = fsdp_strdup_printf("%s/fsdp-data-XXXXXX", folder && *folder ? folder : "/tmp");
-    if (!name)
-        return FSDP_ERR_NOMEM;
-    *fd = mkostemp(name, O_CLOEXEC);
-    const int failure = errno;
-    if (*fd >= 0)
-        unlink(name);
-    fsdp_free(name);
-    if (*fd >= 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_IO, "%s: cannot be decompressed to %s: %s", in->path,
-                      folder && *folder ? folder : "/tmp", strerror(failure));
-}
-
-static fsdp_status write_all(const fsdp_input *in, int fd, const char *bytes, size_t count)
-{
-    while (count) {
-        ssize_t n = write(fd, bytes, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fsdp_error(FSDP_ERR_IO, "%s: while it was decompressed to $TMPDIR or /tmp: %s",
-                              in->path, strerror(errno));
-        bytes += n;
-        count -= (size_t)n;
-    }
-    return FSDP_OK;
-}
-
 static fsdp_status expand_into(fsdp_input *in, int fd)
 {
     char *bytes = fsdp_calloc(BUFFER_BYTES, 1);
@@ -337,8 +280,10 @@ static fsdp_status expand_into(fsdp_input *in, int fd)
     fsdp_status status = bytes ? FSDP_OK : FSDP_ERR_NOMEM;
     while (status == FSDP_OK && n == BUFFER_BYTES) {
         status = fsdp_input_read(in, bytes, BUFFER_BYTES, &n);
-        if (status == FSDP_OK)
-            status = write_all(in, fd, bytes, n);
+        if (status != FSDP_OK)
+            break;
+        status = fsdp_fd_write(fd, fsdp_scratch_file_name, bytes, n);
+        fsdp_error_context(status, "%s: while it was decompressed", in->path);
     }
     fsdp_free(bytes);
     return status;
@@ -350,8 +295,10 @@ static fsdp_status expand(fsdp_input *in)
     int fd;
     if (in->kind == COMPRESSION_NONE)
         return FSDP_OK;
-    FSDP_TRY(create_unnamed(in, &fd));
-    fsdp_status status = expand_into(in, fd);
+    fsdp_status status = fsdp_scratch_file_create(&fd);
+    fsdp_error_context(status, "%s: while it was decompressed", in->path);
+    FSDP_TRY(status);
+    status = expand_into(in, fd);
     if (status != FSDP_OK) {
         close(fd);
         return status;
@@ -396,20 +343,8 @@ fsdp_status fsdp_input_read_at(const fsdp_input *in, uint64_t offset, char *byte
 {
     size_t n;
     FSDP_ASSERT(in->kind == COMPRESSION_NONE);
-    FSDP_TRY(read_file(in, offset, bytes, count, &n));
+    FSDP_TRY(fsdp_fd_read_at(in->fd, in->path, offset, bytes, count, &n));
     if (n == count)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_IO, "%s: the file became shorter", in->path);
-}
-
-size_t fsdp_input_name_length(const char *path)
-{
-    static const char *const endings[] = {".gz", ".zst", ".zstd"};
-    const size_t length = strlen(path);
-    for (size_t i = 0; i < FSDP_LENGTH(endings); i++) {
-        const size_t n = strlen(endings[i]);
-        if (length > n && strcasecmp(path + length - n, endings[i]) == 0)
-            return length - n;
-    }
-    return length;
 }

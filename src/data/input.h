@@ -27,6 +27,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_input_rewind(fsdp_input *input);
 /* Read `count` bytes at `offset`, which must exist. Any thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_read_at(const fsdp_input *input, uint64_t offset,
                                                char *bytes, size_t count);
-
-/* Return `path` without an ending .gz, .zst or .zstd: its length. */
-size_t fsdp_input_name_length(const char *path);

@@ -153,7 +153,7 @@ static bool skip_value(scanner *s)
 }
 
 /* Take the key of an object's entry and the colon after it. *is_field says whether it is `field`,
- * which may be NULL: no key is. */
+ * which may be NULL: no key is. The file may have a NUL, which is no end of `field`. */
 static bool take_key(scanner *s, const char *field, bool *is_field)
 {
     size_t n = 0;
@@ -163,7 +163,7 @@ static bool take_key(scanner *s, const char *field, bool *is_field)
     while ((byte = take(s)) != '"') {
         if (byte < 0 || byte == '\n')
             return false;
-        *is_field = *is_field && field[n] == (char)byte;
+        *is_field = *is_field && field[n] && field[n] == (char)byte;
         n += *is_field;
         if (byte == '\\')
             take(s);

@@ -69,11 +69,14 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 }
 
 static fsdp_status parse_row(const fsdp_json_row *found, const fsdp_dataset_options *options,
-                             const char *path, fsdp_example *example, fsdp_jsonl_rows *rows)
+                             const char *path, fsdp_str *text, fsdp_example *example,
+                             fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
-    FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_example_empty(example);
+    if (fsdp_jsonl_text_row(found->text, found->length, options, text, example, rows))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), options, found->line, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
@@ -86,16 +89,18 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
                              const fsdp_dataset_options *options)
 {
     fsdp_example example = {0};
+    fsdp_str text = {0};
     fsdp_status status = FSDP_OK;
     while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
         fsdp_json_row found;
         status = fsdp_json_rows_next(rows, &found);
         if (status != FSDP_OK || !found.text)
             break;
-        status = parse_row(&found, options, path, &example, &d->of_file);
+        status = parse_row(&found, options, path, &text, &example, &d->of_file);
         if (status == FSDP_OK)
             status = keep_row(d, &example);
     }
+    fsdp_str_fini(&text);
     fsdp_example_fini(&example);
     return status;
 }
@@ -162,13 +167,25 @@ static int64_t beyond(size_t count, size_t limit)
     return limit && count > limit ? (int64_t)(count - limit) : 0;
 }
 
+/* Return the number of ids of a row that are beyond its limits. */
+static int64_t cut_of(const jsonl_dataset *d, const row *r)
+{
+    return beyond(r->source, d->max_source) + beyond(r->labels, d->max_target) + r->cut;
+}
+
+static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
+{
+    const jsonl_dataset *d = self;
+    FSDP_TRY(jsonl_get(self, index, example));
+    *cut = cut_of(d, &d->rows[index]);
+    return FSDP_OK;
+}
+
 static fsdp_status jsonl_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
 {
     const jsonl_dataset *d = self;
     for (int64_t i = first; i < first + len; i++) {
-        const row *r = &d->rows[i];
-        const int64_t cut =
-            beyond(r->source, d->max_source) + beyond(r->labels, d->max_target) + r->cut;
+        const int64_t cut = cut_of(d, &d->rows[i]);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
     }
@@ -215,5 +232,6 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
     fsdp_dataset_set_uses(*out, FSDP_USES_JSON | fsdp_jsonl_rows_uses(&d->of_file));
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, jsonl_left_out);
+    fsdp_dataset_set_get_cut(*out, jsonl_get_cut);
     return FSDP_OK;
 }

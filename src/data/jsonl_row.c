@@ -16,6 +16,7 @@
 #include "src/data/chat_text.h"
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
+#include "src/data/json_text.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */
@@ -452,4 +453,35 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     rows->any_completions |= r.prompt != NULL;
     rows->cut = r.cut;
     return check_keys(&r, line, &rows->unused);
+}
+
+/* Return the key of the text, or NULL if a row with this key alone is no text. */
+static const char *only_text_key(const fsdp_dataset_options *o)
+{
+    static const char *const ids[] = {"input_ids", "prompt_ids", "completion_ids", "prompt_length"};
+    const char *key = o->source_column ? o->source_column : "text";
+    if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
+        return NULL;
+    for (size_t i = 0; i < FSDP_LENGTH(ids); i++)
+        if (strcmp(key, ids[i]) == 0)
+            return NULL;
+    return key;
+}
+
+bool fsdp_jsonl_text_row(const char *row, size_t length, const fsdp_dataset_options *options,
+                         fsdp_str *text, fsdp_example *example, fsdp_jsonl_rows *rows)
+{
+    const char *key = only_text_key(options);
+    int64_t cut;
+    if (!key || rows->whole || !fsdp_json_only_text(row, length, key, text) ||
+        fsdp_check_tokenizer("row", "a text", options) != FSDP_OK)
+        return false;
+    if (fsdp_causal_text_encode(options, options->source_prefix, text->data, example, &cut) !=
+        FSDP_OK) {
+        fsdp_example_empty(example);
+        return false;
+    }
+    rows->any_texts = true;
+    rows->cut = cut;
+    return true;
 }

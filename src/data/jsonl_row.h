@@ -27,3 +27,9 @@ unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);
+/* Convert a row of text `row` [length] that is {"KEY": "..."} with the key of the text, without
+ * parsing it as a document. Return false for other rows, and after a failure, so that the caller
+ * parses the row and calls fsdp_jsonl_row(), which gives the same example or the error. `text` is
+ * scratch memory. */
+bool fsdp_jsonl_text_row(const char *row, size_t length, const fsdp_dataset_options *options,
+                         fsdp_str *text, fsdp_example *example, fsdp_jsonl_rows *rows);

@@ -124,7 +124,7 @@ static void *worker_main(void *arg)
 static fsdp_status start_workers(fsdp_loader *l)
 {
     int workers = l->options.num_workers;
-    if (!(l->threads = fsdp_calloc((size_t)workers, sizeof *l->threads)))
+    if (!l->threads && !(l->threads = fsdp_calloc((size_t)workers, sizeof *l->threads)))
         return FSDP_ERR_NOMEM;
     for (; l->threads_started < workers; l->threads_started++) {
         int failure = pthread_create(&l->threads[l->threads_started], NULL, worker_main, l);
@@ -171,29 +171,41 @@ static fsdp_status check_options(const fsdp_loader_options *o)
     return fsdp_sampler_check(&o->sampler);
 }
 
+/* Fill in the defaults of `o`, and check it for a dataset of `length` examples. */
+static fsdp_status complete_options(fsdp_loader_options *o, int64_t length)
+{
+    if (o->sampler.samples == 0)
+        o->sampler.samples = length;
+    if (o->sampler.accumulation == 0)
+        o->sampler.accumulation = 1;
+    if (o->prefetch_factor == 0)
+        o->prefetch_factor = 2;
+    FSDP_TRY(check_options(o));
+    if (o->sampler.samples > length)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "loader: the sampler has more samples than the dataset");
+    return FSDP_OK;
+}
+
+static void use_options(fsdp_loader *l, const fsdp_loader_options *complete)
+{
+    l->options = *complete;
+    l->steps = fsdp_sampler_steps(&complete->sampler);
+    l->accumulation = complete->sampler.accumulation;
+    l->tickets = l->steps * l->accumulation;
+}
+
 fsdp_status fsdp_loader_create(const fsdp_dataset *dataset, const fsdp_loader_options *options,
                                fsdp_loader **out)
 {
     fsdp_loader_options full = *options;
-    if (full.sampler.samples == 0)
-        full.sampler.samples = fsdp_dataset_len(dataset);
-    if (full.sampler.accumulation == 0)
-        full.sampler.accumulation = 1;
-    if (full.prefetch_factor == 0)
-        full.prefetch_factor = 2;
-    FSDP_TRY(check_options(&full));
-    if (full.sampler.samples > fsdp_dataset_len(dataset))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "loader: the sampler has more samples than the dataset");
+    FSDP_TRY(complete_options(&full, fsdp_dataset_len(dataset)));
     fsdp_loader *l = fsdp_calloc(1, sizeof *l);
     if (!l)
         return FSDP_ERR_NOMEM;
     l->dataset = dataset;
-    l->options = full;
-    l->steps = fsdp_sampler_steps(&full.sampler);
-    l->accumulation = full.sampler.accumulation;
+    use_options(l, &full);
     l->depth = full.num_workers ? (int64_t)full.num_workers * full.prefetch_factor : 1;
-    l->tickets = l->steps * l->accumulation;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->slot_free, NULL);
     pthread_cond_init(&l->slot_ready, NULL);
@@ -223,6 +235,25 @@ void fsdp_loader_destroy(fsdp_loader *l)
     fsdp_free(l->threads);
     fsdp_free(l->slots);
     fsdp_free(l);
+}
+
+const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *l)
+{
+    return &l->options;
+}
+
+/* Workers read the sampler without holding the lock, so they are stopped while it changes. */
+fsdp_status fsdp_loader_set_sampler(fsdp_loader *l, const fsdp_sampler *sampler)
+{
+    fsdp_loader_options full = l->options;
+    full.sampler = *sampler;
+    FSDP_TRY(complete_options(&full, fsdp_dataset_len(l->dataset)));
+    stop_workers(l);
+    l->stopping = false;
+    l->threads_started = 0;
+    use_options(l, &full);
+    fsdp_loader_seek(l, 0, 0);
+    return full.num_workers ? start_workers(l) : FSDP_OK;
 }
 
 int64_t fsdp_loader_steps(const fsdp_loader *l)

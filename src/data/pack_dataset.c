@@ -4,7 +4,10 @@
  * row is a list of pieces; a piece is a range of the tokens of one row. The pieces do not depend on
  * seed and epoch. The sampler draws the order of the packed rows of each epoch.
  *
- * Wrapped: the rows are put one after the other, and cut after every max_length tokens.
+ * Wrapped: the rows are put one after the other, and cut after every max_length tokens. The rows
+ * are whole: max_length is that of packed rows. A row of up to LONG_PIECES packed rows is tokenized
+ * again for each of them; the ids of longer rows are kept (long_rows.h), so that the work of an
+ * epoch stays proportional to the tokens, however long a row is.
  *
  * Best-fit decreasing: a window of neighbouring rows is sorted by length, longest first, with equal
  * lengths in the order of the file. Each row goes to the packed row that has room for it and would
@@ -18,9 +21,11 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/data/long_rows.h"
 
 enum {
-    WINDOW_ROWS = 1 << 16
+    WINDOW_ROWS = 1 << 16,
+    LONG_PIECES = 4
 };
 
 typedef struct piece {
@@ -30,8 +35,9 @@ typedef struct piece {
 
 typedef struct pack_dataset {
     fsdp_dataset *rows; /* owned */
-    bool whole;         /* best-fit decreasing: pieces are whole rows, and documents of their own */
-    piece *pieces;      /* [n_pieces] */
+    fsdp_long_rows *long_rows;
+    bool whole;    /* best-fit decreasing: pieces are whole rows, and documents of their own */
+    piece *pieces; /* [n_pieces] */
     size_t n_pieces, pieces_cap;
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
     size_t len, starts_cap;
@@ -68,12 +74,27 @@ static fsdp_status row_length(const pack_dataset *d, int64_t row, fsdp_example *
     return FSDP_OK;
 }
 
+/* Keep the ids of a row that is too long to be read again for each of its pieces. */
+static fsdp_status keep_if_long(pack_dataset *d, int64_t row, int64_t capacity,
+                                const fsdp_example *example)
+{
+    if (example->source.len > INT32_MAX)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "packing: row %" PRId64 " has more than %d tokens",
+                          row + 1, INT32_MAX);
+    if ((int64_t)example->source.len <= LONG_PIECES * capacity)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_long_rows_add(d->long_rows, row, example);
+    fsdp_error_context(status, "packing: the ids of row %" PRId64, row + 1);
+    return status;
+}
+
 static fsdp_status wrap_rows(pack_dataset *d, int64_t capacity, fsdp_example *example)
 {
     int64_t room = capacity;
     for (int64_t row = 0; row < fsdp_dataset_len(d->rows); row++) {
         int64_t length, at = 0;
         FSDP_TRY(row_length(d, row, example, &length));
+        FSDP_TRY(keep_if_long(d, row, capacity, example));
         while (at < length) {
             const int64_t n = length - at < room ? length - at : room;
             FSDP_TRY(add_piece(d, row, at, n));
@@ -294,16 +315,36 @@ static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsd
     return FSDP_OK;
 }
 
+/* The same for a row whose ids were kept. */
+static fsdp_status append_kept(const pack_dataset *d, const piece *p, fsdp_example *example)
+{
+    const size_t n = (size_t)p->len;
+    fsdp_token_list *source = &example->source, *labels = &example->labels;
+    FSDP_TRY(reserve(source, n));
+    FSDP_TRY(reserve(labels, n));
+    FSDP_TRY(fsdp_long_rows_read(d->long_rows, p->row, (size_t)p->first, n,
+                                 source->ids + source->len, labels->ids + labels->len));
+    source->len += n;
+    labels->len += n;
+    return FSDP_OK;
+}
+
+static fsdp_status read_and_append(const pack_dataset *d, const piece *p, fsdp_example *row,
+                                   fsdp_example *example)
+{
+    if (fsdp_long_rows_have(d->long_rows, p->row))
+        return append_kept(d, p, example);
+    FSDP_TRY(fsdp_dataset_get(d->rows, p->row, row));
+    return append_piece(d, p, row, example);
+}
+
 static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
 {
     const pack_dataset *d = self;
     fsdp_example row = {0};
     fsdp_status status = FSDP_OK;
-    for (size_t i = d->starts[index]; i < d->starts[index + 1] && status == FSDP_OK; i++) {
-        status = fsdp_dataset_get(d->rows, d->pieces[i].row, &row);
-        if (status == FSDP_OK)
-            status = append_piece(d, &d->pieces[i], &row, example);
-    }
+    for (size_t i = d->starts[index]; i < d->starts[index + 1] && status == FSDP_OK; i++)
+        status = read_and_append(d, &d->pieces[i], &row, example);
     fsdp_example_fini(&row);
     return status;
 }
@@ -321,6 +362,7 @@ static void pack_close(void *self)
 {
     pack_dataset *d = self;
     fsdp_dataset_close(d->rows);
+    fsdp_long_rows_close(d->long_rows);
     fsdp_free(d->pieces);
     fsdp_free(d->starts);
     fsdp_free(d);
@@ -335,6 +377,7 @@ static const fsdp_dataset_ops pack_ops = {
 static fsdp_status build(pack_dataset *d, const fsdp_dataset_options *options)
 {
     fsdp_example example = {0};
+    FSDP_TRY(fsdp_long_rows_create(&d->long_rows));
     fsdp_status status = d->whole ? fit_rows(d, options->max_length, &example)
                                   : wrap_rows(d, options->max_length, &example);
     fsdp_example_fini(&example);

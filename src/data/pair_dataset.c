@@ -170,38 +170,61 @@ static fsdp_status pad_target(const fsdp_dataset_options *o, fsdp_token_list *ta
     return status;
 }
 
-static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_example *example)
+/* Encode a text of a pair. Add to *cut the number of ids that do not fit, unless it is NULL: to
+ * count them, a text that reaches the limit is encoded again, without one. */
+static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, size_t length,
+                               int limit, fsdp_token_list *ids, int64_t *cut)
 {
+    fsdp_token_list whole = {0};
+    FSDP_TRY(fsdp_tokenizer_encode(o->tokenizer, text, length, limit, ids));
+    if (!cut || !limit || ids->len < (size_t)limit)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_tokenizer_encode(o->tokenizer, text, length, 0, &whole);
+    if (status == FSDP_OK)
+        *cut += (int64_t)(whole.len - ids->len);
+    fsdp_token_list_fini(&whole);
+    return status;
+}
+
+static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_example *example,
+                               int64_t *cut)
+{
+    const fsdp_dataset_options *o = &d->options;
     char *source;
     size_t length;
     FSDP_TRY(join_prefix(d, p, &source, &length));
-    if (d->options.task == FSDP_TASK_CAUSAL_LM) {
-        fsdp_status made = fsdp_causal_text_encode(&d->options, source, p->target, example, NULL);
+    if (o->task == FSDP_TASK_CAUSAL_LM) {
+        fsdp_status made = fsdp_causal_text_encode(o, source, p->target, example, cut);
         fsdp_free(source);
         return made;
     }
-    fsdp_status status = fsdp_tokenizer_encode(d->options.tokenizer, source, length,
-                                               d->options.max_source_length, &example->source);
+    fsdp_status status =
+        encode_text(o, source, length, (int)o->max_source_length, &example->source, cut);
     if (status == FSDP_OK)
-        status = fsdp_tokenizer_encode(d->options.tokenizer, p->target, p->target_len,
-                                       d->options.max_target_length, &example->labels);
-    if (status == FSDP_OK && d->options.pad_targets)
-        status = pad_target(&d->options, &example->labels);
+        status = encode_text(o, p->target, p->target_len, (int)o->max_target_length,
+                             &example->labels, cut);
+    if (status == FSDP_OK && o->pad_targets)
+        status = pad_target(o, &example->labels);
     fsdp_free(source);
     return status;
 }
 
-static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
+static fsdp_status pair_get_cut(void *self, int64_t index, fsdp_example *example, int64_t *cut)
 {
     const pair_dataset *d = self;
     pair p = {0};
     fsdp_status status = read_pair(d, index, &p);
     if (status == FSDP_OK) {
-        status = encode_pair(d, &p, example);
+        status = encode_pair(d, &p, example, cut);
         fsdp_text_place_context(d->rows, status, d->places[index].offset, d->places[index].line);
     }
     fsdp_csv_row_fini(&p.row);
     return status;
+}
+
+static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
+{
+    return pair_get_cut(self, index, example, NULL);
 }
 
 static fsdp_status pair_texts(void *self, int64_t index, char **source, char **target)
@@ -225,44 +248,10 @@ static fsdp_status pair_texts(void *self, int64_t index, char **source, char **t
     return FSDP_OK;
 }
 
-/* Encode row `index` without limits, and count what its limits cut. */
-static fsdp_status count_cut(const pair_dataset *d, int64_t index, fsdp_example *example,
-                             fsdp_left_out *sum)
-{
-    const fsdp_dataset_options *o = &d->options;
-    pair_dataset whole = *d;
-    pair p = {0};
-    const bool causal = o->task == FSDP_TASK_CAUSAL_LM;
-    const int64_t source = causal ? o->max_length : o->max_source_length;
-    const int64_t target = causal ? INT64_MAX : o->max_target_length;
-    whole.options.max_length = INT64_MAX;
-    whole.options.max_source_length = whole.options.max_target_length = 0;
-    whole.options.pad_targets = false;
-    fsdp_example_empty(example);
-    fsdp_status status = read_pair(d, index, &p);
-    if (status == FSDP_OK)
-        status = encode_pair(&whole, &p, example);
-    fsdp_csv_row_fini(&p.row);
-    FSDP_TRY(status);
-    int64_t cut = 0;
-    cut += (int64_t)example->source.len > source ? (int64_t)example->source.len - source : 0;
-    cut += (int64_t)example->labels.len > target ? (int64_t)example->labels.len - target : 0;
-    sum->cut_rows += cut > 0;
-    sum->cut_tokens += cut;
-    return FSDP_OK;
-}
-
 static fsdp_status pair_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
 {
-    const pair_dataset *d = self;
-    fsdp_example example = {0};
-    fsdp_status status = FSDP_OK;
-    for (int64_t i = 0; i < len && status == FSDP_OK; i++)
-        status = count_cut(d, first + i, &example, sum);
-    fsdp_example_fini(&example);
-    sum->counted_rows += len;
-    sum->skipped_rows += d->skipped;
-    return status;
+    sum->skipped_rows += ((const pair_dataset *)self)->skipped;
+    return fsdp_count_cut_rows(pair_get_cut, self, first, len, sum);
 }
 
 static void pair_close(void *self)
@@ -323,5 +312,6 @@ fsdp_status fsdp_pair_dataset_open(const char *path, fsdp_rows_form form, const 
                                     (prompts ? FSDP_USES_COMPLETION : 0));
     fsdp_dataset_set_note(*out, d->note);
     fsdp_dataset_set_left_out(*out, pair_left_out);
+    fsdp_dataset_set_get_cut(*out, pair_get_cut);
     return FSDP_OK;
 }

@@ -1,22 +1,15 @@
 /* Finds out the form of a file of rows, CSV, JSON or Arrow, and what its rows have. */
 #include <string.h>
-#include <strings.h>
 
 #include "src/data/arrow/table.h"
 #include "src/data/dataset.h"
+#include "src/data/file_names.h"
 #include "src/data/input.h"
 #include "src/data/json_rows.h"
 
-/* Does the name of the file end with `ending`, before an ending .gz or .zst? */
-static bool ends_with(const char *path, const char *ending)
-{
-    const size_t length = fsdp_input_name_length(path), n = strlen(ending);
-    return length >= n && strncasecmp(path + length - n, ending, n) == 0;
-}
-
 bool fsdp_is_csv_path(const char *path)
 {
-    return ends_with(path, ".csv") || ends_with(path, ".tsv") || ends_with(path, ".tab");
+    return fsdp_name_kind_of(path) == FSDP_NAME_CSV;
 }
 
 /* Return the index of the first byte of text[n] from `at` on that is not white space. */
@@ -49,7 +42,7 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     char text[4096];
     size_t n;
     fsdp_input *input;
-    *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
+    *jsonl = fsdp_name_kind_of(path) == FSDP_NAME_JSON;
     if (*jsonl || fsdp_is_csv_path(path))
         return FSDP_OK;
     FSDP_TRY(fsdp_input_open(path, &input));

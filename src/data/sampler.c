@@ -39,7 +39,8 @@ int64_t fsdp_sampler_order(const fsdp_sampler *s, int64_t epoch, int64_t positio
     int half_bits = HALF_BITS_MIN;
     while (half_bits < 31 && UINT64_C(1) << 2 * half_bits < (uint64_t)s->samples)
         half_bits++;
-    uint64_t key = fsdp_mix64(fsdp_mix64(s->seed) + (uint64_t)epoch);
+    const uint64_t seed = s->has_order_seed ? s->order_seed : s->seed;
+    const uint64_t key = fsdp_mix64(fsdp_mix64(seed) + (uint64_t)epoch);
     uint64_t x = (uint64_t)position;
     do
         x = permute(key, half_bits, x);
@@ -123,6 +124,9 @@ int32_t fsdp_sampler_batch(const fsdp_sampler *s, int64_t epoch, int64_t step, i
         first = (step * accumulation(s) * s->world_size + micro_batch) * s->batch_size;
         stride = 1;
         available = s->samples - first;
+        const int64_t round = first - (int64_t)s->rank * s->batch_size;
+        if (s->even_batches && round < s->samples)
+            available = s->batch_size;
     }
     int32_t count = clamp(available, s->batch_size);
     for (int32_t i = 0; i < count; i++)

@@ -20,7 +20,7 @@ static const char *role_of(const char *speaker)
 bool fsdp_is_sharegpt_row(fsdp_json_node row)
 {
     const fsdp_json_node list = fsdp_json_find(row, "conversations");
-    return fsdp_json_kind_of(list) == FSDP_JSON_ARRAY &&
+    return !fsdp_json_has(row, "messages") && fsdp_json_kind_of(list) == FSDP_JSON_ARRAY &&
            (fsdp_json_len(list) == 0 ||
             fsdp_json_kind_of(fsdp_json_at(list, 0)) == FSDP_JSON_OBJECT);
 }

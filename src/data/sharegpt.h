@@ -4,7 +4,7 @@
 #pragma once
 #include "src/base/json.h"
 
-/* Return true if the row has "conversations", a list of objects. */
+/* Return true if the row has "conversations", a list of objects, and no "messages". */
 bool fsdp_is_sharegpt_row(fsdp_json_node row);
 /* Create a document with the conversation as "messages". "from" and "value" become "role" and
  * "content"; messages may also have these. The speakers human, gpt, chatgpt, bing, bard and model

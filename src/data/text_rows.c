@@ -12,6 +12,7 @@
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow_note.h"
+#include "src/data/file_names.h"
 #include "src/data/json_rows.h"
 #include "src/data/jsonl_keys.h"
 #include "src/data/text_columns.h"
@@ -149,19 +150,12 @@ static fsdp_status open_csv_as(fsdp_text_rows *r, char delimiter,
     return FSDP_OK;
 }
 
-static bool ends_with(const char *path, size_t length, const char *ending)
-{
-    const size_t n = strlen(ending);
-    return length >= n && strncasecmp(path + length - n, ending, n) == 0;
-}
-
 /* Open the file with the delimiter that the options, the name of the file or its header says. If no
  * delimiter gives the columns, the first one that was tried decides about the error. */
 static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *options)
 {
     static const char others[] = {',', '\t', ';', '|'};
-    const size_t length = fsdp_input_name_length(r->path);
-    const bool tabs = ends_with(r->path, length, ".tsv") || ends_with(r->path, length, ".tab");
+    const bool tabs = fsdp_name_ends_with(r->path, ".tsv") || fsdp_name_ends_with(r->path, ".tab");
     const char first = options->delimiter ? options->delimiter : tabs ? '\t' : ',';
     bool found;
     FSDP_TRY(open_csv_as(r, first, options, &found));

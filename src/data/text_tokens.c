@@ -2,15 +2,12 @@
 #include "src/data/text_tokens.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/str.h"
-#include "src/data/arrow/folder.h"
 #include "src/data/causal_text.h"
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/lines.h"
+#include "src/data/document_file.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */
@@ -68,93 +65,43 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
 
 /* ---- plain text ---- */
 
-static bool is_white_space(const fsdp_line *line)
+static fsdp_status append_document(const fsdp_dataset_options *options,
+                                   const fsdp_document *document, fsdp_example *example, stream *s)
 {
-    for (size_t i = 0; i < line->length; i++)
-        if (!strchr(" \t\r\f\v", line->text[i]))
-            return false;
-    return true;
+    FSDP_TRY(fsdp_causal_text_encode(options, "", document->text, example, NULL));
+    return append_ids(s, &example->source);
 }
 
-/* A document that is being read from plain text. */
-typedef struct document {
-    const fsdp_dataset_options *options; /* with no limit of tokens */
-    fsdp_str text;
-    int64_t line;         /* number of its first line */
-    fsdp_example example; /* scratch memory */
-    stream *ids;
-} document;
-
-/* Append the ids of the document to the stream, and begin the next one. */
-static fsdp_status end_document(document *d, const char *path)
+/* Append the documents of a file to the stream. `example` is scratch memory. */
+static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
+                                    fsdp_example *example, stream *s)
 {
-    while (d->text.len && strchr("\r\n", d->text.data[d->text.len - 1]))
-        d->text.data[--d->text.len] = 0;
-    if (d->text.len == 0)
-        return FSDP_OK;
-    fsdp_status status = fsdp_causal_text_encode(d->options, "", d->text.data, &d->example, NULL);
-    if (status == FSDP_OK)
-        status = append_ids(d->ids, &d->example.source);
-    fsdp_error_context(status, "%s: line %" PRId64, path, d->line);
-    d->text.len = 0;
-    return status;
-}
-
-static fsdp_status add_line(document *d, const fsdp_line *line, const char *path)
-{
-    if (d->text.len == 0)
-        d->line = line->number;
-    if (d->text.len + line->bytes > FSDP_LINE_BYTES_MAX)
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: line %" PRId64 ": a document of more than %d MiB; "
-                          "--document-separator blank-line or line makes smaller ones",
-                          path, d->line, FSDP_LINE_BYTES_MAX >> 20);
-    fsdp_str_append(&d->text, line->text, line->bytes);
-    return d->text.failed ? fsdp_error_nomem() : FSDP_OK;
-}
-
-/* Append the documents of a file to the stream. */
-static fsdp_status read_documents(document *d, const char *path, fsdp_documents separator)
-{
-    fsdp_lines *lines;
-    fsdp_line line = {0};
+    fsdp_document_file *file;
+    fsdp_document document = {0};
+    FSDP_TRY(fsdp_document_file_open(path, options, &file));
     fsdp_status status;
-    FSDP_TRY(fsdp_lines_open(path, &lines));
-    while ((status = fsdp_lines_next(lines, &line)) == FSDP_OK && line.text) {
-        const bool blank = is_white_space(&line);
-        const bool is_end =
-            separator == FSDP_DOCUMENTS_LINE || (separator == FSDP_DOCUMENTS_BLANK_LINE && blank);
-        if (!blank || (d->text.len && !is_end))
-            status = add_line(d, &line, path);
-        if (status == FSDP_OK && is_end)
-            status = end_document(d, path);
+    while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
+        status = append_document(options, &document, example, s);
+        fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
         if (status != FSDP_OK)
             break;
     }
-    fsdp_lines_close(lines);
-    return status == FSDP_OK ? end_document(d, path) : status;
-}
-
-static fsdp_documents separator_of(const fsdp_dataset_options *options)
-{
-    if (options->documents != FSDP_DOCUMENTS_DEFAULT)
-        return options->documents;
-    return options->span_corruption ? FSDP_DOCUMENTS_LINE : FSDP_DOCUMENTS_BLANK_LINE;
+    fsdp_document_file_close(file);
+    return status;
 }
 
 static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
                                      const fsdp_dataset_options *options, stream *s)
 {
     fsdp_dataset_options whole = *options;
-    document d = {.options = &whole, .ids = s};
+    fsdp_example example = {0};
     fsdp_status status = FSDP_OK;
     whole.max_length = INT64_MAX;
     if (options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
     for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
-        status = read_documents(&d, files->items[i], separator_of(options));
-    fsdp_example_fini(&d.example);
-    fsdp_str_fini(&d.text);
+        status = append_documents(files->items[i], &whole, &example, s);
+    fsdp_example_fini(&example);
     return status;
 }
 

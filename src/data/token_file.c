@@ -18,17 +18,11 @@
 #include "src/base/file_kind.h"
 
 enum {
-    HEADER_BYTES = 256 * 4,
     MAGIC_FIRST = 20240000, /* a file that begins with a number in this range has llm.c's header */
     MAGIC_LAST = 20249999
 };
 
-typedef struct kind {
-    uint32_t magic, version;
-    int width;
-} kind;
-
-static const kind kinds[] = {
+const fsdp_llmc_kind fsdp_llmc_kinds[2] = {
     {20240520, 1, 2}, /* ids of GPT-2 */
     {20240801, 7, 4}, /* ids of Llama 3 */
 };
@@ -84,33 +78,34 @@ static fsdp_status refuse_other_kinds(const fsdp_mapping *m)
     return FSDP_OK;
 }
 
-static fsdp_status find_kind(uint32_t magic, uint32_t version, const kind **found)
+static fsdp_status find_kind(uint32_t magic, uint32_t version, const fsdp_llmc_kind **found)
 {
-    for (size_t i = 0; i < FSDP_LENGTH(kinds); i++) {
-        if (kinds[i].magic != magic)
+    for (size_t i = 0; i < FSDP_LENGTH(fsdp_llmc_kinds); i++) {
+        if (fsdp_llmc_kinds[i].magic != magic)
             continue;
-        *found = &kinds[i];
-        if (version == kinds[i].version)
+        *found = &fsdp_llmc_kinds[i];
+        if (version == fsdp_llmc_kinds[i].version)
             return FSDP_OK;
         return fsdp_error(FSDP_ERR_FORMAT, "version %u of token files with magic %u; %u is known",
-                          (unsigned)version, (unsigned)magic, (unsigned)kinds[i].version);
+                          (unsigned)version, (unsigned)magic, (unsigned)fsdp_llmc_kinds[i].version);
     }
     return fsdp_error(FSDP_ERR_FORMAT, "magic %u is of no token file; llm.c's have %u or %u",
-                      (unsigned)magic, (unsigned)kinds[0].magic, (unsigned)kinds[1].magic);
+                      (unsigned)magic, (unsigned)fsdp_llmc_kinds[0].magic,
+                      (unsigned)fsdp_llmc_kinds[1].magic);
 }
 
 static fsdp_status read_header(fsdp_token_file *file)
 {
     const fsdp_mapping *m = &file->mapping;
-    const kind *k = NULL;
-    if (m->bytes < HEADER_BYTES)
+    const fsdp_llmc_kind *k = NULL;
+    if (m->bytes < FSDP_LLMC_HEADER_BYTES)
         return fsdp_error(FSDP_ERR_FORMAT, "%zu bytes, shorter than llm.c's header of %d", m->bytes,
-                          HEADER_BYTES);
+                          FSDP_LLMC_HEADER_BYTES);
     FSDP_TRY(find_kind(load_u32(m->data), load_u32(m->data + 4), &k));
     file->width = k->width;
     file->count = load_u32(m->data + 8);
-    file->tokens = m->data + HEADER_BYTES;
-    uint64_t expected = HEADER_BYTES + (uint64_t)file->count * (uint64_t)k->width;
+    file->tokens = m->data + FSDP_LLMC_HEADER_BYTES;
+    uint64_t expected = FSDP_LLMC_HEADER_BYTES + (uint64_t)file->count * (uint64_t)k->width;
     if (expected == m->bytes)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_FORMAT,

@@ -20,6 +20,26 @@ typedef struct fsdp_token_file {
     int64_t count;
 } fsdp_token_file;
 
+/* The header of a file of llm.c (token_file.c). */
+enum {
+    FSDP_LLMC_HEADER_BYTES = 256 * 4
+};
+typedef struct fsdp_llmc_kind {
+    uint32_t magic, version;
+    int width; /* bytes of a token */
+} fsdp_llmc_kind;
+extern const fsdp_llmc_kind fsdp_llmc_kinds[2];
+
+/* The header of Megatron's index (token_index.c). */
+enum {
+    FSDP_MEGATRON_VERSION = 1,
+    FSDP_MEGATRON_MAGIC_BYTES = 9,
+    FSDP_MEGATRON_HEADER_BYTES = FSDP_MEGATRON_MAGIC_BYTES + 8 + 1 + 8 + 8
+};
+extern const char fsdp_megatron_magic[FSDP_MEGATRON_MAGIC_BYTES];
+/* Return the code for tokens of `width` bytes: 1, 2, 4 or 8. */
+unsigned char fsdp_megatron_code(int width);
+
 /* Open and map a file. `path` must end in .bin. `dtype` is the type of the tokens if the file has
  * no header. If a file with the ending .idx is next to it, both are a dataset of Megatron. Returns
  * FSDP_ERR_FORMAT for a file of another kind, for an unknown magic or version, and for a header or

@@ -10,9 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum {
-    HEADER_BYTES = 9 + 8 + 1 + 8 + 8
-};
+const char fsdp_megatron_magic[FSDP_MEGATRON_MAGIC_BYTES] = "MMIDIDX\0";
 
 static uint64_t load(const unsigned char *p, int bytes)
 {
@@ -27,6 +25,12 @@ static int width_of(unsigned code)
 {
     static const int widths[] = {[1] = 1, [2] = 1, [3] = 2, [4] = 4, [5] = 8, [8] = 2};
     return code < sizeof widths / sizeof *widths ? widths[code] : 0;
+}
+
+unsigned char fsdp_megatron_code(int width)
+{
+    static const unsigned char codes[] = {[1] = 1, [2] = 8, [4] = 4, [8] = 5};
+    return codes[width];
 }
 
 /* Check that the sequences follow each other without gaps, and fill the file of tokens. */
@@ -53,30 +57,31 @@ static fsdp_status check_sequences(const unsigned char *sizes, uint64_t n, uint6
 
 static fsdp_status read_index(const fsdp_mapping *m, size_t bytes, int *width)
 {
-    static const char magic[] = "MMIDIDX\0", legacy[] = "TNTIDX\0";
+    static const char legacy[] = "TNTIDX\0";
     if (m->bytes >= sizeof legacy && memcmp(m->data, legacy, sizeof legacy) == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "the older index of fairseq (TNTIDX): Megatron's preprocess_data.py "
                           "writes one that is supported");
-    if (m->bytes < HEADER_BYTES || memcmp(m->data, magic, sizeof magic) != 0)
+    if (m->bytes < FSDP_MEGATRON_HEADER_BYTES ||
+        memcmp(m->data, fsdp_megatron_magic, FSDP_MEGATRON_MAGIC_BYTES) != 0)
         return fsdp_error(FSDP_ERR_FORMAT, "not the index of a dataset of Megatron (MMIDIDX)");
     const uint64_t version = load(m->data + 9, 8);
     const uint64_t n = load(m->data + 18, 8), documents = load(m->data + 26, 8);
-    if (version != 1)
-        return fsdp_error(FSDP_ERR_FORMAT, "version %" PRIu64 " of Megatron's index; 1 is known",
-                          version);
+    if (version != FSDP_MEGATRON_VERSION)
+        return fsdp_error(FSDP_ERR_FORMAT, "version %" PRIu64 " of Megatron's index; %d is known",
+                          version, FSDP_MEGATRON_VERSION);
     *width = width_of(m->data[17]);
     if (!*width)
         return fsdp_error(FSDP_ERR_FORMAT, "type %u of its tokens is no integer",
                           (unsigned)m->data[17]);
-    const uint64_t rest = m->bytes - HEADER_BYTES;
+    const uint64_t rest = m->bytes - FSDP_MEGATRON_HEADER_BYTES;
     if (n > rest / 12 || documents > rest / 8 ||
         (rest != 12 * n + 8 * documents && rest != 13 * n + 8 * documents))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%zu bytes do not fit %" PRIu64 " sequences and %" PRIu64
                           " document indices: truncated?",
                           m->bytes, n, documents);
-    return check_sequences(m->data + HEADER_BYTES, n, bytes, *width);
+    return check_sequences(m->data + FSDP_MEGATRON_HEADER_BYTES, n, bytes, *width);
 }
 
 fsdp_status fsdp_token_index_read(const char *path, size_t bytes, int *width)

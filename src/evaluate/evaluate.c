@@ -413,7 +413,7 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
-    const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
+    const unsigned flags = FSDP_DECODE_TEXT;
     const fsdp_generate_options options = {.config = &v->generation,
                                            .seed = (uint64_t)v->config->seed,
                                            .first_row = (int64_t)first,
@@ -544,9 +544,10 @@ static fsdp_status measure_texts(evaluator *v, fsdp_evaluation *result)
 static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_evaluation *result)
 {
     FSDP_TRY(open_model(v, name, random));
-    if (result == v->all->items)
+    if (result == v->all->items) {
         v->all->task = v->model->info.format.task;
-    v->all->problem_type = v->model->info.format.problem_type;
+        v->all->problem_type = v->model->info.format.problem_type;
+    }
     fsdp_status status = check_task(v);
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);

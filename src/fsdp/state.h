@@ -39,8 +39,9 @@
  *                            and around a write.
  *   fsdp_module.to_empty     Implemented in state.c. src/nn calls it when a module on meta gets
  *                            memory.
- * src/fsdp calls a higher layer only through the fsdp_unit_observer that the memory plan installs
- * (src/plan/plan.c). param_context.c reports all events to it. The observer changes nothing.
+ * src/fsdp calls a higher layer only through the fsdp_unit_observer that the memory plan
+ * (src/plan/plan.c) or a monitor (src/monitor) installs. param_context.c reports all events to it.
+ * The observer changes nothing.
  *
  * Note [Order of a step]. Every rank runs the same program, so all ranks enter units in the same
  * order, and collectives happen in that order:

@@ -30,6 +30,10 @@ fsdp_status fsdp_chat_stream_id(void *arg, int32_t row, int32_t sequence, int32_
     fsdp_chat_stream *stream = arg;
     (void)row;
     (void)sequence;
+    if (stream->follows)
+        FSDP_TRY(
+            fsdp_text_stream_follow(&stream->text, stream->follows->ids, stream->follows->len));
+    stream->follows = NULL;
     return fsdp_text_stream_add(&stream->text, id, show_part, stream);
 }
 

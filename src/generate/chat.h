@@ -8,6 +8,8 @@ typedef struct fsdp_chat_stream {
     const generate_run *run;
     fsdp_text_stream text;
     fsdp_str *copy; /* gets the text, too; NULL: not wanted */
+    /* The text goes on with that of these ids; NULL: it is a text of its own. */
+    const fsdp_token_list *follows;
 } fsdp_chat_stream;
 
 void fsdp_chat_stream_init(fsdp_chat_stream *stream, const generate_run *run);

@@ -362,23 +362,27 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* Set *rows to the number of running sequences of all ranks together. */
-static fsdp_status count_rows(const generation *g, int64_t *rows)
+/* Set *rows to the number of running sequences of all ranks together. `status` is that of this
+ * rank; if a rank failed, all ranks return an error. */
+static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    *rows = g->rows;
-    if (!g->model->group || fsdp_group_world_size(g->model->group) == 1)
-        return FSDP_OK;
-    return fsdp_all_reduce(g->model->group, rows, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM);
+    const int64_t failed = INT64_MIN / INT32_MAX; /* less than the rows of all other ranks */
+    fsdp_group *group = g->model->group;
+    *rows = status == FSDP_OK ? g->rows : failed;
+    if (!group || fsdp_group_world_size(group) == 1)
+        return status;
+    FSDP_TRY(fsdp_all_reduce(group, rows, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM));
+    return *rows < 0 ? fsdp_agree(group, status) : FSDP_OK;
 }
 
 static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 {
     int64_t rows;
-    FSDP_TRY(g->decoder->create(g->model->module, &g->cache));
-    FSDP_TRY(count_rows(g, &rows));
+    fsdp_status status = g->decoder->create(g->model->module, &g->cache);
+    FSDP_TRY(count_rows(g, status, &rows));
     while (rows > 0) {
-        FSDP_TRY(run_step(g, batch));
-        FSDP_TRY(count_rows(g, &rows));
+        status = run_step(g, batch);
+        FSDP_TRY(count_rows(g, status, &rows));
     }
     return FSDP_OK;
 }

@@ -91,14 +91,33 @@ static int max_source_length(const generate_run *g)
     return is_seq2seq(g) ? 512 : 0;
 }
 
-static fsdp_status check_prefix(const generate_run *g)
+static bool has_texts(const fsdp_prompts *prompts)
+{
+    for (size_t i = 0; i < prompts->n; i++)
+        if (prompts->items[i].text)
+            return true;
+    return false;
+}
+
+/* Check that the options of texts have an effect. */
+static fsdp_status check_texts(const generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
-    if (!c->task_prefix || !*c->task_prefix || c->n_texts || c->input)
+    const char *flag = c->task_prefix && *c->task_prefix ? "task-prefix"
+                       : c->system                       ? "system"
+                                                         : NULL;
+    if (c->text_column && (!c->input || !fsdp_is_prompt_rows_path(c->input)))
+        return fsdp_error(FSDP_ERR_INVALID, "--text-column names a column of rows: it needs "
+                                            "--input with a file of JSON, CSV or Arrow");
+    if (!flag || has_texts(&g->prompts))
         return FSDP_OK;
+    if (c->input_ids)
+        return fsdp_error(FSDP_ERR_INVALID, "--%s is put before texts; --input-ids %s has only ids",
+                          flag, c->input_ids);
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--task-prefix is put before texts; --input-ids %s has only ids",
-                      c->input_ids ? c->input_ids : "");
+                      "--%s is for texts; the rows of %s are conversations, with messages of their "
+                      "own",
+                      flag, c->messages ? c->messages : c->input);
 }
 
 /* Read the prompts that are rows of ids. A row is cut only if the user gave --max-source-length. */
@@ -141,7 +160,7 @@ static fsdp_status read_prompts(generate_run *g)
         FSDP_TRY(read_ids(g));
     if (g->prompts.n == 0)
         return fsdp_error(FSDP_ERR_INVALID, "there are no prompts to generate from");
-    return check_prefix(g);
+    return check_texts(g);
 }
 
 static void report_notes(const generate_run *g)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/generate/chat.h"
 #include "src/generate/generate_run_internal.h"
@@ -31,6 +32,8 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     const bool streams = g->config->part && n;
     if (streams)
         fsdp_chat_stream_init(&stream, g);
+    if (streams && g->config->continue_final_message)
+        stream.follows = &g->prompts.items[first].ids;
     fsdp_status status =
         fsdp_generate_batch(g, first, n, streams ? fsdp_chat_stream_id : NULL, &stream, &outputs);
     if (streams)
@@ -39,6 +42,44 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
         pack_row(&outputs[i], row_at(g, rows, i));
     fsdp_generated_free(outputs, n * g->per_prompt);
     return status;
+}
+
+static fsdp_status append_text(void *arg, const char *text, size_t bytes)
+{
+    fsdp_str_append(arg, text, bytes);
+    return FSDP_OK;
+}
+
+/* Decode the new ids of a sequence as the end of its prompt's last message. Free *text with
+ * fsdp_free(). */
+static fsdp_status decode_continuation(const generate_run *g, const gathered_row *row, char **text)
+{
+    fsdp_text_stream stream;
+    fsdp_str all = {0};
+    fsdp_text_stream_init(&stream, g->tokenizer);
+    fsdp_status status = fsdp_text_stream_follow(&stream, row->ids, (size_t)row->prompt_length);
+    for (int64_t i = row->prompt_length; status == FSDP_OK && i < row->n; i++)
+        status = fsdp_text_stream_add(&stream, row->ids[i], append_text, &all);
+    if (status == FSDP_OK)
+        status = fsdp_text_stream_end(&stream, append_text, &all);
+    fsdp_text_stream_fini(&stream);
+    if (status == FSDP_OK)
+        *text = fsdp_str_take(&all);
+    else
+        fsdp_str_fini(&all);
+    return status == FSDP_OK && !*text ? FSDP_ERR_NOMEM : status;
+}
+
+/* Free *text with fsdp_free(). NULL if there is no tokenizer. */
+static fsdp_status decode_row(const generate_run *g, const gathered_row *row, char **text)
+{
+    *text = NULL;
+    if (!g->tokenizer)
+        return FSDP_OK;
+    if (g->config->continue_final_message)
+        return decode_continuation(g, row, text);
+    return fsdp_tokenizer_decode(g->tokenizer, row->ids + row->prompt_length,
+                                 (size_t)(row->n - row->prompt_length), FSDP_DECODE_TEXT, text);
 }
 
 /* Report sequence `i` of a round to the caller. `first` is the index of the round's first
@@ -60,14 +101,11 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
                                    .prompt_length = (size_t)row->prompt_length,
                                    .has_score = g->generation.num_beams > 1,
                                    .score = row->score};
-    char *text = NULL;
-    if (g->tokenizer)
-        FSDP_TRY(fsdp_tokenizer_decode(g->tokenizer, row->ids + row->prompt_length,
-                                       (size_t)(row->n - row->prompt_length),
-                                       FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, &text));
+    char *text;
+    FSDP_TRY(decode_row(g, row, &text));
     result.text = text;
     g->report(&result, g->arg);
-    fsdp_text_free(text);
+    fsdp_free(text);
     return FSDP_OK;
 }
 

@@ -1,7 +1,6 @@
 /* Reads the prompts of files whose rows are JSON, CSV or Arrow: texts of a column, or
  * conversations. */
 #include <string.h>
-#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -9,20 +8,15 @@
 #include "src/data/arrow/table.h"
 #include "src/data/csv.h"
 #include "src/data/dataset.h"
+#include "src/data/file_names.h"
 #include "src/data/json_rows.h"
 #include "src/data/text_columns.h"
 #include "src/generate/prompts.h"
 
-static bool is_named(const char *path, const char *ending)
-{
-    const size_t length = fsdp_input_name_length(path), n = strlen(ending);
-    return length >= n && strncasecmp(path + length - n, ending, n) == 0;
-}
-
 bool fsdp_is_prompt_rows_path(const char *path)
 {
-    return fsdp_is_arrow_path(path) || fsdp_is_csv_path(path) || is_named(path, ".jsonl") ||
-           is_named(path, ".json") || is_named(path, ".ndjson");
+    return fsdp_is_arrow_path(path) || fsdp_is_csv_path(path) ||
+           fsdp_name_kind_of(path) == FSDP_NAME_JSON;
 }
 
 /* The columns that may have the prompt if the user names none, the first that exists. */
@@ -184,7 +178,7 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
  * the file's name, or else another. If none gives a column, it is the usual one. */
 static fsdp_status find_delimiter(const fsdp_prompt_encoding *e, const char *path, char *delimiter)
 {
-    const char usual = is_named(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */
+    const char usual = fsdp_name_ends_with(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */
     const char all[] = {usual, ',', '\t', ';', '|'};
     *delimiter = usual;
     for (size_t i = 0; i < sizeof all; i++) {

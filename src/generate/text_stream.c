@@ -11,12 +11,26 @@
 enum {
     /* A character has at most 4 tokens. If no part came for more ids than this, the ids are not the
      * beginning of one, and waiting for more would make each step slower. */
-    MOST_WAITING = 256
+    MOST_WAITING = 256,
+    /* This many of the ids before the text are decoded with it. */
+    CONTEXT = 32
 };
 
 void fsdp_text_stream_init(fsdp_text_stream *stream, const fsdp_tokenizer *tokenizer)
 {
     *stream = (fsdp_text_stream){.tokenizer = tokenizer};
+}
+
+fsdp_status fsdp_text_stream_follow(fsdp_text_stream *s, const int32_t *ids, size_t n)
+{
+    const size_t kept = n < CONTEXT ? n : CONTEXT;
+    if (!kept)
+        return FSDP_OK;
+    if (!FSDP_GROW(s->ids.ids, s->ids.cap, kept))
+        return FSDP_ERR_NOMEM;
+    memcpy(s->ids.ids, ids + n - kept, kept * sizeof *ids);
+    s->ids.len = s->given = kept;
+    return FSDP_OK;
 }
 
 void fsdp_text_stream_fini(fsdp_text_stream *stream)
@@ -29,13 +43,22 @@ static bool is_byte(const char *token)
     return token && strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
 }
 
+/* Return the text of the last id that has one; NULL: none has. */
+static const char *last_token(const fsdp_text_stream *s)
+{
+    const char *token = NULL;
+    for (size_t i = s->ids.len; i-- > s->begin && !token;)
+        if (!fsdp_tokenizer_is_special(s->tokenizer, s->ids.ids[i]))
+            token = fsdp_tokenizer_token_text(s->tokenizer, s->ids.ids[i]);
+    return token;
+}
+
 static bool may_change(const fsdp_text_stream *s, const char *text, size_t bytes)
 {
-    const int32_t last = s->ids.ids[s->ids.len - 1];
     if (s->ids.len - s->given > MOST_WAITING)
         return false;
     return (bytes >= 3 && memcmp(text + bytes - 3, "\xEF\xBF\xBD", 3) == 0) ||
-           is_byte(fsdp_tokenizer_token_text(s->tokenizer, last));
+           is_byte(last_token(s));
 }
 
 static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)

@@ -87,16 +87,14 @@ static bool is_accelerate_folder(const char *name, size_t length)
 
 static bool is_file_of_checkpoint(const char *name)
 {
-    static const char *const names[] = {"model_state_dict.pt",
-                                        "optim_state_dict.pt",
-                                        "pytorch_model_fsdp.bin",
-                                        "pytorch_model.bin",
-                                        "optimizer.bin",
-                                        "scheduler.bin",
-                                        "scaler.pt"};
+    static const char *const names[] = {
+        "model_state_dict.pt", "optim_state_dict.pt",   "pytorch_model_fsdp.bin",
+        "pytorch_model.bin",   "optimizer.bin",         "scheduler.bin",
+        "scaler.pt",           "accelerator_state.json"};
     static const char *const numbered[][2] = {
         {"local_state_dict_rank", ".pt"}, {"random_states_", ".pkl"}, {"optimizer_", ".bin"},
-        {"pytorch_model_fsdp_", ".bin"},  {"scheduler_", ".bin"},     {"pytorch_model_", ".bin"}};
+        {"pytorch_model_fsdp_", ".bin"},  {"scheduler_", ".bin"},     {"pytorch_model_", ".bin"},
+        {"custom_checkpoint_", ".pkl"}};
     if (is_one_of(name, names, FSDP_LENGTH(names)))
         return true;
     for (size_t i = 0; i < FSDP_LENGTH(numbered); i++)

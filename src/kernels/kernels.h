@@ -216,7 +216,9 @@ static inline float fsdp_clip_scale(double norm, double max_norm)
  * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
-    float *param, *exp_avg, *exp_avg_sq; /* NULL for `param`: the parameter is in `halves` */
+    float *param;               /* NULL: the parameter is in `halves` */
+    void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
+    fsdp_dtype state_dtype;     /* float32 or bfloat16, to which new values are rounded */
     fsdp_halves halves; /* NULL for its arrays, too: the parameter is `copy`, and not float32 */
     const float *grad;
     void *copy; /* also gets the new parameter, in copy_dtype; NULL: no copy */

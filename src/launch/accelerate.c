@@ -1,6 +1,7 @@
 /* See accelerate.h. accelerate_environment.c sets the variables. */
 #include "src/launch/accelerate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include "src/base/assert.h"
 #include "src/fsdp/reshard_menu.h"
 #include "src/launch/accelerate_variables.h"
+#include "src/tensor/cards.h"
+#include "src/train_config/config_accelerate.h"
 
 enum {
     FSDP1,
@@ -121,16 +124,22 @@ void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
         first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE) != NULL;
     c->is_accelerate = fsdp_options_file(options) || has_accelerate_flag(options);
     if (!fsdp_launch_is_chosen(options, "use-fsdp"))
-        a->use_fsdp = (a->distributed_type == FSDP_LAUNCH_TYPE_FSDP &&
+        a->use_fsdp = (a->distributed_type == FSDP_ACCELERATE_TYPE_FSDP &&
                        !fsdp_launch_is_chosen(options, "multi-gpu")) ||
                       by_flag || (by_file && !fsdp_launch_is_chosen(options, "distributed-type"));
     if (!fsdp_launch_is_chosen(options, "multi-gpu"))
-        a->multi_gpu = a->distributed_type == FSDP_LAUNCH_TYPE_MULTI_GPU && !a->use_fsdp;
+        a->multi_gpu = a->distributed_type == FSDP_ACCELERATE_TYPE_MULTI_GPU && !a->use_fsdp;
     if (a->fp16 && !fsdp_options_given(options, "mixed-precision"))
         a->mixed_precision = PRECISION_FP16;
     if (!fsdp_launch_is_chosen(options, "use-parallelism-config"))
         a->use_parallelism_config = first_chosen(options, fsdp_accelerate_parallelism,
                                                  FSDP_ACCELERATE_PARALLELISM, FSDP_ORIGIN_FILE);
+    /* As with transformers' Trainer, a number of parameters asks for SIZE_BASED_WRAP. */
+    a->wraps_by_size = !fsdp_launch_is_chosen(options, "fsdp-auto-wrap-policy") &&
+                       fsdp_launch_is_chosen(options, "fsdp-min-num-params") &&
+                       a->min_num_params > 0 && a->transformer_layer_cls_to_wrap.count == 0;
+    if (a->wraps_by_size)
+        a->auto_wrap_policy = WRAP_SIZE;
     derive_reshard(a, options);
 }
 
@@ -162,112 +171,56 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
 
 static fsdp_status check_type(const fsdp_accelerate_config *a, const fsdp_options *options)
 {
-    const char *type = fsdp_launch_distributed_types[a->distributed_type];
+    const char *type = fsdp_accelerate_types[a->distributed_type];
     const int length = (int)strcspn(type, "|");
-    const char *instead = NULL;
-    if (a->distributed_type == FSDP_LAUNCH_TYPE_DEEPSPEED)
-        instead = "there is no DeepSpeed; FSDP with fsdp_sharding_strategy FULL_SHARD is its "
-                  "ZeRO-3, SHARD_GRAD_OP its ZeRO-2";
-    else if (a->distributed_type == FSDP_LAUNCH_TYPE_MEGATRON_LM)
-        instead = "there is no Megatron-LM; FSDP shards";
-    else if (a->distributed_type >= FSDP_LAUNCH_TYPE_OTHER)
-        instead = "devices are CPUs and NVIDIA's GPUs: FSDP, MULTI_GPU, MULTI_CPU or NO";
-    if (instead)
-        return fsdp_launch_refuse(options, "distributed-type", FSDP_ERR_UNSUPPORTED,
-                                  "%.*s is not supported: %s", length, type, instead);
+    FSDP_TRY(fsdp_accelerate_check_type(a->distributed_type, options));
     const char *option =
         first_chosen(options, fsdp_accelerate_fsdp, FSDP_ACCELERATE_FSDP, FSDP_ORIGIN_FILE);
     if (!option || a->use_fsdp || fsdp_launch_is_chosen(options, "multi-gpu"))
         return FSDP_OK;
     if (fsdp_launch_is_chosen(options, "use-fsdp"))
-        return fsdp_launch_refuse(options, option, FSDP_ERR_INVALID, "contradicts --no-use-fsdp");
-    return fsdp_launch_refuse(options, option, FSDP_ERR_INVALID,
-                              "contradicts distributed_type %.*s: it is for distributed_type FSDP "
-                              "or --use_fsdp",
-                              length, type);
+        return fsdp_accelerate_refuse(options, option, FSDP_ERR_INVALID,
+                                      "contradicts --no-use-fsdp");
+    return fsdp_accelerate_refuse(
+        options, option, FSDP_ERR_INVALID,
+        "contradicts distributed_type %.*s: it is for distributed_type FSDP "
+        "or --use_fsdp",
+        length, type);
 }
 
 static fsdp_status check_precision(const fsdp_accelerate_config *a, const fsdp_options *options)
 {
     if (a->mixed_precision == PRECISION_FP8)
-        return fsdp_launch_refuse(options, "mixed-precision", FSDP_ERR_UNSUPPORTED,
-                                  "fp8 is not supported: bf16 and fp16 are");
+        return fsdp_accelerate_refuse(options, "mixed-precision", FSDP_ERR_UNSUPPORTED,
+                                      "fp8 is not supported: bf16 and fp16 are");
     if (a->fp16 && a->mixed_precision != PRECISION_FP16)
-        return fsdp_launch_refuse(options, "fp16", FSDP_ERR_INVALID,
-                                  "contradicts mixed_precision %s",
-                                  fsdp_accelerate_precisions[a->mixed_precision]);
+        return fsdp_accelerate_refuse(options, "fp16", FSDP_ERR_INVALID,
+                                      "contradicts mixed_precision %s",
+                                      fsdp_accelerate_precisions[a->mixed_precision]);
     return FSDP_OK;
 }
 
 static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *options)
 {
     const fsdp_option_list *ids = &c->accelerate.gpu_ids;
-    for (size_t i = 0; i < ids->count; i++) {
-        const char *id = ids->items[i];
-        const bool is_number = *id && strspn(id, "0123456789") == strlen(id);
-        const bool is_uuid = strncmp(id, "GPU-", 4) == 0 || strncmp(id, "MIG-", 4) == 0;
-        if (!is_number && !is_uuid && !(strcmp(id, "all") == 0 && ids->count == 1))
-            return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
-                                      "'%.100s' is not allowed; it takes all, or numbers of cards "
-                                      "such as 0,1",
-                                      id);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(ids->items[k], id) == 0)
-                return fsdp_launch_refuse(options, "gpu-ids", FSDP_ERR_INVALID,
-                                          "card %.100s is given twice", id);
+    if (fsdp_cards_check_ids(ids->items, ids->count) != FSDP_OK) {
+        char reason[256];
+        snprintf(reason, sizeof reason, "%s", fsdp_last_error());
+        return fsdp_accelerate_refuse(options, "gpu-ids", FSDP_ERR_INVALID, "%s", reason);
     }
     if (c->accelerate.multi_gpu && c->accelerate.use_fsdp)
-        return fsdp_launch_refuse(options, "multi-gpu", FSDP_ERR_INVALID,
-                                  "contradicts %s: one of the two says how ranks train",
-                                  fsdp_launch_is_chosen(options, "use-fsdp") ? "--use_fsdp"
-                                                                             : "the fsdp_ options");
+        return fsdp_accelerate_refuse(
+            options, "multi-gpu", FSDP_ERR_INVALID,
+            "contradicts %s: one of the two says how ranks train",
+            fsdp_launch_is_chosen(options, "use-fsdp") ? "--use_fsdp" : "the fsdp_ options");
     if (c->accelerate.multi_gpu && c->cpu)
-        return fsdp_launch_refuse(options, "cpu", FSDP_ERR_INVALID,
-                                  "contradicts --multi_gpu, or distributed_type MULTI_GPU");
+        return fsdp_accelerate_refuse(options, "cpu", FSDP_ERR_INVALID,
+                                      "contradicts --multi_gpu, or distributed_type MULTI_GPU");
     if (c->accelerate.multi_gpu && c->n_ranks < 2)
-        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
-                                  "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
-                                  "processes; 1 is distributed_type NO");
-    return FSDP_OK;
-}
-
-static bool reshards(int strategy)
-{
-    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
-}
-
-/* Check fsdp_reshard_after_forward, and that it agrees with fsdp_sharding_strategy. */
-static fsdp_status check_reshard(const fsdp_accelerate_config *a, const fsdp_options *options)
-{
-    static const char reshard[] = "fsdp-reshard-after-forward",
-                      strategy[] = "fsdp-sharding-strategy";
-    const int word = -1 - a->reshard_after_forward, value = a->reshard_after_forward;
-    const bool both = fsdp_launch_is_chosen(options, strategy) &&
-                      (a->fsdp_version == FSDP2 || fsdp_options_origin(options, strategy) <=
-                                                       fsdp_options_origin(options, reshard));
-    const char *text = fsdp_options_text(options, reshard);
-    const char *name = fsdp_sharding_strategy_choices[a->sharding_strategy];
-    const int length = (int)strcspn(name, "|");
-    if (a->fsdp_version == FSDP2 && (word >= 0 || value > 1))
-        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
-                                  "%s: with fsdp_version 2 it is true (FULL_SHARD) or false "
-                                  "(SHARD_GRAD_OP); a strategy is for fsdp_version 1",
-                                  text ? text : "");
-    if (a->fsdp_version == FSDP1 && value > 1)
-        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
-                                  "%d is no strategy; the menu has 1 (FULL_SHARD) to 5 "
-                                  "(HYBRID_SHARD_ZERO2)",
-                                  value);
-    if (a->fsdp_version == FSDP1 && value == 0 && !fsdp_launch_is_chosen(options, strategy))
-        return fsdp_launch_refuse(options, reshard, FSDP_ERR_INVALID,
-                                  "false is for fsdp_version 2; with fsdp_version 1 it is a "
-                                  "strategy, and SHARD_GRAD_OP means the same");
-    if (both &&
-        (word >= 0 ? word != a->sharding_strategy : (value != 0) != reshards(a->sharding_strategy)))
-        return fsdp_launch_refuse(options, strategy, FSDP_ERR_INVALID,
-                                  "%.*s contradicts fsdp_reshard_after_forward %s%s", length, name,
-                                  text ? text : "true",
-                                  a->fsdp_version == FSDP2 ? " of fsdp_version 2" : "");
+        return fsdp_accelerate_refuse(
+            options, "nproc-per-node", FSDP_ERR_INVALID,
+            "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
+            "processes; 1 is distributed_type NO");
     return FSDP_OK;
 }
 
@@ -282,10 +235,10 @@ static fsdp_status check_parallelism(const fsdp_launch_config *c, const fsdp_opt
                           "--use_fsdp and --fsdp_version 2");
     if ((int64_t)a->dp_replicate_size * a->dp_shard_size != c->n_ranks &&
         (a->dp_replicate_size > 1 || a->dp_shard_size > 1))
-        return fsdp_launch_refuse(options, "parallelism-config-dp-shard-size", FSDP_ERR_INVALID,
-                                  "dp_replicate_size %d times dp_shard_size %d are not the %d "
-                                  "processes",
-                                  a->dp_replicate_size, a->dp_shard_size, c->n_ranks);
+        return fsdp_accelerate_refuse(options, "parallelism-config-dp-shard-size", FSDP_ERR_INVALID,
+                                      "dp_replicate_size %d times dp_shard_size %d are not the %d "
+                                      "processes",
+                                      a->dp_replicate_size, a->dp_shard_size, c->n_ranks);
     return FSDP_OK;
 }
 
@@ -294,21 +247,18 @@ static fsdp_status check_fsdp(const fsdp_accelerate_config *a, const fsdp_option
     enum {
         LOCAL_STATE_DICT = 1
     };
-    FSDP_TRY(check_reshard(a, options));
-    if (a->cpu_ram_efficient_loading && !a->sync_module_states)
-        return fsdp_launch_refuse(options, "fsdp-sync-module-states", FSDP_ERR_INVALID,
-                                  "false contradicts fsdp_cpu_ram_efficient_loading true%s",
-                                  fsdp_launch_is_chosen(options, "fsdp-cpu-ram-efficient-loading")
-                                      ? ""
-                                      : ", which is the default");
-    if (a->activation_checkpointing_offload && !a->activation_checkpointing)
-        return fsdp_launch_refuse(options, "fsdp-activation-checkpointing-offload",
-                                  FSDP_ERR_INVALID, "needs fsdp_activation_checkpointing true");
-    if (a->fsdp_version == FSDP2 && a->state_dict_type == LOCAL_STATE_DICT)
-        return fsdp_launch_refuse(options, "fsdp-state-dict-type", FSDP_ERR_INVALID,
-                                  "LOCAL_STATE_DICT is for fsdp_version 1; fsdp_version 2 has "
-                                  "SHARDED_STATE_DICT and FULL_STATE_DICT");
-    return FSDP_OK;
+    const fsdp_accelerate_keys keys = {.is_fsdp2 = a->fsdp_version == FSDP2,
+                                       .sharding_strategy = a->sharding_strategy,
+                                       .reshard_after_forward = a->reshard_after_forward,
+                                       .cpu_ram_efficient_loading = a->cpu_ram_efficient_loading,
+                                       .sync_module_states = a->sync_module_states,
+                                       .activation_checkpointing = a->activation_checkpointing,
+                                       .activation_checkpointing_offload =
+                                           a->activation_checkpointing_offload,
+                                       .is_local = a->state_dict_type == LOCAL_STATE_DICT,
+                                       .least = FSDP_ORIGIN_FILE,
+                                       .most = FSDP_ORIGIN_FLAG};
+    return fsdp_accelerate_check_keys(&keys, options);
 }
 
 fsdp_status fsdp_accelerate_check(const fsdp_launch_config *c, const fsdp_options *options)

@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/launch/accelerate.h"
 #include "src/launch/accelerate_variables.h"
+#include "src/tensor/cards.h"
 
 static fsdp_status set_variable(const char *name, const char *value, bool overwrite)
 {
@@ -50,9 +51,12 @@ static fsdp_status set_variables(const fsdp_accelerate_variable *table, size_t n
                                  const fsdp_launch_config *c, const fsdp_options *options)
 {
     for (size_t i = 0; i < n; i++) {
-        /* The key fp16 of old files is chosen in place of mixed_precision. */
-        const bool chosen = fsdp_launch_is_chosen(options, table[i].option) ||
-                            (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16);
+        /* The key fp16 of old files is chosen in place of mixed_precision, and a number of
+         * parameters in place of a policy. */
+        const bool chosen =
+            fsdp_launch_is_chosen(options, table[i].option) ||
+            (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16) ||
+            (strcmp(table[i].option, "fsdp-auto-wrap-policy") == 0 && c->accelerate.wraps_by_size);
         if (!chosen && !table[i].always)
             continue;
         char *value = value_of(&table[i], c, options);
@@ -79,30 +83,13 @@ static fsdp_status set_parallelism(const fsdp_launch_config *c, const fsdp_optio
     return set_variables(fsdp_accelerate_parallelism, FSDP_ACCELERATE_PARALLELISM, c, options);
 }
 
-static fsdp_status set_cards(const fsdp_option_list *ids)
-{
-    if (!ids->count || strcmp(ids->items[0], "all") == 0)
-        return FSDP_OK;
-    char *text = fsdp_strdup("");
-    for (size_t i = 0; i < ids->count && text; i++) {
-        char *longer = fsdp_strdup_printf("%s%s%s", text, i ? "," : "", ids->items[i]);
-        fsdp_free(text);
-        text = longer;
-    }
-    if (!text)
-        return fsdp_error_nomem();
-    const fsdp_status status = set_variable("CUDA_VISIBLE_DEVICES", text, true);
-    fsdp_free(text);
-    return status;
-}
-
 fsdp_status fsdp_accelerate_set_environment(const fsdp_launch_config *c,
                                             const fsdp_options *options)
 {
     const fsdp_accelerate_config *a = &c->accelerate;
     if (!c->is_accelerate)
         return FSDP_OK;
-    FSDP_TRY(set_cards(&a->gpu_ids));
+    FSDP_TRY(fsdp_cards_set_visible(a->gpu_ids.items, a->gpu_ids.count));
     FSDP_TRY(set_variables(fsdp_accelerate_common, FSDP_ACCELERATE_COMMON, c, options));
     if (a->debug)
         FSDP_TRY(set_variable("ACCELERATE_DEBUG_MODE", "true", true));

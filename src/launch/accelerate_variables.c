@@ -1,18 +1,7 @@
-/* See accelerate_variables.h. Also the words of Accelerate's options, and the error for an option
- * of `fsdp launch`. */
+/* See accelerate_variables.h. Also the words of --mixed-precision. */
 #include "src/launch/accelerate_variables.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
-
-/* The order is that of fsdp_launch_type. */
-const char *const fsdp_launch_distributed_types[] = {
-    "NO",        "FSDP",         "MULTI_GPU", "MULTI_CPU",  "DEEPSPEED",  "MEGATRON_LM",
-    "XLA|TPU",   "MULTI_NPU",    "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU",
-    "MULTI_HPU", "MULTI_NEURON", "TP",        NULL};
 
 const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON] = {
     {"ACCELERATE_MIXED_PRECISION", "mixed-precision", FSDP_SPELLED_BY_NAME, true},
@@ -51,23 +40,3 @@ const fsdp_accelerate_variable fsdp_accelerate_parallelism[FSDP_ACCELERATE_PARAL
     {"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism-config-dp-shard-size", FSDP_SPELLED_BY_NAME,
      true},
 };
-
-fsdp_status fsdp_launch_refuse(const fsdp_options *options, const char *option, fsdp_status code,
-                               const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    const char *where = fsdp_options_source(options, option);
-    const char *file = fsdp_options_file(options);
-    const char *hint =
-        file && strstr(file, "/accelerate/default_config.yaml")
-            ? " (this file was found as Accelerate's default; --config_file none reads no file)"
-            : "";
-    if (fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE)
-        return fsdp_error(code, "%s: %s: %s%s", where, fsdp_options_key(options, option), text,
-                          hint);
-    return fsdp_error(code, "%s%s: %s", where ? "" : "--", where ? where : option, text);
-}

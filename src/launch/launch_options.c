@@ -14,6 +14,8 @@
 #include "src/comm/control.h"
 #include "src/launch/accelerate.h"
 #include "src/tensor/cards.h"
+#include "src/train_config/config_accelerate.h"
+#include "src/train_config/config_sections.h"
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
 static const char *const versions[] = {"1", "2", NULL};
@@ -21,23 +23,6 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BA
                                             "NO_WRAP|3", NULL};
 static const char *const state_dict_types[] = {"FULL_STATE_DICT|1", "LOCAL_STATE_DICT|2",
                                                "SHARDED_STATE_DICT|3", NULL};
-static const char *const dynamo_backends[] = {"NO",
-                                              "EAGER",
-                                              "AOT_EAGER",
-                                              "INDUCTOR",
-                                              "AOT_TS_NVFUSER",
-                                              "NVPRIMS_NVFUSER",
-                                              "CUDAGRAPHS",
-                                              "OFI",
-                                              "FX2TRT",
-                                              "ONNXRT",
-                                              "TENSORRT",
-                                              "AOT_TORCHXLA_TRACE_ONCE",
-                                              "TORCHXLA_TRACE_ONCE|TORHCHXLA_TRACE_ONCE",
-                                              "IPEX",
-                                              "TVM",
-                                              "HPU_BACKEND",
-                                              NULL};
 #define PLACE(field) .offset = offsetof(fsdp_launch_config, field)
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
 #define ONE_HOST "ranks of one host find each other without it"
@@ -142,20 +127,6 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* The maps of Accelerate's files. */
-static const fsdp_options_section sections[] = {
-    {.name = "fsdp_config", .prefix = "fsdp_"},
-    {.name = "dynamo_config", .prefix = "dynamo_"},
-    {.name = "parallelism_config", .prefix = "parallelism_config_"},
-    {.name = "deepspeed_config", .instead = ZERO},
-    {.name = "megatron_lm_config", .instead = "there is no Megatron-LM; fsdp_config shards"},
-    {.name = "fp8_config",
-     .instead = "there is no fp8; mixed_precision: bf16 computes in bfloat16"},
-    {.name = "mpirun_config",
-     .instead =
-         "fsdp launch starts the ranks itself; see `With srun and mpirun` in docs/launch.md"},
-};
-
 /* Return why an option of torchrun or of `accelerate launch` that is not in the table is refused.
  */
 static const char *refused_name(const char *name)
@@ -200,12 +171,13 @@ static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options 
     char *end;
     long nodes = strtol(text, &end, 10);
     if (end == text || nodes < 1 || (*end && *end != ':'))
-        return fsdp_launch_refuse(options, "nnodes", FSDP_ERR_INVALID,
-                                  "'%s' is not a number of hosts", text);
-    return fsdp_launch_refuse(options, "nnodes", FSDP_ERR_UNSUPPORTED,
-                              "%s: several hosts need MPI, which comes with a later version; this "
-                              "one runs on one host",
-                              text);
+        return fsdp_accelerate_refuse(options, "nnodes", FSDP_ERR_INVALID,
+                                      "'%s' is not a number of hosts", text);
+    return fsdp_accelerate_refuse(
+        options, "nnodes", FSDP_ERR_UNSUPPORTED,
+        "%s: several hosts need MPI, which comes with a later version; this "
+        "one runs on one host",
+        text);
 }
 
 /* Count the cards, one rank for each. */
@@ -238,21 +210,24 @@ static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *o
     if (strcmp(text, "gpu") == 0)
         return count_cards(n);
     if (strcmp(text, "xpu") == 0)
-        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_UNSUPPORTED,
-                                  "%s: there is no device for Intel's GPUs; use a number, auto, "
-                                  "cpu or gpu",
-                                  text);
+        return fsdp_accelerate_refuse(
+            options, "nproc-per-node", FSDP_ERR_UNSUPPORTED,
+            "%s: there is no device for Intel's GPUs; use a number, auto, "
+            "cpu or gpu",
+            text);
     if (strcmp(text, "-1") == 0 &&
         fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
-        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
-                                  "-1: this file leaves the number of ranks to --num_processes N");
+        return fsdp_accelerate_refuse(
+            options, "nproc-per-node", FSDP_ERR_INVALID,
+            "-1: this file leaves the number of ranks to --num_processes N");
     errno = 0;
     long value = strtol(text, &end, 10);
     if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
-        return fsdp_launch_refuse(options, "nproc-per-node", FSDP_ERR_INVALID,
-                                  "'%s' is not allowed; it takes an integer from 1 to %d, auto, "
-                                  "cpu or gpu",
-                                  text, FSDP_COMM_MAX_RANKS);
+        return fsdp_accelerate_refuse(
+            options, "nproc-per-node", FSDP_ERR_INVALID,
+            "'%s' is not allowed; it takes an integer from 1 to %d, auto, "
+            "cpu or gpu",
+            text, FSDP_COMM_MAX_RANKS);
     *n = (int)value;
     return FSDP_OK;
 }
@@ -311,8 +286,8 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
                           "--module: ranks are programs, not Python modules; name the program, or "
                           "an fsdp command such as train");
     if (c->node_rank != 0)
-        return fsdp_launch_refuse(options, "node-rank", FSDP_ERR_INVALID,
-                                  "%d: with one host it is 0", c->node_rank);
+        return fsdp_accelerate_refuse(options, "node-rank", FSDP_ERR_INVALID,
+                                      "%d: with one host it is 0", c->node_rank);
     if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
         return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
                           c->rdzv_id);
@@ -344,8 +319,8 @@ const fsdp_options_spec *fsdp_launch_options(void)
         .min_positional = 1,
         .stop_at_positional = true,
         .config_alias = "config-file",
-        .sections = sections,
-        .n_sections = FSDP_LENGTH(sections),
+        .sections = fsdp_accelerate_sections,
+        .n_sections = FSDP_ACCELERATE_SECTIONS,
         .default_config = fsdp_accelerate_default_config,
         .refused_name = refused_name,
         .derive = derive,

@@ -3,20 +3,9 @@
 #pragma once
 #include <fsdp/options.h>
 
-/* The kinds of --distributed-type, in the order of fsdp_launch_distributed_types. */
-typedef enum fsdp_launch_type {
-    FSDP_LAUNCH_TYPE_NO,
-    FSDP_LAUNCH_TYPE_FSDP,
-    FSDP_LAUNCH_TYPE_MULTI_GPU,
-    FSDP_LAUNCH_TYPE_MULTI_CPU,
-    FSDP_LAUNCH_TYPE_DEEPSPEED,
-    FSDP_LAUNCH_TYPE_MEGATRON_LM,
-    FSDP_LAUNCH_TYPE_OTHER /* the first of the types that need hardware of other kinds */
-} fsdp_launch_type;
-
 /* The values of Accelerate's options that this file or accelerate.c uses. */
 typedef struct fsdp_accelerate_config {
-    int distributed_type; /* fsdp_launch_type */
+    int distributed_type; /* fsdp_accelerate_type */
     int mixed_precision;  /* index into fsdp_accelerate_precisions */
     int dynamo_backend;
     bool use_fsdp, multi_gpu, debug, enable_cpu_affinity, fp16, use_parallelism_config;
@@ -27,6 +16,7 @@ typedef struct fsdp_accelerate_config {
     int sharding_strategy, auto_wrap_policy, backward_prefetch, state_dict_type;
     int reshard_after_forward; /* as in fsdp_train_config */
     int64_t min_num_params;
+    bool wraps_by_size; /* only min_num_params says that units are made by size */
     bool offload_params, forward_prefetch, use_orig_params, cpu_ram_efficient_loading;
     bool sync_module_states, activation_checkpointing, activation_checkpointing_offload;
     fsdp_option_list transformer_layer_cls_to_wrap;
@@ -49,12 +39,6 @@ typedef struct fsdp_launch_config {
     char run_id[40];      /* a random run id; "": rdzv_id was given */
 } fsdp_launch_config;
 
-extern const char *const fsdp_launch_distributed_types[];
 extern const char *const fsdp_accelerate_precisions[];
 
 const fsdp_options_spec *fsdp_launch_options(void);
-/* Return an error that begins with the place where `option` was given: "--num_processes" or
- * "default_config.yaml:7: num_processes". */
-FSDP_PRINTF(4, 5)
-fsdp_status fsdp_launch_refuse(const fsdp_options *options, const char *option, fsdp_status code,
-                               const char *format, ...);

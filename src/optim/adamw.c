@@ -22,6 +22,9 @@ static fsdp_status check_options(const fsdp_optimizer_options *options)
     FSDP_TRY(fsdp_optimizer_check_range(name(options), "beta1", o->beta1, 1.0));
     FSDP_TRY(fsdp_optimizer_check_range(name(options), "beta2", o->beta2, 1.0));
     FSDP_TRY(fsdp_optimizer_check_range(name(options), "eps", o->eps, (double)INFINITY));
+    if (o->state_dtype != FSDP_DTYPE_F32 && o->state_dtype != FSDP_DTYPE_BF16)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: state_dtype %s: must be float32 or bfloat16",
+                          name(options), fsdp_dtype_name(o->state_dtype));
     return fsdp_optimizer_check_range(name(options), "weight_decay", o->weight_decay,
                                       (double)INFINITY);
 }
@@ -30,6 +33,11 @@ static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int n
 {
     (void)options, (void)ndim, (void)k;
     return FSDP_STATE_SAME;
+}
+
+static fsdp_dtype state_dtype(const fsdp_optimizer_options *options)
+{
+    return options->adamw.state_dtype;
 }
 
 static double *lr(fsdp_optimizer_options *options)
@@ -45,6 +53,7 @@ static void describe_update(const fsdp_optimizer_options *options, const fsdp_up
                                                  .halves = u->halves,
                                                  .exp_avg = u->state[0],
                                                  .exp_avg_sq = u->state[1],
+                                                 .state_dtype = u->state_dtype,
                                                  .grad = u->grad,
                                                  .copy = u->copy,
                                                  .copy_dtype = u->copy_dtype,
@@ -70,6 +79,7 @@ static const fsdp_optimizer_class adamw = {.state_names = state_names,
                                            .name = name,
                                            .check = check_options,
                                            .state_shape = state_shape,
+                                           .state_dtype = state_dtype,
                                            .lr = lr,
                                            .update_bytes = sizeof(fsdp_adamw_args),
                                            .describe_update = describe_update,

@@ -226,22 +226,22 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
  * one exception. If the optimizer has `whole`, a step reads the small states of all parameters at
  * once, so small states stay in memory. A state is large if it has the shape of its parameter and
  * the parameter has two or more dimensions. All other states are small. */
-static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
-                             int ndim, const int64_t *shape, fsdp_tensor **state)
+static fsdp_status new_state(const fsdp_optimizer *o, const fsdp_tensor *local, fsdp_dtype dtype,
+                             fsdp_state_shape kind, int ndim, const int64_t *shape,
+                             fsdp_tensor **state)
 {
-    if (whole_step && (kind != FSDP_STATE_SAME || local->ndim < 2))
-        return fsdp_tensor_zeros(local->storage->device, FSDP_DTYPE_F32, ndim, shape,
-                                 FSDP_TAG_OPTIM, state);
-    return fsdp_tensor_zeros_placed_like(local, FSDP_DTYPE_F32, ndim, shape, FSDP_TAG_OPTIM, state);
+    if (o->class->whole && (kind != FSDP_STATE_SAME || local->ndim < 2))
+        return fsdp_tensor_zeros(local->storage->device, dtype, ndim, shape, FSDP_TAG_OPTIM, state);
+    return fsdp_tensor_zeros_placed_like(local, dtype, ndim, shape, FSDP_TAG_OPTIM, state);
 }
 
-static fsdp_status create_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
-                                fsdp_tensor **state)
+static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *local, fsdp_dtype dtype,
+                                fsdp_state_shape kind, fsdp_tensor **state)
 {
     int64_t shape[FSDP_MAX_DIMS];
     int ndim = state_shape(kind, local->ndim, local->shape, shape);
     fsdp_tensor *t;
-    FSDP_TRY(new_state(local, whole_step, kind, ndim, shape, &t));
+    FSDP_TRY(new_state(o, local, dtype, kind, ndim, shape, &t));
     fsdp_status status = place_state(local, kind, t);
     if (status != FSDP_OK) {
         fsdp_tensor_release(t);
@@ -256,14 +256,17 @@ static fsdp_status create_state(const fsdp_tensor *local, bool whole_step, fsdp_
 static fsdp_status prepare_state(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
 {
     entry *e = &o->entries[i];
+    const fsdp_optimizer_options *options = &o->groups[e->group];
+    const fsdp_dtype dtype =
+        o->class->state_dtype ? o->class->state_dtype(options) : FSDP_DTYPE_F32;
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++) {
-        fsdp_state_shape kind = o->class->state_shape(&o->groups[e->group], local->ndim, k);
+        fsdp_state_shape kind = o->class->state_shape(options, local->ndim, k);
         if (kind == FSDP_STATE_NONE)
             continue;
         if (e->state[k])
             FSDP_TRY(check_state(o->list.items[i].name, local, e->state[k], kind));
         else
-            FSDP_TRY(create_state(local, o->class->whole != NULL, kind, &e->state[k]));
+            FSDP_TRY(create_state(o, local, dtype, kind, &e->state[k]));
     }
     return FSDP_OK;
 }
@@ -347,6 +350,7 @@ static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item,
         return;
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
         u.state[k] = item->state[k] ? fsdp_tensor_ptr(item->state[k]) : NULL;
+    u.state_dtype = item->state[0] ? item->state[0]->dtype : FSDP_DTYPE_F32;
     o->class->describe_update(item->options, &u, s->args + s->n_args++ * o->class->update_bytes);
 }
 

@@ -23,14 +23,15 @@ enum {
 };
 
 /* An element-wise update of this rank's rows of one parameter: n elements. All arrays except `copy`
- * are float32. */
+ * and `state` are float32. */
 typedef struct fsdp_update {
     int64_t n;
     /* NULL: the parameter's values are in `halves` or, if halves.hi is NULL, they are not float32,
      * and `copy` is the parameter. */
     float *param;
     fsdp_halves halves;
-    float *state[FSDP_MAX_OPTIMIZER_STATE];
+    void *state[FSDP_MAX_OPTIMIZER_STATE];
+    fsdp_dtype state_dtype;
     const float *grad;
     void *copy; /* where the new values are also stored, rounded to copy_dtype; NULL: nowhere */
     fsdp_dtype copy_dtype;
@@ -56,7 +57,7 @@ typedef struct fsdp_step_item {
     int64_t step;              /* steps that the parameter has taken, including this one */
 } fsdp_step_item;
 
-/* The shape of a float32 state tensor, relative to the shape of its parameter. A state that has the
+/* The shape of a state tensor, relative to the shape of its parameter. A state that has the
  * parameter's dimension 0 is sharded like the parameter. If a state lacks the parameter's dimension
  * 0, every rank has the whole state. */
 typedef enum fsdp_state_shape {
@@ -78,6 +79,8 @@ typedef struct fsdp_optimizer_class {
     fsdp_status (*check)(const fsdp_optimizer_options *options);
     /* Returns the shape of state k of a parameter with ndim dimensions. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
+    /* Returns the dtype in which states are created; NULL: float32. */
+    fsdp_dtype (*state_dtype)(const fsdp_optimizer_options *options);
     /* Returns the address of the learning rate in `options`, or NULL if the optimizer computes its
      * own rate. */
     double *(*lr)(fsdp_optimizer_options *options);

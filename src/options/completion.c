@@ -71,7 +71,7 @@ fsdp_value_kind fsdp_option_value_kind(const fsdp_option *option)
         return FSDP_VALUE_FILE;
     if (strstr(metavar, "DIR"))
         return FSDP_VALUE_FOLDER;
-    return option->words ? FSDP_VALUE_WORDS : FSDP_VALUE_TEXT;
+    return option->completions ? FSDP_VALUE_WORDS : FSDP_VALUE_TEXT;
 }
 
 void fsdp_option_words(const fsdp_option *option, fsdp_str *out)
@@ -83,7 +83,7 @@ void fsdp_option_words(const fsdp_option *option, fsdp_str *out)
     for (int i = 0; option->type == FSDP_OPTION_DTYPE && i < FSDP_DTYPE_COUNT; i++)
         if (fsdp_dtype_is_floating((fsdp_dtype)i))
             fsdp_str_printf(out, " %s", fsdp_dtype_name((fsdp_dtype)i));
-    for (const char *const *word = option->words; word && *word; word++)
+    for (const char *const *word = option->completions; word && *word; word++)
         fsdp_str_printf(out, " %s", *word);
     if (option->bare)
         fsdp_str_printf(out, " %s", option->bare);

@@ -8,14 +8,14 @@
     "where to compute: cpu; cuda, the card of this rank (ranks may share a card); cuda:N, that "   \
     "card for all ranks; auto, a card if there is one that can be used, else the CPU"
 
-/* The names without a number, for fsdp_option.words. */
+/* The names without a number, for fsdp_option.completions. */
 extern const char *const fsdp_device_words[];
 
 /* A row of an option table. `place` is the offset of a const char *. */
 #define FSDP_DEVICE_OPTION(place)                                                                  \
     {                                                                                              \
         .name = "device", .type = FSDP_OPTION_STRING, .offset = (place), .value = "auto",          \
-        .words = fsdp_device_words, .metavar = "KIND", .help = FSDP_DEVICE_HELP                    \
+        .completions = fsdp_device_words, .metavar = "KIND", .help = FSDP_DEVICE_HELP              \
     }
 
 /* Check the value `name` of --device, for the spec's check(). The message says where the value was

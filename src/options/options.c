@@ -40,6 +40,23 @@ static const char *next_value(command_line *line)
     return line->argv[line->at++];
 }
 
+/* Append the words that follow to the value of a flag that takes several. The options own the
+ * result.
+ */
+static fsdp_status add_words(command_line *line, const fsdp_option *option, const char **text)
+{
+    const bool is_list = option->type == FSDP_OPTION_LIST && !option->repeats;
+    fsdp_str joined = {0};
+    if ((!is_list && !option->takes_words) || line->options->spec->positional ||
+        line->at >= line->argc || line->argv[line->at][0] == '-')
+        return FSDP_OK;
+    fsdp_str_printf(&joined, "%s", *text);
+    for (; line->at < line->argc && line->argv[line->at][0] != '-'; line->at++)
+        fsdp_str_printf(&joined, "%s%s", is_list ? "," : " ", line->argv[line->at]);
+    *text = fsdp_options_own(line->options, fsdp_str_take(&joined));
+    return *text ? FSDP_OK : fsdp_error_nomem();
+}
+
 static fsdp_status add_given(command_line *line, int index, bool negated, const char *text,
                              const char *spelled)
 {
@@ -56,6 +73,8 @@ static fsdp_status add_given(command_line *line, int index, bool negated, const 
         fsdp_str_fini(&allowed);
         return status;
     }
+    if (text && !fsdp_option_is_switch(option))
+        FSDP_TRY(add_words(line, option, &text));
     if (!FSDP_GROW(line->given, line->cap, line->n_given + 1))
         return fsdp_error_nomem();
     line->given[line->n_given++] = (fsdp_option_given){.index = index,
@@ -90,6 +109,26 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     return FSDP_OK;
 }
 
+/* If the flag is one of spec->map_flags and its value is a map, add the map to the files, and set
+ * *found. */
+static fsdp_status read_map_flag(command_line *line, const char *name, const char *value,
+                                 bool *found)
+{
+    const char *known = line->options->spec->map_flags;
+    *found = false;
+    if (!value && line->at < line->argc)
+        value = line->argv[line->at];
+    for (; known && *known && value && *value == '{' && !*found;) {
+        const size_t length = strcspn(known, ",");
+        *found = fsdp_option_same_name(name, known, length);
+        known += length + (known[length] == ',');
+    }
+    if (!*found)
+        return FSDP_OK;
+    line->at += line->at < line->argc && value == line->argv[line->at];
+    return add_file(line, value);
+}
+
 /* Read --name, --name=value or --no-name. */
 static fsdp_status read_long(command_line *line, const char *word)
 {
@@ -99,11 +138,13 @@ static fsdp_status read_long(command_line *line, const char *word)
     if (!spelled)
         return fsdp_error_nomem();
     const char *name = spelled + 2, *value = word[length] ? word + length + 1 : NULL;
-    bool negated;
+    bool negated, built_in, is_map;
+    FSDP_TRY(read_map_flag(line, name, value, &is_map));
+    if (is_map)
+        return FSDP_OK;
     int index = fsdp_options_find(spec, name, &negated);
     if (index >= 0)
         return add_given(line, index, negated, value, spelled);
-    bool built_in;
     FSDP_TRY(read_built_in(line, name, value, &built_in));
     return built_in ? FSDP_OK : fsdp_options_unknown(spec, "--", name);
 }
@@ -133,8 +174,12 @@ static fsdp_status read_short(command_line *line, const char *word)
 static fsdp_status read_positional(command_line *line, char *word)
 {
     fsdp_options *o = line->options;
+    const char *ending = strrchr(word, '.');
+    const bool is_file = ending && (strcmp(ending, ".json") == 0 || strcmp(ending, ".yaml") == 0 ||
+                                    strcmp(ending, ".yml") == 0);
     if (!o->spec->positional)
-        return fsdp_error(FSDP_ERR_INVALID, "unexpected argument '%.200s'", word);
+        return fsdp_error(FSDP_ERR_INVALID, "unexpected argument '%.200s'%s", word,
+                          is_file ? "; --config FILE reads options from a file" : "");
     if (o->spec->max_positional && o->n_positional == o->spec->max_positional)
         return fsdp_error(FSDP_ERR_INVALID, "unexpected argument '%.200s': %d is the most (%s)",
                           word, o->spec->max_positional, o->spec->positional);

@@ -145,58 +145,24 @@ void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *be
     }
 }
 
-/* Collect in `names` the names and aliases that an error may suggest. Each name is truncated to
- * OPTION_NAME_BYTES. Unsupported options (fsdp_option.instead) are left out. Return the number of
- * names. */
-static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
-                            size_t room)
-{
-    static const char *const built_in[] = {"help", "config", "print-config"};
-    size_t count = 0;
-    for (size_t i = 0; i < FSDP_LENGTH(built_in) && count < room; i++)
-        snprintf(names[count++], OPTION_NAME_BYTES, "%s", built_in[i]);
-    for (size_t i = 0; i < spec->count && count < room; i++) {
-        const fsdp_option *option = &spec->table[i];
-        if (option->instead)
-            continue;
-        snprintf(names[count++], OPTION_NAME_BYTES, "%s", option->name);
-        for (const char *alias = option->aliases; alias && *alias && count < room;) {
-            size_t length = strcspn(alias, ",");
-            snprintf(names[count++], OPTION_NAME_BYTES, "%.*s", (int)length, alias);
-            alias += length + (alias[length] == ',');
-        }
-    }
-    return count;
-}
-
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
                                  const char *name)
 {
     const char *refused = spec->refused_name ? spec->refused_name(name) : NULL;
+    char near[OPTION_NAME_BYTES];
     if (refused)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s%.100s: not supported: %s", prefix, name,
                           refused);
-    size_t room = 3 + spec->count * 8;
-    char(*names)[OPTION_NAME_BYTES] = fsdp_calloc(room, OPTION_NAME_BYTES);
-    const char **list = fsdp_calloc(room, sizeof *list);
-    int near = -1;
-    size_t count = 0;
+    int index = fsdp_options_nearest(spec, name, near);
     bool no = strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0;
-    if (names && list) {
-        count = collect_names(spec, names, room);
-        for (size_t i = 0; i < count; i++)
-            list[i] = names[i];
-        near = fsdp_nearest_name(name, list, count);
-        if (near < 0 && no)
-            near = fsdp_nearest_name(name + 3, list, count);
-        else
-            no = false;
-    }
-    fsdp_status status =
-        fsdp_error(FSDP_ERR_INVALID, "unknown option '%s%.100s'%s%s%s%s%s", prefix, name,
-                   near < 0 ? "" : "; did you mean '", near < 0 ? "" : prefix,
-                   near >= 0 && no ? "no-" : "", near < 0 ? "" : list[near], near < 0 ? "" : "'?");
-    fsdp_free(list);
-    fsdp_free(names);
-    return status;
+    if (index < 0 && no)
+        index = fsdp_options_nearest(spec, name + 3, near);
+    else
+        no = false;
+    if (index < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "unknown option '%s%.100s'", prefix, name);
+    const char *instead = index < (int)spec->count ? spec->table[index].instead : NULL;
+    return fsdp_error(FSDP_ERR_INVALID, "unknown option '%s%.100s'; did you mean '%s%s%s'?%s%s",
+                      prefix, name, prefix, no ? "no-" : "", near,
+                      instead ? " It is not supported: " : "", instead ? instead : "");
 }

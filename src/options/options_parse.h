@@ -65,8 +65,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
  * `before` begins each line. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);
+/* Return the index of the option that the unknown name `word` probably means, or spec->count for
+ * one that all commands have, such as --help, and set `name` to how it is spelled. Return -1 if no
+ * option is near, or if several are equally near. */
+int fsdp_options_nearest(const fsdp_options_spec *spec, const char *word,
+                         char name[OPTION_NAME_BYTES]);
 /* Return the error FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest
- * name. */
+ * name, if there is one. */
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
                                  const char *name);
 /* Make `options` the owner of `p`, which fsdp_options_destroy() will free, and return `p`. When out

@@ -56,15 +56,15 @@ static bool is_null(const yaml_node_t *node)
     return false;
 }
 
-static const char *own_scalar(yaml_reader *r, const yaml_node_t *node)
+/* Set *out to a copy of the text, which the options own. */
+static fsdp_status own_scalar(yaml_reader *r, const yaml_node_t *node, const char **out)
 {
     const char *text = scalar_text(node);
-    if (!text) {
-        (void)fsdp_error(FSDP_ERR_FORMAT, "%s:%d: the value holds a NUL byte", r->path,
-                         line_of(node));
-        return NULL;
-    }
-    return fsdp_options_own(r->options, fsdp_strdup(text));
+    if (!text)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: the value holds a NUL byte", r->path,
+                          line_of(node));
+    *out = fsdp_options_own(r->options, fsdp_strdup(text));
+    return *out ? FSDP_OK : fsdp_error_nomem();
 }
 
 static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_option_given *given)
@@ -79,9 +79,7 @@ static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_opti
         if (!child || child->type != YAML_SCALAR_NODE)
             return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s: items of a list are plain values",
                               r->path, child ? line_of(child) : line_of(node), given->key);
-        items[i] = own_scalar(r, child);
-        if (!items[i])
-            return FSDP_ERR_FORMAT;
+        FSDP_TRY(own_scalar(r, child, &items[i]));
     }
     given->items = items;
     given->n_items = count;
@@ -105,6 +103,20 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
+/* Return the error for an unknown key. In a section, the key may lack the prefix of the option that
+ * it probably means. */
+static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section *section,
+                               const char *name)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    char whole[OPTION_NAME_BYTES], near[OPTION_NAME_BYTES];
+    if (!section || !section->prefix || fsdp_options_nearest(spec, name, near) >= 0)
+        return fsdp_options_unknown(spec, "", name);
+    const int n = snprintf(whole, sizeof whole, "%s%s", section->prefix, name);
+    const bool is_near = n < (int)sizeof whole && fsdp_options_nearest(spec, whole, near) >= 0;
+    return fsdp_options_unknown(spec, "", is_near ? whole : name);
+}
+
 static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *section,
                                const yaml_node_t *key, const yaml_node_t *value)
 {
@@ -113,7 +125,7 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     int index = name ? find_option(r, section, name, &negated) : -1;
     int line = line_of(key);
     if (index < 0) {
-        fsdp_status status = fsdp_options_unknown(r->options->spec, "", name ? name : "");
+        fsdp_status status = unknown_key(r, section, name ? name : "");
         fsdp_error_context(status, "%s:%d", r->path, line);
         return status;
     }
@@ -131,15 +143,13 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     if (value->type == YAML_SEQUENCE_NODE) {
         FSDP_TRY(read_items(r, value, &given));
     } else {
-        given.text = own_scalar(r, value);
-        if (!given.text)
-            return FSDP_ERR_FORMAT;
+        FSDP_TRY(own_scalar(r, value, &given.text));
     }
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Find the section that the key of a map names. If spec->sections is NULL, any name is allowed, and
- * *section is set to NULL. */
+/* Find the section that the key of a map names. If there is none, any name is allowed if
+ * spec->sections is NULL or spec->other_sections is set, and *section is set to NULL. */
 static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                                 const yaml_node_t *map, const fsdp_options_section **section)
 {
@@ -155,6 +165,8 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
     if (*section)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s:%d: %s: not supported: %s", r->path,
                           line_of(key), name, (*section)->instead);
+    if (spec->other_sections)
+        return FSDP_OK;
     const char *names[16];
     FSDP_ASSERT(spec->n_sections <= FSDP_LENGTH(names));
     for (size_t i = 0; i < spec->n_sections; i++)

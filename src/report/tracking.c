@@ -12,8 +12,8 @@
 #include "src/report/metrics_csv.h"
 
 enum {
-    MAX_SCALARS = 64, /* most scalars of one row */
-    TAG_BYTES = 64
+    MAX_SCALARS = FSDP_TRACKING_MAX_KEYS, /* most scalars of one row */
+    TAG_BYTES = FSDP_TRACKING_KEY_BYTES
 };
 
 struct fsdp_tracking {
@@ -31,7 +31,7 @@ static fsdp_status open_sinks(fsdp_tracking *t, const fsdp_tracking_options *o)
     if (o->metrics) {
         if (o->resumed)
             FSDP_TRY(fsdp_metrics_truncate(o->metrics, o->step));
-        FSDP_TRY(fsdp_metrics_open(o->metrics, o->resumed, &t->metrics));
+        FSDP_TRY(fsdp_metrics_open(o->metrics, o->resumed || o->append, &t->metrics));
     }
     if (o->csv)
         FSDP_TRY(fsdp_metrics_csv_open(o->csv, o->resumed ? o->step : -1, &t->csv));
@@ -76,12 +76,15 @@ typedef struct scalar_list {
     size_t n;
 } scalar_list;
 
+/* `section` is NULL for a key that is a tag itself. */
 static void add_scalar(scalar_list *list, const char *section, const char *key, double value)
 {
     if (list->n == MAX_SCALARS)
         return;
     char *tag = list->tags[list->n];
-    snprintf(tag, TAG_BYTES, "%s/%s", section, key);
+    if (section && strcmp(key, "lr") == 0)
+        key = "learning_rate";
+    snprintf(tag, TAG_BYTES, "%s%s%s", section ? section : "", section ? "/" : "", key);
     list->items[list->n++] = (fsdp_event_scalar){tag, value};
 }
 
@@ -106,14 +109,17 @@ static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json
         } else {
             FSDP_TRY(fsdp_metrics_get_number(object, v.key, &number));
         }
-        add_scalar(list, section, strcmp(v.key, "lr") == 0 ? "learning_rate" : v.key, number);
+        add_scalar(list, section, v.key, number);
     }
     return FSDP_OK;
 }
 
-/* Names are those of transformers' Trainer: train/loss, train/learning_rate, eval/loss. */
+/* Names are those of transformers' Trainer: train/loss, train/learning_rate, eval/loss. A program
+ * that logs rows of its own chooses its names itself. */
 static const char *section_of(const char *kind)
 {
+    if (strcmp(kind, "log") == 0)
+        return NULL;
     return strcmp(kind, "step") == 0 ? "train" : strcmp(kind, "validation") == 0 ? "eval" : kind;
 }
 

@@ -1,12 +1,20 @@
 /* Reports the rows of a run: the one place that passes each row on to the file of metrics, CSV,
  * TensorBoard's event files and the program of --tracker-command, whichever were chosen. A row is
  * the JSON object of a line of metrics.h. There is one more kind of row, "config", with the options
- * of the run in its object "config". It goes to TensorBoard, as a text, and to the program. */
+ * of the run in its object "config". It goes to TensorBoard, as a text, and to the program. In a
+ * row of the kind "log", which an accelerator writes, the keys are those of the user, and
+ * TensorBoard's names, too. A key then has at most FSDP_TRACKING_KEY_BYTES bytes with its NUL, and
+ * a row at most FSDP_TRACKING_MAX_KEYS numbers. */
 #pragma once
 #include "src/base/json.h"
 #include "src/report/tracker_command.h"
 
 typedef struct fsdp_tracking fsdp_tracking;
+
+enum {
+    FSDP_TRACKING_KEY_BYTES = 64,
+    FSDP_TRACKING_MAX_KEYS = 64
+};
 
 typedef struct fsdp_tracking_options {
     const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
@@ -14,6 +22,7 @@ typedef struct fsdp_tracking_options {
     const char *events;  /* folder of event files */
     const char *command; /* program that gets the rows */
     bool resumed;        /* the run continues after step `step` of an earlier one */
+    bool append;         /* keep all lines of `metrics` */
     int64_t step;
     fsdp_tracker_say_fn *say; /* gets messages about the program; may be NULL */
     void *context;

@@ -91,9 +91,31 @@ static fsdp_status not_there(const char *dir, const char *what, size_t i)
                       fsdp_path_name(file));
 }
 
+/* The model that optimizer `i` updates. */
+static fsdp_module *model_of(const fsdp_accelerate_state *s, size_t i)
+{
+    return s->models[s->model_of ? s->model_of[i] : i];
+}
+
+static size_t optimizer_of(const fsdp_accelerate_state *s, size_t scheduler)
+{
+    return s->optimizer_of ? s->optimizer_of[scheduler] : scheduler;
+}
+
+static fsdp_status check_indices(const char *what, const size_t *indices, size_t n, size_t limit)
+{
+    for (size_t i = 0; indices && i < n; i++)
+        if (indices[i] >= limit)
+            return fsdp_error(FSDP_ERR_INVALID, "%s[%zu] is %zu, but there are only %zu", what, i,
+                              indices[i], limit);
+    return FSDP_OK;
+}
+
 static fsdp_status check_counts(const fsdp_accelerate_state *s)
 {
-    if (s->n_optimizers > s->n_models || s->n_schedulers > s->n_optimizers)
+    FSDP_TRY(check_indices("model_of", s->model_of, s->n_optimizers, s->n_models));
+    FSDP_TRY(check_indices("optimizer_of", s->optimizer_of, s->n_schedulers, s->n_optimizers));
+    if ((!s->model_of && s->n_optimizers > s->n_models) || s->n_schedulers > s->n_optimizers)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%zu models, %zu optimizers, %zu schedulers: each optimizer is that of "
                           "the model of its number, each scheduler that of the optimizer",
@@ -212,10 +234,12 @@ static fsdp_status write_optimizer(const fsdp_accelerate_state *s, size_t i, con
                                    fsdp_group *group, const fsdp_accelerate_options *options)
 {
     fsdp_state_dict *dict = NULL;
-    fsdp_status status = fsdp_get_optimizer_state_dict(s->models[i], s->optimizers[i], NULL, &dict);
-    if (status == FSDP_OK && i < s->n_schedulers)
-        status = fsdp_state_put_initial_lr(dict, fsdp_optimizer_n_groups(s->optimizers[i]),
-                                           s->schedulers[i].base_lr);
+    fsdp_status status =
+        fsdp_get_optimizer_state_dict(model_of(s, i), s->optimizers[i], NULL, &dict);
+    for (size_t k = 0; status == FSDP_OK && k < s->n_schedulers; k++)
+        if (optimizer_of(s, k) == i)
+            status = fsdp_state_put_initial_lr(dict, fsdp_optimizer_n_groups(s->optimizers[i]),
+                                               s->schedulers[k].base_lr);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = write_part(dict, dir, OPTIMIZER, "optimizer", i, group, options);
@@ -278,13 +302,13 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
     fsdp_status status =
         find_part(path, dir, OPTIMIZER, i, &is_folder) ? FSDP_OK : not_there(dir, OPTIMIZER, i);
     if (status == FSDP_OK)
-        status = fsdp_get_optimizer_state_dict(s->models[i], s->optimizers[i], NULL, &own);
+        status = fsdp_get_optimizer_state_dict(model_of(s, i), s->optimizers[i], NULL, &own);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = read_optimizer_parts(own, path, is_folder, !options->keep_optimizer_options, group,
                                       &read);
     if (status == FSDP_OK)
-        status = fsdp_set_optimizer_state_dict(s->models[i], s->optimizers[i], read, &set);
+        status = fsdp_set_optimizer_state_dict(model_of(s, i), s->optimizers[i], read, &set);
     fsdp_state_dict_destroy(read);
     fsdp_state_dict_destroy(own);
     return status;
@@ -310,8 +334,8 @@ static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
     char path[PATH_MAX];
     for (size_t i = 0; i < s->n_schedulers; i++) {
         file_name(path, dir, SCHEDULER, i);
-        FSDP_TRY(fsdp_accelerate_scheduler_write(&s->schedulers[i],
-                                                 fsdp_optimizer_n_groups(s->optimizers[i]), path));
+        FSDP_TRY(fsdp_accelerate_scheduler_write(
+            &s->schedulers[i], fsdp_optimizer_n_groups(s->optimizers[optimizer_of(s, i)]), path));
     }
     scaler_name(path, dir);
     return has_scaler(s) ? fsdp_accelerate_scaler_write(s->scaler, path) : FSDP_OK;

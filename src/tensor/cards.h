@@ -64,6 +64,13 @@ int fsdp_cards_usable(void);
  * runs, and describe it in *code as fsdp_card.code does. */
 void fsdp_card_choose_code(const char *codes, int capability, char code[FSDP_CARD_CODE_BYTES]);
 
+/* Check the names [n] of cards in Accelerate's gpu_ids: "all" alone, or numbers and UUIDs
+ * ("GPU-..."), none of them twice. The message of FSDP_ERR_INVALID contains the name. */
+FSDP_MUST_CHECK fsdp_status fsdp_cards_check_ids(const char *const *ids, size_t n);
+/* Let this process and its children use only these cards [n]: set CUDA_VISIBLE_DEVICES. Nothing
+ * changes if there are none, or if the only name is "all". Called before the first card is used. */
+FSDP_MUST_CHECK fsdp_status fsdp_cards_set_visible(const char *const *ids, size_t n);
+
 /* Check that `name` is one of the names in Note [Choosing a device], or the name of a device for
  * tests. Does not ask whether this build or this machine has the device. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_check_name(const char *name);

@@ -287,6 +287,56 @@ static fsdp_status mark(run *r, size_t step, fsdp_text_view *view)
     return FSDP_OK;
 }
 
+/* ---- words with marks ---- */
+
+/* Set [*begin, *end) to the next word at or after *end. Return false if there is none. Set
+ * *has_mark if the word contains the character `mark`. */
+static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *view, uint32_t mark,
+                      size_t *begin, size_t *end, bool *has_mark)
+{
+    size_t at = *end, length;
+    while (at < view->len &&
+           fsdp_char_class(classes, fsdp_utf8_decode(view->data + at, &length)) & FSDP_CHAR_WHITE)
+        at += length;
+    *begin = at;
+    *has_mark = false;
+    for (; at < view->len; at += length) {
+        const uint32_t c = fsdp_utf8_decode(view->data + at, &length);
+        if (fsdp_char_class(classes, c) & FSDP_CHAR_WHITE)
+            break;
+        *has_mark |= c == mark;
+    }
+    *end = at;
+    return at > *begin;
+}
+
+/* Do the steps `step` and `step` + 1, which marks_words describes, without alignments. A word that
+ * contains the mark is left to the steps themselves. */
+static fsdp_status mark_words(run *r, size_t step, const fsdp_text_view *view)
+{
+    const char *mark = r->pre->ops[step + 1].mark;
+    const size_t n = strlen(mark);
+    size_t begin, end = 0, length;
+    const uint32_t c = fsdp_utf8_decode(mark, &length);
+    bool has_mark;
+    fsdp_aligned_text *out = &r->work->texts[step].marked;
+    fsdp_aligned_text_clear(out, false);
+    fsdp_aligned_text_append(out, mark, n, (fsdp_align){0, 0});
+    while (!r->done && next_word(r->pre->classes, view, c, &begin, &end, &has_mark)) {
+        if (has_mark) {
+            FSDP_TRY(emit(r, step, view, begin, end));
+            continue;
+        }
+        out->len = n;
+        fsdp_aligned_text_copy(out, view, begin, end);
+        if (out->failed)
+            return fsdp_error_nomem();
+        const fsdp_text_view piece = fsdp_aligned_text_view(out);
+        FSDP_TRY(run_step(r, step + 2, &piece));
+    }
+    return FSDP_OK;
+}
+
 /* ---- all steps ---- */
 
 static fsdp_status run_step(run *r, size_t step, const fsdp_text_view *view)
@@ -296,6 +346,8 @@ static fsdp_status run_step(run *r, size_t step, const fsdp_text_view *view)
     fsdp_text_view marked = *view;
     if (*r->pre->ops[step].mark)
         FSDP_TRY(mark(r, step, &marked));
+    if (r->pre->ops[step].marks_words && !r->tracked)
+        return mark_words(r, step, &marked);
     return split(r, step, &marked);
 }
 

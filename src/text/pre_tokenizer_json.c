@@ -223,6 +223,14 @@ static fsdp_status add_part(fsdp_pre_tokenizer *pre, fsdp_json_node node, int de
         "Punctuation, Sequence, Split, Whitespace, WhitespaceSplit; not UnicodeScripts");
 }
 
+/* See marks_words in pre_tokenizer_ops.h. */
+static bool marks_words(const fsdp_pre_op *op, const fsdp_pre_op *next)
+{
+    return op->by == FSDP_SPLIT_CLASS && op->flags == FSDP_CHAR_WHITE &&
+           op->behavior == FSDP_SPLIT_REMOVED && next->replaces_spaces &&
+           next->scheme == FSDP_PREPEND_ALWAYS;
+}
+
 fsdp_status fsdp_pre_tokenizer_from_json(fsdp_json_node node, const fsdp_char_classes *classes,
                                          fsdp_pre_tokenizer **out)
 {
@@ -240,6 +248,8 @@ fsdp_status fsdp_pre_tokenizer_from_json(fsdp_json_node node, const fsdp_char_cl
         fsdp_pre_tokenizer_destroy(pre);
         return status;
     }
+    for (size_t i = 0; i + 1 < pre->n; i++)
+        pre->ops[i].marks_words = marks_words(&pre->ops[i], &pre->ops[i + 1]);
     *out = pre;
     return FSDP_OK;
 }

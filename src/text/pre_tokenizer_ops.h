@@ -44,6 +44,9 @@ typedef struct fsdp_pre_op {
     fsdp_regex *regex; /* owned */
     fsdp_word_pattern words;
     int64_t length;
+    /* This step splits at white space, and the next one puts its mark before every word: T5's
+     * pre-tokenizer. pre_tokenizer.c then does both at once. */
+    bool marks_words;
     bool byte_level, spells; /* spells: parts are spelled in GPT-2's alphabet */
 } fsdp_pre_op;
 

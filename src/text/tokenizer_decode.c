@@ -38,7 +38,9 @@ static fsdp_status decode(const fsdp_tokenizer *tokenizer, const int32_t *ids, s
     for (size_t i = 0; i < count; i++)
         FSDP_TRY(add_id(tokenizer, ids[i], i, flags, texts));
     FSDP_TRY(fsdp_token_decoder_run(tokenizer->decoder, texts, out));
-    if (!(flags & FSDP_DECODE_CLEAN_UP) || strcmp(tokenizer->model->ops->type, "BPE") == 0)
+    const bool clean_up =
+        (flags & FSDP_DECODE_CLEAN_UP) || ((flags & FSDP_DECODE_CONFIGURED) && tokenizer->clean_up);
+    if (!clean_up || strcmp(tokenizer->model->ops->type, "BPE") == 0)
         return FSDP_OK;
     fsdp_str clean = {0};
     fsdp_clean_up_tokenization(out->data ? out->data : "", out->len, false, &clean);

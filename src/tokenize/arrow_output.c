@@ -72,12 +72,15 @@ static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type 
     return (int)o->n_columns++;
 }
 
-/* Choose the columns. Blocks have labels, as run_clm gives them. */
+/* Choose the columns. Blocks have labels, as run_clm gives them. Those of a masked language model
+ * do not: a row with labels has been masked already, and run_mlm masks its blocks when they are
+ * read. */
 static void choose_columns(arrow_output *o)
 {
     const bool *lists = o->state->lists;
     const bool is_block = o->options->block_size > 0;
     const bool is_class = o->options->task == FSDP_TASK_CLASSIFICATION;
+    const bool is_masked = o->options->task == FSDP_TASK_MASKED_LM;
     o->types = o->labels = o->positions = -1;
     o->input_ids = add_column(o, "input_ids", FSDP_ARROW_COLUMN_I32_LIST);
     if (lists[2] && !is_block)
@@ -87,7 +90,7 @@ static void choose_columns(arrow_output *o)
         o->labels = add_column(o, "labels", FSDP_ARROW_COLUMN_I64);
         o->columns[o->labels].class_names = o->options->class_names;
         o->columns[o->labels].n_classes = o->options->n_classes;
-    } else if (lists[1] || is_block) {
+    } else if (lists[1] || (is_block && !is_masked)) {
         o->labels = add_column(o, "labels", FSDP_ARROW_COLUMN_I32_LIST);
     }
     if (lists[3] && !is_block)
@@ -114,7 +117,8 @@ static fsdp_status set_types(arrow_output *o, const row *r)
     return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
 }
 
-/* Rows without labels are their own. */
+/* Rows without labels are their own. Those of a masked language model stay without: they are masked
+ * when they are read. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {
     if (o->options->task == FSDP_TASK_CLASSIFICATION) {
@@ -125,6 +129,8 @@ static fsdp_status set_labels(arrow_output *o, const row *r)
                               o->rows + 1, r->lengths[1]);
         return fsdp_arrow_writer_set_i64(o->writer, (size_t)o->labels, r->lists[1][0]);
     }
+    if (r->lengths[1] == 0 && o->options->task == FSDP_TASK_MASKED_LM)
+        return FSDP_OK;
     const bool own = r->lengths[1] == 0 && o->options->task != FSDP_TASK_SEQ2SEQ;
     return fsdp_arrow_writer_set_ids(o->writer, (size_t)o->labels, r->lists[own ? 0 : 1],
                                      r->lengths[own ? 0 : 1]);
@@ -168,6 +174,19 @@ static fsdp_status write_block(arrow_output *o)
     return write_row(o, &block);
 }
 
+/* A block has been masked, or it has not. It cannot have rows of both kinds. */
+static fsdp_status check_masked_alike(const arrow_output *o, const row *r, int64_t number)
+{
+    if (o->options->task != FSDP_TASK_MASKED_LM || o->labels < 0 || r->lengths[0] == 0 ||
+        r->lengths[1])
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "row %" PRId64 " has no labels, but other rows do: --block-size joins rows "
+                      "that are to be masked, or rows that have been masked, not both; without it, "
+                      "'fsdp train' masks each row that has no labels",
+                      number);
+}
+
 /* Append a row to the block, and write each block that is full. */
 static fsdp_status add_to_block(arrow_output *o, const row *r)
 {
@@ -194,6 +213,8 @@ static fsdp_status write_rows(arrow_output *o, FILE *file, const char *path, int
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; i < rows && status == FSDP_OK; i++) {
         status = read_row(file, path, &r);
+        if (status == FSDP_OK && o->options->block_size)
+            status = check_masked_alike(o, &r, i + 1);
         if (status == FSDP_OK)
             status = o->options->block_size ? add_to_block(o, &r) : write_row(o, &r);
     }

@@ -7,7 +7,6 @@
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
 #include "src/data/dataset.h"
-#include "src/data/ids.h"
 #include "src/data/json_rows.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
@@ -18,6 +17,7 @@ void fsdp_encoded_fini(fsdp_encoded *e)
     }
     fsdp_unused_keys_fini(&e->found.unused);
     fsdp_example_fini(&e->example);
+    fsdp_str_fini(&e->text);
     *e = (fsdp_encoded){0};
 }
 
@@ -26,10 +26,11 @@ static void clear(fsdp_encoded *e)
 {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     const fsdp_example example = e->example;
+    const fsdp_str text = e->text;
     fsdp_str *whole = e->found.whole;
     memcpy(parts, e->parts, sizeof parts);
     fsdp_unused_keys_fini(&e->found.unused);
-    *e = (fsdp_encoded){.example = example, .found = {.whole = whole}};
+    *e = (fsdp_encoded){.example = example, .text = text, .found = {.whole = whole}};
     for (int p = 0; p < FSDP_TOKENIZE_PARTS; p++)
         e->parts[p] = (fsdp_encoded_part){.bytes = parts[p].bytes,
                                           .cap = parts[p].cap,
@@ -81,6 +82,11 @@ static fsdp_status encode_json(const fsdp_encode_form *form, const fsdp_record_b
                                .line = record->line,
                                .number = record->number};
     fsdp_json *doc;
+    if (fsdp_jsonl_text_row(row.text, row.length, form->rows, &out->text, &out->example,
+                            &out->found)) {
+        *cut = out->found.cut;
+        return FSDP_OK;
+    }
     FSDP_TRY(fsdp_json_row_parse(batch->path, &row, &doc));
     const fsdp_status status = encode_object(form, doc, record->line, out, cut);
     fsdp_json_destroy(doc);
@@ -97,29 +103,6 @@ static fsdp_status encode_arrow(const fsdp_encode_form *form, const fsdp_record_
     fsdp_json_destroy(doc);
     fsdp_arrow_table_add_context(batch->table, record->index, status);
     return status;
-}
-
-static int64_t cut_list(fsdp_token_list *list, int64_t limit, int32_t eos)
-{
-    const int64_t before = (int64_t)list->len;
-    fsdp_ids_cut(list, (size_t)limit, eos);
-    return before - (int64_t)list->len;
-}
-
-static fsdp_status encode_example(const fsdp_encode_form *form, const fsdp_record_batch *batch,
-                                  const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
-{
-    fsdp_example *e = &out->example;
-    FSDP_TRY(fsdp_dataset_get(batch->dataset, record->index, e));
-    if (form->task != FSDP_TASK_SEQ2SEQ)
-        return FSDP_OK;
-    const int32_t eos = fsdp_ids_eos(form->rows);
-    const bool texts = fsdp_dataset_uses(batch->dataset) & FSDP_USES_TEXTS;
-    if (texts || form->cut_source_ids)
-        *cut += cut_list(&e->source, form->max_source, eos);
-    if (texts || form->cut_target_ids)
-        *cut += cut_list(&e->labels, form->max_target, eos);
-    return FSDP_OK;
 }
 
 fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_batch *batch,
@@ -139,7 +122,7 @@ fsdp_status fsdp_encode_record(const fsdp_encode_form *form, const fsdp_record_b
     case FSDP_RECORD_EXAMPLE:
         break;
     }
-    return encode_example(form, batch, record, out, cut);
+    return fsdp_dataset_get_cut(batch->dataset, record->index, &out->example, cut);
 }
 
 /* ---- the bytes of a row ---- */

@@ -12,12 +12,9 @@ enum {
 typedef struct fsdp_encode_form {
     const fsdp_dataset_options *rows;
     fsdp_task task;
-    /* SEQ2SEQ: limits, 0: none. Texts and ids are cut here, so what is cut is counted. */
-    int64_t max_source, max_target;
-    bool cut_source_ids, cut_target_ids; /* the limits are also for rows of ids */
-    int width;                           /* bytes of a token; 0: rows are spooled, see below */
-    int64_t validation_below;            /* a row is for validation if its number is below this: see
-                                            fsdp_record_number() */
+    int width;                /* bytes of a token; 0: rows are spooled, see below */
+    int64_t validation_below; /* a row is for validation if its number is below this: see
+                                 fsdp_record_number() */
     uint64_t seed;
 } fsdp_encode_form;
 
@@ -46,6 +43,7 @@ typedef struct fsdp_encoded {
     bool lists[FSDP_SPOOLED_LISTS]; /* some rows have labels, token_type_ids, position_ids */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */
+    fsdp_str text;        /* the same */
 } fsdp_encoded;
 
 void fsdp_encoded_fini(fsdp_encoded *encoded);

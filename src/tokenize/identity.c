@@ -3,11 +3,14 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/data/dataset.h"
+#include "src/text/chat/chat.h"
 
 /* Append the name, size and checksum of a file, if it exists. */
 static fsdp_status add_file(const char *dir, const char *name, fsdp_str *text)
@@ -72,6 +75,15 @@ static void set_number(fsdp_json_node root, const char *key, double value)
     fsdp_json_set_str(root, key, text);
 }
 
+/* --chat-template may be the name of a file, or of a template of the tokenizer's folder. */
+static void set_chat(fsdp_json_node root, const fsdp_chat_template *chat)
+{
+    char text[40] = "";
+    if (chat)
+        snprintf(text, sizeof text, "%08" PRIx32, chat->checksum);
+    fsdp_json_set_str(root, "checksum of the chat template", text);
+}
+
 static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
 {
     set_text(root, "--task-prefix", c->task_prefix);
@@ -97,10 +109,38 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     set_number(root, "--max-samples", (double)c->max_samples);
     set_number(root, "--max-seq-length", (double)c->max_seq_length);
     set_number(root, "--block-size", (double)c->block_size);
-    set_number(root, "--max-source-length", c->max_source_length);
-    set_number(root, "--max-target-length", c->max_target_length);
+    /* 0: not given, which is not the same as the default: rows of ids are not cut */
+    set_number(root, "--max-source-length",
+               c->asked_for.max_source_length ? c->max_source_length : 0);
+    set_number(root, "--max-target-length",
+               c->asked_for.max_target_length ? c->max_target_length : 0);
     set_number(root, "--validation-fraction", c->validation_fraction);
     set_number(root, "--seed", c->validation_fraction > 0 ? (double)c->seed : 0);
+}
+
+unsigned fsdp_tokenize_setting_uses(const char *key)
+{
+    const unsigned texts = FSDP_USES_TEXTS | FSDP_USES_DOCUMENTS;
+    const struct {
+        const char *key;
+        unsigned uses;
+    } settings[] = {{"--task-prefix", FSDP_USES_SOURCE_PREFIX},
+                    {"--text-column", FSDP_USES_SOURCE_COLUMN},
+                    {"--target-column", FSDP_USES_TARGET_COLUMN},
+                    {"--source-lang", FSDP_USES_SOURCE_COLUMN},
+                    {"--target-lang", FSDP_USES_SOURCE_COLUMN},
+                    {"--cleaning", FSDP_USES_CLEANING},
+                    {"--append-eos", texts},
+                    {"--add-special-tokens", texts},
+                    {"--chat-template", FSDP_USES_CHAT},
+                    {"--chat-template-kwargs", FSDP_USES_CHAT},
+                    {"--assistant-only-loss", FSDP_USES_CHAT},
+                    {"--completion-only-loss", FSDP_USES_CHAT | FSDP_USES_COMPLETION},
+                    {"checksum of the chat template", FSDP_USES_CHAT}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (strcmp(settings[i].key, key) == 0)
+            return settings[i].uses;
+    return 0;
 }
 
 static fsdp_status make(const fsdp_tokenize_config *c, const fsdp_tokenize_inputs *inputs,
@@ -114,6 +154,7 @@ static fsdp_status make(const fsdp_tokenize_config *c, const fsdp_tokenize_input
     status = fsdp_record_source_identity(inputs->source, &text);
     FSDP_TRY(set_built(root, "data", status, &text));
     set_options(root, c);
+    set_chat(root, inputs->chat_template);
     return fsdp_json_check_built(doc);
 }
 

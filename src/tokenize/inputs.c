@@ -1,6 +1,5 @@
 /* Opens what a run of `fsdp tokenize` reads: the tokenizer, the chat template and the data. */
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,19 +45,18 @@ static fsdp_status open_tokenizer(const fsdp_tokenize_config *c, fsdp_tokenize_i
 
 /* ---- rows ---- */
 
-/* Texts of SEQ2SEQ are cut by fsdp_encode_record(), which counts what is cut, and not by the
- * dataset. */
+/* As in train, a length that was not given is the dataset's default for texts, and rows of ids are
+ * not cut to it. */
 static void set_lengths(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_dataset_options *rows = &in->rows;
     rows->max_length = c->max_seq_length;
     if (c->task != FSDP_TASK_SEQ2SEQ)
         return;
-    rows->max_source_length = rows->max_target_length = INT_MAX;
-    in->form.max_source = c->max_source_length;
-    in->form.max_target = c->max_target_length;
-    in->form.cut_source_ids = c->asked_for.max_source_length;
-    in->form.cut_target_ids = c->asked_for.max_target_length;
+    if (c->asked_for.max_source_length)
+        rows->max_source_length = c->max_source_length;
+    if (c->asked_for.max_target_length)
+        rows->max_target_length = c->max_target_length;
 }
 
 static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/tokenize/identity.h"
 
 enum {
     VERSION = 1
@@ -23,6 +24,7 @@ static void put_state(fsdp_json_node root, const fsdp_tokenize_state *state)
     fsdp_json_set_i64(root, "empty_rows", state->empty_rows);
     fsdp_json_set_i64(root, "uses", (int64_t)state->uses);
     fsdp_json_set_bool(root, "is_complete", state->is_complete);
+    fsdp_json_set_bool(root, "overwrites", state->overwrites);
     const fsdp_json_node lists = fsdp_json_set_object(root, "lists");
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         fsdp_json_set_bool(lists, list_keys[i], state->lists[i]);
@@ -63,6 +65,7 @@ static fsdp_status get_state(fsdp_json_node root, fsdp_tokenize_state *state)
     FSDP_TRY(fsdp_json_get_i64(root, "uses", 0, UINT32_MAX, &uses));
     state->uses = (unsigned)uses;
     FSDP_TRY(fsdp_json_get_bool(root, "is_complete", &state->is_complete));
+    FSDP_TRY(fsdp_json_opt_bool(root, "overwrites", false, &state->overwrites));
     FSDP_TRY(fsdp_json_get_object(root, "lists", &lists));
     for (int i = 0; i < FSDP_SPOOLED_LISTS; i++)
         FSDP_TRY(fsdp_json_get_bool(lists, list_keys[i], &state->lists[i]));
@@ -82,8 +85,16 @@ static fsdp_status get_parts(fsdp_json_node root, fsdp_tokenize_state *state)
     return FSDP_OK;
 }
 
+/* Return true if a setting had no effect on any row. This is known if all rows were read. */
+static bool had_no_effect(const fsdp_tokenize_state *state, const char *key)
+{
+    const unsigned uses = fsdp_tokenize_setting_uses(key);
+    return state->is_complete && uses && !(state->uses & uses);
+}
+
 /* Compare the settings of the journal `root` with those of this run. */
-static fsdp_status compare_settings(const char *path, fsdp_json_node root, fsdp_json_node settings)
+static fsdp_status compare_settings(const char *path, fsdp_json_node root,
+                                    const fsdp_tokenize_state *state, fsdp_json_node settings)
 {
     fsdp_json_node old;
     FSDP_TRY(fsdp_json_get_object(root, "settings", &old));
@@ -91,7 +102,7 @@ static fsdp_status compare_settings(const char *path, fsdp_json_node root, fsdp_
         const char *now, *then;
         FSDP_TRY(fsdp_json_get_str(v, NULL, &now));
         FSDP_TRY(fsdp_json_opt_str(old, v.key, "", &then));
-        if (strcmp(now, then) != 0)
+        if (strcmp(now, then) != 0 && !had_no_effect(state, v.key))
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: the interrupted run had another %s, \"%.200s\" and not "
                               "\"%.200s\": --resume needs the same; --overwrite begins again",
@@ -110,7 +121,7 @@ fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings, fsdp_to
     if (status == FSDP_OK)
         status = get_parts(root, &found);
     if (status == FSDP_OK)
-        status = compare_settings(path, root, settings);
+        status = compare_settings(path, root, &found, settings);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
         status = FSDP_ERR_FORMAT;

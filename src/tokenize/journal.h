@@ -10,6 +10,7 @@ typedef struct fsdp_tokenize_state {
     unsigned uses; /* FSDP_USES_* of the rows */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */
+    bool overwrites;  /* the run may replace what is at the place of the output */
     struct {
         int64_t rows, tokens;
         int64_t bytes; /* size of the part's file, without a header */
@@ -20,8 +21,9 @@ typedef struct fsdp_tokenize_state {
  */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
                                                const fsdp_tokenize_state *state);
-/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others.
- * The message names the first setting that differs. Returns FSDP_ERR_FORMAT if the file is damaged.
+/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others,
+ * except those that had no effect on any row. The message names the first setting that differs.
+ * Returns FSDP_ERR_FORMAT if the file is damaged.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings,
                                               fsdp_tokenize_state *state);

@@ -18,6 +18,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/scratch_file.h"
 #include "src/base/str.h"
 #include "src/tokenize/token_header.h"
 
@@ -47,21 +48,6 @@ static fsdp_status failed(const char *path)
 }
 
 /* ---- files ---- */
-
-static fsdp_status write_all(int fd, const char *path, const void *bytes, size_t count)
-{
-    const char *at = bytes;
-    while (count) {
-        const ssize_t n = write(fd, at, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return failed(path);
-        at += n;
-        count -= (size_t)n;
-    }
-    return FSDP_OK;
-}
 
 /* Open a file, and cut it to `bytes` bytes. If it is shorter, it is not the file of the journal. */
 static fsdp_status open_at(const char *path, int64_t bytes, int *fd)
@@ -98,7 +84,7 @@ static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_st
                      state->parts[i].bytes ? state->parts[i].bytes + (int64_t)header_bytes(o) : 0,
                      &part->fd));
     if (!state->parts[i].bytes)
-        FSDP_TRY(write_all(part->fd, part->path, zeros, header_bytes(o)));
+        FSDP_TRY(fsdp_fd_write(part->fd, part->path, zeros, header_bytes(o)));
     if (o->options.format != FSDP_TOKENIZE_MEGATRON)
         return FSDP_OK;
     return open_at(part->sizes_path, state->parts[i].rows * (int64_t)sizeof(int32_t),
@@ -107,7 +93,32 @@ static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_st
 
 /* ---- beginning ---- */
 
-/* Return an error if the output exists already. */
+/* Return the path of the index that Megatron's file `path`, NAME.bin, would have: NAME.idx. */
+static char *index_path(const char *path)
+{
+    return fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
+}
+
+/* A token file is read by the index next to it, if there is one, whatever format it has. */
+static fsdp_status check_index(const fsdp_token_output *o, bool may_replace)
+{
+    char *index = index_path(o->path);
+    if (!index)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_path_exists(index) && !fsdp_path_is_file(index))
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: not a file, but has the name of an index of %s",
+                            index, o->path);
+    else if (fsdp_path_exists(index) && !may_replace)
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "%s: exists, and would be taken for the index of %s; --overwrite %s it",
+                            index, o->path,
+                            o->options.format == FSDP_TOKENIZE_MEGATRON ? "replaces" : "removes");
+    fsdp_free(index);
+    return status;
+}
+
+/* Return an error if no output can be at this path. */
 static fsdp_status check_target(const fsdp_token_output *o)
 {
     if (!o->is_file) {
@@ -121,9 +132,20 @@ static fsdp_status check_target(const fsdp_token_output *o)
     }
     if (fsdp_path_is_directory(o->path))
         return fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", o->path);
-    if (fsdp_path_exists(o->path) && !o->options.overwrite)
-        return fsdp_error(FSDP_ERR_INVALID, "%s: exists; --overwrite replaces it", o->path);
     return FSDP_OK;
+}
+
+/* Return an error if a file would be replaced that may not be. A run that goes on may replace what
+ * the interrupted run could, and an index that this one has written. */
+static fsdp_status check_existing(fsdp_token_output *o, fsdp_tokenize_state *state)
+{
+    state->overwrites |= o->options.overwrite;
+    if (!o->is_file)
+        return FSDP_OK;
+    if (fsdp_path_exists(o->path) && !state->overwrites)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: exists; --overwrite replaces it", o->path);
+    const bool own = o->options.format == FSDP_TOKENIZE_MEGATRON && state->is_complete;
+    return check_index(o, state->overwrites || own);
 }
 
 static fsdp_status lock_partial(fsdp_token_output *o)
@@ -177,6 +199,7 @@ static fsdp_status begin(fsdp_token_output *o, fsdp_tokenize_state *state)
     FSDP_TRY(fsdp_directory_make(o->partial));
     FSDP_TRY(lock_partial(o));
     FSDP_TRY(read_journal(o, state));
+    FSDP_TRY(check_existing(o, state));
     if (!o->has_journal)
         FSDP_TRY(fsdp_tree_remove(o->out));
     FSDP_TRY(fsdp_directory_make(o->out));
@@ -242,10 +265,10 @@ fsdp_status fsdp_output_append(fsdp_token_output *o, const fsdp_encoded *e,
 {
     for (int i = 0; i < o->n_parts; i++) {
         const fsdp_encoded_part *part = &e->parts[i];
-        FSDP_TRY(write_all(o->parts[i].fd, o->parts[i].path, part->bytes, part->used));
+        FSDP_TRY(fsdp_fd_write(o->parts[i].fd, o->parts[i].path, part->bytes, part->used));
         if (o->parts[i].sizes_fd >= 0)
-            FSDP_TRY(write_all(o->parts[i].sizes_fd, o->parts[i].sizes_path, part->sizes,
-                               (size_t)part->rows * sizeof *part->sizes));
+            FSDP_TRY(fsdp_fd_write(o->parts[i].sizes_fd, o->parts[i].sizes_path, part->sizes,
+                                   (size_t)part->rows * sizeof *part->sizes));
         state->parts[i].rows += part->rows;
         state->parts[i].tokens += part->tokens;
         state->parts[i].bytes += (int64_t)part->used;
@@ -287,19 +310,16 @@ fsdp_status fsdp_output_save(fsdp_token_output *o, const fsdp_tokenize_state *st
 
 /* ---- the end ---- */
 
-/* Return the path of a part's file at its place, with another ending for an index. */
-static char *final_path(const fsdp_token_output *o, int i, const char *ending)
+/* Return the path of a part's index: at its place, or in the folder that will be moved there. */
+static char *index_of_part(const fsdp_token_output *o, int i)
 {
-    const char *name = fsdp_path_name(o->parts[i].path);
-    if (o->is_file)
-        return fsdp_strdup_printf("%.*s%s", (int)strlen(o->path) - 4, o->path, ending);
-    return fsdp_strdup_printf("%s/%.*s%s", o->out, (int)strlen(name) - 4, name, ending);
+    return index_path(o->is_file ? o->path : o->parts[i].path);
 }
 
 static fsdp_status write_index(const fsdp_token_output *o, int i, const fsdp_tokenize_state *state)
 {
     const part_file *part = &o->parts[i];
-    char *path = final_path(o, i, ".idx");
+    char *path = index_of_part(o, i);
     if (!path)
         return FSDP_ERR_NOMEM;
     const fsdp_status status =
@@ -336,10 +356,24 @@ static fsdp_status sync_parent(const char *path)
     return FSDP_OK;
 }
 
+/* Remove the index of a file that is overwritten. A run that is killed after this can go on. */
+static fsdp_status remove_old_index(const fsdp_token_output *o)
+{
+    if (!o->is_file || o->options.format == FSDP_TOKENIZE_MEGATRON)
+        return FSDP_OK;
+    char *index = index_path(o->path);
+    if (!index)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status = unlink(index) == 0 || errno == ENOENT ? FSDP_OK : failed(index);
+    fsdp_free(index);
+    return status;
+}
+
 fsdp_status fsdp_output_commit(fsdp_token_output *o, const fsdp_tokenize_state *state)
 {
     for (int i = 0; i < o->n_parts; i++)
         FSDP_TRY(finish_part(o, i, state));
+    FSDP_TRY(remove_old_index(o));
     const char *from = o->is_file ? o->parts[0].path : o->out;
     if (rename(from, o->path) != 0)
         return failed(o->path);

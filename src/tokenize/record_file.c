@@ -1,13 +1,12 @@
 /* See record_file.h. */
 #include "src/tokenize/record_file.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/data/csv.h"
+#include "src/data/document_file.h"
 #include "src/data/json_rows.h"
-#include "src/data/lines.h"
 #include "src/data/text_rows.h"
 
 struct fsdp_record_file {
@@ -15,8 +14,7 @@ struct fsdp_record_file {
     fsdp_record_kind kind;
     const fsdp_dataset_options *options;
     /* DOCUMENT */
-    fsdp_lines *lines;
-    fsdp_documents separator;
+    fsdp_document_file *documents;
     /* PAIR */
     fsdp_text_rows *rows;
     fsdp_csv_row row;
@@ -50,59 +48,17 @@ static fsdp_status add_record(fsdp_record_batch *batch, fsdp_record record)
 
 /* ---- plain text ---- */
 
-static bool is_white_space(const fsdp_line *line)
-{
-    for (size_t i = 0; i < line->length; i++)
-        if (!strchr(" \t\r\f\v", line->text[i]))
-            return false;
-    return true;
-}
-
-static fsdp_status add_line(fsdp_record_file *f, fsdp_record_batch *batch, fsdp_record *document,
-                            const fsdp_line *line)
-{
-    if (document->line == 0)
-        document->line = line->number;
-    if (batch->used - document->at + line->bytes > FSDP_LINE_BYTES_MAX)
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: line %" PRId64 ": a document of more than %d MiB; "
-                          "--document-separator blank-line or line makes smaller ones",
-                          f->path, document->line, FSDP_LINE_BYTES_MAX >> 20);
-    return add_bytes(batch, line->text, line->bytes);
-}
-
-/* Append lines to the document until it ends. *ended is set to true if the file ended first. */
-static fsdp_status read_document(fsdp_record_file *f, fsdp_record_batch *batch,
-                                 fsdp_record *document, bool *ended)
-{
-    fsdp_line line = {0};
-    for (;;) {
-        FSDP_TRY(fsdp_lines_next(f->lines, &line));
-        if (!line.text) {
-            *ended = true;
-            return FSDP_OK;
-        }
-        const bool blank = is_white_space(&line);
-        const bool is_end = f->separator == FSDP_DOCUMENTS_LINE ||
-                            (f->separator == FSDP_DOCUMENTS_BLANK_LINE && blank);
-        if (!blank || (document->line && !is_end))
-            FSDP_TRY(add_line(f, batch, document, &line));
-        if (is_end && document->line)
-            return FSDP_OK;
-    }
-}
-
 static fsdp_status next_document(fsdp_record_file *f, fsdp_record_batch *batch, bool *ended)
 {
-    fsdp_record document = {.at = batch->used};
-    FSDP_TRY(read_document(f, batch, &document, ended));
-    if (!document.line)
+    fsdp_document document;
+    FSDP_TRY(fsdp_document_file_next(f->documents, &document));
+    *ended = !document.text;
+    if (*ended)
         return FSDP_OK;
-    *ended = false;
-    while (batch->used > document.at && strchr("\r\n", batch->bytes[batch->used - 1]))
-        batch->bytes[--batch->used] = 0;
-    document.length = batch->used - document.at;
-    return add_record(batch, document);
+    const fsdp_record record = {
+        .at = batch->used, .length = document.length, .line = document.line};
+    FSDP_TRY(add_bytes(batch, document.text, document.length));
+    return add_record(batch, record);
 }
 
 /* ---- rows ---- */
@@ -153,10 +109,8 @@ static fsdp_status open_file(fsdp_record_file *f, const char *path)
 {
     if (!(f->path = fsdp_strdup(path)))
         return FSDP_ERR_NOMEM;
-    f->separator = f->options->documents != FSDP_DOCUMENTS_DEFAULT ? f->options->documents
-                                                                   : FSDP_DOCUMENTS_BLANK_LINE;
     if (f->kind == FSDP_RECORD_DOCUMENT)
-        return fsdp_lines_open(path, &f->lines);
+        return fsdp_document_file_open(path, f->options, &f->documents);
     if (f->kind == FSDP_RECORD_PAIR)
         return fsdp_text_rows_open(path, FSDP_ROWS_CSV, false, f->options, &f->rows);
     FSDP_TRY(fsdp_input_open(path, &f->input));
@@ -184,7 +138,7 @@ void fsdp_record_file_close(fsdp_record_file *f)
 {
     if (!f)
         return;
-    fsdp_lines_close(f->lines);
+    fsdp_document_file_close(f->documents);
     fsdp_text_rows_close(f->rows);
     fsdp_csv_row_fini(&f->row);
     fsdp_json_rows_close(f->json);

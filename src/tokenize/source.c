@@ -1,6 +1,7 @@
 /* See source.h. */
 #include "src/tokenize/source.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +11,7 @@
 #include "src/data/arrow_note.h"
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/input.h"
+#include "src/data/file_names.h"
 #include "src/tokenize/record_file.h"
 
 enum {
@@ -210,6 +211,8 @@ static fsdp_status open_dataset(fsdp_record_source *s, const source_file *file)
         return FSDP_ERR_NOMEM;
     rows.task = s->task;
     rows.validation = file->validation;
+    if (file->validation)
+        rows.max_samples = 0; /* --max-samples is for the training data */
     FSDP_TRY(fsdp_dataset_open(file->path, &rows, &s->datasets[s->n_datasets]));
     const fsdp_dataset *d = s->datasets[s->n_datasets++];
     s->uses |= fsdp_dataset_uses(d);
@@ -360,22 +363,50 @@ bool fsdp_record_source_leaves_validation(const fsdp_record_source *s)
     return s->leaves_validation;
 }
 
-fsdp_status fsdp_record_source_left_out(const fsdp_record_source *s, fsdp_left_out *out)
-{
-    *out = (fsdp_left_out){0};
-    for (size_t i = 0; i < s->n_datasets; i++) {
-        fsdp_left_out part;
-        FSDP_TRY(fsdp_dataset_left_out(s->datasets[i], 0, &part));
-        out->cut_rows += part.cut_rows;
-        out->cut_tokens += part.cut_tokens;
-        out->skipped_rows += part.skipped_rows;
-    }
-    return FSDP_OK;
-}
-
 unsigned fsdp_record_source_uses(const fsdp_record_source *s)
 {
     return s->uses;
+}
+
+/* Set *uses to what the rows of a dataset can have, whose path may be a folder or a pattern. */
+static fsdp_status possible_of_examples(const fsdp_record_source *s, const source_file *file,
+                                        unsigned *uses)
+{
+    fsdp_path_list paths;
+    *uses = s->task == FSDP_TASK_CLASSIFICATION ? FSDP_USES_SOURCE_COLUMN | FSDP_USES_CLASSES
+                                                : FSDP_USES_TEXTS | FSDP_USES_CLEANING;
+    if (fsdp_is_arrow_path(file->path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_text_paths(file->path, file->validation, &paths));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < paths.len && status == FSDP_OK; i++) {
+        fsdp_rows_form form = FSDP_ROWS_ARROW;
+        status = fsdp_rows_form_of(paths.items[i], &form);
+        *uses |= fsdp_rows_form_uses(form);
+    }
+    fsdp_path_list_fini(&paths);
+    return status;
+}
+
+fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *s, unsigned *uses)
+{
+    const unsigned rows = FSDP_USES_TEXTS | FSDP_USES_CHAT | FSDP_USES_COMPLETION;
+    const unsigned of_kinds[] = {
+        [FSDP_RECORD_DOCUMENT] = FSDP_USES_DOCUMENTS,
+        [FSDP_RECORD_PAIR] = FSDP_USES_CSV | FSDP_USES_TEXTS | FSDP_USES_COMPLETION,
+        [FSDP_RECORD_JSON] = FSDP_USES_JSON | rows,
+        [FSDP_RECORD_ARROW] = rows,
+    };
+    *uses = 0;
+    for (size_t i = 0; i < s->len; i++) {
+        unsigned one = 0;
+        if (s->files[i].kind == FSDP_RECORD_EXAMPLE)
+            FSDP_TRY(possible_of_examples(s, &s->files[i], &one));
+        else
+            one = of_kinds[s->files[i].kind];
+        *uses |= one;
+    }
+    return FSDP_OK;
 }
 
 int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
@@ -385,7 +416,7 @@ int64_t fsdp_record_source_bytes(const fsdp_record_source *s)
     for (size_t i = 0; i < s->len; i++) {
         const source_file *file = &s->files[i];
         const bool is_text = file->kind != FSDP_RECORD_ARROW && file->kind != FSDP_RECORD_EXAMPLE &&
-                             fsdp_input_name_length(file->path) == strlen(file->path);
+                             !fsdp_name_is_compressed(file->path);
         if (!is_text || s->max_samples != INT64_MAX || stat(file->path, &info) != 0)
             return 0;
         bytes += info.st_size;
@@ -408,34 +439,52 @@ fsdp_status fsdp_record_source_unused(const fsdp_record_source *s, const fsdp_un
 
 /* ---- identity ---- */
 
-static void add_identity(const char *path, fsdp_str *text)
+static fsdp_status add_identity(const char *path, fsdp_str *text)
 {
-    struct stat info = {0};
+    struct stat info;
     if (stat(path, &info) != 0)
-        info.st_size = -1; /* reading it will fail with the reason */
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                          strerror(errno));
     fsdp_str_printf(text, "%s %" PRId64 " %" PRId64 ".%09ld\n", path, (int64_t)info.st_size,
                     (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    return FSDP_OK;
 }
 
 static fsdp_status add_folder_identity(const source_file *file, fsdp_str *text)
 {
     fsdp_arrow_folder folder;
-    FSDP_TRY(fsdp_arrow_folder_open(
+    fsdp_status status = fsdp_arrow_folder_open(
         file->path, file->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
-        &folder));
-    for (size_t i = 0; i < folder.n_files; i++)
-        add_identity(folder.files[i], text);
+        &folder);
+    FSDP_TRY(status);
+    for (size_t i = 0; i < folder.n_files && status == FSDP_OK; i++)
+        status = add_identity(folder.files[i], text);
     fsdp_arrow_folder_fini(&folder);
-    return FSDP_OK;
+    return status;
+}
+
+/* The path of a dataset may be a folder or a pattern. */
+static fsdp_status add_texts_identity(const source_file *file, fsdp_str *text)
+{
+    fsdp_path_list files;
+    FSDP_TRY(fsdp_text_paths(file->path, file->validation, &files));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < files.len && status == FSDP_OK; i++)
+        status = add_identity(files.items[i], text);
+    fsdp_path_list_fini(&files);
+    return status;
 }
 
 fsdp_status fsdp_record_source_identity(const fsdp_record_source *s, fsdp_str *text)
 {
     for (size_t i = 0; i < s->len; i++) {
-        if (fsdp_is_arrow_path(s->files[i].path))
-            FSDP_TRY(add_folder_identity(&s->files[i], text));
+        const source_file *file = &s->files[i];
+        if (fsdp_is_arrow_path(file->path))
+            FSDP_TRY(add_folder_identity(file, text));
+        else if (file->kind == FSDP_RECORD_EXAMPLE)
+            FSDP_TRY(add_texts_identity(file, text));
         else
-            add_identity(s->files[i].path, text);
+            FSDP_TRY(add_identity(file->path, text));
     }
     return text->failed ? fsdp_error_nomem() : FSDP_OK;
 }

@@ -71,12 +71,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_record_source_skip(fsdp_record_source *source, 
 bool fsdp_record_source_has_validation(const fsdp_record_source *source);
 /* Return true if `data` has a part for validation that is not read. */
 bool fsdp_record_source_leaves_validation(const fsdp_record_source *source);
-/* Count what the datasets leave out. This encodes their rows again. */
-FSDP_MUST_CHECK fsdp_status fsdp_record_source_left_out(const fsdp_record_source *source,
-                                                        fsdp_left_out *out);
 /* Return the FSDP_USES_* that the forms of the files imply. Those of datasets are known when the
  * last record has been read. */
 unsigned fsdp_record_source_uses(const fsdp_record_source *source);
+/* Set *uses to the FSDP_USES_* that rows of these files can have, before any row is read. */
+FSDP_MUST_CHECK fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *source,
+                                                             unsigned *uses);
 /* Return the bytes of texts that will be read, or 0 if that is unknown, as files are compressed or
  * are not texts. */
 int64_t fsdp_record_source_bytes(const fsdp_record_source *source);

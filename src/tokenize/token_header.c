@@ -19,9 +19,12 @@ static void store(unsigned char *at, uint64_t value, int bytes)
 
 void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_HEADER_BYTES])
 {
+    const fsdp_llmc_kind *kind = fsdp_llmc_kinds;
+    while (kind->width != width)
+        kind++;
     memset(header, 0, FSDP_LLMC_HEADER_BYTES);
-    store(header, width == 2 ? 20240520 : 20240801, 4);
-    store(header + 4, width == 2 ? 1 : 7, 4);
+    store(header, kind->magic, 4);
+    store(header + 4, kind->version, 4);
     store(header + 8, (uint64_t)tokens, 4);
 }
 
@@ -55,10 +58,10 @@ static fsdp_status append_list(fsdp_atomic_file *file, list kind, const int32_t 
 static fsdp_status append_index(fsdp_atomic_file *file, const int32_t *sizes, int64_t rows,
                                 int width)
 {
-    static const unsigned char codes[] = {[1] = 1, [2] = 8, [4] = 4, [8] = 5};
-    unsigned char header[9 + 8 + 1 + 8 + 8] = "MMIDIDX\0";
-    store(header + 9, 1, 8);
-    header[17] = codes[width];
+    unsigned char header[FSDP_MEGATRON_HEADER_BYTES];
+    memcpy(header, fsdp_megatron_magic, FSDP_MEGATRON_MAGIC_BYTES);
+    store(header + 9, FSDP_MEGATRON_VERSION, 8);
+    header[17] = fsdp_megatron_code(width);
     store(header + 18, (uint64_t)rows, 8);
     store(header + 26, (uint64_t)rows + 1, 8);
     FSDP_TRY(fsdp_atomic_file_append(file, header, sizeof header));

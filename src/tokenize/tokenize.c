@@ -29,9 +29,9 @@ typedef struct tokenize_run {
     int64_t saved_bytes; /* bytes of the output when the journal was written last */
     int64_t first_record, first_tokens, first_bytes; /* numbers when this run began */
     fsdp_arrow_output_counts arrow;
-    fsdp_left_out left_out; /* what datasets cut */
     fsdp_progress *bar;
     int64_t bar_done; /* MiB */
+    bool keeps;       /* the run failed, but what it has written is of use */
     double began_s;
 } tokenize_run;
 
@@ -182,15 +182,23 @@ static fsdp_status refuse_empty(const tokenize_run *r)
     return FSDP_OK;
 }
 
-/* Check what is known only after the last row. */
 static fsdp_status end_rows(tokenize_run *r)
 {
-    const fsdp_tokenize_config *c = r->config;
     r->state.uses |= fsdp_record_source_uses(r->inputs->source);
-    FSDP_TRY(fsdp_tokenize_check_uses(c, r->state.uses));
-    FSDP_TRY(refuse_empty(r));
     r->state.is_complete = true;
     return fsdp_output_save(r->output, &r->state);
+}
+
+/* Check what is known only after the last row. An option that had no effect is an error, but the
+ * rows are those of a run without it, and are kept for one. */
+static fsdp_status check_rows(tokenize_run *r)
+{
+    const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);
+    r->keeps = status == FSDP_ERR_INVALID;
+    if (r->keeps)
+        return fsdp_error(status, "%s (the rows are kept: without the option, --resume goes on)",
+                          fsdp_last_error());
+    return refuse_empty(r);
 }
 
 /* Can a run that failed in this way go on later? If it failed because of the data, the data must
@@ -198,6 +206,13 @@ static fsdp_status end_rows(tokenize_run *r)
 static bool can_go_on(fsdp_status status)
 {
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
+}
+
+/* Return what a message about --resume adds: it excludes --overwrite, which the journal remembers.
+ */
+static const char *in_place_of(const tokenize_run *r)
+{
+    return r->config->overwrite ? " in place of --overwrite" : "";
 }
 
 /* Save what was written before a failure, such as a full disk, if that is possible. */
@@ -211,8 +226,8 @@ static fsdp_status save_after_failure(tokenize_run *r, fsdp_status status)
     fsdp_error_restore(&error);
     return saved == FSDP_OK
                ? fsdp_error(status,
-                            "%s (with --resume, the same command goes on after %" PRId64 " rows)",
-                            error.message, r->state.records)
+                            "%s (with --resume%s, the same command goes on after %" PRId64 " rows)",
+                            error.message, in_place_of(r), r->state.records)
                : status;
 }
 
@@ -230,9 +245,9 @@ static fsdp_status tokenize_rows(tokenize_run *r)
         return end_rows(r);
     FSDP_TRY(fsdp_output_save(r->output, &r->state));
     return fsdp_error(FSDP_ERR_STATE,
-                      "interrupted after %" PRId64 " rows; with --resume, the same command goes on "
-                      "from there",
-                      r->state.records);
+                      "interrupted after %" PRId64
+                      " rows; with --resume%s, the same command goes on from there",
+                      r->state.records, in_place_of(r));
 }
 
 static fsdp_status finish(tokenize_run *r)
@@ -263,15 +278,13 @@ static void print_lines(FILE *out, const char *text)
 /* Print what the rows lost, in one line. */
 static void print_losses(const tokenize_run *r)
 {
-    const int64_t rows = r->state.cut_rows + r->left_out.cut_rows;
-    const int64_t tokens = r->state.cut_tokens + r->left_out.cut_tokens;
     const char *separator = "";
-    if (!rows && !r->arrow.unused_tokens)
+    if (!r->state.cut_rows && !r->arrow.unused_tokens)
         return;
     fprintf(r->out, "%s: ", r->config->data);
-    if (rows) {
-        fprintf(r->out, "%" PRId64 " of %" PRId64 " rows are cut, by %" PRId64 " tokens", rows,
-                r->state.records, tokens);
+    if (r->state.cut_rows) {
+        fprintf(r->out, "%" PRId64 " of %" PRId64 " rows are cut, by %" PRId64 " tokens",
+                r->state.cut_rows, r->state.records, r->state.cut_tokens);
         separator = "; ";
     }
     if (r->arrow.unused_tokens)
@@ -347,8 +360,6 @@ static void print_summary(const tokenize_run *r)
 static fsdp_status print_end(tokenize_run *r)
 {
     char *unused;
-    if (r->config->task == FSDP_TASK_CLASSIFICATION && r->config->max_seq_length)
-        FSDP_TRY(fsdp_record_source_left_out(r->inputs->source, &r->left_out));
     FSDP_TRY(fsdp_record_source_unused(r->inputs->source, &r->unused, &unused));
     print_notes(r, unused);
     fsdp_free(unused);
@@ -362,8 +373,11 @@ static fsdp_status print_end(tokenize_run *r)
 static fsdp_status begin(tokenize_run *r)
 {
     const fsdp_tokenize_config *c = r->config;
+    unsigned possible;
     FSDP_TRY(choose_format(r));
     FSDP_TRY(choose_width(r));
+    FSDP_TRY(fsdp_record_source_possible_uses(r->inputs->source, &possible));
+    FSDP_TRY(fsdp_tokenize_check_uses(c, possible));
     r->inputs->form.width = r->width;
     r->inputs->form.seed = (uint64_t)c->seed;
     r->inputs->form.validation_below = (int64_t)llround(c->validation_fraction * 4294967296.0);
@@ -400,6 +414,7 @@ static fsdp_status write_output(tokenize_run *r)
         fprintf(r->out, "%s: goes on after %" PRId64 " rows\n", r->config->output, r->first_record);
     if (!r->state.is_complete)
         FSDP_TRY(tokenize_rows(r));
+    FSDP_TRY(check_rows(r));
     FSDP_TRY(finish(r));
     return print_end(r);
 }
@@ -409,7 +424,7 @@ static fsdp_status tokenize(const fsdp_tokenize_config *config, fsdp_tokenize_in
 {
     tokenize_run r = {.config = config, .inputs = inputs, .out = out, .began_s = fsdp_clock_s()};
     const fsdp_status status = write_output(&r);
-    fsdp_output_close(r.output, can_go_on(status));
+    fsdp_output_close(r.output, can_go_on(status) || r.keeps);
     fsdp_unused_keys_fini(&r.unused);
     fsdp_json_destroy(r.settings);
     return status;

@@ -9,6 +9,7 @@
 #include "src/base/io.h"
 #include "src/data/chat_text.h"
 #include "src/data/json_rows.h"
+#include "src/data/sharegpt.h"
 #include "src/report/human.h"
 #include "src/text/hash.h"
 #include "src/text/word_splitter.h"
@@ -162,11 +163,22 @@ static fsdp_status count_messages(const vocab_run *r, word_counts *c, fsdp_json_
     return FSDP_OK;
 }
 
+static fsdp_status count_sharegpt(const vocab_run *r, word_counts *c, fsdp_json_node row)
+{
+    fsdp_json *messages;
+    FSDP_TRY(fsdp_sharegpt_convert(row, &messages));
+    const fsdp_status status = count_messages(r, c, fsdp_json_root(messages));
+    fsdp_json_destroy(messages);
+    return status;
+}
+
 /* Count the texts of a row under the keys that the options name, or else under those that rows
  * usually have. */
 static fsdp_status count_row(const vocab_run *r, word_counts *c, fsdp_json_node row)
 {
     const char *source = r->config->text_column, *target = r->config->target_column;
+    if (!source && fsdp_is_sharegpt_row(row))
+        return count_sharegpt(r, c, row);
     if (!source && fsdp_is_chat_row(row))
         return count_messages(r, c, row);
     if (!source && fsdp_json_has(row, "prompt") && fsdp_json_has(row, "completion")) {
@@ -262,6 +274,11 @@ static fsdp_status read_texts(vocab_run *r, fsdp_tokenize_inputs *in)
     fsdp_progress_destroy(r->bar);
     if (status == FSDP_OK && stopped)
         status = fsdp_error(FSDP_ERR_STATE, "interrupted; nothing was written");
+    if (status == FSDP_OK && r->text_bytes == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT,
+                            "%s: its %" PRId64 " rows have no text, from which --train-vocab could "
+                            "learn",
+                            r->config->data, r->records);
     return status;
 }
 

@@ -81,7 +81,7 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
-    fsdp_trainer_at(t, "saving a checkpoint");
+    fsdp_trainer_enter(t, "saving a checkpoint");
     char *path = fsdp_checkpoint_path_of_step(t->checkpoint_dir, t->step);
     if (!path)
         return FSDP_ERR_NOMEM;

@@ -132,7 +132,7 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
 {
     if (!t->saving)
         return FSDP_OK;
-    fsdp_trainer_at(t, "saving a checkpoint");
+    fsdp_trainer_enter(t, "saving a checkpoint");
     return end_checkpoint(t, fsdp_async_save_wait);
 }
 

@@ -128,7 +128,7 @@ fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to, const fsdp_train_c
         char *text = fsdp_option_text(&spec->table[i], config);
         if (!text)
             return FSDP_ERR_NOMEM;
-        fsdp_json_set_str(to, spec->table[i].name, text);
+        fsdp_json_set_any_str(to, spec->table[i].name, text);
         fsdp_free(text);
     }
     return FSDP_OK;
@@ -312,19 +312,20 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Read the best value. Checkpoints without one were saved when the loss alone decided. If another
- * measure decides now, no value is known yet. */
+/* Read the best value. The best loss is known whichever measure decided. If the best value of
+ * another measure was not saved, none is known yet. */
 static fsdp_status get_best(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node from;
     const char *name;
     const number value = {"value", &t->best};
-    FSDP_TRY(fsdp_json_opt_object(root, "best", &from));
-    if (!from.value) {
-        if (t->config->metric_for_best_model == FSDP_BEST_LOSS)
-            t->best = t->result->best_validation_loss;
+    if (t->config->metric_for_best_model == FSDP_BEST_LOSS) {
+        t->best = t->result->best_validation_loss;
         return FSDP_OK;
     }
+    FSDP_TRY(fsdp_json_opt_object(root, "best", &from));
+    if (!from.value)
+        return FSDP_OK;
     FSDP_TRY(fsdp_json_get_str(from, "metric", &name));
     return strcmp(name, fsdp_best_measure_name(t)) == 0 ? get_numbers(from, &value, 1) : FSDP_OK;
 }
@@ -401,7 +402,8 @@ static const char *or_none(const char *value)
 /* `fixed` and `printed` list options that affect the results of a run. A resumed run must have the
  * saved value of each option in `fixed`. If the value of an option in `printed` has changed, both
  * values are printed. */
-static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
+static const char *const fixed[] = {"seed",      "data-seed", "sampler", "shuffle",
+                                    "drop-last", "optimizer", NULL};
 static const char *const printed[] = {"lr",
                                       "weight-decay",
                                       "no-decay",
@@ -432,6 +434,7 @@ static const char *const printed[] = {"lr",
                                       "lr-power",
                                       "num-cycles",
                                       "min-lr",
+                                      "min-lr-rate",
                                       "epochs",
                                       "max-steps",
                                       "dropout",
@@ -445,6 +448,7 @@ static const char *const printed[] = {"lr",
                                       "backoff-factor",
                                       "growth-interval",
                                       "master-dtype",
+                                      "optimizer-state-dtype",
                                       "unit-mp-policy",
                                       "frozen-prefixes",
                                       "task-prefix",

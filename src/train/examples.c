@@ -66,8 +66,7 @@ static void print_ids(FILE *out, const fsdp_generated *output)
 
 static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, char **text)
 {
-    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n,
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n, FSDP_DECODE_TEXT, text);
 }
 
 /* Set *source to the text that the model is given, and *target to the reference. The caller owns
@@ -139,6 +138,9 @@ static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *co
         config->num_return_sequences = 1;
         status = fsdp_generate_check(t->model, config);
     }
+    if (status == FSDP_OK && config->stop_strings.n_bytes && !t->tokenizer.tokenizer)
+        status = fsdp_error(FSDP_ERR_UNSUPPORTED, "stop_strings need a tokenizer: %s",
+                            t->tokenizer.why_none);
     return fsdp_agree(t->group, status);
 }
 

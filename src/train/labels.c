@@ -111,9 +111,9 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
     const fsdp_train_config *c = t->config;
     const bool given = c->num_labels || c->class_names.count;
     known_labels known = {0};
-    /* The labels of masked language modeling are tokens. config.json alone does not say that the
-     * model is for that. */
-    if ((given && c->problem_type) || c->task == FSDP_TRAIN_MASKED_LM || !have_data(c))
+    if (c->task != FSDP_TRAIN_AUTO && c->task != FSDP_TRAIN_CLASSIFICATION)
+        return FSDP_OK;
+    if ((given && c->problem_type) || !have_data(c))
         return FSDP_OK;
     FSDP_TRY(read_known(t, &known));
     if (!known.classes || (known.named && !given))

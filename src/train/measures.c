@@ -180,10 +180,22 @@ static int by_target(const void *a, const void *b)
     return target ? target : compare(x->predicted, y->predicted);
 }
 
-/* Pearson's correlation of the samples [n] of a column. */
+/* Return true if all predictions of samples [n], or all their targets, are equal. */
+static bool is_constant(const fsdp_sample *s, size_t n, bool targets)
+{
+    size_t i = 1;
+    while (i < n && (targets ? s[i].target == s[0].target : s[i].predicted == s[0].predicted))
+        i++;
+    return i >= n;
+}
+
+/* Pearson's correlation of the samples [n] of a column. The mean of equal numbers is rounded, so
+ * sums of squares do not show that they are equal. */
 static double correlate(const fsdp_sample *s, size_t n)
 {
     double mean[2] = {0, 0}, xx = 0, yy = 0, xy = 0;
+    if (is_constant(s, n, false) || is_constant(s, n, true))
+        return (double)NAN;
     for (size_t i = 0; i < n; i++) {
         mean[0] += s[i].predicted / (double)n;
         mean[1] += s[i].target / (double)n;

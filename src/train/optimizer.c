@@ -25,6 +25,7 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                   .beta2 = c->beta2,
                   .eps = c->eps,
                   .weight_decay = weight_decay,
+                  .state_dtype = c->optimizer_state_dtype,
                   .l2 = c->optimizer == FSDP_OPTIMIZER_ADAM},
         .sgd = {.lr = c->lr,
                 .momentum = c->momentum,

@@ -47,8 +47,7 @@ static fsdp_status read_block(const fsdp_trainer *t, block *b)
 
 static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, char **text)
 {
-    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n,
-                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n, FSDP_DECODE_TEXT, text);
 }
 
 /* Set *text to the reference of a row: its labels, or what follows the prompt of a causal row.

@@ -72,10 +72,16 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     fsdp_form_options_apply(&c->form, &options);
     if (source->task == FSDP_TRAIN_SPAN_CORRUPTION)
         options.source_lang = options.target_lang = NULL;
-    FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set));
-    if (fsdp_trainer_is_first(t) && fsdp_dataset_note(*set))
-        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(*set));
-    return print_left_out(t, source->path, *set);
+    fsdp_dataset *opened;
+    FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, &opened));
+    if (fsdp_trainer_is_first(t) && fsdp_dataset_note(opened))
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(opened));
+    const fsdp_status status = print_left_out(t, source->path, opened);
+    if (status == FSDP_OK)
+        *set = opened;
+    else
+        fsdp_dataset_close(opened);
+    return status;
 }
 
 fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)

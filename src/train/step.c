@@ -6,6 +6,7 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/comm/comm.h"
 #include "src/optim/clip_grad.h"
 #include "src/report/human.h"
@@ -428,9 +429,13 @@ fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double l
 {
     size_t a = (size_t)loop->micro_steps;
     fsdp_batch **batches = fsdp_calloc(a, sizeof(fsdp_batch *));
+    const double begin = fsdp_clock_s();
     fsdp_status status = batches ? take_batches(loop, loader, batches) : FSDP_ERR_NOMEM;
+    const double data_s = fsdp_clock_s() - begin;
     if (status == FSDP_OK)
         status = fsdp_train_step_on(loop, batches, lr, step, result);
+    if (status == FSDP_OK)
+        result->data_s = data_s;
     for (size_t i = 0; batches && i < a; i++)
         fsdp_batch_release(batches[i]);
     fsdp_free(batches);

@@ -85,6 +85,8 @@ typedef struct fsdp_step_result {
     int64_t tokens;         /* number of source and target tokens on all ranks */
     int64_t labels;         /* number of labels that count in the loss, on all ranks */
     int64_t rows;           /* number of sequences on all ranks */
+    double data_s;          /* seconds in which this rank waited for the batches of the loader; set
+                               only by fsdp_train_step() */
     fsdp_measures measures; /* a classifier has them; set only by fsdp_validate() */
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {

@@ -1,11 +1,17 @@
 /* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
+#include "src/comm/agree.h"
 #include "src/report/progress.h"
 #include "src/report/run_curves.h"
 #include "src/train/checkpoint_state.h"
@@ -57,7 +63,73 @@ static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
     return status;
 }
 
+/* ---- checks before the run ---- */
+
+/* Check that the file can be written, without changing it. A pipe or a device is not opened, since
+ * another program may be at its other end. */
+static fsdp_status check_file(const char *flag, const char *path)
+{
+    struct stat st;
+    const bool exists = stat(path, &st) == 0;
+    bool good;
+    if (!exists && fsdp_path_exists(path))
+        return FSDP_OK; /* a link to a file that will be made */
+    if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        good = access(path, W_OK) == 0;
+    } else {
+        const int fd = open(path, O_WRONLY | O_CLOEXEC | (exists ? 0 : O_CREAT | O_EXCL), 0666);
+        good = fd >= 0;
+        if (good)
+            close(fd);
+        if (good && !exists)
+            unlink(path);
+    }
+    return good ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--%s %s: %s", flag, path, strerror(errno));
+}
+
+/* Check that files can be written to --logging-dir, which need not exist. */
+static fsdp_status check_logging_dir(const fsdp_train_config *c)
+{
+    if (c->logging_dir && !*c->logging_dir)
+        return fsdp_error(FSDP_ERR_INVALID, "--logging-dir is empty");
+    char *dir = c->logging_dir ? fsdp_strdup(c->logging_dir)
+                               : fsdp_path_join(c->output ? c->output : "", "runs");
+    char *file = dir ? fsdp_path_join(dir, "metrics") : NULL;
+    fsdp_status status = file ? FSDP_OK : fsdp_error_nomem();
+    if (status == FSDP_OK && fsdp_path_exists(dir) && !fsdp_path_is_directory(dir))
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: is a file, not a folder", dir);
+    if (status == FSDP_OK)
+        status = fsdp_atomic_directory_check(file, FSDP_EXISTING_UPDATE);
+    fsdp_error_context(status, c->logging_dir ? "--logging-dir" : "--report-to");
+    fsdp_free(file);
+    fsdp_free(dir);
+    return status;
+}
+
+fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *c)
+{
+    if (c->metrics)
+        FSDP_TRY(check_file("metrics", c->metrics));
+    if (c->profile)
+        FSDP_TRY(check_file("profile", c->profile));
+    return fsdp_train_has_logging_dir(c) ? check_logging_dir(c) : FSDP_OK;
+}
+
 /* ---- the options of the run ---- */
+
+/* Describe the run: its names, its steps and its options. */
+static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
+{
+    fsdp_json_set_any_str(row, "run_name", t->config->run_name);
+    fsdp_json_set_any_str(row, "project", t->config->project);
+    fsdp_json_set_any_str(row, "output", t->config->output);
+    fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(t->group));
+    fsdp_json_set_i64(row, "first_step", t->first_step);
+    fsdp_json_set_i64(row, "total_steps", t->total_steps);
+    if (t->resumed_from)
+        fsdp_json_set_any_str(row, "resumed_from", t->resumed_from);
+    return fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config);
+}
 
 /* Only event files and the program get this row. */
 static fsdp_status report_config(fsdp_trainer *t)
@@ -66,15 +138,7 @@ static fsdp_status report_config(fsdp_trainer *t)
     if (!t->config->tracker_command && !fsdp_train_reports_to(t->config, FSDP_REPORT_TENSORBOARD))
         return FSDP_OK;
     FSDP_TRY(fsdp_tracking_begin(t->tracking, "config", &row));
-    fsdp_json_set_str(row, "run_name", t->config->run_name);
-    fsdp_json_set_str(row, "project", t->config->project);
-    fsdp_json_set_str(row, "output", t->config->output);
-    fsdp_json_set_i64(row, "world_size", fsdp_group_world_size(t->group));
-    fsdp_json_set_i64(row, "first_step", t->first_step);
-    fsdp_json_set_i64(row, "total_steps", t->total_steps);
-    if (t->resumed_from)
-        fsdp_json_set_str(row, "resumed_from", t->resumed_from);
-    FSDP_TRY(fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config));
+    FSDP_TRY(put_run(row, t));
     return fsdp_tracking_write(t->tracking);
 }
 
@@ -108,6 +172,10 @@ static fsdp_status open_in(fsdp_trainer *t, const char *dir)
         options.metrics = lines;
     if (status == FSDP_OK)
         status = fsdp_tracking_open(&options, &t->tracking);
+    if (status == FSDP_OK && options.metrics && fsdp_path_is_file(options.metrics)) {
+        t->metrics_path = fsdp_strdup(options.metrics);
+        status = t->metrics_path ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
     fsdp_free(csv);
     fsdp_free(lines);
     return status;
@@ -131,6 +199,128 @@ fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
         status = report_config(t);
     fsdp_free(dir);
     return status;
+}
+
+/* ---- the files of the ranks: Note [Rank files] in src/monitor/monitor.h ---- */
+
+/* Return the folder for these files: "m.ranks" for "m.jsonl". The caller owns it. */
+static char *folder_of_ranks(const char *metrics)
+{
+    static const char ending[] = ".jsonl";
+    const size_t n = strlen(metrics) - (fsdp_ends_with(metrics, ending) ? strlen(ending) : 0);
+    return fsdp_strdup_printf("%.*s.ranks", (int)n, metrics);
+}
+
+/* Write run.json, which describes the run. */
+static fsdp_status write_description(const fsdp_trainer *t, const char *folder)
+{
+    fsdp_json *doc;
+    char *path = fsdp_path_join(folder, "run.json");
+    fsdp_status status = path ? fsdp_json_create(path, &doc) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        fsdp_json_node root = fsdp_json_root(doc);
+        fsdp_json_set_i64(root, "time", (int64_t)time(NULL));
+        fsdp_json_set_str(root, "checkpoints", t->checkpoint_dir);
+        status = put_run(root, t);
+        if (status == FSDP_OK)
+            status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(path);
+    return status;
+}
+
+/* Remove the files of ranks that an earlier run had and this one does not have. */
+static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
+{
+    fsdp_status status = FSDP_OK;
+    for (int rank = fsdp_group_world_size(t->group); status == FSDP_OK; rank++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d.jsonl", rank);
+        if (!fsdp_directory_has_file(folder, name))
+            break;
+        char *path = fsdp_path_join(folder, name);
+        status = path ? fsdp_tree_remove(path) : FSDP_ERR_NOMEM;
+        fsdp_free(path);
+    }
+    return status;
+}
+
+/* On rank 0, make the folder and write its name to `path` [PATH_MAX]; "" if there is none. */
+static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
+{
+    path[0] = 0;
+    if (!t->metrics_path || !t->config->rank_metrics)
+        return FSDP_OK;
+    char *folder = folder_of_ranks(t->metrics_path);
+    fsdp_status status = folder ? fsdp_directory_make(folder) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && strlen(folder) >= PATH_MAX)
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: the path is too long", folder);
+    if (status == FSDP_OK)
+        status = remove_old_ranks(t, folder);
+    if (status == FSDP_OK)
+        status = write_description(t, folder);
+    if (status == FSDP_OK)
+        snprintf(path, PATH_MAX, "%s", folder);
+    fsdp_free(folder);
+    return status;
+}
+
+/* Report to the command where the files of the run are (--dashboard). */
+static fsdp_status announce_reports(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    if (!c->reports_open)
+        return FSDP_OK;
+    if (!t->metrics_path)
+        return fsdp_error(FSDP_ERR_INVALID, "--dashboard: --metrics %s is not a regular file",
+                          c->metrics);
+    char *parent = fsdp_path_parent(t->metrics_path);
+    const fsdp_status status =
+        parent ? c->reports_open(c->reports_context, parent, t->checkpoint_dir, t->out)
+               : FSDP_ERR_NOMEM;
+    fsdp_free(parent);
+    return status;
+}
+
+static fsdp_status open_monitor_in(fsdp_trainer *t, const char *folder)
+{
+    FSDP_TRY(fsdp_directory_make(folder)); /* this rank may be on another host */
+    const fsdp_monitor_options options = {
+        .folder = folder,
+        .append = t->resumed_from != NULL,
+        .step = t->step,
+        .threads = t->threads,
+        .groups = {t->group, t->mesh ? fsdp_device_mesh_group(t->mesh, 0) : NULL,
+                   t->mesh ? fsdp_device_mesh_group(t->mesh, 1) : NULL},
+        .device = t->device,
+        .module = t->loop.module};
+    return fsdp_monitor_open(&options, &t->monitor);
+}
+
+fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t)
+{
+    char folder[PATH_MAX] = "";
+    fsdp_status status = FSDP_OK;
+    if (fsdp_trainer_is_first(t))
+        status = make_folder_of_ranks(t, folder);
+    FSDP_TRY(fsdp_agree(t->group, status));
+    FSDP_TRY(fsdp_broadcast(t->group, folder, sizeof folder, 0));
+    if (*folder)
+        status = open_monitor_in(t, folder);
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = announce_reports(t);
+    return fsdp_agree(t->group, status);
+}
+
+void fsdp_trainer_check_monitor(const fsdp_trainer *t)
+{
+    const char *failure = fsdp_monitor_failure(t->monitor);
+    if (!failure)
+        return;
+    fsdp_progress_clear(t->progress);
+    fprintf(stderr, "fsdp train: rank %d writes no more about itself: %s\n",
+            fsdp_group_rank(t->group), failure);
 }
 
 void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed)

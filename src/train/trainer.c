@@ -49,7 +49,7 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     /* Wait for the checkpoint in progress, if there is one. A thread may be writing it into a
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
-    fsdp_trainer_at(t, "saving the model");
+    fsdp_trainer_enter(t, "saving the model");
     /* If the folder `output` exists already, this run may overwrite it. Otherwise check_outputs()
      * would have returned an error before the first step. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
@@ -69,7 +69,7 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
-    if (!t->validation_loader)
+    if (!t->validation_loader || !t->config->load_best_model_at_end)
         return save_model(t, "end of training");
     if (!t->config->save_model || t->saved_model)
         return FSDP_OK;
@@ -120,7 +120,7 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     fsdp_step_result result;
     fsdp_progress *progress = NULL;
     double begin = fsdp_clock_s();
-    fsdp_trainer_at(t, "validation");
+    fsdp_trainer_enter(t, "validation");
     fsdp_loader_set_epoch(t->validation_loader, 0);
     FSDP_TRY(open_progress(t, "Validation Epoch", FSDP_PROGRESS_GREEN, validation_steps(t), 0,
                            &progress));
@@ -158,6 +158,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
         return FSDP_OK;
     t->best = measure;
     print_record(t, measure);
+    if (!t->config->load_best_model_at_end)
+        return FSDP_OK;
     record->saved |= t->config->save_model;
     return save_model(t, "validation improved");
 }
@@ -203,6 +205,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     const int64_t done = t->step - t->first_step; /* steps done by this run */
     if (!FSDP_GROW(t->step_seconds, t->cap_step_seconds, (size_t)done + 1))
         return FSDP_ERR_NOMEM;
+    fsdp_monitor_step_begin(t->monitor);
     FSDP_TRY(fsdp_profile_step_begin(t->profile));
     FSDP_TRY(fsdp_train_step(&t->loop, t->train_loader, lr, t->step, &result));
     double seconds = fsdp_clock_s() - begin;
@@ -217,6 +220,8 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     if (result.skipped)
         report_skipped(t, &result, progress);
     lr = fsdp_optimizer_lr(t->loop.optimizer, 0); /* Adafactor may have chosen another rate */
+    fsdp_monitor_step_end(t->monitor, t->step, seconds, result.data_s);
+    fsdp_trainer_check_monitor(t);
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));
     if (isfinite(result.loss))
         fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
@@ -357,6 +362,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     fsdp_error_save(run_epochs(&t), &error);
     if (error.status == FSDP_ERR_NOMEM && t.device)
         result->card_bytes = count_card_bytes(&t);
+    fsdp_monitor_close(t.monitor, error.status == FSDP_OK ? NULL : error.message);
     fsdp_trainer_close_tracking(&t, error.status != FSDP_OK);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)

@@ -7,6 +7,7 @@
 #include "src/comm/comm.h"
 #include "src/data/class_text.h"
 #include "src/models/generation_config.h"
+#include "src/monitor/monitor.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
 #include "src/report/hostmem.h"
@@ -68,6 +69,9 @@ typedef struct fsdp_trainer {
     fsdp_train_loop loop;
     /* gets the rows of metrics; NULL if no option asks for them, and on ranks other than 0 */
     fsdp_tracking *tracking;
+    /* rank 0: the file of metrics; NULL if none is written, or if it is not a regular file */
+    char *metrics_path;
+    fsdp_monitor *monitor; /* the file of this rank; NULL if none is written */
     fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
     fsdp_hostmem *hostmem; /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
@@ -131,6 +135,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE
  * files are, and report the options of the run. A resumed run keeps what was reported up to its
  * checkpoint's step. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
+/* Called by fsdp_trainer_open_reports() (tracking.c). Open t->monitor if there is a file of
+ * metrics. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t);
+/* If t->monitor has failed since the last call, print a warning. */
+void fsdp_trainer_check_monitor(const fsdp_trainer *t);
+/* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving
+ * anything behind. The message names the flag and the path. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *config);
 /* Close t->tracking, and wait for the program of --tracker-command, less long if the run has
  * failed. */
 void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed);
@@ -141,6 +153,13 @@ void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever is open, including t
 static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 {
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
+}
+
+/* The same, also for the file of this rank, which `fsdp dashboard` shows. */
+static inline void fsdp_trainer_enter(const fsdp_trainer *t, const char *what)
+{
+    fsdp_trainer_at(t, what);
+    fsdp_monitor_at(t->monitor, what);
 }
 
 /* Return true for tasks whose loss is that of tokens, so that its exponential is a perplexity, and

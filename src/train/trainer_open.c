@@ -22,6 +22,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 #include "src/train_config/config_device.h"
+#include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
@@ -81,6 +82,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     FSDP_TRY(fsdp_checkpoint_check(t));
     FSDP_TRY(make_output(c));
     FSDP_TRY(make_offload_dir(t));
+    FSDP_TRY(fsdp_trainer_check_tracking(c));
     if (c->plot) {
         FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
         fsdp_atomic_file_discard(file);
@@ -143,6 +145,14 @@ static fsdp_status choose_task(fsdp_trainer *t)
          c->metric_for_best_model == FSDP_BEST_F1))
         return fsdp_error(FSDP_ERR_INVALID, "--metric-for-best-model: accuracy and F1 are for "
                                             "classes; regression has the loss");
+    if (c->label_smoothing > 0 && t->task == FSDP_TASK_CLASSIFICATION &&
+        info->format.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--label-smoothing %g: is for one class of several; the labels are %s",
+                          c->label_smoothing,
+                          info->format.problem_type == FSDP_PROBLEM_REGRESSION
+                              ? "numbers (regression)"
+                              : "several classes a row");
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);
@@ -283,7 +293,9 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
                     .accumulation = training ? c->gradient_accumulation_steps : 1,
                     .no_shuffle = !training || !c->shuffle,
                     .drop_last = training && c->drop_last,
-                    .seed = (uint64_t)c->seed},
+                    .seed = (uint64_t)c->seed,
+                    .has_order_seed = training && c->data_seed >= 0,
+                    .order_seed = (uint64_t)c->data_seed},
         .format = t->model->info.format,
         .num_workers = c->num_workers};
     return fsdp_loader_create(set, &options, loader);
@@ -486,6 +498,27 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
+/* Print what is stored in less than float32, and what that costs. */
+static void print_precision(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const bool weights = c->master_dtype == FSDP_DTYPE_BF16;
+    const bool state = c->optimizer_state_dtype == FSDP_DTYPE_BF16;
+    if (weights || state)
+        fprintf(t->out,
+                "%s kept in bfloat16: updates below 1/256 of a value are rounded away; gradients%s "
+                "are float32\n",
+                weights && state ? "weights and the optimizer's moments are"
+                : weights        ? "weights are"
+                                 : "the optimizer's moments are",
+                state ? "" : " and the optimizer's state");
+    if (state && 1.0 - c->beta2 < 0x1p-9)
+        fprintf(t->out,
+                "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does, "
+                "or --optimizer-state-dtype float32\n",
+                c->beta2);
+}
+
 static fsdp_status print_start(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -504,9 +537,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
-    if (c->master_dtype == FSDP_DTYPE_BF16)
-        fprintf(t->out, "weights are kept in bfloat16; gradients and the optimizer's state are "
-                        "float32\n");
+    print_precision(t);
     print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));
@@ -522,6 +553,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
 static fsdp_status check_ranks_and_outputs(const fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_train_check_devices(t->config->devices, fsdp_group_world_size(t->group)));
+    FSDP_TRY(fsdp_train_check_mesh(t->config, fsdp_group_world_size(t->group)));
     return check_outputs(t);
 }
 
@@ -540,6 +572,7 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_open_tracking(t)));
+    FSDP_TRY(fsdp_trainer_open_monitor(t));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }
@@ -562,6 +595,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_device_mesh_destroy(t->mesh);
     fsdp_model_tokenizer_close(&t->tokenizer);
     fsdp_device_destroy(t->device);
+    fsdp_free(t->metrics_path);
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);
     fsdp_free(t->step_seconds);

@@ -10,12 +10,14 @@
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
 #include "src/fsdp/reshard_menu.h"
+#include "src/options/options_parse.h"
 #include "src/profile/profile.h"
 #include "src/report/plot.h"
 #include "src/train_config/config.h"
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
+#include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
@@ -30,6 +32,8 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->lr = 0; /* the optimizer chooses the rate */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
+    if (c->min_lr_rate > 0)
+        c->min_lr = c->min_lr_rate * c->lr;
     if (!c->task_prefix) /* T5's default prefix is for summaries */
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
@@ -217,37 +221,12 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
-/* Return true if `option` has its value from a variable of Accelerate's parallelism_config. */
-static bool is_by_parallelism(const fsdp_options *options, const char *option)
-{
-    const char *where = fsdp_options_source(options, option);
-    return fsdp_options_origin(options, option) == FSDP_ORIGIN_ENV &&
-           strncmp(where, "PARALLELISM_CONFIG_", strlen("PARALLELISM_CONFIG_")) == 0;
-}
-
-/* Derive the strategy from Accelerate's parallelism_config, whose variables are set even if they
- * are 1. With several replicas it is HYBRID_SHARD. With one, all ranks share one copy of the model,
- * which is FULL_SHARD. A flag or a file with another strategy takes precedence. */
-static void derive_parallelism(fsdp_train_config *c, const fsdp_options *options)
-{
-    const bool weak = fsdp_options_origin(options, "sharding-strategy") <= FSDP_ORIGIN_ENV;
-    const bool several = c->replicas > 1 && (weak || fsdp_sharding_is_hybrid(c->sharding_strategy));
-    if (is_by_parallelism(options, "shard-size") && !several)
-        c->shard_size = 0;
-    if (!is_by_parallelism(options, "replicas"))
-        return;
-    if (several)
-        c->sharding_strategy = with_reshard(FSDP_SHARDING_HYBRID_SHARD, c->reshard_after_forward);
-    else
-        c->replicas = 0;
-}
-
 /* Derive the strategy from --shard-size and --replicas. torchtitan has these two options and no
  * option for the strategy. `--shard-size -1` means that the shard size is the number of ranks
  * divided by --replicas. The value -1 is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
-    derive_parallelism(c, options);
+    fsdp_train_derive_parallelism(c, options);
     if (c->shard_size < 0)
         c->shard_size = 0;
     if (!fsdp_options_given(options, "sharding-strategy") && (c->shard_size || c->replicas > 1))
@@ -343,17 +322,18 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const of_steps[] = {"gamma", "step-size", "schedule-unit"};
     const bool given = fsdp_options_given(options, "lr-schedule");
-    c->schedule_by_task =
-        !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 && !c->relative_step;
+    c->schedule_by_task = !given && !fsdp_options_given(options, "lr-decay") && c->min_lr <= 0 &&
+                          c->min_lr_rate <= 0 && !c->relative_step;
     for (size_t i = 0; i < sizeof of_steps / sizeof *of_steps; i++)
         c->schedule_by_task &= !fsdp_options_asked_for(options, of_steps[i]);
     c->given_lr_decay = c->lr_decay;
     if (!given && fsdp_options_given(options, "lr-decay"))
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
-    else if (!given && c->min_lr > 0)
+    else if (!given && (c->min_lr > 0 || c->min_lr_rate > 0))
         c->lr_schedule = FSDP_LR_COSINE;
     c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
-    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr"))
+    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr") &&
+        c->min_lr_rate <= 0)
         c->min_lr = 1e-7; /* transformers' lr_end */
     if (!fsdp_options_given(options, "schedule-unit"))
         c->schedule_unit =
@@ -421,6 +401,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_train_config *c = config;
     fsdp_task task;
     derive_given(c, options);
+    fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
+                                 &c->file_keys);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
         c->validation_data = c->data; /* its split for validation */
     else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
@@ -428,6 +410,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_form_options_derive(&c->form, options);
     derive_cleaning(c, options);
     fsdp_train_derive_device(c, options);
+    fsdp_train_derive_spellings(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
         complete(c, task);
@@ -513,6 +496,7 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
     } rows[] = {{"beta1", FSDP_OPTIMIZER_ADAMW},
                 {"beta2", FSDP_OPTIMIZER_ADAMW},
                 {"eps", FSDP_OPTIMIZER_ADAMW},
+                {"optimizer-state-dtype", FSDP_OPTIMIZER_ADAMW},
                 {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
                 {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
                 {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
@@ -566,12 +550,17 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
 
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
-    if (c->min_lr > 0 && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE &&
+    const bool has_end = c->min_lr > 0 || c->min_lr_rate > 0;
+    if (c->min_lr_rate > 0 && fsdp_options_asked_for(options, "min-lr"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--min-lr-rate contradicts --min-lr: one of the two is the last rate");
+    if (has_end && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE &&
         c->lr_schedule != FSDP_LR_POLYNOMIAL && c->lr_schedule != FSDP_LR_COSINE_RESTARTS)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--min-lr %g: only --lr-schedule linear, cosine, polynomial and "
+                          "--%s %g: only --lr-schedule linear, cosine, polynomial and "
                           "cosine-with-restarts end there",
-                          c->min_lr);
+                          c->min_lr_rate > 0 ? "min-lr-rate" : "min-lr",
+                          c->min_lr_rate > 0 ? c->min_lr_rate : c->min_lr);
     FSDP_TRY(fsdp_train_check_steps(c));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
@@ -738,6 +727,11 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
     if (c->checkpoint && (!c->resume || strcmp(c->resume, c->checkpoint) != 0))
         return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: needs --resume true", c->checkpoint);
+    if (c->save_strategy == FSDP_SAVE_BEST)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "--save-strategy best: checkpoints to continue from are written by steps "
+                          "or epochs; with --validation-data the best model is always saved in "
+                          "--output");
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
     if (c->resume_step >= 0 && (!c->resume || searches))
@@ -774,13 +768,17 @@ static fsdp_status check_plot(const fsdp_train_config *c)
 static fsdp_status check_predictions(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *flag = c->generation_max_length > 0  ? "generation-max-length"
-                       : c->generation_num_beams > 0 ? "generation-num-beams"
+                       : c->generation_num_beams > 1 ? "generation-num-beams"
                        : c->rouge_stemmer            ? "rouge-stemmer"
                                                      : NULL;
     const int metric = c->metric_for_best_model;
     if (c->predict_with_generate && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--predict-with-generate needs --validation-data and --run-validation");
+    if (c->predict_with_generate && c->form.packing)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--predict-with-generate: a row of --packing has several prompts, and a "
+                          "text is generated for the first one only; leave out --packing");
     if (flag && !c->predict_with_generate)
         return fsdp_error(FSDP_ERR_INVALID, "--%s needs --predict-with-generate", flag);
     if (metric >= FSDP_BEST_ROUGE1 && !c->predict_with_generate)
@@ -830,6 +828,18 @@ static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *
     return FSDP_OK;
 }
 
+/* Check the keys of Accelerate's files that contradict each other as the launcher does. */
+static fsdp_status check_file(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const char *type = fsdp_options_text(options, "distributed-type");
+    for (int i = 0; type && fsdp_accelerate_types[i]; i++)
+        if (fsdp_option_choice_matches(fsdp_accelerate_types[i], type))
+            FSDP_TRY(fsdp_accelerate_check_type(i, options));
+    if (fsdp_options_origin(options, "fsdp-version") != FSDP_ORIGIN_FILE)
+        return FSDP_OK;
+    return fsdp_accelerate_check_keys(&c->file_keys, options);
+}
+
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
@@ -839,6 +849,8 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
+    FSDP_TRY(check_file(c, options));
+    FSDP_TRY(fsdp_train_check_parallelism(options));
     FSDP_TRY(check_sharding(c));
     FSDP_TRY(check_prefetch(c));
     FSDP_TRY(check_wrapping(c));

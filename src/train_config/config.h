@@ -9,6 +9,7 @@
  * Strings belong to `options` and are valid until it is destroyed. */
 #pragma once
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -18,6 +19,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
 typedef enum fsdp_best_metric {
@@ -88,7 +90,8 @@ typedef enum fsdp_checkpoint_format {
 typedef enum fsdp_save_strategy {
     FSDP_SAVE_NO,
     FSDP_SAVE_STEPS, /* every save_steps steps, and at the end */
-    FSDP_SAVE_EPOCH
+    FSDP_SAVE_EPOCH,
+    FSDP_SAVE_BEST /* refused */
 } fsdp_save_strategy;
 
 /* When to validate or to log, as in transformers' Trainer. */
@@ -105,6 +108,7 @@ typedef struct fsdp_train_config {
     /* draw random weights from the seed instead of loading the weights */
     bool from_config;
     int64_t num_labels; /* number of classes; 0: the number in config.json */
+    bool do_regression; /* the same as problem_type regression */
     int problem_type;   /* 1 + fsdp_problem_type; 0: config.json's, or what the labels are */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
@@ -149,8 +153,10 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int sampler;            /* fsdp_sampler_kind */
-    bool shuffle;           /* false: file order */
+    int64_t data_seed;           /* seed of the order of rows; -1: seed */
+    int train_sampling_strategy; /* 0: random, 1: in the file's order, 2: as random */
+    int sampler;                 /* fsdp_sampler_kind */
+    bool shuffle;                /* false: file order */
     bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
     int num_workers;        /* loader threads per rank; 0: the training thread loads */
     int loss_reduction;     /* fsdp_loss_reduction */
@@ -190,9 +196,9 @@ typedef struct fsdp_train_config {
     double warmup_steps; /* number of optimizer steps; below 1: a fraction of all steps */
     /* fraction of all steps; warmup_steps takes precedence if both are given */
     double warmup_ratio;
-    double min_lr;
-    double lr_power;   /* polynomial schedule */
-    double num_cycles; /* cosine schedule with restarts */
+    double min_lr, min_lr_rate; /* min_lr_rate * lr is min_lr; 0: not given */
+    double lr_power;            /* polynomial schedule */
+    double num_cycles;          /* cosine schedule with restarts */
 
     /* sharding */
     int sharding_strategy; /* fsdp_sharding_strategy */
@@ -224,8 +230,11 @@ typedef struct fsdp_train_config {
     /* HYBRID_SHARD: number of ranks per replica; 0: the number of ranks divided by `replicas`. If
      * both are 0: the number of ranks on a host */
     int shard_size;
-    int replicas;         /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
-    int auto_wrap_policy; /* fsdp_auto_wrap_policy */
+    int replicas; /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
+    /* Not an option: the number of ranks that Accelerate's parallelism_config is for; 0: any */
+    int64_t mesh_ranks;
+    fsdp_accelerate_keys file_keys; /* not options: what a file of Accelerate says */
+    int auto_wrap_policy;           /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
     /* SIZE_BASED: minimum number of parameters in a unit; 0: FSDP1's default */
     int64_t min_num_params;
@@ -244,12 +253,14 @@ typedef struct fsdp_train_config {
     /* folder for offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
     const char *offload_dir;
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
+    fsdp_dtype optimizer_state_dtype;
     fsdp_dtype output_dtype; /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     /* device: as fsdp_rank_device_create() takes it; NULL: the default. device_id: the card, if the
      * run uses one; NULL: not given (config_device.h) */
     const char *device, *device_id;
-    const char *devices;  /* required number of ranks, or "auto": any number */
+    fsdp_option_list gpu_ids; /* cards that the run may use; empty, or "all": all */
+    const char *devices;      /* required number of ranks, or "auto": any number */
     int threads_per_rank; /* 0: the cores of this host divided by its number of ranks, at least 1 */
     /* instruction set, for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
     const char *isa;
@@ -271,9 +282,18 @@ typedef struct fsdp_train_config {
     /* bytes for all ranks of a host together, or, if the run uses cards, for the tensors of all
      * ranks that share a card; 0: no limit */
     int64_t memory_limit;
-    bool track_memory;           /* report memory by purpose */
-    int print_model;             /* fsdp_print_model: how to print the module tree and its units */
-    const char *metrics;         /* file for metrics, as JSON lines; NULL: none */
+    bool track_memory;   /* report memory by purpose */
+    int print_model;     /* fsdp_print_model: how to print the module tree and its units */
+    const char *metrics; /* file for metrics, as JSON lines; NULL: none */
+    bool rank_metrics;   /* each rank writes about itself, next to the file of metrics */
+    bool dashboard, dashboard_stays; /* serve a page; go on when the run has ended */
+    int dashboard_port;              /* 0: any free port */
+    /* Called by rank 0 when the files of reports are open, for `dashboard`. `folder` has the file
+     * of metrics; `checkpoints` is the folder of checkpoints, or NULL. `out` is where to print, or
+     * NULL. An error ends the run. NULL: not called. */
+    fsdp_status (*reports_open)(void *context, const char *folder, const char *checkpoints,
+                                FILE *out);
+    void *reports_context;
     fsdp_option_list report_to;  /* names of trackers; see config_report.h */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
     const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
@@ -289,7 +309,8 @@ typedef struct fsdp_train_config {
     bool predict_with_generate, rouge_stemmer;
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
-    bool greater_is_better; /* not needed; an error if it contradicts metric_for_best_model */
+    bool load_best_model_at_end; /* false: with validation, too, save the model of the last step */
+    bool greater_is_better;      /* not needed; an error if it contradicts metric_for_best_model */
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */

@@ -38,6 +38,11 @@ fsdp_status fsdp_train_check_device(const fsdp_train_config *c, const fsdp_optio
     char card[FSDP_DEVICE_NAME_BYTES];
     FSDP_TRY(fsdp_check_device_option(options, c->device, true));
     FSDP_TRY(read_device_id(c, card));
+    if (fsdp_cards_check_ids(c->gpu_ids.items, c->gpu_ids.count) != FSDP_OK) {
+        char reason[256];
+        snprintf(reason, sizeof reason, "%s", fsdp_last_error());
+        return fsdp_accelerate_refuse(options, "gpu-ids", FSDP_ERR_INVALID, "%s", reason);
+    }
     const bool is_cuda = fsdp_device_name_is_cuda(c->device);
     if (c->use_cpu && is_cuda &&
         fsdp_options_origin(options, "use-cpu") == fsdp_options_origin(options, "device"))

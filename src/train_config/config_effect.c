@@ -4,6 +4,7 @@
  * rows are checked when the rows are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -96,9 +97,24 @@ static bool saves_model(const fsdp_train_config *c)
     return c->save_model;
 }
 
+static bool may_use_cards(const fsdp_train_config *c)
+{
+    return !c->use_cpu && !(c->device && strcmp(c->device, "cpu") == 0);
+}
+
 static bool has_program(const fsdp_train_config *c)
 {
     return c->tracker_command != NULL;
+}
+
+static bool has_dashboard(const fsdp_train_config *c)
+{
+    return c->dashboard;
+}
+
+static bool has_metrics(const fsdp_train_config *c)
+{
+    return c->metrics || fsdp_train_reports_to(c, FSDP_REPORT_JSON);
 }
 
 #define STEP_SCHEDULE "is for --lr-schedule step"
@@ -138,6 +154,8 @@ static const struct {
     {"cleaning", has_pairs, "is for pairs of texts", true},
     {"blocks-per-unit", has_units_by_policy, "needs units: --auto-wrap-policy NO_WRAP makes none",
      true},
+    {"load-best-model-at-end", has_validation_data,
+     "needs --validation-data: the last model is saved", false},
     {"validation-batch-size", has_validation_data, "needs --validation-data", false},
     {"no-decay", decays_weights, "needs --weight-decay above 0", false},
     {"gradient-accumulation-mode", accumulates, ACCUMULATION, false},
@@ -158,6 +176,10 @@ static const struct {
      false},
     {"run-name", has_program, "is for --tracker-command", false},
     {"project", has_program, "is for --tracker-command", false},
+    {"rank-metrics", has_metrics, "needs --metrics, --report-to json or --dashboard", false},
+    {"dashboard-port", has_dashboard, "needs --dashboard", false},
+    {"dashboard-stays", has_dashboard, "needs --dashboard", false},
+    {"gpu-ids", may_use_cards, "with --use-cpu no card is used", false},
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
 };
 
@@ -197,7 +219,17 @@ fsdp_status fsdp_train_effect_check(const fsdp_train_config *c, const fsdp_optio
 const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
                                              const char *name)
 {
-    (void)options;
+    const char *text = fsdp_options_text(options, name);
+    if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
+        fsdp_train_is_without_warmup(options))
+        return "transformers' schedule constant has no warmup; constant_with_warmup has";
+    if (strcmp(name, "epochs") == 0 && ((const fsdp_train_config *)config)->max_steps > 0 &&
+        fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
+        return "--max-steps takes its place, as in transformers; --epochs N ends the run, too";
+    if (strcmp(name, "train-sampling-strategy") == 0 && text &&
+        tolower((unsigned char)*text) == 'g')
+        return "sequences are packed without padding, so grouping rows of similar length would "
+               "save nothing";
     for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
         if (!rules[i].refused && strcmp(rules[i].option, name) == 0)
             return rules[i].acts(config) ? NULL : rules[i].reason;

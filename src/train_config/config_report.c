@@ -42,6 +42,8 @@ static bool is_named(const fsdp_train_config *c, const char *word)
 
 bool fsdp_train_reports_to(const fsdp_train_config *c, fsdp_report_to to)
 {
+    if (to == FSDP_REPORT_JSON && c->dashboard && !c->metrics)
+        return true;
     if (c->report_to.count == 0)
         return c->with_tracking;
     return is_named(c, "all") || is_named(c, files[to]);

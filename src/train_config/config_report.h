@@ -10,7 +10,7 @@ typedef enum fsdp_report_to {
 } fsdp_report_to;
 
 /* Return true if the run reports to `to`: it is named in --report-to, or --report-to is all, or
- * --with-tracking is given without --report-to. */
+ * --with-tracking is given without --report-to. JSON lines are also written for --dashboard. */
 bool fsdp_train_reports_to(const fsdp_train_config *config, fsdp_report_to to);
 /* Return true if the run writes files into --logging-dir. */
 bool fsdp_train_has_logging_dir(const fsdp_train_config *config);

@@ -6,6 +6,7 @@
 #include "src/options/isa_option.h"
 #include "src/train_config/config_compat.h"
 #include "src/train_config/config_effect.h"
+#include "src/train_config/config_sections.h"
 #include "src/train_config/precision.h"
 
 static const char *const tasks[] = {"auto",
@@ -16,13 +17,15 @@ static const char *const tasks[] = {"auto",
                                     "span-corruption",
                                     NULL};
 static const char *const samplers[] = {"default", "distributed|DistributedSampler", NULL};
+static const char *const samplings[] = {"random", "sequential", "group_by_length", NULL};
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
-static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd",
-                                         "adafactor", "adam", NULL};
+static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused|adamw_hf|"
+                                         "adamw_apex_fused|paged_adamw|paged_adamw_32bit",
+                                         "sgd", "adafactor", "adam", NULL};
 static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
     "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
-static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
+static const char *const save_strategies[] = {"no", "steps", "epoch", "best", NULL};
 static const char *const best_metrics[] = {"loss|eval_loss|none|null",
                                            "accuracy|eval_accuracy",
                                            "f1|eval_f1",
@@ -75,6 +78,8 @@ static const fsdp_option table[] = {
      .shown_default = "config.json's, or what the labels are",
      .help = "classification: one class a row (cross-entropy), numbers (mean squared error) or "
              "several classes a row (binary cross-entropy)"},
+    {.name = "do-regression", .type = FSDP_OPTION_BOOL, PLACE(do_regression),
+     .help = "the same as --problem-type regression"},
     {.name = "class-names", .type = FSDP_OPTION_LIST, PLACE(class_names), .metavar = "NAME,...",
      .shown_default = "id2label of config.json",
      .help = "classification: names of classes 0, 1, ..., one for each class; rows may use them "
@@ -160,9 +165,9 @@ static const fsdp_option table[] = {
      .help = "parameters whose names begin with one of these are not trained and have neither "
              "gradients nor moments: model.embed_tokens,model.layers.0."},
 
-    {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs",
+    {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
-     .group = "training", .help = "passes over the training rows; 0.5: half of one"},
+     .infinite = true, .group = "training", .help = "passes over the training rows; 0.5: half of one"},
     {.name = "max-steps", .aliases = "max-step", .type = FSDP_OPTION_INT64, PLACE(max_steps),
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
      .help = "stop after N optimizer steps; without --epochs, run as many epochs as these take"},
@@ -187,6 +192,9 @@ static const fsdp_option table[] = {
      .help = "Accelerate's name: --no-sync-each-batch is --gradient-accumulation-mode no-sync"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
      .bounds = FSDP_AT_LEAST(0), .help = "seed of the order of rows, dropout and random weights"},
+    {.name = "data-seed", .type = FSDP_OPTION_INT64, PLACE(data_seed), .value = "-1",
+     .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, --seed",
+     .help = "seed of the order of rows, if it is another one"},
     {.name = "sampler", .type = FSDP_OPTION_CHOICE, PLACE(sampler), .value = "default",
      .choices = samplers, .metavar = "KIND",
      .help = "which training rows a rank takes; default does not depend on the number of ranks, "
@@ -194,6 +202,10 @@ static const fsdp_option table[] = {
              "always takes each row once"},
     {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true",
      .help = "shuffle the training rows in each epoch; --no-shuffle keeps the file's order"},
+    {.name = "train-sampling-strategy", .type = FSDP_OPTION_CHOICE,
+     PLACE(train_sampling_strategy), .value = "random", .choices = samplings, .metavar = "KIND",
+     .help = "transformers' spelling: sequential is --no-shuffle; group_by_length is random, since "
+             "packed rows need no padding"},
     {.name = "drop-last", .aliases = "dataloader-drop-last", .type = FSDP_OPTION_BOOL,
      PLACE(drop_last), .value = "false", .help = "leave out the last rows if they do not fill a step of all ranks and micro-steps "
              "(--sampler distributed: a batch of each rank, as PyTorch does)"},
@@ -310,6 +322,8 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .shown_default = "0; polynomial: 1e-7, transformers' lr_end",
      .help = "last rate of linear, cosine, polynomial and cosine-with-restarts; without "
              "--lr-schedule it implies cosine"},
+    {.name = "min-lr-rate", .type = FSDP_OPTION_DOUBLE, PLACE(min_lr_rate), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1), .help = "--min-lr as a fraction of --lr"},
     {.name = "lr-power", .aliases = "power", .type = FSDP_OPTION_DOUBLE, PLACE(lr_power),
      .value = "1", .bounds = FSDP_ABOVE(0), .help = "polynomial only: the exponent"},
     {.name = "num-cycles", .type = FSDP_OPTION_DOUBLE, PLACE(num_cycles), .value = "1",
@@ -324,17 +338,19 @@ static const fsdp_option table[] = {
      .help = "what is sharded; HYBRID_: shard among the ranks of a replica and keep equal "
              "replicas"},
     {.name = "fsdp", .type = FSDP_OPTION_STRING, PLACE(fsdp), .metavar = "'WORD ...'",
-     .bare = "full_shard", .optional = true, .shown_default = "what the other options say",
+     .bare = "full_shard", .takes_words = true, .optional = true, .shown_default = "what the other options say",
      .help = "transformers' spelling: full_shard, shard_grad_op, hybrid_shard, "
              "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, "
              "auto_wrap the default units. --fsdp-config FILE.json is read like --config"},
-    {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
+    {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree,"
+     "parallelism-config-dp-shard-size",
      .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
      .env = "FSDP_SHARD_SIZE,PARALLELISM_CONFIG_DP_SHARD_SIZE",
      .shown_default = "the ranks of a host",
      .help = "HYBRID_SHARD: ranks that each replica is sharded over, a divisor of the number of "
              "ranks; -1: the number of ranks divided by --replicas"},
-    {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate",
+    {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate,"
+     "parallelism-config-dp-replicate-size",
      .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .env = "FSDP_REPLICAS,PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
      .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: number of replicas"},
@@ -472,6 +488,9 @@ static const fsdp_option table[] = {
      .help = "dtype in which gradients of ranks are added"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
      .help = "dtype of the weights that the optimizer updates"},
+    {.name = "optimizer-state-dtype", .type = FSDP_OPTION_DTYPE, PLACE(optimizer_state_dtype),
+     .value = "float32",
+     .help = "dtype of the moments of AdamW and Adam: float32 or bfloat16"},
     {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
      .shown_default = "as computed", .help = "dtype to which the model's loss is rounded"},
     {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),
@@ -486,7 +505,7 @@ static const fsdp_option table[] = {
      .choices = fsdp_train_precisions, .metavar = "KIND",
      .env = "FSDP_MIXED_PRECISION,ACCELERATE_MIXED_PRECISION",
      .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
-             "--master-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
+             "--master-dtype and --optimizer-state-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
@@ -498,6 +517,9 @@ static const fsdp_option table[] = {
      .help = "the same as --device cpu"},
     {.name = "device-id", .type = FSDP_OPTION_STRING, PLACE(device_id), .metavar = "N",
      .help = "FSDP1's name of the card; without effect on the CPU"},
+    {.name = "gpu-ids", .type = FSDP_OPTION_LIST, PLACE(gpu_ids), .metavar = "ID,...",
+     .env = "FSDP_GPU_IDS", .shown_default = "all",
+     .help = "cards that the run may use, as CUDA_VISIBLE_DEVICES says"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -596,6 +618,18 @@ static const fsdp_option table[] = {
      .help = "print the module tree with its units, as PyTorch prints an FSDP2 or FSDP1 model"},
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
      .metavar = "FILE", .help = "write one JSON line per step and validation"},
+    {.name = "rank-metrics", .type = FSDP_OPTION_BOOL, PLACE(rank_metrics), .value = "true",
+     .help = "with --metrics or --report-to json: each rank also writes its state, memory, waiting "
+             "time and collectives, once a second, into a folder <metrics>.ranks, for 'fsdp "
+             "dashboard'"},
+    {.name = "dashboard", .type = FSDP_OPTION_BOOL, PLACE(dashboard),
+     .help = "serve a page with the curves and ranks of this run to this host, and print its "
+             "address; implies --report-to json unless --metrics is given"},
+    {.name = "dashboard-port", .type = FSDP_OPTION_INT, PLACE(dashboard_port), .value = "7070",
+     .bounds = FSDP_BETWEEN(0, 65535), .metavar = "PORT",
+     .help = "port of --dashboard; if it is taken, the next free one; 0: any free port"},
+    {.name = "dashboard-stays", .type = FSDP_OPTION_BOOL, PLACE(dashboard_stays),
+     .help = "the page of --dashboard is served until its process is ended, also after the run"},
     {.name = "report-to", .aliases = "log-with", .type = FSDP_OPTION_LIST, PLACE(report_to),
      .metavar = "NAME,...", .shown_default = "none",
      .help = "write what --metrics writes to tensorboard (event files), csv, json, or all of these, "
@@ -635,7 +669,7 @@ static const fsdp_option table[] = {
      .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .metavar = "N",
      .shown_default = "new tokens: --val-max-target-length",
      .help = "most tokens of these texts, with T5's start token or the prompt of a causal model"},
-    {.name = "generation-num-beams", .type = FSDP_OPTION_INT64, PLACE(generation_num_beams),
+    {.name = "generation-num-beams", .aliases = "num-beams", .type = FSDP_OPTION_INT64, PLACE(generation_num_beams),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .metavar = "N",
      .shown_default = "generation_config.json's, else 1", .help = "beams of their search"},
     {.name = "rouge-stemmer", .aliases = "use-stemmer", .type = FSDP_OPTION_BOOL,
@@ -645,6 +679,10 @@ static const fsdp_option table[] = {
      .value = "loss", .choices = best_metrics, .metavar = "NAME",
      .help = "measure of a validation that decides which model is saved: the least loss, or the "
              "greatest of another measure"},
+    {.name = "load-best-model-at-end", .type = FSDP_OPTION_BOOL, PLACE(load_best_model_at_end),
+     .value = "true",
+     .help = "with validation, save the model each time --metric-for-best-model improves; "
+             "--no-load-best-model-at-end saves it once, as it is at the end of training"},
     {.name = "greater-is-better", .type = FSDP_OPTION_BOOL, PLACE(greater_is_better),
      .shown_default = "true for all but loss",
      .help = "another spelling; it must agree with --metric-for-best-model"},
@@ -669,6 +707,10 @@ const fsdp_options_spec *fsdp_train_options(void)
         .compat = fsdp_train_compat,
         .n_compat = FSDP_TRAIN_COMPAT,
         .config_alias = "fsdp-config",
+        .map_flags = "lr-scheduler-kwargs",
+        .sections = fsdp_accelerate_sections,
+        .n_sections = FSDP_ACCELERATE_SECTIONS,
+        .other_sections = true,
         .env_named = "ACCELERATE_,PARALLELISM_CONFIG_",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,

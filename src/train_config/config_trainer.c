@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "src/options/options_parse.h"
+
 /* ---- options that are numbers of steps ---- */
 
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch)
@@ -93,6 +95,53 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
     derive_eval_strategy(c, options);
     if (c->logging_strategy != FSDP_STRATEGY_STEPS && !fsdp_options_given(options, "logging-steps"))
         c->logging_steps = INT_MAX;
+}
+
+enum {
+    SEQUENTIAL = 1,                          /* a train_sampling_strategy */
+    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* a problem_type */
+};
+
+bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling)
+{
+    const char *key = fsdp_options_key(options, option),
+               *name = key ? key : fsdp_options_source(options, option);
+    if (!name)
+        return false;
+    name += strspn(name, "-");
+    return fsdp_option_same_name(name, spelling, strlen(spelling));
+}
+
+bool fsdp_train_is_without_warmup(const fsdp_options *options)
+{
+    const char *text = fsdp_options_text(options, "lr-schedule");
+    return text && strcasecmp(text, "constant") == 0 &&
+           fsdp_train_is_spelled(options, "lr-schedule", "lr-scheduler-type");
+}
+
+void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (c->train_sampling_strategy == SEQUENTIAL && !fsdp_options_given(options, "shuffle"))
+        c->shuffle = false;
+    if (c->do_regression && !fsdp_options_given(options, "problem-type"))
+        c->problem_type = REGRESSION;
+    /* In transformers, max_steps takes the place of num_train_epochs, also if it is more. */
+    if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
+        c->epochs = (double)INFINITY;
+    if (fsdp_train_is_without_warmup(options))
+        c->warmup_steps = c->warmup_ratio = 0;
+}
+
+static fsdp_status check_spellings(const fsdp_train_config *c)
+{
+    if (c->train_sampling_strategy == SEQUENTIAL && c->shuffle)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--train-sampling-strategy sequential contradicts --shuffle");
+    if (isinf(c->epochs) && c->max_steps <= 0)
+        return fsdp_error(FSDP_ERR_INVALID, "--epochs inf needs --max-steps, which ends the run");
+    if (c->do_regression && c->problem_type != REGRESSION)
+        return fsdp_error(FSDP_ERR_INVALID, "--do-regression contradicts --problem-type");
+    return FSDP_OK;
 }
 
 static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_options *options)
@@ -209,6 +258,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
 fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c, const fsdp_options *options)
 {
     FSDP_TRY(check_fsdp(c, options));
+    FSDP_TRY(check_spellings(c));
     return check_strategies(c, options);
 }
 

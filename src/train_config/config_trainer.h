@@ -25,6 +25,17 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
  * --logging-strategy, and --epochs from --max-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
+/* Return true if the user has written `option` under the name `spelling`, with dashes or
+ * underscores.
+ */
+bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
+/* Return true for transformers' schedule `constant`, which has no warmup, other than
+ * constant_with_warmup and this project's --lr-schedule constant. */
+bool fsdp_train_is_without_warmup(const fsdp_options *options);
+/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. What this
+ * project's and transformers' names of an option mean differently is as the name says. */
+void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
+
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
  * --cpu-offload take precedence if they are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);

@@ -10,11 +10,12 @@ typedef enum field {
     FIELD_REDUCE,
     FIELD_MASTER,
     FIELD_BUFFER,
+    FIELD_STATE,
     FIELD_COUNT
 } field;
 
-static const char *const field_options[FIELD_COUNT] = {"param-dtype", "reduce-dtype",
-                                                       "master-dtype", "buffer-dtype"};
+static const char *const field_options[FIELD_COUNT] = {
+    "param-dtype", "reduce-dtype", "master-dtype", "buffer-dtype", "optimizer-state-dtype"};
 
 enum {
     PRECISION_NO,
@@ -36,11 +37,11 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
 /* The dtypes that each precision before FIRST_PRESET sets; -1: the precision does not set this
  * field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
-    {FSDP_DTYPE_F32, -1, -1, -1},
-    {FSDP_DTYPE_BF16, -1, -1, -1},
-    {FSDP_DTYPE_BF16, -1, FSDP_DTYPE_BF16, -1},
-    {FSDP_DTYPE_F16, -1, -1, -1},
-    {FSDP_DTYPE_F16, -1, FSDP_DTYPE_F16, -1},
+    {FSDP_DTYPE_F32, -1, -1, -1, -1},
+    {FSDP_DTYPE_BF16, -1, -1, -1, -1},
+    {FSDP_DTYPE_BF16, -1, FSDP_DTYPE_BF16, -1, FSDP_DTYPE_BF16},
+    {FSDP_DTYPE_F16, -1, -1, -1, -1},
+    {FSDP_DTYPE_F16, -1, FSDP_DTYPE_F16, -1, -1},
 };
 
 static fsdp_mixed_precision preset_of(int precision)
@@ -61,6 +62,7 @@ static int dtype_of(int precision, field f)
         [FIELD_PARAM] = mp.set_param_dtype ? (int)mp.param_dtype : -1,
         [FIELD_REDUCE] = mp.set_reduce_dtype ? (int)mp.reduce_dtype : -1,
         [FIELD_MASTER] = -1,
+        [FIELD_STATE] = -1,
         [FIELD_BUFFER] = mp.set_buffer_dtype ? (int)mp.buffer_dtype : -1};
     return dtypes[f];
 }
@@ -68,7 +70,7 @@ static int dtype_of(int precision, field f)
 static fsdp_dtype *place_of(fsdp_train_config *c, field f)
 {
     fsdp_dtype *const places[FIELD_COUNT] = {&c->param_dtype, &c->reduce_dtype, &c->master_dtype,
-                                             &c->buffer_dtype};
+                                             &c->buffer_dtype, &c->optimizer_state_dtype};
     return places[f];
 }
 
@@ -139,6 +141,9 @@ void fsdp_train_precision_derive(fsdp_train_config *c, const fsdp_options *optio
         if (best)
             *place_of(c, (field)f) = best->dtype;
     }
+    if (!fsdp_optimizer_is_adam(c->optimizer) &&
+        !fsdp_options_given(options, field_options[FIELD_STATE]))
+        c->optimizer_state_dtype = FSDP_DTYPE_F32;
     c->set_output_dtype = fsdp_options_given(options, "output-dtype");
     if (c->mixed_precision >= FIRST_PRESET && !fsdp_options_given(options, "cast-forward-inputs"))
         c->cast_forward_inputs = preset_of(c->mixed_precision).cast_forward_inputs;
@@ -167,6 +172,11 @@ static fsdp_status check_dtype(field f, fsdp_dtype dtype)
         return fsdp_error(
             FSDP_ERR_INVALID,
             "%s float16: must be float32 or bfloat16, since float16 loses small updates", flag);
+    if (f == FIELD_STATE && dtype == FSDP_DTYPE_F16)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s float16: must be float32 or bfloat16, since squares of gradients are "
+                          "below its range",
+                          flag);
     return fsdp_check_compute_dtype(flag, dtype);
 }
 

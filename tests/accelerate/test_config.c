@@ -1,13 +1,13 @@
-/* Configuration files of Accelerate: what the questions write, converting to FSDP2, and reading.
+/* Configuration files of Accelerate: what the questions write, and converting to FSDP2.
  * The expected files were written by accelerate 1.15: `accelerate config` with the same answers,
  * and `accelerate to-fsdp2`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/accelerate/explain.h"
 #include "src/accelerate/questions.h"
 #include "src/accelerate/to_fsdp2.h"
+#include "src/accelerate/update.h"
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
@@ -366,67 +366,59 @@ TEST(what_fsdp2_cannot_do_is_said)
            strstr(fsdp_last_error(), "c.yaml:1: fsdp_sharding_strategy: 9"));
 }
 
-static fsdp_status understand(fsdp_test *t, const char *text, fsdp_explained *out)
+/* The expected files were written by `accelerate config update` of 1.15. */
+TEST(old_files_are_updated_as_accelerate_updates_them)
 {
+    NEEDS_LIBYAML();
+    static const char rest[] = "downcast_bf16: false\n", later[] = "enable_cpu_affinity: false\n";
     fsdp_yaml config = {0};
-    FSDP_TRY(read_text(t, text, &config));
-    fsdp_status status = fsdp_explain_read(&config, "c.yaml", out);
+    char expected[1000], *text;
+    ASSERT_OK(read_text(t,
+                        "distributed_type: MULTI_GPU\nfp16: true\nnum_processes: 4\n"
+                        "dynamo_backend: INDUCTOR\nmain_process_ip: null\ndeepspeed_config: {}\n",
+                        &config));
+    ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
+    text = fsdp_yaml_print(&config);
+    snprintf(expected, sizeof expected,
+             "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: MULTI_GPU\n%s"
+             "dynamo_config:\n  dynamo_backend: INDUCTOR\n%smachine_rank: 0\n"
+             "main_training_function: main\nmixed_precision: fp16\nnum_machines: 1\n"
+             "num_processes: 4\nrdzv_backend: static\nsame_network: false\n"
+             "tpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n",
+             rest, later);
+    ASSERT_STR(text, expected);
+    fsdp_free(text);
+    ASSERT_OK(fsdp_yaml_print_json(&config, &text));
+    ASSERT(strstr(text, "  \"dynamo_config\": {\n    \"dynamo_backend\": \"INDUCTOR\"\n  },\n"));
+    ASSERT(strstr(text, "  \"num_processes\": 4,\n") && strstr(text, "\"use_cpu\": false\n}\n"));
+    fsdp_free(text);
     fsdp_yaml_fini(&config);
-    return status;
+    ASSERT_OK(read_text(t, "distributed_type: 'NO'\n", &config));
+    ASSERT_OK(fsdp_accelerate_update(&config, "c.yaml"));
+    ASSERT_STR(fsdp_yaml_text(&config, "num_processes"), "1");
+    fsdp_yaml_fini(&config);
 }
 
-TEST(strategies_of_all_generations_are_understood)
+TEST(files_that_are_not_accelerates_are_not_updated)
 {
     NEEDS_LIBYAML();
     static const struct {
-        const char *text, *strategy;
-        long replicas, shards;
+        const char *text, *error;
     } rows[] = {
-        {"num_processes: 4\n", "FULL_SHARD", 1, 4},
-        {"num_processes: 4\nfsdp_config: {fsdp_sharding_strategy: 2}\n", "SHARD_GRAD_OP", 1, 4},
-        {"num_processes: 4\nfsdp_config: {fsdp_sharding_strategy: NO_SHARD}\n", "NO_SHARD", 4, 1},
-        {"num_processes: 4\nnum_machines: 2\nfsdp_config: {fsdp_sharding_strategy: 5}\n",
-         "HYBRID_SHARD_ZERO2", 2, 2},
-        {"num_processes: 4\nfsdp_config: {fsdp_version: 1, fsdp_reshard_after_forward: NO_SHARD}\n",
-         "NO_SHARD", 4, 1},
-        {"num_processes: 4\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: no}\n",
-         "SHARD_GRAD_OP", 1, 4},
-        {"num_processes: 6\nfsdp_config: {fsdp_version: 2}\n"
-         "parallelism_config: {parallelism_config_dp_replicate_size: 3}\n",
-         "HYBRID_SHARD", 3, 2}};
+        {"num_processes: 2\n", "distributed_type is missing"},
+        {"distributed_type: FSDP\nnum_proceses: 2\n",
+         "c.yaml:2: num_proceses is no key of Accelerate's files; correct or remove it; did "
+         "you mean num_processes?"},
+        {"distributed_type: FSPD\n", "c.yaml:1: distributed_type: FSPD"},
+        {"distributed_type: 'NO'\ncompute_environment: AMAZON_SAGEMAKER\n",
+         "AMAZON_SAGEMAKER is not supported"}};
     for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
-        fsdp_explained x;
-        ASSERT_OK(understand(t, rows[i].text, &x));
-        ASSERT_STR(fsdp_explained_strategy_name(x.strategy), rows[i].strategy);
-        ASSERT_INT(x.replicas, rows[i].replicas);
-        ASSERT_INT(x.shards, rows[i].shards);
+        fsdp_yaml config = {0};
+        ASSERT_OK(read_text(t, rows[i].text, &config));
+        ASSERT(fsdp_accelerate_update(&config, "c.yaml") != FSDP_OK &&
+               strstr(fsdp_last_error(), rows[i].error));
+        fsdp_yaml_fini(&config);
     }
-}
-
-TEST(mistakes_in_a_file_are_named_with_their_line)
-{
-    NEEDS_LIBYAML();
-    fsdp_explained x;
-    ASSERT_ERROR(understand(t, "debug: no\nfsdp_config:\n  fsdp_offload_parms: true\n", &x),
-                 FSDP_ERR_INVALID,
-                 "c.yaml:3: fsdp_offload_parms: no key of fsdp_config; did you mean "
-                 "fsdp_offload_params?");
-    ASSERT_ERROR(understand(t, "fsdp_config: {fsdp_version: 3}\n", &x), FSDP_ERR_INVALID, "1 or 2");
-    ASSERT_ERROR(understand(t,
-                            "fsdp_config:\n  fsdp_version: 2\n"
-                            "  fsdp_reshard_after_forward: FULL_SHARD\n",
-                            &x),
-                 FSDP_ERR_INVALID, "c.yaml:3: fsdp_reshard_after_forward");
-    ASSERT_ERROR(understand(t, "deepspeed_config: {zero_stage: 3}\n", &x), FSDP_ERR_UNSUPPORTED,
-                 "FULL_SHARD is ZeRO stage 3");
-    ASSERT_ERROR(understand(t,
-                            "num_processes: 3\nparallelism_config: "
-                            "{parallelism_config_dp_replicate_size: 2}\n",
-                            &x),
-                 FSDP_ERR_INVALID, "2 replicas");
-    ASSERT_ERROR(understand(t, "a: [\n", &x), FSDP_ERR_FORMAT, "c.yaml");
-    ASSERT_ERROR(understand(t, "a: 1\na: 2\n", &x), FSDP_ERR_FORMAT, "twice");
-    ASSERT_ERROR(understand(t, "a: &a {b: *a}\n", &x), FSDP_ERR_FORMAT, "");
 }
 
 TEST(texts_are_quoted_as_pyyaml_quotes_them)
@@ -457,7 +449,6 @@ TEST(texts_are_quoted_as_pyyaml_quotes_them)
 static fsdp_status everything(fsdp_test *t)
 {
     fsdp_yaml config = {0};
-    fsdp_explained x;
     FSDP_TRY(answer("fsdp_version=1 sharding_strategy=4 num_processes=4", &config));
     char *text = fsdp_yaml_print(&config);
     fsdp_yaml_fini(&config);
@@ -466,13 +457,13 @@ static fsdp_status everything(fsdp_test *t)
     fsdp_status status = read_text(t, text, &config);
     fsdp_free(text);
     FSDP_TRY(status);
-    FILE *null = fopen("/dev/null", "w");
-    status = fsdp_explain_read(&config, "c.yaml", &x);
+    status = fsdp_to_fsdp2(&config, "c.yaml", NULL, NULL);
     if (status == FSDP_OK)
-        status = fsdp_explain_print(&config, &x, null);
+        status = fsdp_yaml_set(&config, "dynamo_backend", "EAGER", true);
     if (status == FSDP_OK)
-        status = fsdp_to_fsdp2(&config, "c.yaml", NULL, NULL);
-    fclose(null);
+        status = fsdp_accelerate_update(&config, "c.yaml");
+    if (status == FSDP_OK && (status = fsdp_yaml_print_json(&config, &text)) == FSDP_OK)
+        fsdp_free(text);
     fsdp_yaml_fini(&config);
     return status;
 }

@@ -353,6 +353,31 @@ TEST(values_of_buffers_and_of_other_documents_are_stored)
     fsdp_json_destroy(doc);
 }
 
+TEST(texts_of_any_encoding_are_stored)
+{
+    static const char *const rows[][2] = {
+        {"plain", "\"plain\""},
+        {"", "\"\""},
+        {"caf\xc3\xa9", "\"caf\xc3\xa9\""},            /* UTF-8 */
+        {"caf\xe9", "\"caf\\\\xE9\""},                 /* Latin-1 */
+        {"\xc0\xaf", "\"\\\\xC0\\\\xAF\""},            /* too long a sequence */
+        {"\xed\xa0\x80", "\"\\\\xED\\\\xA0\\\\x80\""}, /* a surrogate */
+        {"\xf0\x9f\x98", "\"\\\\xF0\\\\x9F\\\\x98\""}, /* cut */
+        {"\xf0\x9f\x98\x80!", "\"\xf0\x9f\x98\x80!\""},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        fsdp_json *doc;
+        char *line, expected[100];
+        ASSERT_OK(fsdp_json_create("row", &doc));
+        fsdp_json_set_any_str(fsdp_json_root(doc), "a", rows[i][0]);
+        ASSERT_OK(fsdp_json_print(doc, FSDP_JSON_COMPACT, &line, NULL));
+        snprintf(expected, sizeof expected, "{\"a\":%s}", rows[i][1]);
+        ASSERT_STR(line, expected);
+        fsdp_free(line);
+        fsdp_json_destroy(doc);
+    }
+}
+
 TEST(files_are_read_and_written_whole)
 {
     char *path = fsdp_path_join(fsdp_test_dir(t), "config.json");

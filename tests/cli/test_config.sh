@@ -67,6 +67,41 @@ check with_a_model_there_are_numbers shows '^the model +T5ForConditionalGenerati
 check and_bytes shows 'a rank receives in a step: [0-9.]+ KiB of parameters'
 sed 's/fsdp_offload_params/fsdp_ofload_params/' a.yaml >e.yaml
 run config explain e.yaml
-expect a_wrong_key_in_a_file_is_named 1 'e.yaml:[0-9]+: fsdp_ofload_params: .*did you mean fsdp_offload_params'
+expect a_wrong_key_in_a_file_is_named 1 'e.yaml:[0-9]+: unknown option .fsdp_ofload_params.; did you mean .fsdp-offload-params'
+printf 'distributed_type: FSDP\nfp16: true\nfsdp_config: {fsdp_sharding_strategy: 1}\n' >old.yaml
+run config update --config_file old.yaml
+expect an_old_file_is_updated 0 'configuration updated at old.yaml' out
+check it_has_the_new_keys grep -qx 'mixed_precision: fp16' old.yaml
+check and_its_own grep -qx '  fsdp_sharding_strategy: 1' old.yaml
+cp old.yaml before.yaml
+echo 'num_proceses: 2' >>old.yaml
+cp old.yaml wrong.yaml
+run config update old.yaml
+expect an_unknown_key_is_not_dropped 1 'old.yaml:[0-9]+: num_proceses is no key .*did you mean num_processes'
+check the_file_is_as_it_was cmp -s old.yaml wrong.yaml
+run config -o c.json num_processes=2
+check a_json_name_gets_json grep -qx '  "num_processes": 2,' c.json
+run config explain c.json
+check which_is_read_too shows '^ranks +2'
+run config update --config_file none.yaml
+expect a_missing_file_is_an_error 1 'none.yaml'
+# --- what the launcher refuses, explain refuses with the same words ---
+printf 'distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {tp_size: 2}\n' >tp.yaml
+run launch --config_file tp.yaml train --model tiny
+tp=$(sed -n 's/^fsdp launch: //p' err)
+run config explain tp.yaml
+check the_words_are_the_same [ $rc -ne 0 -a -n "$tp" -a "$(sed -n 's/^fsdp config explain: //p' err)" = "$tp" ]
+printf 'distributed_type: FSDP\nnum_processes: 2\nmixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {dp_replicate_size: 2}\n' >hsdp.yaml
+train 2 --config hsdp.yaml --max-steps 2
+check replicas_of_a_file_are_replicas shows 'bfloat16 compute, .*HYBRID_SHARD'
+keep by_file
+run config explain hsdp.yaml
+check and_are_explained shows '^replicas +2, each sharded over 1 rank'
+rm -rf o
+run launch --config_file hsdp.yaml train --model tiny --from-config --data ids.jsonl --output o --epochs 1 --batch-size 4 --num-workers 0 --metrics m.jsonl --max-steps 2
+keep by_launch
+check the_launcher_means_the_same same by_file by_launch
+train 1 --config hsdp.yaml --max-steps 2
+refused another_number_of_ranks_is_refused "dp_replicate_size times dp_shard_size are 2 ranks, but there is 1"
 fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
 tally

@@ -66,6 +66,12 @@ run generate --model m --messages text.jsonl
 expect a_row_without_messages_is_refused 1 "text.jsonl: line 1: not a conversation"
 run generate --model m --input text.jsonl --chat
 check rows_may_be_messages [ "$(cat out)" = 'hello 😀 you.' ]
+run generate --model m --chat --input ask.jsonl --system S
+expect a_system_is_for_texts 1 '--system is for texts; the rows of ask.jsonl are conversations'
+run generate --model m --messages ask.jsonl --task-prefix P
+expect a_prefix_is_for_texts 1 '--task-prefix is for texts; the rows of ask.jsonl are conversations'
+run generate --model m --chat --prompt hi --text-column x
+expect a_column_is_for_rows 1 '--text-column names a column of rows: it needs --input'
 run generate --model m --input ask.jsonl
 expect conversations_need_the_option 1 'ask.jsonl: line 1: the row is a conversation: --chat answers it'
 

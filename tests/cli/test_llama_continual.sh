@@ -44,6 +44,27 @@ expect devices_is_a_number 2 '--devices many: must be a number of ranks'
 job 2 --no-such-option
 expect wrong_options_start_nothing 2 'no-such-option'
 
+# --- bf16-true: weights and moments in bfloat16 ---
+losses() { sed -n 's/.*"kind": "step".*"loss": \([^,]*\),.*/\1/p' m.jsonl; }
+job 1 --min_lr 0.001 --precision bf16-true --gradient_accumulation_steps 8
+losses >one
+cp o/model.safetensors one.safetensors
+check it_trains_in_bfloat16 [ "$rc" -eq 0 -a "$(wc -l <one)" -eq 12 ]
+check it_says_what_it_costs grep -q "^weights and the optimizer's moments are kept in bfloat16: .*; gradients are float32" out
+check it_asks_for_no_other_beta2 sh -c '! grep -q "^--beta2" out'
+job 2 --min_lr 0.001 --precision bf16-true --save_step_interval 5
+losses >two-bf16
+check two_ranks_have_its_losses cmp -s one two-bf16
+check and_its_weights cmp -s o/model.safetensors one.safetensors
+run checkpoint inspect o-checkpoints/checkpoint-5/optim_state_dict.pt
+check moments_are_saved_in_bfloat16 sh -c "grep exp_avg out | grep -q ' bfloat16 ' && ! grep exp_avg out | grep -q ' float32 '"
+cp -r o-checkpoints kept
+job 2 --min_lr 0.001 --precision bf16-true --resume kept/checkpoint-5
+losses >resumed
+check a_resumed_run_goes_on_with_them sh -c 'tail -n 7 two-bf16 | cmp -s - resumed'
+job 2 --min_lr 0.001 --precision bf16-true --beta2 0.999
+expect a_second_moment_that_cannot_change_is_named 0 '^--beta2 0.999: a second moment in bfloat16 hardly follows' out
+
 # --- the rate of a causal model ---
 run train --model llama --from-config --data data/train.jsonl --output o2 --batch-size 8 --epochs 1 --lr 1 --metrics m2.jsonl
 check a_causal_model_has_a_cosine_by_default \

@@ -30,6 +30,18 @@ for ranks in 2 4; do
     check the_weights_are_those_of_one_rank cmp -s o/model.safetensors alone.safetensors
 done
 
+# --- texts ---
+printf 'a b c d e f g\nh i j k l a b\n' >text.txt
+printf '{"text": "a b c d e f", "label": "good"}\n{"text": "g h i j k l", "label": "bad"}\n' >text.jsonl
+learn() {
+    rm -rf o2
+    run train --task masked-lm --model bert --from-config --epochs 2 --batch-size 2 --lr 0.01 --output o2 "$@"
+}
+learn --data text.txt --document-separator line
+expect it_trains_on_lines 0 'Training'
+learn --data text.jsonl
+expect a_key_label_is_no_class 0 'Training'
+
 # --- evaluate ---
 loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' out; }
 run evaluate --model o --data ids.jsonl --json --mlm-probability 0.4

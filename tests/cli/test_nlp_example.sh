@@ -49,6 +49,41 @@ example 2 --batch_size 4 --num_warmup_steps 4 --num_epochs 1
 check the_first_loss_does_not_depend_on_the_ranks [ "$(head -n 1 one)" = "$(head -n 1 losses)" ]
 example 1 --batch_size 32 --num_epochs 1
 check a_large_batch_is_accumulated [ "$(wc -l <losses)" -eq 1 ]
+# What the flags leave open, a file of Accelerate decides.
+example 2 --batch_size 4 --num_epochs 1 --mixed_precision bf16
+cp losses bf16
+cat >fsdp.yaml <<'END'
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 2
+fsdp_config:
+  fsdp_version: 1
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: BertLayer
+  fsdp_sharding_strategy: SHARD_GRAD_OP
+  fsdp_activation_checkpointing: true
+  fsdp_activation_checkpointing_offload: true
+  fsdp_state_dict_type: FULL_STATE_DICT
+END
+# with_file FLAGS...: as example, with ranks and settings of fsdp.yaml
+with_file() {
+    capture "$fsdp" launch --config_file fsdp.yaml "$build/examples/nlp_example" --cpu --model_name_or_path bert \
+        --from_config --train_file train.csv --logging_steps 1 --num_warmup_steps 4 --lr 0.01 --seed 3 --num_epochs 1 "$@"
+    grep '^step ' out >losses
+}
+if ! lacks libyaml; then
+    with_file --batch_size 4 --checkpointing_steps epoch --output_dir full
+    expect a_file_of_accelerate_is_followed 0
+    check with_its_precision cmp losses bf16
+    check and_its_kind_of_state [ -f full/epoch_0/pytorch_model_fsdp.bin -a -f full/epoch_0/optimizer.bin ]
+    sed -i 's/BertLayer/T5Block/' fsdp.yaml
+    with_file
+    expect a_class_of_another_model_is_refused 1 'T5Block'
+    example 2 --batch_size 4 --num_epochs 1
+    [ "$rc" -eq 0 ] && cp losses exact
+    ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2 example 2 --batch_size 2 --num_epochs 1
+    check accumulation_of_the_environment_counts [ "$(wc -l <losses)" -eq "$(wc -l <exact)" ]
+fi
 example 1 --checkpointing_steps often
 expect what_is_no_number_of_steps_is_refused 1 'checkpointing_steps often: expected a number of steps, or epoch'
 sed 's/^equivalent/maybe/' dev.csv >wrong.csv
@@ -77,7 +112,10 @@ for ranks in 1 2; do
     found=$(sed -n 's/.*"mse": \([0-9.e-]*\), "pearson": \([0-9.e-]*\), "spearmanr": \([0-9.e-]*\).*/\1 \2 \3/p' out)
     check "evaluate_on_${ranks}_ranks_says_what_training_said" [ -n "$found" -a "$found" = "$trained" ]
 done
-capture "$fsdp" plan --model o --from-config --data real.csv
+cp -r o regression
+learn --data real.csv --label-smoothing 0.1
+expect numbers_are_not_smoothed 1 '--label-smoothing 0.1: is for one class of several; the labels are numbers'
+capture "$fsdp" plan --model regression --from-config --data real.csv
 expect regression_can_be_planned 0
 learn --data real.csv --problem-type single-label --num-labels 5
 expect numbers_that_are_no_classes_are_refused 1 'real.csv: line 2: label: expected an integer from 0 to 4'
@@ -94,7 +132,11 @@ check they_are_saved check_saved '"problem_type": "multi_label_classification"'
 check with_their_names check_saved '"1": "red"'
 capture "$fsdp" evaluate --model o --data sets.jsonl
 expect evaluate_shows_their_measures 0 'Accuracy.*F1.*F1 macro' out
+capture "$fsdp" evaluate --model o,regression --data sets.jsonl
+expect other_problem_types_are_not_compared 1 'regression: its problem type is not that of the first model'
 printf '{"text": "a", "labels": ["blue"]}\n' >blue.jsonl
 capture "$fsdp" evaluate --model o --data blue.jsonl
 expect another_name_is_refused 1 'blue.jsonl: line 1: label: expected a list of 2 numbers from 0 to 1, one for each class, or a list of names'
+learn --data sets.jsonl --label-smoothing 0.1
+expect several_classes_are_not_smoothed 1 '--label-smoothing 0.1: is for one class of several; the labels are several'
 tally

@@ -58,9 +58,21 @@ refused_by '--generation-max-length needs --predict-with-generate' --generation-
 refused_by 'needs --predict-with-generate' --metric-for-best-model rouge1
 refused_by '--greater-is-better true contradicts' --greater-is-better
 refused_by 'accuracy and F1 are for classification' --metric-for-best-model accuracy
+refused_by '--predict-with-generate: a row of --packing has several prompts' --predict-with-generate --packing bfd
+
+# The best loss is known when another measure decided before.
+on 1 --predict-with-generate --metric-for-best-model rougeL --checkpoint-dir c --save-strategy epoch
+least=$(sed -n 's/.*"validation".*"loss": \([^,]*\),.*/\1/p' m.jsonl | sort -g | head -n 1)
+run train --model t5 --from-config --data rows.jsonl --validation-data rows.jsonl --output o --overwrite-output --epochs 5 \
+    --batch-size 2 --lr 2 --num-workers 0 --task-prefix '' --max-source-length 16 --max-target-length 12 --checkpoint-dir c --resume
+check no_worse_model_is_a_record_after_resuming sh -c '[ "$3" -eq 0 ] && sed -n "s/.*New Val Loss Record: //p" "$1" |
+    awk -v least="$2" "\$1 > least { exit 1 }"' sh out "$least" "$rc"
 rm t5/tokenizer.json t5/tokenizer_config.json
 id_rows 12 >rows.jsonl
 on 1 --predict-with-generate
 refused_or() { if grep -Eq -- "$2" err; then ok "$1"; else bad "$1" "no '$2'"; fi; }
 refused_or ids_without_a_tokenizer_have_no_texts '--predict-with-generate needs a tokenizer'
+echo '{"stop_strings": ["x"], "decoder_start_token_id": 0, "eos_token_id": 1}' >t5/generation_config.json
+on 1 --generate-examples 1
+check stop_strings_without_a_tokenizer_leave_examples_out sh -c '[ "$1" -eq 0 ] && grep -q "no examples: .*stop_strings" err' sh "$rc"
 tally

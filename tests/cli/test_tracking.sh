@@ -53,6 +53,35 @@ check csv_has_the_measures_of_a_regression \
     logs/metrics.csv
 rm -rf logs
 
+# --- arguments in any encoding ---
+latin=$(printf 'caf\351')
+cp ids.jsonl "$latin.jsonl"
+track --data "$latin.jsonl" --run_name "$latin" --report_to tensorboard --tracker-command 'cat >rows.log'
+check an_argument_that_is_not_utf8_is_reported test $rc -eq 0
+check with_its_bytes_escaped grep -q '"run_name": *"caf..xE9"' rows.log
+track --data "$latin.jsonl" --save-steps 2
+check also_in_a_checkpoint test $rc -eq 0
+rm -rf o-checkpoints
+
+# --- outputs are checked before the model is read ---
+: >a_file
+early() { # NAME TEXT FLAGS...: the run is refused although the model does not exist
+    name=$1 text=$2
+    shift 2
+    rm -rf o
+    run train --model no_such_model --data ids.jsonl --output o "$@"
+    refused "$name" "$text"
+}
+early a_folder_of_logs_is_no_file '--logging-dir: a_file: is a file' --report_to csv --logging_dir a_file
+early nor_in_a_file '--logging-dir: a_file/b' --report_to csv --logging_dir a_file/b
+early nor_where_nothing_can_be_written '--logging-dir: /proc/none' --report_to all --logging_dir /proc/none/b
+early metrics_need_a_folder '--metrics none/m.jsonl: No such file' --metrics none/m.jsonl
+early and_are_no_folder '--metrics tmp: Is a directory' --metrics tmp
+early a_profile_needs_a_folder '--profile none/p.json: No such file' --profile none/p.json
+early a_plot_too 'none/p.png' --metrics m.jsonl --plot none/p.png
+early without_logs_the_model_is_missed "model 'no_such_model'" --logging_dir a_file
+check no_probe_is_left test ! -e none -a -z "$(ls -a | grep -e probe -e '^m.jsonl$')"
+
 # --- what is refused ---
 track --report_to wandb
 refused a_service_is_named_with_the_way_out '--report-to wandb: .*--tracker-command'

@@ -20,9 +20,10 @@ static operand_pair pair_of(conform_array *a, int64_t skip)
     return (operand_pair){a, (char *)a->host + bytes, (char *)a->device + bytes};
 }
 
-static operand_pair input(conform *x, int64_t n, int64_t skip, uint64_t seed, double low)
+static operand_pair input(conform *x, fsdp_dtype dtype, int64_t n, int64_t skip, uint64_t seed,
+                          double low)
 {
-    return pair_of(conform_input(x, FSDP_DTYPE_F32, n + skip, seed, low, 1.0), skip);
+    return pair_of(conform_input(x, dtype, n + skip, seed, low, 1.0), skip);
 }
 
 static operand_pair output(conform *x, fsdp_dtype dtype, int64_t n, int64_t skip)
@@ -119,19 +120,21 @@ enum {
 typedef struct tensor {
     parameter p;
     operand_pair state[2], grad;
+    fsdp_dtype state_dtype; /* AdamW's */
     int64_t n;
     double lr;
 } tensor;
 
-/* SGD: `states` is 0 or 1. */
+/* SGD: `states` is 0 or 1. With 2 states, some tensors have them in bfloat16. */
 static tensor make_tensor(conform *x, place where, int copy, int states, int64_t n, int64_t skip)
 {
     tensor y = {.p = make_parameter(x, where, copy, n, skip), .n = n, .lr = 0.01};
-    y.grad = input(x, n, skip, 4, -2.0);
+    y.state_dtype = states > 1 && (n + copy) % 2 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
+    y.grad = input(x, FSDP_DTYPE_F32, n, skip, 4, -2.0);
     if (states > 0)
-        y.state[0] = input(x, n, skip, 2, -1.0);
+        y.state[0] = input(x, y.state_dtype, n, skip, 2, -1.0);
     if (states > 1)
-        y.state[1] = input(x, n, skip, 3, 0.0);
+        y.state[1] = input(x, y.state_dtype, n, skip, 3, 0.0);
     return y;
 }
 
@@ -165,6 +168,7 @@ static void adam_step(conform *x, const adam_case *a, const tensor *y, size_t n,
                                     .halves = halves_on(&y[i].p, device),
                                     .exp_avg = on(&y[i].state[0], device),
                                     .exp_avg_sq = on(&y[i].state[1], device),
+                                    .state_dtype = y[i].state_dtype,
                                     .grad = on(&y[i].grad, device),
                                     .copy = on(&y[i].p.copy, device),
                                     .copy_dtype = y[i].p.copy_dtype,

@@ -612,3 +612,24 @@ TEST(threads_read_rows_of_compressed_batches_at_random)
     fsdp_arrow_table_close(table);
     fsdp_json_destroy(expected);
 }
+
+/* A folder of texts of any ending stays one with a dataset_info.json or a README.md in it. */
+TEST(what_a_folder_is_depends_on_all_endings)
+{
+    static const char *const rows[] = {
+        "a.csv",  "a.tsv", "a.tab", "a.JSON", "a.jsonl",    "a.ndjson",  "a.tokens",
+        "a.text", "a.raw", "a.txt", "a.md",   "a.jsonl.gz", "a.csv.zst", "a.tab.zstd"};
+    static const char *const others[] = {"a.png", "README.md", "tokenizer.json", "a.jsonl.bz2"};
+    write_text(t, "dataset_info.json", "{}");
+    ASSERT(fsdp_is_arrow_path(fsdp_test_dir(t)));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_text(t, rows[i], "x");
+        ASSERT(!fsdp_is_arrow_path(fsdp_test_dir(t)));
+        ASSERT(!fsdp_is_arrow_path(in_dir(t, rows[i])));
+        ASSERT_OK(fsdp_tree_remove(in_dir(t, rows[i])));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        write_text(t, others[i], "x");
+        ASSERT(fsdp_is_arrow_path(fsdp_test_dir(t)));
+    }
+}

@@ -117,6 +117,16 @@ TEST(an_array_without_an_end_is_an_error_with_row_and_line)
 }
 
 /* A row that begins in one buffer and ends in another one, in each form. */
+/* Find "data" and then read beyond it: the NUL of the key is not the end of the name. */
+TEST(a_key_with_nul_is_not_the_field)
+{
+    static const char file[] = "{\"data\0\": [\n{\"a\": 1}]}";
+    fsdp_str rows = {0};
+    const char *path = write_bytes(t, "a.json", file, sizeof file - 1);
+    ASSERT_ERROR(list_rows(path, "data", &rows), FSDP_ERR_FORMAT, "not one object with an array");
+    fsdp_str_fini(&rows);
+}
+
 TEST(long_rows_are_whole)
 {
     const size_t n = 700000;

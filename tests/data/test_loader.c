@@ -275,3 +275,36 @@ TEST(text_is_tokenised_alike_in_threads)
     fsdp_dataset_close(dataset);
     fsdp_tokenizer_close(tokenizer);
 }
+
+/* The new sampler applies at once, also to batches that workers had prepared. */
+TEST(a_loader_can_be_split_over_ranks_afterwards)
+{
+    numbers n = {.len = 43, .bad = -1, .delay_us = 100, .open = 1};
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_create(&numbers_ops, &n, &dataset));
+    for (int workers = 0; workers < 3; workers++) {
+        const fsdp_loader_options options = {
+            .sampler = {.batch_size = 4, .world_size = 1, .seed = 3}, .num_workers = workers};
+        fsdp_loader *loader;
+        fsdp_batch *batch;
+        ASSERT_OK(fsdp_loader_create(dataset, &options, &loader));
+        ASSERT_OK(fsdp_loader_next(loader, &batch));
+        fsdp_batch_release(batch);
+        fsdp_sampler split = fsdp_loader_get_options(loader)->sampler;
+        ASSERT_INT(split.samples, 43);
+        split.rank = 2;
+        split.world_size = 3;
+        split.even_batches = true;
+        ASSERT_OK(fsdp_loader_set_sampler(loader, &split));
+        check_epoch(t, loader, &split, 0, 0);
+        CHECK_HERE();
+        fsdp_sampler wrong = split;
+        wrong.rank = 3;
+        ASSERT_ERROR(fsdp_loader_set_sampler(loader, &wrong), FSDP_ERR_INVALID, "rank 3 of 3");
+        fsdp_loader_set_epoch(loader, 1);
+        check_epoch(t, loader, &split, 1, 0);
+        CHECK_HERE();
+        fsdp_loader_destroy(loader);
+    }
+    fsdp_dataset_close(dataset);
+}

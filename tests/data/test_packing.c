@@ -89,6 +89,86 @@ TEST(wrapped_rows_are_concatenated_and_cut)
     fsdp_dataset_close(set);
 }
 
+/* Rows of all lengths, of ids and of texts, up to more than LONG_PIECES packed rows: what is cut is
+ * their concatenation. */
+TEST(wrapped_rows_may_be_longer_than_a_packed_row)
+{
+    fsdp_str text = {0}, expected = {0};
+    int64_t at = 0;
+    for (int row = 0; row < 58; row++) {
+        const int n = 1 + row * row % 47;
+        fsdp_str_printf(&text, "{\"input_ids\": [");
+        for (int k = 0; k < n; k++)
+            fsdp_str_printf(&text, "%s%d", k ? ", " : "", (row * 53 + k) % 97);
+        fsdp_str_printf(&text, "]");
+        fsdp_str_printf(&text, row % 3 ? "}\n" : ", \"prompt_length\": 1}\n");
+        for (int k = 0; k < n; k++, at++)
+            fsdp_str_printf(&expected, "%d %d;", (row * 53 + k) % 97,
+                            k == 0 && row % 3 == 0 ? FSDP_IGNORE_INDEX : (row * 53 + k) % 97);
+    }
+    const char *path = write_text(t, "a.jsonl", text.data);
+    fsdp_dataset_options options = causal;
+    options.packing = FSDP_PACKING_WRAPPED;
+    options.max_length = 5;
+    fsdp_dataset *set;
+    fsdp_left_out out;
+    fsdp_example e = {0};
+    text.len = 0;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    ASSERT_INT(fsdp_dataset_len(set), (at + 4) / 5);
+    for (int64_t i = 0; i < fsdp_dataset_len(set); i++) {
+        ASSERT_OK(fsdp_dataset_get(set, i, &e));
+        ASSERT_INT(e.source.len, at - i * 5 < 5 ? at - i * 5 : 5);
+        for (size_t k = 0; k < e.source.len; k++)
+            fsdp_str_printf(&text, "%d %d;", (int)e.source.ids[k], (int)e.labels.ids[k]);
+    }
+    ASSERT_STR(text.data, expected.data);
+    ASSERT_OK(fsdp_dataset_left_out(set, 0, &out));
+    ASSERT_INT(out.cut_rows, 0);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+    fsdp_str_fini(&text);
+    fsdp_str_fini(&expected);
+}
+
+/* A packed row does not depend on which ones were read before. */
+TEST(wrapped_rows_of_one_long_text_are_read_in_any_order)
+{
+    enum {
+        LENGTH = 30000
+    };
+    fsdp_str text = {0};
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list ids = {0};
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    for (int i = 0; i < LENGTH / 10; i++)
+        fsdp_str_printf(&text, "word%06d", i * 7919);
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/chat"), &tokenizer));
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text.data, text.len, 0, &ids));
+    char *row = fsdp_strdup_printf("{\"text\": \"%s\"}\n", text.data);
+    const char *path = write_text(t, "a.jsonl", row);
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM,
+                                          .tokenizer = tokenizer,
+                                          .packing = FSDP_PACKING_WRAPPED,
+                                          .max_length = 64};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    const int64_t len = fsdp_dataset_len(set);
+    ASSERT(len > 100 && len == ((int64_t)ids.len + 1 + 63) / 64); /* 1: eos */
+    for (int64_t k = 0; k < len; k++) {
+        const int64_t i = k * 37 % len;
+        ASSERT_OK(fsdp_dataset_get(set, i, &e));
+        const size_t n = i + 1 < len ? 64 : ids.len - (size_t)i * 64;
+        ASSERT(memcmp(e.source.ids, ids.ids + i * 64, n * sizeof *ids.ids) == 0);
+    }
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+    fsdp_free(row);
+    fsdp_str_fini(&text);
+    fsdp_token_list_fini(&ids);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* Lengths 3 5 2 4 1 2 in rows of 6: the 4 takes the first 2, the 3 the second 2. Then there is room
  * for 1 with the 5 and with the 3, which was filled last. */
 TEST(best_fit_puts_whole_rows_together)
@@ -160,10 +240,12 @@ TEST(packing_says_what_it_needs)
     options.packing = FSDP_PACKING_WRAPPED;
     const char *path = write_text(t, "a.jsonl", "{\"input_ids\": [1]}\n");
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &set), FSDP_ERR_FORMAT, "fewer than two tokens");
-    for (long n = 1; n < 60; n++) {
+    for (long n = 1; n < 90; n++) {
         options.packing = n % 2 ? FSDP_PACKING_BFD : FSDP_PACKING_WRAPPED;
-        options.max_length = 8;
-        path = write_text(t, "a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]}\n");
+        options.max_length = 2;
+        path = write_text(t, "a.jsonl",
+                          "{\"input_ids\": [1, 2]}\n"
+                          "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]}\n");
         fsdp_alloc_fail_at(n);
         const fsdp_status status = fsdp_dataset_open(path, &options, &set);
         fsdp_alloc_fail_at(0);

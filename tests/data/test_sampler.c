@@ -253,3 +253,42 @@ TEST(a_sampler_out_of_range_is_refused)
     s.accumulation = 3;
     ASSERT_ERROR(fsdp_sampler_check(&s), FSDP_ERR_INVALID, "drop_last");
 }
+
+/* Accelerate's BatchSamplerShard with even_batches: batch i of an epoch goes to rank i modulo the
+ * number of ranks, and the last round is filled up from the beginning of the epoch. */
+TEST(even_batches_repeat_the_first_examples_as_accelerate_does)
+{
+    for (int samples = 1; samples < 30; samples++) {
+        for (int world_size = 1; world_size < 5; world_size++) {
+            fsdp_sampler s = {.samples = samples,
+                              .batch_size = 3,
+                              .world_size = world_size,
+                              .even_batches = true,
+                              .no_shuffle = true};
+            const int64_t rounds = (samples + 3 * world_size - 1) / (3 * world_size);
+            ASSERT_INT(fsdp_sampler_steps(&s), rounds);
+            for (int64_t at = 0; at < rounds * world_size; at++) {
+                int64_t indices[3];
+                s.rank = (int)(at % world_size);
+                ASSERT_INT(fsdp_sampler_batch(&s, 0, at / world_size, 0, indices), 3);
+                for (int i = 0; i < 3; i++)
+                    ASSERT_INT(indices[i], (at * 3 + i) % samples);
+            }
+        }
+    }
+}
+
+/* A round that no example belongs to has no rows; drop_last leaves no round to fill. */
+TEST(even_batches_fill_only_rounds_with_examples)
+{
+    int64_t indices[2];
+    fsdp_sampler s = {
+        .samples = 5, .batch_size = 2, .world_size = 2, .accumulation = 4, .even_batches = true};
+    ASSERT_INT(fsdp_sampler_steps(&s), 1);
+    s.rank = 1;
+    ASSERT_INT(fsdp_sampler_batch(&s, 0, 0, 1, indices), 2);
+    ASSERT_INT(fsdp_sampler_batch(&s, 0, 0, 2, indices), 0);
+    s.accumulation = 1;
+    s.drop_last = true;
+    ASSERT_INT(fsdp_sampler_steps(&s), 1);
+}

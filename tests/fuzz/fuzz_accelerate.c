@@ -18,16 +18,23 @@ static fsdp_status put_yaml(const void *data, size_t bytes, fsdp_yaml *config)
     return fsdp_yaml_read(path, config);
 }
 
-static void explain_yaml(const fsdp_yaml *config)
+/* Explain the file that put_yaml() has written last. */
+static void explain_file(void)
 {
-    fsdp_explained explained;
+    char path[64];
+    fsdp_launch_config config = {0};
+    fsdp_options *options = NULL;
     FILE *null = fopen("/dev/null", "w");
     if (!null)
         abort();
-    if (fsdp_explain_read(config, "c.yaml", &explained) == FSDP_OK &&
-        (explained.replicas * explained.shards != explained.ranks ||
-         fsdp_explain_print(config, &explained, null) != FSDP_OK))
-        abort();
+    snprintf(path, sizeof path, "%s/c.yaml", fuzz_folder());
+    if (fsdp_explain_read(path, NULL, &config, &options) == FSDP_OK) {
+        const fsdp_explained explained = fsdp_explain(&config, options);
+        if (explained.replicas * explained.shards != explained.ranks ||
+            fsdp_explain_print(&config, options, null) != FSDP_OK)
+            abort();
+        fsdp_options_destroy(options);
+    }
     fclose(null);
 }
 
@@ -55,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     fsdp_yaml config = {0};
     if (put_yaml(data, bytes, &config) != FSDP_OK)
         return 0;
-    explain_yaml(&config);
+    explain_file();
     print_twice(&config);
     if (fsdp_to_fsdp2(&config, "c.yaml", NULL, NULL) == FSDP_OK)
         print_twice(&config);

@@ -21,6 +21,9 @@
 #define LLVMFuzzerTestOneInput fuzz_config
 #include "tests/fuzz/fuzz_config.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_dashboard
+#include "tests/fuzz/fuzz_dashboard.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_dcp
 #include "tests/fuzz/fuzz_dcp.c"
 #undef LLVMFuzzerTestOneInput
@@ -29,6 +32,9 @@
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_json_text
+#include "tests/fuzz/fuzz_json_text.c"
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_model_json
 #include "tests/fuzz/fuzz_model_json.c"
@@ -115,9 +121,11 @@ CORPUS(fuzz_accelerate)
 CORPUS(fuzz_arrow)
 CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
+CORPUS(fuzz_dashboard)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
+CORPUS(fuzz_json_text)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)
 CORPUS(fuzz_rows)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/io.h"
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
@@ -192,6 +193,72 @@ TEST(a_part_comes_as_soon_as_it_cannot_change)
     fsdp_str_fini(&p.text);
     fsdp_token_list_fini(&ids);
     fsdp_text_stream_fini(&stream);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* A tokenizer of words and bytes, as SentencePiece's: ids 1 to 4 are bytes, 5 to 7 words, 8 is a
+ * special token. */
+static fsdp_tokenizer *open_words_and_bytes(fsdp_test *t)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":8,\"content\":\"</s>\",\"special\":true}],"
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+        "{\"String\":\"\u2581\"},\"content\":\" "
+        "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+        "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+        "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,"
+        "\"<0x51>\":1,\"<0x95>\":2,\"<0xC3>\":3,\"<0xA4>\":4,\"\u2581the\":5,\"\u2581cat\":6,"
+        "\"\u2581sat\":7,\"</s>\":8}}}";
+    fsdp_tokenizer *tokenizer = NULL;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    fsdp_status status = fsdp_file_write(path, json, sizeof json - 1);
+    if (status == FSDP_OK)
+        status = fsdp_tokenizer_open(path, &tokenizer);
+    if (status != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return tokenizer;
+}
+
+/* Ids that are left out may be between the bytes of a character, also at the end. */
+TEST(bytes_around_ids_that_are_left_out_come_together)
+{
+    fsdp_tokenizer *tokenizer = open_words_and_bytes(t);
+    CHECK_HERE();
+    static const int32_t rows[][6] = {
+        {6, 1, 8, 2, 8, 5}, {3, 8, 4, 7, 1, 8}, {1, 99, 2, 99, 3, 4}, {5, 3, 99, 8, 4, 1}};
+    uint32_t state = 5;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++)
+        check_stream(t, tokenizer, rows[i], FSDP_LENGTH(rows[i]));
+    for (int round = 0; round < 50; round++) {
+        int32_t ids[40];
+        for (size_t i = 0; i < FSDP_LENGTH(ids); i++) {
+            state = state * 1664525u + 1013904223u;
+            ids[i] = (int32_t)((state >> 16) % 10u); /* 9 is beyond the vocabulary */
+        }
+        check_stream(t, tokenizer, ids, FSDP_LENGTH(ids));
+        CHECK_HERE();
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_stream_goes_on_with_the_text_of_its_prompt)
+{
+    static const int32_t prompt[] = {8, 5, 6}, ids[] = {7, 5, 8};
+    fsdp_tokenizer *tokenizer = open_words_and_bytes(t);
+    CHECK_HERE();
+    for (size_t n = 0; n <= FSDP_LENGTH(prompt); n++) {
+        fsdp_text_stream stream;
+        parts p = {0};
+        fsdp_text_stream_init(&stream, tokenizer);
+        ASSERT_OK(fsdp_text_stream_follow(&stream, prompt, n));
+        for (size_t i = 0; i < FSDP_LENGTH(ids); i++)
+            ASSERT_OK(fsdp_text_stream_add(&stream, ids[i], take_part, &p));
+        ASSERT_OK(fsdp_text_stream_end(&stream, take_part, &p));
+        ASSERT_STR(p.text.data, n > 1 ? " sat the" : "sat the");
+        fsdp_str_fini(&p.text);
+        fsdp_text_stream_fini(&stream);
+    }
     fsdp_tokenizer_close(tokenizer);
 }
 

@@ -86,6 +86,60 @@ TEST(adamw_equals_the_formula_in_every_variant)
     variants_close(&v);
 }
 
+/* One tensor with moments of bfloat16, and the same with moments of float32 that begin with the
+ * same values. */
+static void check_rounded_moments(fsdp_test *t, const variant *v, adam_case a, int64_t n)
+{
+    operands o = {.n = 0};
+    float *grad = operand(&o, FSDP_DTYPE_F32, n), *p[2], *wide[2];
+    uint16_t *rounded[2];
+    fill_uniform(grad, FSDP_DTYPE_F32, n, 4, -2.0, 2.0);
+    for (int k = 0; k < 2; k++) {
+        p[k] = operand(&o, FSDP_DTYPE_F32, n);
+        wide[k] = operand(&o, FSDP_DTYPE_F32, n);
+        rounded[k] = operand(&o, FSDP_DTYPE_BF16, n);
+        fill_uniform(p[k], FSDP_DTYPE_F32, n, 5, -1.0, 1.0);
+        fill_uniform(rounded[k], FSDP_DTYPE_BF16, n, (uint64_t)k, k ? 0.0 : -1.0, 1.0);
+        for (int64_t i = 0; i < n; i++)
+            wide[k][i] = fsdp_f32_from_bf16(rounded[k][i]);
+    }
+    for (int k = 0; k < 2; k++) {
+        const fsdp_adamw_args args = {.n = n,
+                                      .param = p[k],
+                                      .exp_avg = k ? (void *)rounded[0] : (void *)wide[0],
+                                      .exp_avg_sq = k ? (void *)rounded[1] : (void *)wide[1],
+                                      .state_dtype = k ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                                      .grad = grad,
+                                      .lr = 0.01,
+                                      .beta1 = a.beta1,
+                                      .beta2 = a.beta2,
+                                      .eps = 1e-8,
+                                      .weight_decay = a.weight_decay,
+                                      .decoupled = a.decoupled,
+                                      .step = a.step,
+                                      .grad_scale = 0.25f};
+        v->k->adamw(v->c, &args, 1, NULL);
+    }
+    ASSERT(memcmp(p[0], p[1], (size_t)n * sizeof *p[0]) == 0);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < n; i++)
+            ASSERT_INT(rounded[k][i], fsdp_bf16_from_f32(wide[k][i]));
+    ASSERT(operands_close(&o));
+}
+
+TEST(moments_in_bfloat16_are_those_of_float32_rounded)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t a = 0; a < sizeof adam_cases / sizeof *adam_cases; a++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (int j = 0; j < v.n; j++) {
+                check_rounded_moments(t, &v.at[j], adam_cases[a], sizes[s]);
+                CHECK_HERE();
+            }
+    variants_close(&v);
+}
+
 static void check_sgd(fsdp_test *t, const variants *v, double momentum, double dampening,
                       bool nesterov, bool is_first, int64_t n)
 {

@@ -298,6 +298,57 @@ TEST(unknown_options_suggest_the_nearest_name)
     ASSERT(!strstr(fsdp_last_error(), "did you mean"));
 }
 
+/* A wrong suggestion is worse than none. */
+TEST(only_typing_errors_get_a_suggestion)
+{
+    static const char *const aliases[] = {"sep",
+                                          "seed",
+                                          "num-labels",
+                                          "norm-type",
+                                          "growth-interval",
+                                          "eval-steps,evaluation-steps",
+                                          "save-steps",
+                                          "data-seed",
+                                          "explicit-prefetching",
+                                          "lr-scheduler,lr-scheduler-type"};
+    static const struct {
+        const char *typed, *suggested; /* NULL: nothing */
+    } rows[] = {{"--sed", "'--seed'?"},
+                {"--num-labls", "'--num-labels'?"},
+                {"--num_layers", NULL}, /* two letters of one word: another word */
+                {"--loss-type", NULL},
+                {"--log-interval", NULL},
+                {"--total_steps", NULL},
+                {"--steps", NULL}, /* two options have it */
+                {"--sav_steps", "'--save-steps'?"},
+                {"--evaluation_setps", "'--evaluation-steps'?"},
+                {"--explicit-prefetch", "'--explicit-prefetching'?"},
+                {"--scheduler", "'--lr-scheduler'?"},
+                {"--dataseed", "'--data-seed'? It is not supported: use --seed"},
+                {"--normtype", "'--norm-type'?"}};
+    fsdp_option rows_of[FSDP_LENGTH(aliases)];
+    for (size_t i = 0; i < FSDP_LENGTH(aliases); i++)
+        rows_of[i] = (fsdp_option){.name = i == 9   ? "lr-schedule"
+                                           : i == 5 ? "eval"
+                                                    : aliases[i],
+                                   .aliases = i == 9 || i == 5 ? aliases[i] : NULL,
+                                   .type = FSDP_OPTION_STRING,
+                                   .offset = FSDP_OPTION_NOWHERE,
+                                   .value = "none",
+                                   .instead = i == 7 ? "use --seed" : NULL};
+    const fsdp_options_spec own = {.table = rows_of, .count = FSDP_LENGTH(aliases)};
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        fsdp_options *options;
+        char program[] = "p", typed[64];
+        char *argv[] = {program, typed, NULL};
+        snprintf(typed, sizeof typed, "%s", rows[i].typed);
+        ASSERT_ERROR(fsdp_options_parse(&own, 2, argv, NULL, &options), FSDP_ERR_INVALID,
+                     rows[i].suggested ? rows[i].suggested : rows[i].typed);
+        if (!rows[i].suggested && strstr(fsdp_last_error(), "did you mean"))
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    }
+}
+
 TEST(a_missing_value_is_an_error)
 {
     sample s;

@@ -43,7 +43,7 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING,
      NOWHERE,
      .metavar = "KIND",
-     .words = devices,
+     .completions = devices,
      .help = "where"},
     {.name = "resume",
      .type = FSDP_OPTION_STRING,

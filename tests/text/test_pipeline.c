@@ -373,3 +373,84 @@ TEST(failing_allocations_are_reported)
     }
     ASSERT(n > 100 && n < 5000);
 }
+
+/* T5's two steps are done at once where only ids are wanted (marks_words in pre_tokenizer_ops.h):
+ * the ids must be those of the two steps, also where a word contains the mark itself or white space
+ * is not ASCII. */
+TEST(words_get_their_marks_in_one_step)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+        "{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\",\"replacement\":\"\u2581\","
+        "\"prepend_scheme\":\"always\"}]},"
+        "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"\u2581a\":1,"
+        "\"\u2581bc\":2,\"\u2581\":3,\"\u2581\u201dx\":4,\"\u2581a\u201d\":5}}}";
+    static const struct {
+        const char *text;
+        int n, ids[6];
+    } cases[] = {
+        {"a", 1, {1}},
+        {"  a bc\t\n", 2, {1, 2}},
+        {"a\u00a0bc\u3000a", 3, {1, 2, 1}},
+        {"\u2581a bc", 2, {1, 2}},
+        {"a\u2581bc", 2, {1, 2}},
+        {"a\u2581\u2581bc\u2581 a", 5, {1, 3, 2, 3, 1}},
+        {"\u201dx a\u201d ab", 3, {4, 5, 0}},
+        {" \u00a0 ", 0, {0}},
+    };
+    fsdp_tokenizer *tokenizer = NULL;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, json, sizeof json - 1));
+    ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fsdp_encode_options options = {.offsets = FSDP_OFFSETS_CHARACTERS};
+        const size_t length = strlen(cases[i].text);
+        fsdp_token_list list = {0};
+        fsdp_encoding e = {0};
+        ASSERT_OK(fsdp_tokenizer_encode(tokenizer, cases[i].text, length, 0, &list));
+        ASSERT_OK(
+            fsdp_tokenizer_encode_pair(tokenizer, cases[i].text, length, NULL, 0, &options, &e));
+        ASSERT_INT(list.len, cases[i].n);
+        ASSERT_INT(e.ids.len, cases[i].n);
+        for (int k = 0; k < cases[i].n; k++) {
+            ASSERT_INT(list.ids[k], cases[i].ids[k]);
+            ASSERT_INT(e.ids.ids[k], cases[i].ids[k]);
+        }
+        fsdp_token_list_fini(&list);
+        fsdp_encoding_fini(&e);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* As tokenizer_config.json says, and only if the caller asks for it. */
+TEST(spaces_are_cleaned_up_if_the_folder_says_so)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":{\"type\":"
+        "\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1,\",\":2,\"n't\":3}}}";
+    static const struct {
+        const char *config;
+        unsigned flags;
+        const char *text;
+    } cases[] = {{"{\"clean_up_tokenization_spaces\": true}", FSDP_DECODE_TEXT, "an't, a"},
+                 {"{\"clean_up_tokenization_spaces\": true}", 0, "a n't , a"},
+                 {"{\"clean_up_tokenization_spaces\": false}", FSDP_DECODE_TEXT, "a n't , a"},
+                 {"{\"clean_up_tokenization_spaces\": false}", FSDP_DECODE_CLEAN_UP, "an't, a"},
+                 {"{}", FSDP_DECODE_TEXT, "a n't , a"}};
+    static const int32_t ids[] = {1, 3, 2, 1};
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, json, sizeof json - 1));
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", fsdp_test_dir(t));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_tokenizer *tokenizer = NULL;
+        char *text = NULL;
+        ASSERT_OK(fsdp_file_write(path, cases[i].config, strlen(cases[i].config)));
+        ASSERT_OK(fsdp_tokenizer_open(fsdp_test_dir(t), &tokenizer));
+        ASSERT_OK(fsdp_tokenizer_decode(tokenizer, ids, 4, cases[i].flags, &text));
+        ASSERT_STR(text, cases[i].text);
+        fsdp_text_free(text);
+        fsdp_tokenizer_close(tokenizer);
+    }
+}

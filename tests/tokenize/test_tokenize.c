@@ -1,98 +1,10 @@
 /* Runs of `fsdp tokenize`: what they write is what 'fsdp train' makes of the same texts, for any
  * number of threads, and whatever interrupts them. The ids in `first_ids` are those of the
  * tokenizers library for fixtures/chat/tokenizer.json. */
-#include "src/tokenize/tokenize.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <sys/resource.h>
-
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/base/io.h"
-#include "src/base/str.h"
 #include "src/data/arrow/table.h"
-#include "tests/test.h"
-
-/* ---- helpers ---- */
-
-static const char *in_dir(fsdp_test *t, const char *name)
-{
-    static char paths[64][700];
-    static int next;
-    char *path = paths[next++ % 64];
-    snprintf(path, sizeof paths[0], "%s/%s", fsdp_test_dir(t), name);
-    return path;
-}
-
-static fsdp_tokenize_config config_of(fsdp_test *t, const char *data, const char *output)
-{
-    static char tokenizer[700];
-    snprintf(tokenizer, sizeof tokenizer, "%s", fsdp_test_path("fixtures/chat"));
-    return (fsdp_tokenize_config){.tokenizer = tokenizer,
-                                  .data = in_dir(t, data),
-                                  .output = in_dir(t, output),
-                                  .task = FSDP_TASK_CAUSAL_LM,
-                                  .form.csv_quotes = true,
-                                  .append_eos = true,
-                                  .add_special_tokens = true,
-                                  .seed = 1,
-                                  .threads = 1,
-                                  .journal_bytes = 1 << 30,
-                                  .rows = 5};
-}
-
-/* Run, and set *lines to what was printed. The caller frees *lines. */
-static fsdp_status run_printing(const fsdp_tokenize_config *config, char **lines)
-{
-    size_t size = 0;
-    *lines = NULL;
-    FILE *out = open_memstream(lines, &size);
-    const fsdp_status status = fsdp_tokenize_run(config, out);
-    fclose(out);
-    return status;
-}
-
-static fsdp_status run(const fsdp_tokenize_config *config)
-{
-    char *lines;
-    const fsdp_status status = run_printing(config, &lines);
-    free(lines);
-    return status;
-}
-
-static void put(fsdp_test *t, const char *name, const char *text)
-{
-    ASSERT_OK(fsdp_file_write(in_dir(t, name), text, strlen(text)));
-}
-
-static void check_same_file(fsdp_test *t, const char *a, const char *b)
-{
-    fsdp_mapping first, second;
-    ASSERT_OK(fsdp_file_map(in_dir(t, a), &first));
-    ASSERT_OK(fsdp_file_map(in_dir(t, b), &second));
-    const bool same = first.bytes > 0 && first.bytes == second.bytes &&
-                      memcmp(first.data, second.data, first.bytes) == 0;
-    fsdp_file_unmap(&first);
-    fsdp_file_unmap(&second);
-    if (!same)
-        FAIL("%s and %s differ", a, b);
-}
-
-/* Write documents of different lengths, of `bytes` bytes together. */
-static void put_corpus(fsdp_test *t, const char *name, size_t bytes)
-{
-    fsdp_str text = {0};
-    for (unsigned i = 0; text.len < bytes; i++) {
-        fsdp_str_printf(&text, "document %u\n", i * 2654435761u);
-        for (unsigned k = 0; k < i % 50; k++)
-            fsdp_str_printf(&text, "hello world in Paris, %u times \u00e9.\n", k * i);
-        fsdp_str_printf(&text, "\n");
-    }
-    ASSERT(!text.failed);
-    put(t, name, text.data);
-    fsdp_str_fini(&text);
-}
+#include "tests/tokenize/runs.h"
 
 /* ---- token files ---- */
 
@@ -198,37 +110,40 @@ TEST(train_reads_each_format_as_it_reads_the_text)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* ---- Arrow ---- */
-
-static bool same_list(const fsdp_token_list *a, const fsdp_token_list *b)
+/* Train reads a .bin file by the index next to it, whatever wrote the two. */
+TEST(an_overwritten_file_has_no_index_of_another_one)
 {
-    return a->len == b->len && (!a->len || memcmp(a->ids, b->ids, a->len * sizeof *a->ids) == 0);
-}
-
-/* Check that the folder `name` has the rows that a dataset of `data` has. */
-static void check_rows(fsdp_test *t, const char *data, const char *name,
-                       const fsdp_dataset_options *options)
-{
-    fsdp_dataset *texts, *tokens;
-    fsdp_example a = {0}, b = {0};
-    ASSERT_OK(fsdp_dataset_open(in_dir(t, data), options, &texts));
-    ASSERT_OK(fsdp_dataset_open(in_dir(t, name), options, &tokens));
-    ASSERT_INT(fsdp_dataset_len(tokens), fsdp_dataset_len(texts));
-    for (int64_t i = 0; i < fsdp_dataset_len(texts); i++) {
-        ASSERT_OK(fsdp_dataset_get(texts, i, &a));
-        ASSERT_OK(fsdp_dataset_get(tokens, i, &b));
-        if (a.labels.len == 0) /* all tokens have a loss */
-            ASSERT_OK(fsdp_token_list_set(&a.labels, a.source.ids, a.source.len));
-        if (b.labels.len == 0)
-            ASSERT_OK(fsdp_token_list_set(&b.labels, b.source.ids, b.source.len));
-        if (!same_list(&a.source, &b.source) || !same_list(&a.labels, &b.labels))
-            FAIL("row %d of %s is not that of %s", (int)i, name, data);
+    fsdp_dataset *set;
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .max_length = 3};
+    put(t, "a.txt", "hello world in Paris\n\nWhat is hello world in Paris\n");
+    put(t, "b.txt", "hello world\n");
+    static const fsdp_tokenize_format formats[] = {FSDP_TOKENIZE_NANOGPT, FSDP_TOKENIZE_LLMC};
+    for (int i = 0; i < 2; i++) {
+        fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+        config.format = FSDP_TOKENIZE_MEGATRON;
+        ASSERT_OK(run(&config));
+        ASSERT(fsdp_path_is_file(in_dir(t, "a.idx")));
+        config.data = in_dir(t, "b.txt");
+        config.format = formats[i];
+        config.overwrite = true;
+        ASSERT_OK(run(&config));
+        ASSERT(!fsdp_path_exists(in_dir(t, "a.idx")));
+        ASSERT_OK(fsdp_dataset_open(config.output, &options, &set));
+        fsdp_dataset_close(set);
+        ASSERT_OK(fsdp_tree_remove(config.output));
     }
-    fsdp_example_fini(&a);
-    fsdp_example_fini(&b);
-    fsdp_dataset_close(texts);
-    fsdp_dataset_close(tokens);
+    put(t, "a.idx", "somebody's");
+    fsdp_tokenize_config config = config_of(t, "a.txt", "a.bin");
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "a.idx: exists, and would be taken for the index");
+    config.format = FSDP_TOKENIZE_MEGATRON;
+    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--overwrite replaces it");
+    config.overwrite = true;
+    ASSERT_OK(run(&config));
+    ASSERT_OK(fsdp_dataset_open(config.output, &options, &set));
+    fsdp_dataset_close(set);
 }
+
+/* ---- Arrow ---- */
 
 static const char mixed_rows[] =
     "{\"prompt\": \"What is \", \"completion\": \"in Paris?\", \"url\": 1}\n"
@@ -290,7 +205,7 @@ TEST(pairs_of_csv_become_sources_and_labels)
     config.task = FSDP_TASK_SEQ2SEQ;
     config.task_prefix = "in ";
     config.max_source_length = 6;
-    config.max_target_length = 150;
+    config.asked_for.max_source_length = true;
     ASSERT_OK(run_printing(&config, &lines));
     ASSERT(strstr(lines, "not used: 'when' (line 1)"));
     ASSERT(strstr(lines, "1 of 2 rows are cut"));
@@ -396,20 +311,6 @@ TEST(a_fraction_of_the_rows_is_for_validation)
 }
 
 /* ---- interruptions ---- */
-
-/* Run with a limit on the size of a file, as on a full disk. */
-static fsdp_status run_limited(const fsdp_tokenize_config *config, rlim_t bytes)
-{
-    struct rlimit before, limit;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-    const fsdp_status status = run(config);
-    setrlimit(RLIMIT_FSIZE, &before);
-    return status;
-}
 
 static void check_resuming(fsdp_test *t, const char *output, const char *compared,
                            fsdp_tokenize_config config)
@@ -570,7 +471,6 @@ TEST(what_does_not_fit_is_refused)
 {
     put(t, "a.txt", "hello\n");
     put(t, "empty.txt", "\n\n");
-    put(t, "a.jsonl", "{\"text\": \"a\"}\n");
     put(t, "t.bin", "abcd");
     fsdp_tokenize_config config = config_of(t, "none.txt", "a.bin");
     ASSERT_ERROR(run(&config), FSDP_ERR_NOT_FOUND, "none.txt");
@@ -600,9 +500,6 @@ TEST(what_does_not_fit_is_refused)
     config.text_column = "text";
     config.asked_for.text_column = true;
     ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--text-column is for rows that are texts");
-    config = config_of(t, "a.jsonl", "a.bin");
-    config.chat.assistant_only_loss = config.chat.asked_for.assistant_only_loss = true;
-    ASSERT_ERROR(run(&config), FSDP_ERR_INVALID, "--assistant-only-loss is for rows that are");
     ASSERT(!fsdp_path_exists(in_dir(t, "a.bin")) && !fsdp_path_exists(in_dir(t, "a.bin.partial")));
 }
 
@@ -670,12 +567,28 @@ TEST(a_vocabulary_does_not_depend_on_the_form_of_the_data)
     put(t, "a.jsonl",
         "{\"text\": \"hello hello world\"}\n{\"messages\": [{\"role\": \"user\", "
         "\"content\": [{\"type\": \"text\", \"text\": \"in Paris in Paris\"}]}]}\n");
+    put(t, "s.jsonl",
+        "{\"system\": \"hello hello world\", \"conversations\": [{\"from\": \"human\", "
+        "\"value\": \"in Paris in Paris\"}]}\n");
     fsdp_tokenize_config config = config_of(t, "a.txt", "a");
     config.tokenizer = NULL;
     config.train_vocab = 270;
     ASSERT_OK(run(&config));
-    config.data = in_dir(t, "a.jsonl");
-    config.output = in_dir(t, "b");
-    ASSERT_OK(run(&config));
-    check_same_file(t, "a/tokenizer.json", "b/tokenizer.json");
+    for (int i = 0; i < 2; i++) {
+        config.data = in_dir(t, i ? "s.jsonl" : "a.jsonl");
+        config.output = in_dir(t, i ? "s" : "b");
+        ASSERT_OK(run(&config));
+        check_same_file(t, "a/tokenizer.json", i ? "s/tokenizer.json" : "b/tokenizer.json");
+        CHECK_HERE();
+    }
+}
+
+TEST(a_vocabulary_needs_a_text)
+{
+    put(t, "a.jsonl", "{\"text\": \"\"}\n{\"messages\": [{\"role\": \"user\"}]}\n");
+    fsdp_tokenize_config config = config_of(t, "a.jsonl", "a");
+    config.tokenizer = NULL;
+    config.train_vocab = 270;
+    ASSERT_ERROR(run(&config), FSDP_ERR_FORMAT, "a.jsonl: its 2 rows have no text");
+    ASSERT(!fsdp_path_exists(config.output));
 }

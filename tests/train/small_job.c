@@ -109,8 +109,8 @@ void job_make_files(fsdp_test *t, char dir[JOB_PATH])
 
 /* Train on the files in `dir` with the words of `more` (separated by spaces) as additional flags.
  */
-fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
-                      fsdp_train_result *result)
+fsdp_status job_train_printing(fsdp_group *group, const char *dir, const char *more, FILE *out,
+                               fsdp_train_result *result)
 {
     enum {
         WORDS = 64
@@ -129,11 +129,17 @@ fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
     fsdp_train_config config = {0};
     fsdp_options *options;
     FSDP_TRY(fsdp_options_parse(fsdp_train_options(), argc, argv, &config, &options));
-    fsdp_status status = fsdp_train_run(&config, group, NULL, result);
+    fsdp_status status = fsdp_train_run(&config, group, out, result);
     if (status != FSDP_OK)
         fsdp_group_abort(group, status);
     fsdp_options_destroy(options);
     return status;
+}
+
+fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
+                      fsdp_train_result *result)
+{
+    return job_train_printing(group, dir, more, NULL, result);
 }
 
 /* The same on one rank. */

@@ -1,6 +1,8 @@
 /* Runs of fsdp_train_run() for tests, on models whose sizes divide nothing evenly: folders with
  * model and data, and options as words. */
 #pragma once
+#include <stdio.h>
+
 #include "src/train/trainer.h"
 #include "tests/test.h"
 
@@ -25,6 +27,9 @@ void job_make_files(fsdp_test *t, char dir[JOB_PATH]);
  */
 fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
                       fsdp_train_result *result);
+/* The same, with lines for the user in `out`. */
+fsdp_status job_train_printing(fsdp_group *group, const char *dir, const char *more, FILE *out,
+                               fsdp_train_result *result);
 /* The same on one rank. */
 void job_train_alone(fsdp_test *t, const char *dir, const char *more, fsdp_train_result *result);
 /* Number `key` of the first n steps in `dir`/m.jsonl. */

@@ -73,6 +73,37 @@ TEST(without_variance_there_is_no_correlation)
     fsdp_device_destroy(device);
 }
 
+/* The mean of 24 labels of 0.3 is not 0.3, because it is rounded. */
+TEST(equal_labels_have_no_variance_whatever_their_mean_is)
+{
+    enum {
+        ROWS = 24
+    };
+    float predicted[ROWS], targets[ROWS];
+    int32_t labels[ROWS] = {0};
+    fsdp_measurer m;
+    fsdp_measures measures;
+    fsdp_device *device;
+    fsdp_group *alone;
+    double loss;
+    for (int constant = 0; constant < 2; constant++) { /* the labels alone, then both */
+        for (int i = 0; i < ROWS; i++) {
+            predicted[i] = constant ? 0.7f : (float)i;
+            targets[i] = 0.3f;
+        }
+        ASSERT_OK(fsdp_device_create(NULL, &device));
+        ASSERT_OK(fsdp_init_process_group(NULL, &alone));
+        ASSERT_OK(fsdp_measurer_init(&m, FSDP_PROBLEM_REGRESSION, 1));
+        add_rows(t, &m, device, predicted, targets, labels, ROWS, 1, &loss);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_measurer_finish(&m, alone, &measures));
+        ASSERT(isnan(measures.pearson) && isnan(measures.spearmanr));
+        fsdp_measurer_fini(&m);
+        fsdp_destroy_process_group(alone);
+        fsdp_device_destroy(device);
+    }
+}
+
 /* sklearn: accuracy_score 1/3, f1_score(average="micro") 2*3/(4+4), and "macro" with
  * zero_division=0: classes 2*1/(2+1), 2*2/(2+2), 0/1. The loss is that of
  * binary_cross_entropy_with_logits(), the mean over classes. */

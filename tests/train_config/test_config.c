@@ -134,10 +134,17 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_INT(c.epochs, 4);
     ASSERT_INT(c.param_dtype, FSDP_DTYPE_BF16);
     ASSERT_INT(c.master_dtype, FSDP_DTYPE_BF16);
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_BF16);
     ASSERT_STR(c.text_column, "p");
     ASSERT_STR(c.target_column, "c");
     ASSERT_OK(parse(&c, "--context_length 64 --precision bf16-mixed"));
     ASSERT_INT(c.max_seq_length, 64);
+    ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&c, "--precision bf16-true --optimizer adafactor"));
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&c, "--optimizer-state-dtype bf16 --optimizer adam"));
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_BF16);
     ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
     ASSERT_OK(parse(&c, "--max-length 65 --frozen-prefixes a.,b"));
     ASSERT_INT(c.max_seq_length, 65);
@@ -548,6 +555,13 @@ TEST(contradictions_name_both_options)
         {"--buffer-dtype double", "--buffer-dtype float64: it takes", FSDP_ERR_INVALID},
         {"--master-dtype fp16", "--master-dtype float16: must be float32 or bfloat16",
          FSDP_ERR_INVALID},
+        {"--optimizer-state-dtype fp16",
+         "--optimizer-state-dtype float16: must be float32 or bfloat16", FSDP_ERR_INVALID},
+        {"--optimizer-state-dtype bf16 --optimizer sgd",
+         "--optimizer-state-dtype is for --optimizer adamw, not sgd", FSDP_ERR_INVALID},
+        {"--mixed-precision bf16-true --optimizer-state-dtype float32",
+         "--optimizer-state-dtype float32 contradicts --mixed-precision bf16-true",
+         FSDP_ERR_INVALID},
         {"--precision 16-true", "16-true: master weights are float32 or bfloat16",
          FSDP_ERR_UNSUPPORTED},
         {"--bf16 --param-dtype float32", "--param-dtype float32 contradicts --bf16",
@@ -836,10 +850,11 @@ TEST(accelerates_other_jobs_are_refused)
          "  parallelism_config_cp_size: 2\n",
          "acc.yaml:3: parallelism_config_cp_size: '2' is not allowed; it takes 1: there is no "
          "context parallelism"},
-        {"parallelism_config_dp_replicate_size: 2\n",
-         "parallelism_config_dp_replicate_size: '2' is not allowed; it takes 1: --replicas N"},
-        {"parallelism_config_dp_shard_size: 4\n",
-         "parallelism_config_dp_shard_size: '4' is not allowed; it takes 1: FULL_SHARD shards"},
+        {"fsdp_version: 1\nparallelism_config_dp_replicate_size: 2\n",
+         "acc.yaml:2: parallelism_config_dp_replicate_size: parallelism_config needs fsdp_version "
+         "2"},
+        {"parallelism_config: {dp_shard_size: 4}\n",
+         "acc.yaml:1: dp_shard_size: parallelism_config needs fsdp_version 2"},
         {"parallelism_config_sp_size: 0\n", "parallelism_config_sp_size: '0' is not allowed"},
         {"parallelism_config_tp_size: 2\n", "no tensor parallelism"},
         {"main_process_ip: 10.0.0.1\nmain_process_port: 29500\nnum_machines: 2\n",

@@ -184,12 +184,22 @@ TEST(what_is_not_there_is_refused_with_what_to_use)
         const char *nothing, *something, *message;
     } rows[] = {{"--push_to_hub False", "--push_to_hub", "hf upload"},
                 {"--no-push-to-hub", "--push_to_hub True", "hf upload"},
-                {"--group_by_length no", "--group_by_length", "without padding"},
                 {"--do_train True", "--do_train False", "fsdp evaluate"},
                 {"--save_safetensors", "--save_safetensors 0", "checkpoint convert"},
-                {"--num_beams 1", "--num_beams 4", "--num-beams N is an option of 'fsdp evaluate'"},
+                {"--save_strategy no", "--save_strategy best", "the best model is always saved"},
+                {"--task_name None", "--task_name mrpc", "--label-column"},
+                {"--test_file None", "--test_file t.csv", "fsdp evaluate"},
+                {"--do_predict False", "--do_predict", "fsdp evaluate"},
+                {"--optim_args None", "--optim_args momentum=0.9", "--momentum"},
+                {"--ignore_pad_token_for_loss", "--ignore_pad_token_for_loss False", "not padded"},
+                {"--ddp_backend gloo", NULL, NULL},
+                {"--ddp_find_unused_parameters True", NULL, NULL},
+                {"--torch_compile", NULL, NULL},
+                {"--tf32 True", NULL, NULL},
+                {"--group_by_length", NULL, NULL},
+                {"--pad_to_max_length", NULL, NULL},
                 {"--deepspeed None", "--deepspeed ds.json", "ZeRO-3"},
-                {"--lr_scheduler_kwargs {}", "--lr_scheduler_kwargs {\"power\":2}", "--lr-power"},
+                {"--lr_scheduler_kwargs {}", "--lr_scheduler_kwargs x.json", "--lr-power"},
                 {"--model_revision main", "--model_revision v2", "snapshots/REVISION"},
                 {"--tpu false", "--tpu", "there is no device for TPUs"},
                 {"--overwrite_cache", NULL, NULL},
@@ -215,4 +225,164 @@ TEST(devices_are_the_ranks_that_are_started)
     ASSERT_ERROR(fsdp_train_check_devices("2x", 2), FSDP_ERR_INVALID, "a number of ranks, or auto");
     ASSERT_ERROR(fsdp_train_check_devices("99999999999999999999", 1), FSDP_ERR_INVALID,
                  "--devices 99999999999999999999: must be a number of ranks");
+}
+
+/* ---- flags that act ---- */
+
+/* Return the text of an option's value; the caller frees it. */
+static char *text_of(const fsdp_train_config *c, const char *name)
+{
+    const fsdp_options_spec *spec = fsdp_train_options();
+    for (size_t i = 0; i < spec->count; i++)
+        if (strcmp(spec->table[i].name, name) == 0)
+            return fsdp_option_text(&spec->table[i], c);
+    return NULL;
+}
+
+/* Flags of HF's example scripts, and the option of this project that they set. */
+static const struct {
+    const char *line, *option, *value;
+} acting[] = {
+    {"--model_name_or_path t5-small", "model", "t5-small"},
+    {"--tokenizer_name tok", "tokenizer", "tok"},
+    {"--train_file t.csv", "data", "t.csv"},
+    {"--validation_file v.csv", "validation-data", "v.csv"},
+    {"--output_dir dir", "output", "dir"},
+    {"--overwrite_output_dir", "overwrite-output", "true"},
+    {"--source_prefix translate:", "task-prefix", "translate:"},
+    {"--text_column article", "text-column", "article"},
+    {"--summary_column highlights", "target-column", "highlights"},
+    {"--label_column_name y --task classification", "label-column", "y"},
+    {"--source_lang en --target_lang ro", "target-lang", "ro"},
+    {"--max_source_length 1024", "max-source-length", "1024"},
+    {"--max_target_length 128", "max-target-length", "128"},
+    {"--val_max_target_length 32", "val-max-target-length", "32"},
+    {"--block_size 64", "max-seq-length", "64"},
+    {"--max_seq_length 64", "max-seq-length", "64"},
+    {"--max_length 64", "max-seq-length", "64"},
+    {"--mlm_probability 0.3 --task masked-lm", "noise-density", "0.3"},
+    {"--max_train_samples 9", "max-train-samples", "9"},
+    {"--max_eval_samples 9 --validation_file v.csv", "max-validation-samples", "9"},
+    {"--num_beams 4 --predict_with_generate --validation_file v.csv", "generation-num-beams", "4"},
+    {"--num_beams 1", "generation-num-beams", "1"},
+    {"--do_regression --task classification", "problem-type", "regression"},
+    {"--per_device_train_batch_size 16", "batch-size", "16"},
+    {"--per_gpu_train_batch_size 16", "batch-size", "16"},
+    {"--per_device_eval_batch_size 16 --validation_file v.csv", "validation-batch-size", "16"},
+    {"--gradient_accumulation_steps 4", "gradient-accumulation-steps", "4"},
+    {"--num_train_epochs 3.0", "epochs", "3"},
+    {"--max_epochs 3", "epochs", "3"},
+    {"--max_steps 10", "max-steps", "10"},
+    {"--learning_rate 5e-5", "lr", "5e-05"},
+    {"--weight_decay 0.1", "weight-decay", "0.1"},
+    {"--adam_beta1 0.8", "beta1", "0.8"},
+    {"--adam_beta2 0.95", "beta2", "0.95"},
+    {"--adam_epsilon 1e-6", "eps", "1e-06"},
+    {"--max_grad_norm 1.0", "max-grad-norm", "1"},
+    {"--optim adamw_torch", "optimizer", "adamw"},
+    {"--optim adamw_torch_fused", "optimizer", "adamw"},
+    {"--optim adamw_hf", "optimizer", "adamw"},
+    {"--optim paged_adamw_32bit", "optimizer", "adamw"},
+    {"--optim adafactor", "optimizer", "adafactor"},
+    {"--optim sgd", "optimizer", "sgd"},
+    {"--lr_scheduler_type cosine", "lr-schedule", "cosine"},
+    {"--lr_scheduler_type constant_with_warmup --warmup_steps 2", "lr-schedule", "constant"},
+    {"--warmup_ratio 0.1", "warmup-ratio", "0.1"},
+    {"--warmup_steps 0.1", "warmup-steps", "0.1"},
+    {"--warmup_steps 100", "warmup-steps", "100"},
+    {"--label_smoothing_factor 0.1", "label-smoothing", "0.1"},
+    {"--seed 42", "seed", "42"},
+    {"--data_seed 7", "data-seed", "7"},
+    {"--train_sampling_strategy sequential", "shuffle", "false"},
+    {"--train_sampling_strategy group_by_length", "shuffle", "true"},
+    {"--dataloader_num_workers 4", "num-workers", "4"},
+    {"--dataloader_drop_last", "drop-last", "true"},
+    {"--bf16", "param-dtype", "bfloat16"},
+    {"--fp16 True", "param-dtype", "float16"},
+    {"--gradient_checkpointing", "activation-checkpointing", "true"},
+    {"--fsdp full_shard+auto_wrap+offload", "sharding-strategy", "FULL_SHARD"},
+    {"--fsdp full_shard+auto_wrap+offload", "cpu-offload", "true"},
+    {"--fsdp shard_grad_op", "sharding-strategy", "SHARD_GRAD_OP"},
+    {"--fsdp_transformer_layer_cls_to_wrap T5Block", "transformer-layer-cls-to-wrap", "T5Block"},
+    {"--fsdp_min_num_params 2000", "auto-wrap-policy", "SIZE_BASED_WRAP"},
+    {"--eval_strategy steps --eval_steps 10 --validation_file v.csv", "evaluation-steps", "10"},
+    {"--evaluation_strategy epoch --validation_file v.csv", "eval-strategy", "epoch"},
+    {"--eval_steps 10 --validation_file v.csv", "eval-strategy", "steps"},
+    {"--save_strategy epoch", "save-strategy", "epoch"},
+    {"--save_strategy steps", "save-steps", "500"},
+    {"--save_steps 10", "save-strategy", "steps"},
+    {"--save_steps 10 --save_total_limit 2", "save-total-limit", "2"},
+    {"--logging_steps 5", "logging-steps", "5"},
+    {"--load_best_model_at_end False --validation_file v.csv", "load-best-model-at-end", "false"},
+    {"--metric_for_best_model eval_loss", "metric-for-best-model", "loss"},
+    {"--metric_for_best_model eval_rouge1 --greater_is_better True --predict_with_generate "
+     "--validation_file v.csv",
+     "metric-for-best-model", "rouge1"},
+    {"--report_to tensorboard", "report-to", "tensorboard"},
+    {"--logging_dir logs --report_to csv", "logging-dir", "logs"},
+    {"--resume_from_checkpoint True", "resume", "auto"},
+    {"--resume_from_checkpoint out/checkpoint-5", "resume", "out/checkpoint-5"},
+    {"--no_cuda", "device", "cpu"},
+    {"--num_train_epochs 3.0 --max_steps 10", "epochs", "inf"},
+    {"--epochs 3 --max_steps 10", "epochs", "3"},
+    {"--lr_scheduler_type constant --warmup_steps 5", "warmup-steps", "0"},
+    {"--lr_scheduler_type constant_with_warmup --warmup_steps 5", "warmup-steps", "5"},
+    {"--lr-schedule constant --warmup_steps 5", "warmup-steps", "5"},
+    {"--report_to tensorboard csv --logging_dir logs", "report-to", "tensorboard,csv"},
+    {"--fsdp shard_grad_op auto_wrap --bf16", "sharding-strategy", "SHARD_GRAD_OP"},
+    {"--fsdp shard_grad_op auto_wrap --bf16", "fsdp", "shard_grad_op auto_wrap"},
+#ifdef FSDP_HAVE_YAML
+    {"--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs {\"min_lr\":+0.00001}", "min-lr",
+     "1e-05"},
+    {"--lr_scheduler_type=cosine --learning_rate 0.5 --lr_scheduler_kwargs={\"min_lr_rate\":+0.1}",
+     "min-lr", "0.05"},
+    {"--lr_scheduler_type polynomial --lr_scheduler_kwargs {\"power\":+2,+\"lr_end\":+0}",
+     "lr-power", "2"},
+    {"--lr_scheduler_type cosine_with_restarts --lr_scheduler_kwargs {\"num_cycles\":+3}",
+     "num-cycles", "3"},
+    {"--lr_scheduler_kwargs {}", "min-lr", "0"},
+    {"--fsdp_config {\"fsdp_min_num_params\":+9}", "min-num-params", "9"},
+    {"--fsdp_config {\"min_num_params\":+9,+\"limit_all_gathers\":+false}", "limit-all-gathers",
+     "false"},
+    {"--fsdp_config {\"backward_prefetch\":+\"backward_post\"}", "backward-prefetch",
+     "BACKWARD_POST"},
+    {"--fsdp_config {\"fsdp_transformer_layer_cls_to_wrap\":+[\"T5Block\"]}",
+     "transformer-layer-cls-to-wrap", "T5Block"},
+    {"--fsdp_config {\"activation_checkpointing\":+true}", "activation-checkpointing", "true"},
+#endif
+};
+
+TEST(flags_of_the_example_scripts_mean_what_they_mean_there)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(acting); i++) {
+        fsdp_train_config c;
+        char line[300];
+        snprintf(line, sizeof line, "%s%s",
+                 strstr(acting[i].line, "--task ") ? "" : "--task seq2seq ", acting[i].line);
+        if (strstr(line, "seq_length") || strstr(line, "max_length") || strstr(line, "block_size"))
+            snprintf(line, sizeof line, "--task causal-lm %s", acting[i].line);
+        if (parse(&c, line) != FSDP_OK)
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", line, fsdp_last_error());
+        CHECK_HERE();
+        char *text = text_of(&c, acting[i].option);
+        if (!text || strcmp(text, acting[i].value) != 0)
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s is '%s', not '%s'", line,
+                           acting[i].option, text ? text : "(none)", acting[i].value);
+        fsdp_text_free(text);
+    }
+}
+
+TEST(spellings_of_one_thing_contradict_each_other)
+{
+    static const char *const rows[][2] = {
+        {"--train_sampling_strategy sequential --shuffle", "contradicts --shuffle"},
+        {"--do_regression --problem-type single-label", "contradicts --problem-type"},
+        {"--min-lr-rate 0.1 --min-lr 1e-9 --lr-schedule cosine", "contradicts --min-lr"},
+        {"--min-lr-rate 0.1 --lr-schedule constant",
+         "--min-lr-rate 0.1: only --lr-schedule linear"},
+        {"--epochs inf", "--epochs inf needs --max-steps"},
+        {"--num_beams 4", "--generation-num-beams needs --predict-with-generate"}};
+    fsdp_train_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++)
+        ASSERT_ERROR(parse(&c, rows[i][0]), FSDP_ERR_INVALID, rows[i][1]);
 }

@@ -2,13 +2,13 @@
 #include "src/data/arrow/folder.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/arrow/file.h"
+#include "src/data/file_names.h"
 
 static const char dict_name[] = "dataset_dict.json", state_name[] = "state.json",
                   info_name[] = "dataset_info.json";
@@ -18,25 +18,16 @@ static const char *const validation_names[] = {"validation", "valid", "val", "de
 
 /* ---- kinds of paths ---- */
 
-static bool has_ending(const char *path, const char *const *endings, size_t n)
-{
-    const char *dot = strrchr(fsdp_path_name(path), '.');
-    for (size_t i = 0; dot && i < n; i++)
-        if (strcasecmp(dot, endings[i]) == 0)
-            return true;
-    return false;
-}
-
 static bool has_arrow_ending(const char *path)
 {
-    static const char *const endings[] = {".arrow", ".feather", ".parquet"};
-    return has_ending(path, endings, FSDP_LENGTH(endings));
+    return fsdp_name_kind_of(path) == FSDP_NAME_ARROW && !fsdp_name_is_compressed(path);
 }
 
+/* Return true if the name is that of a file of rows in another format. */
 static bool has_text_ending(const char *path)
 {
-    static const char *const endings[] = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt"};
-    return has_ending(path, endings, FSDP_LENGTH(endings));
+    const fsdp_name_kind kind = fsdp_name_kind_of(path);
+    return kind != FSDP_NAME_UNKNOWN && kind != FSDP_NAME_ARROW;
 }
 
 /* Return true if a file in `dir` or in its folder "data" has a name like an Arrow or Parquet file.
@@ -68,7 +59,7 @@ static bool holds_text_files(const char *dir)
     if (fsdp_directory_list(dir, &names, &n) != FSDP_OK)
         return false;
     for (size_t i = 0; i < n; i++)
-        found |= has_text_ending(names[i]) && strcmp(names[i], info_name) != 0;
+        found |= has_text_ending(names[i]) && !fsdp_name_is_metadata(names[i]);
     fsdp_free(names);
     return found;
 }

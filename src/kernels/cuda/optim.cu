@@ -85,9 +85,9 @@ template <typename ARGS> static parameter parameter_of(const ARGS *a)
     return p;
 }
 
-static bool copy_has_fours(const void *copy, fsdp_dtype dtype)
+static bool array_has_fours(const void *array, fsdp_dtype dtype)
 {
-    return dtype == FSDP_DTYPE_F32 ? has_fours<float>(copy) : has_fours<uint16_t>(copy);
+    return dtype == FSDP_DTYPE_F32 ? has_fours<float>(array) : has_fours<uint16_t>(array);
 }
 
 /* `others`: the arrays besides the parameter and its copy. */
@@ -96,7 +96,7 @@ template <typename ARGS, typename... P> static kind kind_of(const ARGS *a, P... 
     const parameter p = parameter_of(a);
     return {place_of(a),
             has_fours<float>(p.param, others...) && has_fours<uint16_t>(p.halves.hi, p.halves.lo) &&
-                copy_has_fours(a->copy, a->copy_dtype),
+                array_has_fours(a->copy, a->copy_dtype),
             a->copy ? a->copy_dtype : FSDP_DTYPE_F32};
 }
 
@@ -219,7 +219,8 @@ static void update_all(fsdp_cuda_context *c, const typename METHOD::ARGS *tensor
 
 struct adam_tensor {
     parameter p;
-    float *exp_avg, *exp_avg_sq;
+    void *exp_avg, *exp_avg_sq;
+    int64_t in_bfloat16; /* the moments are not float32 */
     const float *grad;
     int64_t n, set;
 };
@@ -266,6 +267,24 @@ FSDP_DEVICE void adam_element(const adam_scalars &s, float &param, float &m, flo
     param = p + s.step_size * m / denominator;
 }
 
+/* Load elements [i, i + 4) of a moment, or store them. */
+template <bool WHOLE>
+FSDP_DEVICE void load_moment(float (&x)[4], const adam_tensor &t, const void *moment, int64_t i)
+{
+    if (t.in_bfloat16)
+        load_four<WHOLE>(x, (const __nv_bfloat16 *)moment, i, t.n);
+    else
+        load_four<WHOLE>(x, (const float *)moment, i, t.n);
+}
+template <bool WHOLE>
+FSDP_DEVICE void store_moment(const adam_tensor &t, void *moment, const float (&x)[4], int64_t i)
+{
+    if (t.in_bfloat16)
+        store_four<WHOLE>((__nv_bfloat16 *)moment, x, i, t.n);
+    else
+        store_four<WHOLE>((float *)moment, x, i, t.n);
+}
+
 template <place PLACE, bool WHOLE, typename COPY>
 FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t chunk)
 {
@@ -276,14 +295,14 @@ FSDP_DEVICE void adam_chunk(const adam_tensor &t, const adam_scalars &s, int64_t
             return;
         float p[4], m[4], v[4], g[4];
         open_param<PLACE, WHOLE, COPY>(p, t.p, i, t.n);
-        load_four<WHOLE>(m, t.exp_avg, i, t.n);
-        load_four<WHOLE>(v, t.exp_avg_sq, i, t.n);
+        load_moment<WHOLE>(m, t, t.exp_avg, i);
+        load_moment<WHOLE>(v, t, t.exp_avg_sq, i);
         load_four<WHOLE>(g, t.grad, i, t.n);
         for (int e = 0; e < 4; e++)
             adam_element(s, p[e], m[e], v[e], g[e]);
         close_param<PLACE, WHOLE, COPY>(t.p, p, i, t.n);
-        store_four<WHOLE>(t.exp_avg, m, i, t.n);
-        store_four<WHOLE>(t.exp_avg_sq, v, i, t.n);
+        store_moment<WHOLE>(t, t.exp_avg, m, i);
+        store_moment<WHOLE>(t, t.exp_avg_sq, v, i);
     }
 }
 
@@ -309,7 +328,10 @@ struct adam_method {
 
     static kind kind_of(const fsdp_adamw_args *a)
     {
-        return ::kind_of(a, a->exp_avg, a->exp_avg_sq, a->grad);
+        kind k = ::kind_of(a, a->grad);
+        k.whole = k.whole && array_has_fours(a->exp_avg, a->state_dtype) &&
+                  array_has_fours(a->exp_avg_sq, a->state_dtype);
+        return k;
     }
     static void scalars_of(adam_scalars *s, const fsdp_adamw_args *a)
     {
@@ -320,6 +342,7 @@ struct adam_method {
         t->p = parameter_of(a);
         t->exp_avg = a->exp_avg;
         t->exp_avg_sq = a->exp_avg_sq;
+        t->in_bfloat16 = a->state_dtype == FSDP_DTYPE_BF16;
         t->grad = a->grad;
         t->n = a->n;
     }

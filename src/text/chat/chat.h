@@ -22,6 +22,7 @@ struct fsdp_chat_template {
     char *source;           /* where the template comes from; owned */
     fsdp_jinja *jinja;      /* owned */
     fsdp_jinja *with_tools; /* for conversations with tools; NULL: the same; owned */
+    uint32_t checksum;      /* CRC-32 of the texts of both templates */
     fsdp_chat_tokens tokens;
 };
 

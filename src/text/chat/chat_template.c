@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/nearest.h"
 #include "src/base/str.h"
@@ -15,8 +16,13 @@ static void put_families(fsdp_text *t)
         fsdp_text_printf(t, "%s%s", i ? ", " : "", names[i]);
 }
 
-static fsdp_status open_text(const char *source, const char *text, size_t bytes, fsdp_jinja **out)
+/* Open a template of `chat`, which is *out. */
+static fsdp_status open_text(fsdp_chat_template *chat, const char *source, const char *text,
+                             size_t bytes, fsdp_jinja **out)
 {
+    fsdp_crc32_table table;
+    fsdp_crc32_init(&table);
+    chat->checksum = fsdp_crc32(&table, chat->checksum, text, bytes);
     const fsdp_status status = fsdp_jinja_open(text, bytes, out);
     fsdp_error_context(status, "%s: chat template", source);
     return status;
@@ -74,7 +80,7 @@ static fsdp_status set_source(fsdp_chat_template *chat, const char *source)
 static fsdp_status open_source(fsdp_chat_template *chat, const fsdp_chat_source *source)
 {
     FSDP_TRY(set_source(chat, source->path));
-    return open_text(source->path, source->text, strlen(source->text), &chat->jinja);
+    return open_text(chat, source->path, source->text, strlen(source->text), &chat->jinja);
 }
 
 /* Open the folder's own template, and the one for conversations with tools. */
@@ -86,7 +92,7 @@ static fsdp_status open_default(fsdp_chat_template *chat, const char *folder,
     if (!source)
         return no_template_error(folder, sources);
     FSDP_TRY(open_source(chat, source));
-    return tools ? open_text(tools->path, tools->text, strlen(tools->text), &chat->with_tools)
+    return tools ? open_text(chat, tools->path, tools->text, strlen(tools->text), &chat->with_tools)
                  : FSDP_OK;
 }
 
@@ -97,7 +103,7 @@ static fsdp_status open_file(fsdp_chat_template *chat, const char *path)
     FSDP_TRY(fsdp_file_read(path, JINJA_MAX_SOURCE, &text, &bytes));
     fsdp_status status = set_source(chat, path);
     if (status == FSDP_OK)
-        status = open_text(path, text, bytes, &chat->jinja);
+        status = open_text(chat, path, text, bytes, &chat->jinja);
     fsdp_free(text);
     return status;
 }
@@ -111,7 +117,7 @@ static fsdp_status open_named(fsdp_chat_template *chat, const char *name,
         return open_source(chat, source);
     if (family) {
         FSDP_TRY(set_source(chat, name));
-        return open_text(name, family, strlen(family), &chat->jinja);
+        return open_text(chat, name, family, strlen(family), &chat->jinja);
     }
     return fsdp_path_is_file(name) ? open_file(chat, name) : unknown_name_error(name);
 }

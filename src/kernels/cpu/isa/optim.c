@@ -101,6 +101,25 @@ static void adam_block(const adam_job *job, float *restrict param, float *restri
     }
 }
 
+/* Return a pointer to elements [i, i + n) of a moment in float32: in the moment itself, or widened
+ * into `wide`. */
+static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
+                          float wide[restrict FSDP_BLOCK])
+{
+    if (dtype == FSDP_DTYPE_F32)
+        return (float *)moment + i;
+    fsdp_load_block(wide, moment, dtype, i, n);
+    return wide;
+}
+
+/* End the update of elements [i, i + n) after open_moment(), which returned `values`. */
+static void close_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
+                         const float values[FSDP_BLOCK])
+{
+    if (dtype != FSDP_DTYPE_F32)
+        fsdp_store_block(moment, dtype, i, values, n);
+}
+
 static void adam_task(void *arg, int64_t task, int worker)
 {
     const adam_job *job = arg;
@@ -109,9 +128,14 @@ static void adam_task(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
-        float wide[FSDP_BLOCK], *param = open_param(&job->param, i, n, wide);
-        adam_block(job, param, a->exp_avg + i, a->exp_avg_sq + i, a->grad + i, n);
+        float wide[FSDP_BLOCK], wide_m[FSDP_BLOCK], wide_v[FSDP_BLOCK];
+        float *param = open_param(&job->param, i, n, wide);
+        float *m = open_moment(a->exp_avg, a->state_dtype, i, n, wide_m);
+        float *v = open_moment(a->exp_avg_sq, a->state_dtype, i, n, wide_v);
+        adam_block(job, param, m, v, a->grad + i, n);
         close_param(&job->param, i, n, param);
+        close_moment(a->exp_avg, a->state_dtype, i, n, m);
+        close_moment(a->exp_avg_sq, a->state_dtype, i, n, v);
     }
 }
 

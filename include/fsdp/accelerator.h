@@ -1,0 +1,559 @@
+/**
+ * @file
+ * An accelerator: what Hugging Face Accelerate's class Accelerator is, in C. It joins the ranks,
+ * reads what `fsdp launch --config_file FILE` or `accelerate launch` said, shards models, splits
+ * the data, and decides when gradients are complete. A training loop stays the loop that it was on
+ * one rank:
+ *
+ *     FSDP_TRY(fsdp_accelerator_create(NULL, &accelerator));
+ *     FSDP_TRY(fsdp_accelerator_prepare_model(accelerator, model));
+ *     FSDP_TRY(fsdp_accelerator_prepare_optimizer(accelerator, optimizer));
+ *     FSDP_TRY(fsdp_accelerator_prepare_data_loader(accelerator, loader));
+ *     FSDP_TRY(fsdp_accelerator_prepare_scheduler(accelerator, optimizer, &schedule, &scheduler));
+ *     for each epoch:
+ *         while (fsdp_accelerator_next(accelerator, loader, &batch) == FSDP_OK && batch) {
+ *             FSDP_TRY(fsdp_accelerator_accumulate_begin(accelerator));
+ *             FSDP_TRY(fsdp_accelerator_forward_backward(accelerator, model, batch, &loss));
+ *             if (fsdp_accelerator_sync_gradients(accelerator))
+ *                 FSDP_TRY(fsdp_accelerator_clip_grad_norm(accelerator, model, 1.0, NULL, &norm));
+ *             FSDP_TRY(fsdp_accelerator_optimizer_step(accelerator, optimizer));
+ *             FSDP_TRY(fsdp_accelerator_scheduler_step(accelerator, scheduler));
+ *             FSDP_TRY(fsdp_accelerator_zero_grad(accelerator, optimizer));
+ *             FSDP_TRY(fsdp_accelerator_accumulate_end(accelerator));
+ *             fsdp_batch_release(batch);
+ *         }
+ *
+ * Names and meanings are Accelerate's. Everything is done by the functions of the other headers,
+ * which a program may also call on the same objects. An accelerator has no state outside itself:
+ * each rank has its own, ranks may be threads (fsdp_run_ranks()), and a program may have several
+ * accelerators, one after the other or at the same time. It installs no signal handlers, prints
+ * nothing unless fsdp_accelerator_print() is called, and neither exits nor calls MPI.
+ *
+ * prepare changes an object in place and borrows it: the caller still owns models, optimizers and
+ * loaders. Destroy them before the accelerator, which owns the group and the device that they use,
+ * but after fsdp_accelerator_free_memory() if a forward was not followed by its backward.
+ */
+#pragma once
+#include <stdio.h>
+
+#include <fsdp/autograd.h>
+#include <fsdp/base.h>
+#include <fsdp/batch.h>
+#include <fsdp/comm.h>
+#include <fsdp/data.h>
+#include <fsdp/fsdp.h>
+#include <fsdp/nn.h>
+#include <fsdp/optim.h>
+#include <fsdp/pretrained.h>
+#include <fsdp/state_dict.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fsdp_accelerator fsdp_accelerator;
+/** A learning rate schedule that fsdp_accelerator_prepare_scheduler() has prepared. */
+typedef struct fsdp_accelerated_scheduler fsdp_accelerated_scheduler;
+
+/** @name The accelerator @{ */
+/**
+ * The arguments of Accelerator(). A field that is 0 or NULL has its default. What a field sets
+ * takes precedence over the environment.
+ *
+ * The environment is what `fsdp launch` and `accelerate launch` set for their workers: the
+ * variables of fsdp_options_from_environment(), and ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
+ * ACCELERATE_USE_CPU, FSDP_AUTO_WRAP_POLICY, FSDP_TRANSFORMER_CLS_TO_WRAP, FSDP_MIN_NUM_PARAMS,
+ * FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
+ * PARALLELISM_CONFIG_DP_REPLICATE_SIZE and PARALLELISM_CONFIG_DP_SHARD_SIZE. FSDP_IGNORED_MODULES
+ * is an error.
+ */
+typedef struct fsdp_accelerator_options {
+    /** An existing process group, e.g. that of fsdp_run_ranks(); borrowed, must outlive the
+     * accelerator. NULL: the accelerator joins the job of this process
+     * (fsdp_init_process_group()), and leaves it when it is destroyed. */
+    fsdp_group *group;
+    /** This rank's device; borrowed, must outlive the accelerator. NULL: the accelerator creates
+     * one, as fsdp_default_device() does. */
+    fsdp_device *device;
+    bool cpu; /**< compute on the CPU, even if there is a card */
+    /** "no", "fp16" or "bf16". As Accelerate does, fp16 and bf16 compute, and reduce gradients, in
+     * this dtype, and fp16 scales the loss. NULL: ACCELERATE_MIXED_PRECISION, or "no". */
+    const char *mixed_precision;
+    /** 0: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, or 1 */
+    int gradient_accumulation_steps;
+    /** GradientAccumulationPlugin(sync_with_dataloader=False): the end of a loader does not end an
+     * accumulation, which then goes on in the next epoch */
+    bool no_sync_with_dataloader;
+    /** DataLoaderConfiguration(split_batches=True): the batch size of a loader is that of all ranks
+     * together, which must be divisible by their number; a schedule then advances by 1 a step */
+    bool split_batches;
+    /** even_batches=False: a loader repeats no examples, and ranks may get batches with fewer rows
+     * or none at its end */
+    bool no_even_batches;
+    /** step_scheduler_with_optimizer=False: every fsdp_accelerator_scheduler_step() advances its
+     * schedule by 1, whatever the optimizer does */
+    bool no_step_scheduler_with_optimizer;
+    /** fsdp_plugin: how models are sharded. Copied; a mesh and other pointers in it must outlive
+     * the models. NULL: as the environment says. If it is set, the environment decides nothing of
+     * it, and mixed_precision must be NULL: its mp_policy says in what dtype to compute. */
+    const fsdp_fully_shard_options *fully_shard;
+    /** Which modules become units. Borrowed until the last prepare. NULL: as the environment says.
+     * If that says nothing, the units of `fsdp train` for a model of this library, and the whole
+     * model as one unit for any other. */
+    const fsdp_wrap_policy *auto_wrap_policy;
+    /** GradScalerKwargs for fp16; `disabled` and `group` are ignored. NULL: the defaults */
+    const fsdp_grad_scaler_options *grad_scaler;
+    /** Kind of fsdp_accelerator_save_state(): 1 + fsdp_state_dict_type. 0: FSDP_STATE_DICT_TYPE, or
+     * SHARDED_STATE_DICT */
+    int state_dict_type;
+    const char *project_dir; /**< folder of checkpoints and logs; copied */
+    const char *logging_dir; /**< folder of logs; copied; NULL: project_dir */
+    /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "all" or
+     * "none"; copied. NULL: none */
+    const char *log_with;
+    /** Program that gets each row as a JSON line on its standard input, e.g. for W&B or MLflow
+     * (docs/tracking.md); copied. NULL: none */
+    const char *tracker_command;
+    /** ProjectConfiguration(automatic_checkpoint_naming=True): see
+     * fsdp_accelerator_save_state() */
+    bool automatic_checkpoint_naming;
+    int total_limit;   /**< with automatic_checkpoint_naming: number of checkpoints that are kept;
+                            0: all */
+    int64_t iteration; /**< with automatic_checkpoint_naming: number of the next checkpoint */
+    FILE *out;         /**< where fsdp_accelerator_print() writes; borrowed. NULL: stdout */
+} fsdp_accelerator_options;
+
+/**
+ * Accelerator(). Collective.
+ * @param options     NULL: all defaults
+ * @param accelerator out: owned by the caller, destroyed with fsdp_accelerator_destroy()
+ * @return FSDP_ERR_INVALID if an option or a variable has a value that is not allowed, or two
+ *         contradict each other (the message names it and the allowed values); FSDP_ERR_UNSUPPORTED
+ *         for a tracker that this library does not have (the message says what to use); the errors
+ *         of fsdp_init_process_group() and fsdp_device_create()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_create(const fsdp_accelerator_options *options, fsdp_accelerator **accelerator);
+/** Free the accelerator, its schedulers, and the group and device that it created. Destroy the
+ * prepared objects first. Trackers that fsdp_accelerator_end_training() has not ended are closed.
+ * Accepts NULL. */
+FSDP_API void fsdp_accelerator_destroy(fsdp_accelerator *accelerator);
+
+FSDP_API int fsdp_accelerator_num_processes(const fsdp_accelerator *accelerator);
+FSDP_API int fsdp_accelerator_process_index(const fsdp_accelerator *accelerator);
+FSDP_API int fsdp_accelerator_local_process_index(const fsdp_accelerator *accelerator);
+FSDP_API bool fsdp_accelerator_is_main_process(const fsdp_accelerator *accelerator);
+FSDP_API bool fsdp_accelerator_is_local_main_process(const fsdp_accelerator *accelerator);
+FSDP_API bool fsdp_accelerator_is_last_process(const fsdp_accelerator *accelerator);
+/** Get the process group. Borrowed. */
+FSDP_API fsdp_group *fsdp_accelerator_group(const fsdp_accelerator *accelerator);
+/** Get this rank's device. Borrowed. */
+FSDP_API fsdp_device *fsdp_accelerator_device(const fsdp_accelerator *accelerator);
+/** Return "no", "fp16" or "bf16"; static storage. */
+FSDP_API const char *fsdp_accelerator_mixed_precision(const fsdp_accelerator *accelerator);
+FSDP_API int fsdp_accelerator_gradient_accumulation_steps(const fsdp_accelerator *accelerator);
+/** Get the scaler, which is disabled unless the precision is fp16. Borrowed. */
+FSDP_API fsdp_grad_scaler *fsdp_accelerator_scaler(const fsdp_accelerator *accelerator);
+
+/** print(): write formatted text to options->out on the main process only. */
+FSDP_API FSDP_PRINTF(2, 3) void fsdp_accelerator_print(const fsdp_accelerator *accelerator,
+                                                       const char *format, ...);
+/** wait_for_everyone(): wait until all ranks have made this call. Collective. */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_wait_for_everyone(fsdp_accelerator *accelerator);
+/** `with accelerator.main_process_first():` the code between begin and end runs on the main process
+ * first, and on the others when it has finished there. Collective: every rank calls both, also if
+ * the code in between fails, in which case the rank should call fsdp_group_abort(). @{ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_main_process_first_begin(fsdp_accelerator *accelerator);
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_main_process_first_end(fsdp_accelerator *accelerator);
+/** @} */
+/** split_between_processes(): get the items [*begin, *end) of `length` items that this rank works
+ * on. As in Accelerate, the first ranks get one item more if the number of ranks does not divide
+ * the length. */
+FSDP_API void fsdp_accelerator_split_between_processes(const fsdp_accelerator *accelerator,
+                                                       int64_t length, int64_t *begin,
+                                                       int64_t *end);
+/**
+ * accelerate.utils.set_seed(): set the seed of the forwards that have no batch
+ * (fsdp_accelerator_scope_open()) and of random_states_<rank>.pkl in saved states; initially 42.
+ * There is no global generator: loaders, fsdp_module_init() and fsdp_pretrained_load() have seeds
+ * of their own.
+ */
+FSDP_API void fsdp_accelerator_set_seed(fsdp_accelerator *accelerator, uint64_t seed);
+/** set_trigger(): make the next fsdp_accelerator_check_trigger() true on all ranks, e.g. because
+ * this rank wants to stop early. */
+FSDP_API void fsdp_accelerator_set_trigger(fsdp_accelerator *accelerator);
+/** check_trigger(): set *triggered to true on all ranks if one of them has called
+ * fsdp_accelerator_set_trigger() since the last call. Collective. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_accelerator *accelerator,
+                                                                    bool *triggered);
+/** @} */
+
+/** @name prepare() @{ */
+/**
+ * prepare(model): shard `model` in place, as the environment or the options say. The model may have
+ * memory or not. If it has memory on the main process, all ranks get the values of the main
+ * process, as with FSDP_SYNC_MODULE_STATES=true, unless that variable is false; then each rank
+ * keeps the values that it has. A model that the program has sharded itself is not changed. If
+ * activation checkpointing was chosen, each unit below the root gets it. Collective.
+ *
+ * Several models are prepared in their order, which is that of the files of
+ * fsdp_accelerator_save_state().
+ *
+ * @param model a root; borrowed until fsdp_accelerator_free_memory() or
+ *              fsdp_accelerator_destroy()
+ * @return FSDP_ERR_INVALID if the model was prepared before or is inside another module; the errors
+ *         of fsdp_auto_wrap(), after which the model can only be destroyed
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_accelerator *accelerator,
+                                                                    fsdp_module *model);
+/**
+ * prepare(optimizer). The optimizer may have been created before its model was sharded: it updates
+ * the sharded parameters.
+ * @param optimizer all its parameters are those of one prepared model; borrowed like a model
+ * @return FSDP_ERR_INVALID if the optimizer was prepared before, has no parameters, or has a
+ *         parameter that belongs to no prepared model (the message names it), FSDP_ERR_UNSUPPORTED
+ *         if its parameters belong to several models
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer *optimizer);
+/**
+ * prepare(data_loader): split the loader's examples over the ranks. Batch i of an epoch is that of
+ * rank i modulo the number of ranks, as with Accelerate's BatchSamplerShard. Unless no_even_batches
+ * is set or the sampler has drop_last, the last batches are filled up with the first examples of
+ * the epoch (fsdp_sampler.even_batches); fsdp_accelerator_gather_for_metrics() drops these.
+ *
+ * Then read it with fsdp_accelerator_next(). If the sampler's `accumulation` is above 1, it must be
+ * gradient_accumulation_steps; the loader then has whole accumulations only.
+ *
+ * @param loader with the sampler of a single rank: FSDP_SAMPLER_DEFAULT, rank 0 of 1; borrowed like
+ *               a model
+ * @return FSDP_ERR_INVALID if the loader was prepared before or has been split already, if the
+ *         number of ranks does not divide the batch size with split_batches, or if `accumulation`
+ *         differs; FSDP_ERR_UNSUPPORTED for FSDP_SAMPLER_DISTRIBUTED
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_prepare_data_loader(fsdp_accelerator *accelerator, fsdp_loader *loader);
+/**
+ * prepare(scheduler): make a learning rate scheduler of a schedule. It sets the optimizer's rate
+ * now, and at each fsdp_accelerator_scheduler_step().
+ *
+ * As in Accelerate, a schedule is written for the steps of a single process, of which each
+ * optimizer step does as many as there are ranks: it advances by the number of ranks at each
+ * optimizer step (by 1 with split_batches), and not at all if the optimizer's step was skipped or
+ * gradients were only accumulated.
+ *
+ * @param optimizer prepared before
+ * @param schedule  copied. If its `lr` is 0, the optimizer's learning rate is used
+ * @param scheduler out: owned by the accelerator
+ * @return FSDP_ERR_INVALID if the optimizer is unknown or has a scheduler already, if the
+ *         schedule's and the optimizer's learning rates differ, or as fsdp_lr_schedule_check();
+ *         FSDP_ERR_UNSUPPORTED if the optimizer's groups have different learning rates
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_scheduler(
+    fsdp_accelerator *accelerator, fsdp_optimizer *optimizer, const fsdp_lr_schedule *schedule,
+    fsdp_accelerated_scheduler **scheduler);
+/** unwrap_model(): check that the model was prepared, and set *unwrapped to the model itself,
+ * because prepare wraps nothing. FSDP_ERR_INVALID for an unknown model. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_unwrap_model(
+    const fsdp_accelerator *accelerator, fsdp_module *model, fsdp_module **unwrapped);
+/** free_memory() and clear(): forget all prepared objects, so that the caller may destroy them and
+ * prepare others. Schedulers are freed, an unfinished forward or accumulation is cancelled.
+ * Registered objects stay. */
+FSDP_API void fsdp_accelerator_free_memory(fsdp_accelerator *accelerator);
+/** @} */
+
+/** @name Data @{ */
+/**
+ * for batch in loader: get the next batch. At the end of an epoch *batch is NULL, and the next call
+ * returns the first batch of the next epoch.
+ * @param loader prepared
+ * @param batch  out: new reference, released with fsdp_batch_release()
+ * @return FSDP_ERR_INVALID for an unknown loader; the errors of fsdp_loader_next()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_next(fsdp_accelerator *accelerator,
+                                                           fsdp_loader *loader, fsdp_batch **batch);
+/** Go to the first batch of an epoch. Also call this to leave an epoch early.
+ * @return FSDP_ERR_INVALID for an unknown loader or a negative epoch */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_set_epoch(fsdp_accelerator *accelerator,
+                                                                fsdp_loader *loader, int64_t epoch);
+/** skip_first_batches(): go to batch `num_batches` of the loader's current epoch, to resume a run.
+ * Whole optimizer steps are skipped without reading anything.
+ * @return FSDP_ERR_INVALID for an unknown loader, or if the epoch has fewer batches on a rank */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_skip_first_batches(
+    fsdp_accelerator *accelerator, fsdp_loader *loader, int64_t num_batches);
+/** Return true if the batch that fsdp_accelerator_next() returned last is the last one of its
+ * epoch. */
+FSDP_API bool fsdp_accelerator_end_of_dataloader(const fsdp_accelerator *accelerator);
+/** @} */
+
+/** @name A step @{ */
+/**
+ * `with accelerator.accumulate(model):` around the work on one batch. Between begin and end,
+ * fsdp_accelerator_sync_gradients() is true for the last batch of an accumulation: the
+ * gradient_accumulation_steps-th one, or the last one of the loader. While it is false,
+ * fsdp_accelerator_optimizer_step(), fsdp_accelerator_zero_grad() and
+ * fsdp_accelerator_scheduler_step() do nothing.
+ *
+ * Gradients of all batches are reduced over the ranks, in an order that does not depend on how a
+ * batch is split, as with sync_each_batch=True. So an accumulation has the gradients of one larger
+ * batch, to the bit if losses are divided alike. It applies to all models that run in between.
+ *
+ * @return FSDP_ERR_STATE if begin and end do not alternate @{
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_accumulate_begin(fsdp_accelerator *accelerator);
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_accumulate_end(fsdp_accelerator *accelerator);
+/** @} */
+/** sync_gradients: true if this batch completes its accumulation. Always true in a loop without
+ * fsdp_accelerator_accumulate_begin(). */
+FSDP_API bool fsdp_accelerator_sync_gradients(const fsdp_accelerator *accelerator);
+
+/**
+ * outputs = model(**batch); accelerator.backward(outputs.loss), for a model of this library. As in
+ * Accelerate, the loss is the mean over this rank's labels, and is divided by
+ * gradient_accumulation_steps for backward, even if an accumulation is shorter. Gradients are means
+ * over the ranks. Collective.
+ * @param loss out: the mean over this rank's labels, not divided further; may be NULL
+ * @return FSDP_ERR_INVALID for an unknown model; the errors of fsdp_forward_backward()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_forward_backward(
+    fsdp_accelerator *accelerator, fsdp_module *model, const fsdp_batch *batch, double *loss);
+/**
+ * Open a scope for the forward of any module, on the accelerator's tape, with the place of this
+ * batch in its accumulation. Mixed precision is a property of the units (autocast is not needed).
+ * @param training true: with dropout and a tape, for fsdp_accelerator_backward(). false: as after
+ *                 model.eval(), under torch.no_grad()
+ * @param batch    borrowed until backward has ended. NULL: the module has other inputs, and the
+ *                 random numbers of this forward depend on fsdp_accelerator_set_seed(), on the
+ *                 number of such forwards before it, and on the rank
+ * @param scope    out: closed with fsdp_scope_close() after backward
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scope_open(fsdp_accelerator *accelerator,
+                                                                 bool training,
+                                                                 const fsdp_batch *batch,
+                                                                 fsdp_scope **scope);
+/**
+ * accelerator.backward(loss): divide the loss by gradient_accumulation_steps, multiply it by the
+ * scale of fp16, and run fsdp_backward() for all forwards since the last backward. Collective.
+ * @param loss a scalar of a scope of fsdp_accelerator_scope_open()
+ * @return the failure of the scope, if it has failed; the errors of fsdp_backward(). For
+ *         fsdp_linear_cross_entropy(), whose gradient must be 1, multiply its factor by
+ *         fsdp_accelerator_loss_factor() and call fsdp_accelerator_backward_scaled() instead
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward(fsdp_accelerator *accelerator,
+                                                               fsdp_scope *scope,
+                                                               fsdp_tensor *loss);
+/** Return the factor by which fsdp_accelerator_backward() multiplies a loss. */
+FSDP_API double fsdp_accelerator_loss_factor(const fsdp_accelerator *accelerator);
+/** fsdp_accelerator_backward() for a loss that has fsdp_accelerator_loss_factor() in it already. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward_scaled(fsdp_accelerator *accelerator,
+                                                                      fsdp_scope *scope,
+                                                                      fsdp_tensor *loss);
+
+/**
+ * clip_grad_norm_(model.parameters(), max_norm): unscale the gradients if the precision is fp16,
+ * and multiply them by min(1, max_norm / (norm + 1e-6)). Call it only if
+ * fsdp_accelerator_sync_gradients() is true. Collective.
+ * @param options    NULL: the 2-norm
+ * @param total_norm out: the norm of all gradients of the model before clipping; may be NULL
+ * @return FSDP_ERR_STATE if gradients are still being accumulated; FSDP_ERR_INVALID for an unknown
+ *         model; the errors of fsdp_clip_grad_norm()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_clip_grad_norm(fsdp_accelerator *accelerator, fsdp_module *model, double max_norm,
+                                const fsdp_clip_grad_options *options, double *total_norm);
+/** clip_grad_value_(): limit each element of the gradients to [-clip_value, clip_value]. Unlike
+ * Accelerate's with FSDP, it works for sharded models. Errors as fsdp_accelerator_clip_grad_norm().
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *accelerator,
+                                                                      fsdp_module *model,
+                                                                      double clip_value);
+/** optimizer.step(): update the parameters, unless gradients are still being accumulated or, in
+ * fp16, a gradient is not finite on any rank. Collective.
+ * @return FSDP_ERR_INVALID for an unknown optimizer; the errors of fsdp_grad_scaler_step() */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_optimizer_step(fsdp_accelerator *accelerator,
+                                                                     fsdp_optimizer *optimizer);
+/** optimizer_step_was_skipped: true if the last step of an optimizer was skipped because a gradient
+ * was not finite. */
+FSDP_API bool fsdp_accelerator_optimizer_step_was_skipped(const fsdp_accelerator *accelerator);
+/** optimizer.zero_grad(): release the gradients, unless they are still being accumulated.
+ * FSDP_ERR_INVALID for an unknown optimizer. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *accelerator,
+                                                                fsdp_optimizer *optimizer);
+/** scheduler.step(): see fsdp_accelerator_prepare_scheduler(). FSDP_ERR_INVALID for an unknown
+ * scheduler. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scheduler_step(
+    fsdp_accelerator *accelerator, fsdp_accelerated_scheduler *scheduler);
+/** get_last_lr(): return the learning rate of the next optimizer step. */
+FSDP_API double fsdp_accelerated_scheduler_last_lr(const fsdp_accelerated_scheduler *scheduler);
+/** last_epoch: return the number of steps of the schedule so far. */
+FSDP_API int64_t fsdp_accelerated_scheduler_last_epoch(const fsdp_accelerated_scheduler *scheduler);
+/** @} */
+
+/** @name Values of all ranks
+ * All are collective. A tensor may have any dtype, and is copied to host memory on the way. The
+ * result is a new reference to a contiguous tensor on the accelerator's device. @{ */
+/**
+ * gather(): concatenate the tensors of all ranks along dimension 0, in rank order. Scalars give a
+ * vector of one element for each rank.
+ * @return FSDP_ERR_INVALID if dtypes or shapes differ; the message gives both, and says which
+ *         function helps
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *accelerator,
+                                                             fsdp_tensor *tensor,
+                                                             fsdp_tensor **gathered);
+/**
+ * gather_for_metrics(): gather(), without the rows of examples that were repeated to fill the last
+ * batches of the loader from which fsdp_accelerator_next() read last. Row i must belong to row i of
+ * the batch. Ranks may have different numbers of rows, as with no_even_batches.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
+    fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);
+/**
+ * reduce(): combine the tensors of all ranks element by element, in rank order.
+ * @param reduction "sum", "mean", "max", or "none" for a copy
+ * @return FSDP_ERR_INVALID for another word, for the mean of integers, or if dtypes or shapes
+ *         differ; FSDP_ERR_UNSUPPORTED for uint8
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *accelerator,
+                                                             fsdp_tensor *tensor,
+                                                             const char *reduction,
+                                                             fsdp_tensor **reduced);
+/**
+ * pad_across_processes(): make dimension `dim` of the tensors as large as it is on the rank with
+ * most entries, so that they can be gathered.
+ * @param dim       negative: counted from the end
+ * @param pad_index value of the new elements
+ * @param pad_first true: put the new elements before the old ones; default: after them
+ * @return FSDP_ERR_INVALID if the tensor has no dimension `dim`, or if dtypes or other dimensions
+ *         differ
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_pad_across_processes(fsdp_accelerator *accelerator, fsdp_tensor *tensor, int dim,
+                                      double pad_index, bool pad_first, fsdp_tensor **padded);
+/** @} */
+
+/** @name States and models in files @{ */
+/** An object of the program whose state is saved with the rest: it has two functions, which
+ * translate its state into items of a state dict and back. */
+typedef struct fsdp_checkpointed_object {
+    const char *name; /**< for messages; copied */
+    /** state_dict(): add items to `dict`. Called on all ranks; the values of rank 0 are saved, and
+     * tensors may be DTensors. */
+    fsdp_status (*state_dict)(void *object, fsdp_state_dict *dict);
+    /** load_state_dict(): take the items of `dict`, whose tensors are whole. Called on all ranks.
+     */
+    fsdp_status (*load_state_dict)(void *object, const fsdp_state_dict *dict);
+    void *object; /**< borrowed until the accelerator is destroyed */
+} fsdp_checkpointed_object;
+
+/** register_for_checkpointing(): save and load the object's state, too. The same objects must be
+ * registered in the same order when a state is loaded.
+ * @param object copied. FSDP_ERR_INVALID if a function is missing, or if it was registered before
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_for_checkpointing(
+    fsdp_accelerator *accelerator, const fsdp_checkpointed_object *object);
+/**
+ * save_state(): write a folder that Accelerate, with FSDP, can load at any number of processes, and
+ * fsdp_accelerate_load_state() too. The folder is complete or absent; the state that it had before
+ * is replaced. Collective; if one rank fails, all fail.
+ *
+ *     pytorch_model_fsdp_<i>/, optimizer_<i>/      models and optimizers, in the order of prepare;
+ *                                                  with FULL_STATE_DICT files
+ * pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ... scheduler.bin,
+ * scheduler_1.bin, ...          schedulers scaler.pt                                    the scaler
+ * of fp16 custom_checkpoint_<i>.pkl                    registered objects, as torch.save() writes
+ * them random_states_<rank>.pkl                     Python's generators after set_seed()
+ *     accelerator_state.json                       of this library: the number of forwards without
+ * a batch, for their random numbers
+ *
+ * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
+ * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers
+ * only if they were prepared in the same order.
+ *
+ * @param dir the same on all ranks. With automatic_checkpoint_naming it must be NULL: the folder is
+ *            <project_dir>/checkpoints/checkpoint_<iteration>, and must not exist. Then the oldest
+ *            ones are removed, until total_limit of them are left
+ * @return FSDP_ERR_STATE within an accumulation, because gradients are not saved; FSDP_ERR_INVALID
+ *         if `dir` is missing or the folder of automatic naming exists; the errors of
+ *         fsdp_accelerate_save_state()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_save_state(fsdp_accelerator *accelerator,
+                                                                 const char *dir);
+/**
+ * load_state(): load a folder that Accelerate or fsdp_accelerator_save_state() wrote, at any number
+ * of ranks. A run that skips the batches it has done then continues with the same bits. Collective.
+ * @param dir NULL, with automatic_checkpoint_naming: the newest of its folders. The next saved
+ *            state then gets the number after it
+ * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_INVALID if the numbers of registered
+ *         and saved objects differ; the errors of fsdp_accelerate_load_state()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_load_state(fsdp_accelerator *accelerator,
+                                                                 const char *dir);
+/** get_state_dict(): get the whole parameters of a model on the main process. *dict is empty on the
+ * other ranks. Collective.
+ * @param dict out: owned by the caller, destroyed with fsdp_state_dict_destroy() */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_get_state_dict(fsdp_accelerator *accelerator,
+                                                                     fsdp_module *model,
+                                                                     fsdp_state_dict **dict);
+
+/** Zero means default. */
+typedef struct fsdp_accelerator_save_model_options {
+    int64_t max_shard_bytes; /**< default 10e9, as in Accelerate */
+    fsdp_dtype dtype;        /**< dtype in the files; default float32 */
+    /** The folder becomes a complete one of transformers: with config.json, generation_config.json
+     * and the tokenizer's files. NULL: it has weights only, as in Accelerate */
+    const fsdp_pretrained *pretrained;
+} fsdp_accelerator_save_model_options;
+
+/** save_model(), or unwrapped_model.save_pretrained(): write model.safetensors, or shards and their
+ * index, to the folder `dir`, which appears complete or not at all. An older model in it is
+ * replaced. Collective; if one rank fails, all fail.
+ * @param options NULL: all defaults
+ * @return FSDP_ERR_INVALID for an unknown model, or if `dir` is a checkpoint; FSDP_ERR_IO */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_save_model(fsdp_accelerator *accelerator, fsdp_module *model, const char *dir,
+                            const fsdp_accelerator_save_model_options *options);
+/** @} */
+
+/** @name Trackers @{ */
+/** An option of the run, for fsdp_accelerator_init_trackers(). */
+typedef struct fsdp_tracker_option {
+    const char *name, *value; /**< UTF-8 */
+} fsdp_tracker_option;
+/** A value that was measured, for fsdp_accelerator_log(). */
+typedef struct fsdp_tracker_value {
+    const char *name; /**< e.g. "train_loss"; TensorBoard shows it under this name */
+    double value;
+} fsdp_tracker_value;
+
+/**
+ * init_trackers(project_name, config): open the trackers of options->log_with. Their files are in
+ * <logging_dir>/<project_name>. Without trackers, this and fsdp_accelerator_log() do nothing.
+ * Collective; only the main process writes.
+ * @param config [n] options of the run; may be NULL if n is 0
+ * @return FSDP_ERR_INVALID if there is no folder to write to; FSDP_ERR_STATE if they are open;
+ *         FSDP_ERR_IO
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_init_trackers(fsdp_accelerator *accelerator, const char *project_name,
+                               const fsdp_tracker_option *config, size_t n);
+/** log(values, step): write a row. Does nothing on ranks other than the main process. Not
+ * collective.
+ * @param values [n], at most 64 with different names other than "kind" and "step"
+ * @param step   negative: none
+ * @return FSDP_ERR_STATE before fsdp_accelerator_init_trackers(); FSDP_ERR_INVALID for a wrong name
+ *         or too many values; FSDP_ERR_IO */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_log(fsdp_accelerator *accelerator,
+                                                          const fsdp_tracker_value *values,
+                                                          size_t n, int64_t step);
+/** end_training(): close the trackers, and wait for all ranks. Collective. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_end_training(fsdp_accelerator *accelerator);
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif

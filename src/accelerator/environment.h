@@ -1,0 +1,37 @@
+/* What an accelerator does, from its options and the variables of Accelerate's launcher. */
+#pragma once
+#include <fsdp/accelerator.h>
+#include <fsdp/options.h>
+
+typedef struct fsdp_accelerator_settings {
+    int precision; /* index into fsdp_accelerator_precisions */
+    bool cpu;
+    int gradient_accumulation_steps;
+    bool sync_with_dataloader, split_batches, even_batches, step_scheduler_with_optimizer;
+    fsdp_fully_shard_options fully_shard; /* its mesh is NULL unless the caller gave it */
+    bool code_shards;                     /* fully_shard is that of the caller */
+    bool sync_module_states;              /* FSDP_SYNC_MODULE_STATES is not false */
+    bool activation_checkpointing, activation_offload;
+    int replicas, shard_size; /* sizes of a mesh for HSDP; 0: not given */
+    bool is_hybrid;           /* the strategy of the environment is a hybrid one */
+
+    const fsdp_wrap_policy *auto_wrap_policy; /* the caller's; NULL: none */
+    bool wraps;                               /* FSDP_AUTO_WRAP_POLICY is set */
+    fsdp_wrap_policy policy;                  /* if `wraps`: what it says */
+    /* TRANSFORMER_BASED_WRAP without classes: the units of a model of this library */
+    bool default_units;
+    fsdp_options *variables; /* owns the strings of `policy`; NULL if none were parsed */
+    const char **classes;    /* [n + 1] for policy.transformer_layer_cls; owned */
+
+    fsdp_state_dict_type state_dict_type;
+    bool automatic_checkpoint_naming;
+    int total_limit;
+    char *project_dir, *logging_dir, *log_with, *tracker_command; /* owned, may be NULL */
+} fsdp_accelerator_settings;
+
+extern const char *const fsdp_accelerator_precisions[]; /* "no", "fp16", "bf16", NULL */
+
+/* Not collective. *settings must be freed with fsdp_accelerator_settings_fini() even on failure. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerator_settings_read(const fsdp_accelerator_options *options,
+                                                           fsdp_accelerator_settings *settings);
+void fsdp_accelerator_settings_fini(fsdp_accelerator_settings *settings);

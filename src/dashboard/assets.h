@@ -1,0 +1,12 @@
+/* The files of the page, which are part of the program. */
+#pragma once
+#include <stddef.h>
+
+typedef struct fsdp_asset {
+    const char *path, *type; /* path below the token; value of Content-Type */
+    const char *data;        /* [bytes] */
+    size_t bytes;
+} fsdp_asset;
+
+/* Return the file `path`, such as "page.js", or "" for the page itself; NULL if there is none. */
+const fsdp_asset *fsdp_asset_find(const char *path);

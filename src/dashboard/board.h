@@ -1,0 +1,75 @@
+/* Everything that the dashboard shows: the runs, checkpoints and logs in the folders that were
+ * named.
+ *
+ * Note [Threads of the dashboard]. One thread, the reader, finds and reads files:
+ * fsdp_board_turn(). The thread of the server answers requests. The lock of the board is held for a
+ * few milliseconds at a time, while the reader takes new lines or while an answer is written, so a
+ * request never waits for a long file to be read. Looking for files and looking at checkpoints
+ * happen without the lock. */
+#pragma once
+#include <stdio.h>
+
+#include "src/dashboard/checkpoints.h"
+#include "src/dashboard/run.h"
+
+enum {
+    FSDP_BOARD_RUNS = 64,   /* most runs; the newest ones are kept */
+    FSDP_BOARD_OTHERS = 512 /* most checkpoints, and most logs */
+};
+
+typedef struct fsdp_board_dir {
+    char *path, *name; /* as it was named, and its last component; owned */
+    int fd;            /* -1 while the folder cannot be opened */
+    bool cut;          /* it has more than the dashboard looks at */
+} fsdp_board_dir;
+
+typedef struct fsdp_board_run {
+    fsdp_dashboard_run *run;
+    int64_t stamp; /* the board's revision when the run changed last */
+    bool seen;     /* in the last scan */
+} fsdp_board_run;
+
+typedef struct fsdp_board_checkpoint {
+    size_t dir;
+    char *path; /* owned */
+    double time;
+    fsdp_checkpoint_look look;
+    int64_t looked_ns; /* 0: never */
+    bool seen;
+} fsdp_board_checkpoint;
+
+typedef struct fsdp_board_log {
+    int64_t id;
+    size_t dir;
+    char *path; /* owned */
+    int64_t bytes;
+    double time;
+    bool seen;
+} fsdp_board_log;
+
+typedef struct fsdp_board fsdp_board;
+/* The part of a board that answers show. */
+struct fsdp_board_content {
+    fsdp_board_dir *dirs; /* [n_dirs] */
+    size_t n_dirs;
+    fsdp_board_run *runs; /* [n_runs] */
+    size_t n_runs, cap_runs;
+    fsdp_board_checkpoint *checkpoints; /* [n_checkpoints] */
+    size_t n_checkpoints, cap_checkpoints;
+    fsdp_board_log *logs; /* [n_logs] */
+    size_t n_logs, cap_logs;
+    int64_t revision, next_id;
+};
+
+/* Create a board of the folders `paths` [n]. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_INVALID with a
+ * message if one of them is not a folder that can be read. If `may_come`, a folder that does not
+ * exist yet may appear later. */
+FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
+                                              fsdp_board **board);
+void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */
+/* Called by the reader. Read what is new for a few milliseconds, and from time to time look for new
+ * files. *pause_ms is set to how long the reader should sleep then. */
+FSDP_MUST_CHECK fsdp_status fsdp_board_turn(fsdp_board *board, int *pause_ms);
+/* Get the content, which is valid until fsdp_board_unlock(). */
+const struct fsdp_board_content *fsdp_board_lock(fsdp_board *board);
+void fsdp_board_unlock(fsdp_board *board);

@@ -1,0 +1,159 @@
+/* See child.h. */
+#include "src/dashboard/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+
+enum {
+    MOST_FOLDERS = 8,
+    WORDS = 8 + MOST_FOLDERS
+};
+static const int64_t start_ns = 10000000000; /* how long the child may take to print its address */
+
+extern char **environ;
+
+/* Read a line from `fd`, without its newline. Returns false if none comes in time. */
+static bool read_line(int fd, char *line, size_t size)
+{
+    const int64_t end = fsdp_clock_ns() + start_ns;
+    size_t n = 0;
+    while (n + 1 < size) {
+        struct pollfd poller = {.fd = fd, .events = POLLIN};
+        const int64_t left = end - fsdp_clock_ns();
+        if (left <= 0 || poll(&poller, 1, (int)(left / 1000000) + 1) <= 0 ||
+            read(fd, line + n, 1) != 1)
+            return false;
+        if (line[n] == '\n') {
+            line[n] = 0;
+            return true;
+        }
+        n++;
+    }
+    return false;
+}
+
+/* Return the environment of the child: this one without the file in which a rank reports its error
+ * to its launcher. The strings are borrowed; the caller frees the array. */
+static char **environment_of_child(void)
+{
+    static const char error_file[] = "TORCHELASTIC_ERROR_FILE=";
+    size_t n = 0, kept = 0;
+    while (environ[n])
+        n++;
+    char **variables = fsdp_calloc(n + 1, sizeof *variables);
+    for (size_t i = 0; variables && i < n; i++)
+        if (strncmp(environ[i], error_file, strlen(error_file)) != 0)
+            variables[kept++] = environ[i];
+    return variables;
+}
+
+/* The child has a process group of its own, or a session if it stays, so Ctrl-C is for the run, and
+ * the page can be looked at until the run has ended. It does not hold the console open. */
+static int spawn(const char *program, char *const *words, int in, int out, bool stays, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    if (in >= 0)
+        posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    else
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    if (stays)
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(
+        &attributes,
+        (short)(POSIX_SPAWN_SETSIGMASK | (stays ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP)));
+    char **variables = environment_of_child();
+    const int error =
+        variables ? posix_spawn(pid, program, &actions, &attributes, words, variables) : ENOMEM;
+    fsdp_free(variables);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+static fsdp_status start(const char *program, char *const *words, bool stays,
+                         fsdp_dashboard_child *child)
+{
+    int keep[2] = {-1, -1}, said[2] = {-1, -1}, error = 0;
+    if ((!stays && pipe2(keep, O_CLOEXEC) != 0) || pipe2(said, O_CLOEXEC) != 0)
+        error = errno;
+    if (!error)
+        error = spawn(program, words, keep[0], said[1], stays, &child->pid);
+    close(keep[0]);
+    close(said[1]);
+    fsdp_status status = FSDP_OK;
+    if (error)
+        status =
+            fsdp_error(FSDP_ERR_IO, "--dashboard: cannot start %s: %s", program, strerror(error));
+    else if (!read_line(said[0], child->address, sizeof child->address))
+        status = fsdp_error(FSDP_ERR_IO, "--dashboard: its process ended, or did not print its "
+                                         "address; its own message is above");
+    close(said[0]);
+    child->keep_open = keep[1];
+    if (status != FSDP_OK && !error) {
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+    }
+    if (status != FSDP_OK) {
+        close(keep[1]);
+        *child = (fsdp_dashboard_child){.keep_open = -1};
+    }
+    return status;
+}
+
+fsdp_status fsdp_dashboard_start(const char *program, const char *const *folders, size_t n,
+                                 int port, bool stays, fsdp_dashboard_child *child)
+{
+    char number[16], name[] = "fsdp", command[] = "dashboard", port_flag[] = "--port",
+                     address[] = "--address-only", wait[] = "--wait",
+                     owned[] = "--until-stdin-closes", end[] = "--";
+    char *words[WORDS + 1] = {name, command, port_flag, number, address, wait};
+    size_t n_words = 6, first;
+    *child = (fsdp_dashboard_child){.keep_open = -1};
+    if (n > MOST_FOLDERS)
+        return fsdp_error(FSDP_ERR_INVALID, "--dashboard: %zu folders", n);
+    snprintf(number, sizeof number, "%d", port);
+    if (!stays)
+        words[n_words++] = owned;
+    words[n_words++] = end;
+    first = n_words;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        words[n_words] = fsdp_strdup(folders[i]);
+        status = words[n_words] ? FSDP_OK : FSDP_ERR_NOMEM;
+        n_words += status == FSDP_OK;
+    }
+    words[n_words] = NULL;
+    if (status == FSDP_OK)
+        status = start(program, words, stays, child);
+    for (size_t i = first; i < n_words; i++)
+        fsdp_free(words[i]);
+    return status;
+}
+
+void fsdp_dashboard_end(fsdp_dashboard_child *child)
+{
+    if (child->pid <= 0 || child->keep_open < 0)
+        return;
+    close(child->keep_open);
+    kill(child->pid, SIGTERM);
+    waitpid(child->pid, NULL, 0);
+    *child = (fsdp_dashboard_child){.keep_open = -1};
+}

@@ -1,0 +1,212 @@
+/* See rank.h. */
+#include "src/dashboard/rank.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/dashboard/line.h"
+
+/* --- samples --- */
+
+static void add_sample(fsdp_rank_sample *to, const fsdp_rank_sample *from)
+{
+    to->time = from->time;
+    to->step = from->step;
+    to->seconds += from->seconds;
+    to->wait_s += from->wait_s;
+    to->data_s += from->data_s;
+    to->steps += from->steps;
+    if (from->allocated <= to->allocated)
+        return;
+    to->allocated = from->allocated;
+    to->reserved = from->reserved;
+    memcpy(to->tags, from->tags, sizeof to->tags);
+}
+
+static void keep_sample(fsdp_rank *r, const fsdp_rank_sample *sample)
+{
+    const double full = r->sample_lines > 0 ? r->sample_lines : 1;
+    if (r->n_samples && r->last_lines < full) {
+        add_sample(&r->samples[r->n_samples - 1], sample);
+        r->last_lines++;
+        return;
+    }
+    if (r->n_samples == FSDP_RANK_SAMPLES) {
+        for (size_t i = 0; i < FSDP_RANK_SAMPLES / 2; i++) {
+            r->samples[i] = r->samples[2 * i];
+            add_sample(&r->samples[i], &r->samples[2 * i + 1]);
+        }
+        r->n_samples /= 2;
+        r->sample_lines = 2 * full;
+    }
+    r->samples[r->n_samples++] = *sample;
+    r->last_lines = 1;
+}
+
+/* --- lines --- */
+
+static void take_start(fsdp_rank *r, fsdp_json_node line)
+{
+    r->started = fsdp_line_number(line, "time", 0);
+    r->world_size = (int64_t)fsdp_line_number(line, "world_size", 0);
+    r->pid = (int64_t)fsdp_line_number(line, "pid", 0);
+    r->threads = (int64_t)fsdp_line_number(line, "threads", 0);
+    fsdp_line_text(line, "host", r->host, sizeof r->host);
+    fsdp_line_text(line, "device", r->device, sizeof r->device);
+    snprintf(r->state, sizeof r->state, "starting");
+    r->message[0] = 0;
+    r->ended = r->saw_step = r->only_first = false;
+    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
+}
+
+static void take_rank(fsdp_rank *r, fsdp_json_node line)
+{
+    fsdp_rank_sample s = {.time = fsdp_line_number(line, "time", 0),
+                          .step = fsdp_line_number(line, "step", 0),
+                          .steps = fsdp_line_number(line, "steps", 0),
+                          .seconds = fsdp_line_number(line, "seconds", 0),
+                          .wait_s = fsdp_line_number(line, "wait_s", 0),
+                          .data_s = fsdp_line_number(line, "data_s", 0)};
+    const fsdp_json_node memory = fsdp_json_find(line, "memory");
+    s.allocated = fsdp_line_number(memory, "allocated", 0);
+    s.reserved = fsdp_line_number(memory, "reserved", 0);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        s.tags[tag] = fsdp_line_number(memory, fsdp_tag_name((fsdp_tag)tag), 0);
+    if (r->n_samples && s.time > r->samples[r->n_samples - 1].time) {
+        r->queued_s += fsdp_line_number(line, "queued_s", 0);
+        r->wall_s += s.time - r->samples[r->n_samples - 1].time;
+    }
+    fsdp_line_text(line, "state", r->state, sizeof r->state);
+    keep_sample(r, &s);
+    /* The first step has a line of its own. It includes the warm-up, which says nothing about the
+     * others, so it counts only as long as there are no others. */
+    if (s.steps > 0 && r->only_first)
+        r->steps = r->seconds = r->wait_s = r->data_s = 0;
+    r->only_first = !r->saw_step ? s.steps > 0 : r->only_first && !(s.steps > 0);
+    r->steps += s.steps;
+    r->seconds += s.seconds;
+    r->wait_s += s.wait_s;
+    r->data_s += s.data_s;
+    r->saw_step |= s.steps > 0;
+}
+
+static void free_units(fsdp_rank *r)
+{
+    for (size_t i = 0; i < r->n_units; i++)
+        fsdp_free(r->units[i].name);
+    fsdp_free(r->units);
+    r->units = NULL;
+    r->n_units = 0;
+}
+
+static fsdp_status take_unit(fsdp_rank_unit *u, fsdp_json_node from)
+{
+    char name[256];
+    fsdp_line_text(from, "name", name, sizeof name);
+    *u = (fsdp_rank_unit){.gathers = fsdp_line_number(from, "gathers", 0),
+                          .gather_bytes = fsdp_line_number(from, "gather_bytes", 0),
+                          .reduces = fsdp_line_number(from, "reduces", 0),
+                          .reduce_bytes = fsdp_line_number(from, "reduce_bytes", 0),
+                          .all_reduces = fsdp_line_number(from, "all_reduces", 0),
+                          .all_reduce_bytes = fsdp_line_number(from, "all_reduce_bytes", 0),
+                          .wait_s = fsdp_line_number(from, "wait_s", 0)};
+    u->name = fsdp_strdup(name);
+    return u->name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status take_units(fsdp_rank *r, fsdp_json_node line)
+{
+    const fsdp_json_node units = fsdp_json_find(line, "units");
+    size_t n = fsdp_json_kind_of(units) == FSDP_JSON_ARRAY ? fsdp_json_len(units) : 0;
+    if (n > FSDP_RANK_UNITS)
+        n = FSDP_RANK_UNITS;
+    free_units(r);
+    if (!n)
+        return FSDP_OK;
+    r->units = fsdp_calloc(n, sizeof *r->units);
+    if (!r->units)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        FSDP_TRY(take_unit(&r->units[i], fsdp_json_at(units, i)));
+        r->n_units = i + 1;
+    }
+    return FSDP_OK;
+}
+
+typedef struct reading {
+    fsdp_rank *rank;
+    bool changed;
+} reading;
+
+static fsdp_status take_line(void *context, fsdp_json_node line)
+{
+    reading *reads = context;
+    fsdp_rank *r = reads->rank;
+    char kind[32];
+    fsdp_line_text(line, "kind", kind, sizeof kind);
+    reads->changed = true;
+    r->time = fsdp_line_number(line, "time", r->time);
+    r->step = fsdp_line_number(line, "step", r->step);
+    if (strcmp(kind, "start") == 0) {
+        take_start(r, line);
+    } else if (strcmp(kind, "rank") == 0) {
+        take_rank(r, line);
+    } else if (strcmp(kind, "units") == 0) {
+        return take_units(r, line);
+    } else if (strcmp(kind, "end") == 0) {
+        fsdp_line_text(line, "state", r->state, sizeof r->state);
+        fsdp_line_text(line, "message", r->message, sizeof r->message);
+        r->ended = true;
+    }
+    return FSDP_OK;
+}
+
+static void restart(void *context)
+{
+    reading *reads = context;
+    fsdp_rank *r = reads->rank;
+    free_units(r);
+    r->n_samples = 0;
+    r->sample_lines = r->last_lines = 0;
+    r->step = r->time = 0;
+    r->state[0] = r->message[0] = 0;
+    r->ended = r->saw_step = r->only_first = false;
+    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
+    reads->changed = true;
+}
+
+/* --- the rank --- */
+
+fsdp_status fsdp_rank_create(const char *path, int number, fsdp_rank **rank)
+{
+    fsdp_rank *r = fsdp_calloc(1, sizeof *r);
+    if (!r)
+        return FSDP_ERR_NOMEM;
+    r->number = number;
+    const fsdp_status status = fsdp_tail_init(&r->tail, path);
+    if (status == FSDP_OK)
+        *rank = r;
+    else
+        fsdp_free(r);
+    return status;
+}
+
+void fsdp_rank_destroy(fsdp_rank *r)
+{
+    if (!r)
+        return;
+    free_units(r);
+    fsdp_tail_fini(&r->tail);
+    fsdp_free(r);
+}
+
+fsdp_status fsdp_rank_read(fsdp_rank *r, int root, int64_t deadline_ns, bool *changed, bool *more)
+{
+    reading reads = {.rank = r};
+    const fsdp_tail_reader reader = {.line = take_line, .restart = restart, .context = &reads};
+    const fsdp_status status = fsdp_tail_read(&r->tail, root, deadline_ns, &reader, more);
+    *changed = reads.changed;
+    return status;
+}

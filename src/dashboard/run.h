@@ -1,0 +1,74 @@
+/* One run: its file of metrics, the files of its ranks, and run.json with its options. */
+#pragma once
+#include "src/dashboard/curve.h"
+#include "src/dashboard/rank.h"
+#include "src/report/metrics.h"
+
+enum {
+    FSDP_RUN_CURVES = 32,     /* most curves of a run; keys beyond these are not shown */
+    FSDP_RUN_RANKS = 256,     /* most ranks of a run that are shown */
+    FSDP_RUN_CHECKPOINTS = 64 /* newest saves that are kept */
+};
+
+typedef struct fsdp_run_curve {
+    char name[64]; /* such as "train/loss", "eval/accuracy" */
+    fsdp_curve curve;
+} fsdp_run_curve;
+
+/* A line about a checkpoint that was saved; see fsdp_checkpoint_report. */
+typedef struct fsdp_run_save {
+    double step, seconds, call_s, held_s, copied_bytes;
+} fsdp_run_save;
+
+typedef struct fsdp_dashboard_run {
+    int64_t id;         /* a number that no other run of this server has */
+    int64_t revision;   /* changes whenever anything changes */
+    size_t dir;         /* index of the folder that was named on the command line */
+    char *name;         /* what people see: a part of the path; owned */
+    char *ranks_folder; /* path of the folder of its ranks, relative to the folder; owned */
+    /* its file of metrics; for a run with event files of TensorBoard, which have less, its path is
+     * their folder */
+    fsdp_tail tail;
+    bool has_events;      /* the run is its event files */
+    int64_t events_bytes; /* their size when they were found and when they were read last */
+    int64_t read_bytes;
+
+    fsdp_run_curve *curves; /* [n_curves]; owned */
+    size_t n_curves, last_curve;
+    double step, epoch;    /* those of the newest line */
+    double steps, seconds; /* number of steps, and the sum of their times */
+    double first_seconds;  /* the time of the first step, which includes the warm-up */
+    double tokens;         /* sum over the steps */
+    double validations, validation_s;
+    double saves, call_s, held_s;  /* checkpoints: their number, time that training lost by them */
+    double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
+    double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
+    bool has_summary;              /* the run wrote that it has ended */
+    double total_s, peak_host_mib; /* from the summary; 0 without one */
+    fsdp_run_save saved[FSDP_RUN_CHECKPOINTS]; /* [n_saved] in ascending order of time */
+    size_t n_saved;
+
+    fsdp_rank **ranks; /* [n_ranks] in ascending order of their numbers; owned */
+    size_t n_ranks, cap_ranks;
+    fsdp_json *description;   /* run.json; NULL if there is none; owned */
+    int64_t description_time; /* when run.json changed last, in ns */
+} fsdp_dashboard_run;
+
+/* Create the run whose file of metrics, or folder of event files, is `path`. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path, bool has_events,
+                                                      const char *name, fsdp_dashboard_run **run);
+void fsdp_dashboard_run_destroy(fsdp_dashboard_run *run); /* accepts NULL */
+/* Find the files of ranks that have appeared, and read run.json if it has changed. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_look(fsdp_dashboard_run *run, int root);
+/* Read what is new until `deadline_ns`. *more is set to true if lines are left. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root,
+                                                    int64_t deadline_ns, bool *more);
+/* Read the event files in the folder `path` below `root`. Damaged ones count as far as they can be
+ * read. The caller frees the curves with fsdp_metrics_curves_fini(). */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_read_events(int root, const char *path,
+                                                       fsdp_metrics_curves *curves);
+/* Make these the curves of a run with event files. */
+FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_set(fsdp_dashboard_run *run,
+                                                   const fsdp_metrics_curves *curves);
+/* Return the curve `name`; NULL if there is none. */
+const fsdp_curve *fsdp_dashboard_run_curve(const fsdp_dashboard_run *run, const char *name);

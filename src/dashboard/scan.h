@@ -1,0 +1,38 @@
+/* Finds what a folder has for the dashboard: files of metrics, checkpoints and logs. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/base.h>
+
+enum {
+    FSDP_SCAN_DEPTH = 8,       /* folders below this depth are not looked at */
+    FSDP_SCAN_ENTRIES = 50000, /* most entries that are looked at */
+    FSDP_SCAN_FOUND = 1024     /* most things that are found */
+};
+
+typedef enum fsdp_found_kind {
+    FSDP_FOUND_RUN,        /* a file of metrics */
+    FSDP_FOUND_EVENTS,     /* a folder with event files of TensorBoard and no metrics.jsonl */
+    FSDP_FOUND_CHECKPOINT, /* a folder checkpoint-<step> or checkpoint_<number> */
+    FSDP_FOUND_LOG,        /* a file *.log, such as those of `fsdp launch --log-dir` */
+} fsdp_found_kind;
+
+typedef struct fsdp_found {
+    fsdp_found_kind kind;
+    char *path;    /* relative to the folder; owned */
+    int64_t bytes; /* size of the file, or of the event files together; 0 for a checkpoint */
+    double time;   /* when it was changed last: seconds since 1970 */
+} fsdp_found;
+
+typedef struct fsdp_scan {
+    fsdp_found *items; /* [n] in the order of their paths; owned */
+    size_t n, cap;
+    size_t entries; /* entries that were looked at */
+    bool cut;       /* a limit was reached, so something may be missing */
+} fsdp_scan;
+
+/* Look through the folder `root`, a descriptor. Symbolic links are not followed. Folders that
+ * cannot be read are left out. */
+FSDP_MUST_CHECK fsdp_status fsdp_scan_folder(int root, fsdp_scan *scan);
+void fsdp_scan_fini(fsdp_scan *scan);

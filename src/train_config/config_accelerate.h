@@ -1,0 +1,47 @@
+/* What the options of `fsdp launch` and `fsdp train` that come from Accelerate have in common:
+ * words, checks of configuration files, and errors. */
+#pragma once
+#include <fsdp/options.h>
+
+/* The kinds of distributed_type, in the order of fsdp_accelerate_types. */
+typedef enum fsdp_accelerate_type {
+    FSDP_ACCELERATE_TYPE_NO,
+    FSDP_ACCELERATE_TYPE_FSDP,
+    FSDP_ACCELERATE_TYPE_MULTI_GPU,
+    FSDP_ACCELERATE_TYPE_MULTI_CPU,
+    FSDP_ACCELERATE_TYPE_DEEPSPEED,
+    FSDP_ACCELERATE_TYPE_MEGATRON_LM,
+    FSDP_ACCELERATE_TYPE_OTHER /* the first of the types that need hardware of other kinds */
+} fsdp_accelerate_type;
+/* Choices, NULL-terminated. */
+extern const char *const fsdp_accelerate_types[];
+extern const char *const fsdp_accelerate_dynamo_backends[];
+
+/* The values of the keys in fsdp_config that may contradict each other. */
+typedef struct fsdp_accelerate_keys {
+    bool is_fsdp2;
+    int sharding_strategy;     /* fsdp_sharding_strategy */
+    int reshard_after_forward; /* 0, 1, another number, or -1 - strategy for a strategy's name */
+    bool cpu_ram_efficient_loading, sync_module_states;
+    bool activation_checkpointing, activation_checkpointing_offload;
+    bool is_local; /* fsdp_state_dict_type is LOCAL_STATE_DICT */
+    /* The sources that count as saying something: from `least` on, up to `most`. */
+    fsdp_option_origin least, most;
+} fsdp_accelerate_keys;
+
+/* Set *keys to what a file says for `fsdp train`; other sources count as saying nothing.
+ * `sharding_strategy` and `reshard_after_forward` are the values before others are derived. */
+void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_strategy,
+                                  int reshard_after_forward, fsdp_accelerate_keys *keys);
+/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. The names of the
+ * options are those of the keys, such as "fsdp-version", as names or aliases. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check_keys(const fsdp_accelerate_keys *keys,
+                                                       const fsdp_options *options);
+/* Return FSDP_ERR_UNSUPPORTED for the types that need other programs or devices. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check_type(int type, const fsdp_options *options);
+
+/* Return an error that begins with the place where `option` was given: "--num_processes" or
+ * "default_config.yaml:7: num_processes". */
+FSDP_PRINTF(4, 5)
+fsdp_status fsdp_accelerate_refuse(const fsdp_options *options, const char *option,
+                                   fsdp_status code, const char *format, ...);

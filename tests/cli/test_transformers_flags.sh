@@ -1,0 +1,126 @@
+#!/bin/sh
+# Flags of transformers' example scripts in runs of one or two steps: what they change, in the words
+# of the scripts. tests/train_config/test_config_trainer.c has all that act;
+# tools/check_flags.py asks transformers itself for their names.
+# usage: FSDP_BUILD=build tests/cli/test_transformers_flags.sh
+. "$(dirname "$0")/train.sh"
+needs libyaml
+
+rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }
+script() { # FLAGS...: a command as those of run_summarization.py
+    rm -rf o o-checkpoints
+    run train --model_name_or_path tiny --from-config --train_file ids.jsonl --output_dir o --do_train \
+        --per_device_train_batch_size 4 --dataloader_num_workers 0 --metrics m.jsonl "$@"
+}
+
+# --- rates ---
+script --max_steps 4 --learning_rate 1e-3 --lr_scheduler_type linear --warmup_ratio 0.5 --report_to none
+check warmup_ratio_is_a_share_of_all_steps [ "$(rates)" = '0.0 0.0005 0.001 0.0005 ' ]
+keep ratio
+script --max_steps 4 --learning_rate 1e-3 --lr_scheduler_type linear --warmup_steps 0.5
+keep steps
+check warmup_steps_below_1_too same ratio steps
+script --max_steps 4 --learning_rate 1e-3 --lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{"min_lr": 0.001}'
+check kwargs_of_the_schedule_act [ "$(rates)" = '0.001 0.001 0.001 0.001 ' ]
+script --max_steps 4 --lr_scheduler_kwargs '{"min_lr": 1e-9, "no_such": 1}'
+refused others_are_errors "unknown option 'no_such'"
+
+script --max_steps 2 --num_train_epochs 1 --lr_scheduler_type constant --learning_rate 1e-3 --warmup_steps 1 --report_to tensorboard csv
+check constant_has_no_warmup [ "$(rates)" = '0.001 0.001 ' ]
+check and_a_note_says_which_has says 'constant_with_warmup has'
+check a_list_is_several_words test -e "$(ls o/runs/*/metrics.csv)" -a -e "$(ls o/runs/*/events*)"
+rows=$(wc -l <ids.jsonl)
+script --num_train_epochs 1 --max_steps $((rows / 4 + 3))
+check max_steps_takes_the_place_of_epochs [ "$(steps)" -eq $((rows / 4 + 3)) ]
+script --epochs 1 --max_steps $((rows / 4 + 3))
+check but_not_of_this_projects_name [ "$(steps)" -eq $((rows / 4 + 1)) ]
+
+# --- order of rows ---
+script --max_steps 2 --dropout 0 --seed 42
+keep seed
+script --max_steps 2 --dropout 0 --seed 42 --data_seed 7
+keep data_seed
+script --max_steps 2 --dropout 0 --seed 42 --data_seed 42
+keep same_seed
+check data_seed_changes_the_order [ -s seed.numbers -a "$(cat seed.numbers)" != "$(cat data_seed.numbers)" ]
+check and_only_the_order same seed same_seed
+script --max_steps 2 --dropout 0 --seed 42 --train_sampling_strategy sequential
+keep sequential
+script --max_steps 2 --dropout 0 --seed 42 --no-shuffle
+keep in_order
+check sequential_is_the_order_of_the_file same sequential in_order
+script --max_steps 2 --dropout 0 --seed 42 --group_by_length --pad_to_max_length
+keep grouped
+check grouping_and_padding_change_nothing same seed grouped
+check and_a_note_says_why says 'group-by-length.*packed without padding'
+
+# --- the best model, and the last one ---
+best() { script --validation_file validation.jsonl --max_steps 3 --learning_rate 1 --eval_strategy steps --eval_steps 1 "$@"; }
+best --metric_for_best_model eval_loss --greater_is_better False --load_best_model_at_end
+keep best
+check the_best_model_is_saved shows 'saved the model in o .validation improved'
+best --load_best_model_at_end False
+keep last
+check or_the_last_one shows 'saved the model in o .end of training.$'
+check once [ "$(grep -c 'saved the model' out)" -eq 1 ]
+check the_steps_are_the_same cmp -s best.numbers last.numbers
+check but_not_the_models test -s best.weights -a "$(cksum <best.weights)" != "$(cksum <last.weights)"
+script --validation_file validation.jsonl --max_steps 3 --learning_rate 1 --eval_strategy no
+keep unvalidated
+check the_last_model_is_that_without_validation cmp -s last.weights unvalidated.weights
+
+# --- checkpoints ---
+script --max_steps 4 --save_strategy steps --save_steps 1 --save_total_limit 2
+check the_newest_checkpoints_are_kept [ "$(ls o-checkpoints)" = "$(printf 'checkpoint-3\ncheckpoint-4')" ]
+keep whole
+rm -rf o o-checkpoints/checkpoint-4
+run train --model_name_or_path tiny --from-config --train_file ids.jsonl --output_dir o --do_train \
+    --per_device_train_batch_size 4 --dataloader_num_workers 0 --metrics n.jsonl --max_steps 4 \
+    --save_steps 4 --resume_from_checkpoint True
+check a_run_continues_from_the_newest cmp -s whole.weights o/model.safetensors
+rm -rf o o-checkpoints
+script --max_steps 2 --save_strategy best
+refused the_best_checkpoint_is_not_kept '--save-strategy best: .*saved in --output'
+
+# --- FSDP ---
+# sharded NAME STRATEGY FLAGS...: trains on two ranks
+sharded() {
+    name=$1 want=$2
+    shift 2
+    train 2 --max_steps 2 --dropout 0 "$@"
+    check "$name" shows "bfloat16 compute, .*$want"
+}
+sharded words_of_fsdp_are_strategies FULL_SHARD --bf16 --fsdp 'full_shard auto_wrap offload' --fsdp_transformer_layer_cls_to_wrap T5Block
+sharded each_of_them SHARD_GRAD_OP --bf16 --fsdp shard_grad_op
+echo '{"fsdp_version": 2, "reshard_after_forward": false, "transformer_layer_cls_to_wrap": ["T5Block"]}' >short.json
+echo '{"fsdp_version": 2, "fsdp_reshard_after_forward": false, "fsdp_transformer_layer_cls_to_wrap": ["T5Block"]}' >long.json
+sharded a_file_says_so_too SHARD_GRAD_OP --bf16 --fsdp_config short.json
+keep short
+sharded with_long_names SHARD_GRAD_OP --bf16 --fsdp_config long.json
+keep long
+check both_spellings_of_keys_are_read same short long
+sharded or_without_a_file SHARD_GRAD_OP --bf16 --fsdp_config "$(cat long.json)"
+
+# --- what is refused says what to use ---
+while read -r flag value text; do
+    script --max_steps 1 "$flag" "$value"
+    if [ $rc -ne 0 ] && grep -q -- "$text" err && [ ! -e o ]; then
+        ok "refused$(echo "$flag" | tr - _)"
+    else
+        bad "refused$(echo "$flag" | tr - _)" "$(head -1 err)"
+    fi
+done <<'ROWS'
+--deepspeed ds.json ZeRO-3
+--push_to_hub True hf upload
+--task_name mrpc label-column
+--dataset_name xsum --data FILE
+--test_file t.csv fsdp evaluate
+--do_predict True fsdp evaluate
+--optim lion_32bit it takes adamw
+--lr_scheduler_type warmup_stable_decay it takes step
+--optim_args momentum=0.9 --momentum
+--ignore_pad_token_for_loss False not padded
+--num_beams 4 needs --predict-with-generate
+--report_to wandb --tracker-command
+ROWS
+tally

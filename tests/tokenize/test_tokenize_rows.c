@@ -1,0 +1,226 @@
+/* Rows that `fsdp tokenize` writes for each task: they train like the rows they were made of. */
+#include "src/base/alloc.h"
+#include "src/data/arrow/table.h"
+#include "tests/tokenize/runs.h"
+
+/* ---- masked language models ---- */
+
+static const fsdp_masking masking = {.mask_token_id = 3, .mlm_probability = 0.5};
+
+static fsdp_status open_masked(fsdp_test *t, const char *name, fsdp_dataset **set)
+{
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_MASKED_LM, .vocab_size = 400, .masking = &masking};
+    return fsdp_dataset_open(in_dir(t, name), &options, set);
+}
+
+/* Count the tokens of a row that have a loss. */
+static size_t count_labels(const fsdp_example *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->labels.len; i++)
+        n += e->labels.ids[i] != FSDP_IGNORE_INDEX;
+    return n;
+}
+
+/* With labels of its own, a block would be taken for one that has been masked. */
+TEST(blocks_of_a_masked_language_model_are_masked_when_they_are_read)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    size_t labels = 0, tokens = 0;
+    put_corpus(t, "a.txt", 20000);
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "a.txt", "blocks");
+    config.task = FSDP_TASK_MASKED_LM;
+    config.block_size = 32;
+    ASSERT_OK(run(&config));
+    ASSERT_OK(open_masked(t, "blocks", &set));
+    for (int64_t i = 0; i < fsdp_dataset_len(set); i++) {
+        ASSERT_OK(fsdp_dataset_get(set, i, &e));
+        ASSERT_INT(e.source.len, 32);
+        ASSERT_INT(e.labels.len, 32);
+        labels += count_labels(&e);
+        tokens += 32;
+    }
+    ASSERT(tokens > 4000);
+    ASSERT(labels > tokens * 4 / 10 && labels < tokens * 6 / 10);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
+static const char masked_and_not[] =
+    "{\"input_ids\": [5, 3, 7], \"labels\": [-100, 6, -100]}\n"
+    "{\"input_ids\": [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]}\n";
+
+TEST(only_rows_without_labels_are_masked)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    put(t, "rows.jsonl", masked_and_not);
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_MASKED_LM;
+    ASSERT_OK(run(&config));
+    ASSERT_OK(open_masked(t, "rows", &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+    ASSERT_INT(count_labels(&e), 1);
+    ASSERT_INT(e.labels.ids[1], 6);
+    ASSERT_OK(fsdp_dataset_get(set, 1, &e));
+    ASSERT(count_labels(&e) > 0 && count_labels(&e) < 16);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
+TEST(a_block_has_no_rows_that_are_masked_and_rows_that_are_not)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_dataset *set;
+    fsdp_example e = {0};
+    put(t, "rows.jsonl", masked_and_not);
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_MASKED_LM;
+    config.block_size = 3;
+    ASSERT_ERROR(run(&config), FSDP_ERR_UNSUPPORTED, "row 2 has no labels, but other rows do");
+    put(t, "rows.jsonl", "{\"input_ids\": [5, 3, 7, 8], \"labels\": [-100, 6, -100, -100]}\n");
+    ASSERT_OK(run(&config));
+    ASSERT_OK(open_masked(t, "rows", &set));
+    ASSERT_OK(fsdp_dataset_get(set, 0, &e));
+    ASSERT_INT(count_labels(&e), 1);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(set);
+}
+
+/* ---- the number of rows ---- */
+
+/* --max-samples limits the training data, of all tasks. */
+TEST(data_for_validation_are_whole)
+{
+    NEEDS_FLATBUFFERS();
+    static const fsdp_task tasks[] = {FSDP_TASK_CAUSAL_LM, FSDP_TASK_MASKED_LM, FSDP_TASK_SEQ2SEQ,
+                                      FSDP_TASK_CLASSIFICATION};
+    fsdp_str rows = {0};
+    for (int i = 0; i < 8; i++)
+        fsdp_str_printf(&rows, "{\"text\": \"a\", \"headline\": \"b\", \"label\": %d}\n", i % 2);
+    put(t, "rows.jsonl", rows.data);
+    fsdp_str_fini(&rows);
+    CHECK_HERE();
+    for (int i = 0; i < 4; i++) {
+        char *lines, name[20];
+        snprintf(name, sizeof name, "rows%d", i);
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", name);
+        config.validation_data = config.data;
+        config.task = tasks[i];
+        config.max_samples = 3;
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "Arrow, 3 rows and 8 for validation"));
+        free(lines);
+    }
+}
+
+/* ---- texts that are cut ---- */
+
+/* Write a tokenizer as BERT has it, which ends each text with [SEP] and has no eos. */
+static void put_bert(fsdp_test *t, const char *dir, const char *config)
+{
+    char name[300];
+    ASSERT_OK(fsdp_directory_make(in_dir(t, dir)));
+    snprintf(name, sizeof name, "%s/vocab.txt", dir);
+    put(t, name, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\ntwo\nthree\nfour\nfive\nsix\nseven\n");
+    snprintf(name, sizeof name, "%s/tokenizer_config.json", dir);
+    put(t, name, config);
+}
+
+static const char pairs[] = "{\"text\": \"one two three four five six\", \"headline\": \"two\"}\n"
+                            "{\"text\": \"one\", \"headline\": \"one two three four five six\"}\n"
+                            "{\"text\": \"one\", \"headline\": \"two\"}\n";
+
+/* The ids that a text is cut to are those of the tokenizer: special tokens are kept, and
+ * truncation_side says which end is cut. */
+TEST(pairs_are_cut_by_the_tokenizer)
+{
+    NEEDS_FLATBUFFERS();
+    static const char *const configs[] = {"{\"tokenizer_class\": \"BertTokenizer\"}",
+                                          "{\"tokenizer_class\": \"BertTokenizer\", "
+                                          "\"truncation_side\": \"left\"}"};
+    put(t, "rows.jsonl", pairs);
+    for (int i = 0; i < 2; i++) {
+        const char *dir = i ? "left" : "right", *output = i ? "left_rows" : "right_rows";
+        char *lines;
+        fsdp_tokenizer *tokenizer;
+        put_bert(t, dir, configs[i]);
+        CHECK_HERE();
+        fsdp_tokenize_config config = config_of(t, "rows.jsonl", output);
+        config.tokenizer = in_dir(t, dir);
+        config.task = FSDP_TASK_SEQ2SEQ;
+        config.task_prefix = "";
+        config.max_source_length = 5;
+        config.max_target_length = 6;
+        config.asked_for.max_source_length = config.asked_for.max_target_length = true;
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "2 of 3 rows are cut, by 5 tokens"));
+        free(lines);
+        ASSERT_OK(fsdp_tokenizer_open(config.tokenizer, &tokenizer));
+        const fsdp_dataset_options options = {.task = FSDP_TASK_SEQ2SEQ,
+                                              .tokenizer = tokenizer,
+                                              .source_prefix = "",
+                                              .max_source_length = 5,
+                                              .max_target_length = 6};
+        check_rows(t, "rows.jsonl", output, &options);
+        fsdp_tokenizer_close(tokenizer);
+        CHECK_HERE();
+    }
+}
+
+/* Rows of ids are cut only if a length was given, in JSON and in Arrow. */
+TEST(ids_of_pairs_are_cut_and_counted_on_request)
+{
+    NEEDS_FLATBUFFERS();
+    char *lines;
+    put(t, "rows.jsonl", "{\"input_ids\": [5, 6, 7, 8], \"labels\": [9, 10, 11]}\n");
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "whole");
+    config.task = FSDP_TASK_SEQ2SEQ;
+    config.max_source_length = config.max_target_length = 2;
+    ASSERT_OK(run_printing(&config, &lines));
+    ASSERT(!strstr(lines, "cut"));
+    free(lines);
+    config.asked_for.max_source_length = true;
+    for (int arrow = 0; arrow < 2; arrow++) {
+        config.data = in_dir(t, arrow ? "whole" : "rows.jsonl");
+        config.output = in_dir(t, arrow ? "arrow_cut" : "cut");
+        ASSERT_OK(run_printing(&config, &lines));
+        ASSERT(strstr(lines, "1 of 1 rows are cut, by 2 tokens"));
+        free(lines);
+    }
+    const fsdp_dataset_options options = {.task = FSDP_TASK_SEQ2SEQ, .max_source_length = 2};
+    check_rows(t, "rows.jsonl", "arrow_cut", &options);
+}
+
+/* The rows of a class fit into the limit of a file, but the folder that is made of them does not:
+ * so the run goes on with a journal of all rows, which has counted the cut ones. */
+TEST(cut_rows_of_classes_are_kept_in_the_journal)
+{
+    NEEDS_FLATBUFFERS();
+    enum {
+        ROWS = 1000
+    };
+    char *lines, expected[80];
+    fsdp_str rows = {0};
+    for (int i = 0; i < ROWS; i++)
+        fsdp_str_printf(&rows, "{\"text\": \"hello world in Paris, hello %s\", \"label\": %d}\n",
+                        i % 4 ? "world in Paris, hello world in Paris" : "", i % 2);
+    put(t, "rows.jsonl", rows.data);
+    fsdp_str_fini(&rows);
+    CHECK_HERE();
+    fsdp_tokenize_config config = config_of(t, "rows.jsonl", "rows");
+    config.task = FSDP_TASK_CLASSIFICATION;
+    config.max_seq_length = 24;
+    ASSERT_ERROR(run_limited(&config, ROWS * 118), FSDP_ERR_IO, "");
+    config.resume = true;
+    ASSERT_OK(run_printing(&config, &lines));
+    snprintf(expected, sizeof expected, "%d of %d rows are cut, by ", ROWS / 4 * 3, ROWS);
+    ASSERT(strstr(lines, expected));
+    ASSERT(strstr(lines, "goes on after 1000 rows"));
+    free(lines);
+}
