@@ -299,7 +299,8 @@ def verify(args, folder, model, batch, with_gradients):
 
 
 def generate(args, folder, model, batch):
-    """Check that greedy search gives the same ids."""
+    """Check that greedy search gives the same ids. Only T5 runs without a cache: with dynamic rope,
+    the keys of a cache keep the frequencies with which they were computed, there as here."""
     prompts = [row[m.bool()].tolist() for row, m in zip(batch["input_ids"], batch["attention_mask"])]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(prompts, file)
@@ -312,7 +313,7 @@ def generate(args, folder, model, batch):
     got = [json.loads(line)["ids"] for line in run.stdout.splitlines()]
     for prompt, ids in zip(prompts, got):
         want = model.generate(torch.tensor([prompt]), max_new_tokens=12, num_beams=1,
-                              do_sample=False, **no_cache(model))[0].tolist()
+                              do_sample=False, **(no_cache(model) if is_t5(model.config) else {}))[0].tolist()
         if ids != want:
             return False, f"{prompt}: fsdp {ids}, transformers {want}"
     return True, ""
