@@ -51,7 +51,7 @@ commands() {
         echo "$command"
         "$fsdp" "$command" --help | sed -n '/^\(commands\|.*KIND is\):/,/^$/s/^  \([a-z0-9-]*\) .*/'"$command"' \1/p'
     done
-    printf 'config convert\nconfig to-fsdp2\nconfig explain\n'
+    printf 'config convert\nconfig to-fsdp2\nconfig update\nconfig explain\n'
 }
 commands >"$dir/commands"
 check commands_and_subcommands_are_found grep -qx 'checkpoint convert' "$dir/commands"
