@@ -80,7 +80,7 @@ static const fsdp_option write_table[] = {
 static const fsdp_options_spec write_spec = {
     .program = "fsdp config",
     .usage = "[--config_file FILE] [--default] [key=value...]\n"
-             "       fsdp config convert FILE | fsdp config update FILE | fsdp config explain FILE",
+             "fsdp config convert FILE\nfsdp config update FILE\nfsdp config explain FILE",
     .summary =
         "Write a configuration file for 'fsdp launch' and 'accelerate launch'. Asks what "
         "'accelerate config' asks about FSDP. With key=value, as in the file, nothing is asked: "

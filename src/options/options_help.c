@@ -166,6 +166,24 @@ static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_
     }
 }
 
+/* Lines of the usage after the first one are commands of their own. */
+static void append_usage(fsdp_str *out, const fsdp_options_spec *spec, int columns)
+{
+    const char *usage = spec->usage ? spec->usage : "[options]";
+    const int margin = (int)strlen("usage: "), indent = margin + (int)strlen(spec->program) + 1;
+    fsdp_str first = {0};
+    fsdp_str_append(&first, usage, strcspn(usage, "\n"));
+    fsdp_str_printf(out, "usage: %s ", spec->program);
+    append_wrapped(out, first.data ? first.data : "", indent, indent, columns);
+    out->failed |= first.failed;
+    fsdp_str_fini(&first);
+    usage = strchr(usage, '\n');
+    if (!usage)
+        return;
+    fsdp_str_printf(out, "%*s", margin, "");
+    append_wrapped(out, usage + 1, margin, margin, columns);
+}
+
 char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
 {
     fsdp_str out = {0};
@@ -173,9 +191,7 @@ char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
     bool heading = true;
     if (columns < MIN_COLUMNS)
         columns = MIN_COLUMNS;
-    int indent = (int)strlen("usage:  ") + (int)strlen(spec->program);
-    fsdp_str_printf(&out, "usage: %s ", spec->program);
-    append_wrapped(&out, spec->usage ? spec->usage : "[options]", indent, indent, columns);
+    append_usage(&out, spec, columns);
     if (spec->summary) {
         fsdp_str_printf(&out, "\n");
         append_wrapped(&out, spec->summary, 0, 0, columns);
