@@ -205,10 +205,10 @@ typedef struct fsdp_options_spec {
     int max_positional;                  /**< maximum number of positional words; 0: no limit */
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** names of flags, separated by commas, whose value may be a map of options in JSON:
-     * --lr-scheduler-kwargs '{"min_lr": 1e-5}' is read as --config '{"min_lr": 1e-5}' is. NULL:
-     * none */
-    const char *map_flags;
+    /** name of a flag whose value may be a JSON object of options: --lr-scheduler-kwargs
+     * '{"min_lr": 1e-5}' is read as --min-lr 1e-5 is. NULL: none */
+    const char *map_flag;
+    const char *map_keys; /**< the keys that it may have, separated by commas */
     /** [n_sections] the maps that a file may contain; a map with another name is an error, unless
      * `other_sections` is set. NULL: the name of a map does not matter */
     const fsdp_options_section *sections;

@@ -216,13 +216,25 @@ static fsdp_status unknown_key(const char *key)
                       nearest < 0 ? "" : "?");
 }
 
-/* `distributed_type=FSDP` is two answers. */
+static bool is_given(const fsdp_answers *a, const char *key)
+{
+    for (size_t i = 0; i < FSDP_QUESTIONS; i++)
+        if (is_key(question(i), key) && a->given[i])
+            return true;
+    return false;
+}
+
+/* `distributed_type=FSDP` is two answers, and so is MULTI_GPU, which means that without questions
+ * FSDP is not chosen, unless use_fsdp says so. */
 static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
 {
     bool any = false;
     if (strcmp(key, "distributed_type") == 0 && strcasecmp(value, "FSDP") == 0) {
         FSDP_TRY(give(a, "use_fsdp", "yes"));
         value = "MULTI_GPU";
+    } else if (strcmp(key, "distributed_type") == 0 && strcasecmp(value, "MULTI_GPU") == 0 &&
+               !is_given(a, "use_fsdp")) {
+        FSDP_TRY(give(a, "use_fsdp", "no"));
     }
     key = renamed(key);
     for (size_t i = 0; i < FSDP_QUESTIONS; i++) {

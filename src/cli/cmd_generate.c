@@ -15,6 +15,7 @@
 #include "src/generate/generate_run.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
+#include "src/train_config/config_paths.h"
 
 typedef struct generate_config {
     fsdp_generate_config run;
@@ -151,9 +152,25 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
+/* The output must not take the place of what is read. */
+static fsdp_status check_output(const generate_config *config)
+{
+    const struct {
+        const char *flag, *path;
+    } inputs[] = {{"input", config->run.input},
+                  {"messages", config->run.messages},
+                  {"input-ids", config->run.input_ids}};
+    for (size_t i = 0; config->output && i < FSDP_LENGTH(inputs); i++)
+        if (inputs[i].path && fsdp_train_is_same_file(inputs[i].path, config->output))
+            return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --output %s are the same file",
+                              inputs[i].flag, inputs[i].path, config->output);
+    return FSDP_OK;
+}
+
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     generate_config *config = target;
+    FSDP_TRY(check_output(config));
     FSDP_TRY(fsdp_generation_settings_parse(&config->run.generation));
     FSDP_TRY(check_chat(config, options));
     if (config->stream && (config->json || config->output))

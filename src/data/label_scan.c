@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
@@ -118,6 +119,10 @@ static fsdp_status add_label(scan *s, const char *label)
         FSDP_TRY(add_list_text(s, label, &is_list));
     if (is_list)
         return FSDP_OK;
+    if (!*label || strcasecmp(label, "nan") == 0)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "label: %s; expected a class or a number: leave out rows without a label",
+                          *label ? "is not a number" : "is empty");
     s->rows++;
     s->all_numbers = s->all_numbers && fsdp_label_is_number(label, &real);
     if (!fsdp_label_is_integer(label, &number)) {
@@ -294,8 +299,12 @@ static fsdp_status check_classes(const scan *s, const char *path)
         return FSDP_OK;
     if (s->all_integers && (s->smallest < 0 || s->largest >= MAX_CLASSES))
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64,
-                          path, MAX_CLASSES - 1, s->smallest < 0 ? s->smallest : s->largest);
+                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64 "%s",
+                          path, MAX_CLASSES - 1, s->smallest < 0 ? s->smallest : s->largest,
+                          s->smallest == -1
+                              ? ", which rows without a label have in GLUE: leave them "
+                                "out"
+                              : "");
     if (!s->all_numbers && s->more)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: label: more than %d different names; are they classes?", path,

@@ -9,6 +9,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/json.h"
+#include "src/base/repr.h"
 #include "src/options/options_parse.h"
 
 /* The state while argv is parsed. */
@@ -109,24 +111,80 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     return FSDP_OK;
 }
 
-/* If the flag is one of spec->map_flags and its value is a map, add the map to the files, and set
- * *found. */
+/* Return a string, a boolean or a number as a flag would have it; NULL for anything else, or if
+ * there is no memory. */
+static char *scalar_text(fsdp_json_node value)
+{
+    char number[FSDP_REPR_BYTES];
+    const char *text;
+    double real;
+    bool on;
+    switch (fsdp_json_kind_of(value)) {
+    case FSDP_JSON_STRING:
+        return fsdp_json_get_str(value, NULL, &text) == FSDP_OK ? fsdp_strdup(text) : NULL;
+    case FSDP_JSON_BOOL:
+        return fsdp_json_get_bool(value, NULL, &on) == FSDP_OK ? fsdp_strdup(on ? "true" : "false")
+                                                               : NULL;
+    case FSDP_JSON_INT:
+    case FSDP_JSON_REAL:
+        if (fsdp_json_get_f64(value, NULL, &real) != FSDP_OK)
+            return NULL;
+        fsdp_f64_repr(real, number);
+        return fsdp_strdup(number);
+    default:
+        return NULL;
+    }
+}
+
+/* Add an option that a key of spec->map_flag gives, as if it were a flag. */
+static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const char *flag)
+{
+    const fsdp_options_spec *spec = line->options->spec;
+    char *where = fsdp_options_own(line->options, fsdp_strdup_printf("--%s %s", flag, value.key));
+    bool is_known = false, negated;
+    for (const char *known = spec->map_keys; *known && !is_known;) {
+        const size_t length = strcspn(known, ",");
+        is_known = fsdp_option_same_name(value.key, known, length);
+        known += length + (known[length] == ',');
+    }
+    if (!where)
+        return fsdp_error_nomem();
+    if (!is_known)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--%s: '%.100s' is none of the keys that have an effect: %s", flag,
+                          value.key, spec->map_keys);
+    if (fsdp_json_kind_of(value) == FSDP_JSON_NULL)
+        return FSDP_OK;
+    char *text = fsdp_options_own(line->options, scalar_text(value));
+    if (!text)
+        return fsdp_error(FSDP_ERR_INVALID, "--%s: %s: expected a number", flag, value.key);
+    const int index = fsdp_options_find(spec, value.key, &negated);
+    FSDP_ASSERT(index >= 0);
+    return add_given(line, index, false, text, where);
+}
+
+/* If the flag is spec->map_flag and its value is an object, add its options, and set *found. */
 static fsdp_status read_map_flag(command_line *line, const char *name, const char *value,
                                  bool *found)
 {
-    const char *known = line->options->spec->map_flags;
+    const char *flag = line->options->spec->map_flag;
     *found = false;
     if (!value && line->at < line->argc)
         value = line->argv[line->at];
-    for (; known && *known && value && *value == '{' && !*found;) {
-        const size_t length = strcspn(known, ",");
-        *found = fsdp_option_same_name(name, known, length);
-        known += length + (known[length] == ',');
-    }
-    if (!*found)
+    if (!flag || !value || *value != '{' || !fsdp_option_same_name(name, flag, strlen(flag)))
         return FSDP_OK;
+    *found = true;
     line->at += line->at < line->argc && value == line->argv[line->at];
-    return add_file(line, value);
+    char source[160];
+    fsdp_json *doc;
+    snprintf(source, sizeof source, "--%s", name);
+    FSDP_TRY(fsdp_json_parse(source, 1, value, strlen(value), &doc));
+    fsdp_status status = FSDP_OK;
+    for (fsdp_json_node v = fsdp_json_first(fsdp_json_root(doc)); v.value && status == FSDP_OK;
+         v = fsdp_json_next(v))
+        status = add_map_value(line, v, name);
+    fsdp_json_destroy(doc);
+    return status;
 }
 
 /* Read --name, --name=value or --no-name. */

@@ -123,6 +123,20 @@ static void append_unread(const fsdp_options_spec *spec, const char *before, con
     int distance;
     char *nearest;
     find_nearest_variable(spec, name, &distance, &nearest);
+    const char *prefix = spec->env_prefix ? spec->env_prefix : "FSDP_";
+    bool negated;
+    const int index = distance > 0 && strncmp(name, prefix, strlen(prefix)) == 0
+                          ? fsdp_options_find(spec, name + strlen(prefix), &negated)
+                          : -1;
+    char *known = NULL;
+    if (index >= 0 && fsdp_options_env_name(spec, &spec->table[index], 0, &known) == FSDP_OK &&
+        known) {
+        fsdp_str_printf(out, "%s%s: no option here reads this variable; --%s reads %s\n", before,
+                        name, spec->table[index].name, known);
+        fsdp_free(known);
+        fsdp_free(nearest);
+        return;
+    }
     const bool is_near = nearest && distance <= NEAR && strlen(name) >= LONG_NAME;
     if (distance > 0 && (named || is_near))
         fsdp_str_printf(out, "%s%s: no option here reads this variable%s%s%s\n", before, name,

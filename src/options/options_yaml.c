@@ -177,6 +177,17 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
 }
 
+/* Return true if the key names a known map. */
+static bool is_section(const yaml_reader *r, const yaml_node_t *key)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    const char *name = scalar_text(key);
+    for (size_t i = 0; name && i < spec->n_sections; i++)
+        if (strcmp(name, spec->sections[i].name) == 0)
+            return true;
+    return false;
+}
+
 /* Read a map and, recursively, the maps in it. `section` describes the map; NULL: nothing is known
  * about it. `depth` is limited, because a map may contain an alias of itself, and the recursion
  * would then not end. */
@@ -197,6 +208,8 @@ static fsdp_status read_map(yaml_reader *r, const fsdp_options_section *section,
             return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a key is not a name", r->path,
                               key ? line_of(key) : line_of(map));
         const fsdp_options_section *inner = NULL;
+        if (is_null(value) && is_section(r, key))
+            continue;
         if (value->type == YAML_MAPPING_NODE) {
             FSDP_TRY(find_section(r, key, value, &inner));
             FSDP_TRY(read_map(r, inner, value, depth + 1));

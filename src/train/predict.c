@@ -188,8 +188,12 @@ static fsdp_status read_settings(fsdp_trainer *t)
         g->max_length = c->generation_max_length;
         g->max_new_tokens = 0;
     } else {
-        g->max_new_tokens =
+        const int most =
             c->val_max_target_length > 0 ? c->val_max_target_length : c->max_target_length;
+        /* As in transformers' scripts, the length is that of the decoder's ids, with the first one,
+         * which is not generated. A causal model's prompt does not count. */
+        const bool counts_start = t->task == FSDP_TASK_SEQ2SEQ && most > 1;
+        g->max_new_tokens = most - counts_start;
     }
     if (!t->tokenizer.tokenizer)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "--predict-with-generate needs a tokenizer: %s",

@@ -52,7 +52,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     fsdp_trainer_enter(t, "saving the model");
     /* If the folder `output` exists already, this run may overwrite it. Otherwise check_outputs()
      * would have returned an error before the first step. */
-    fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
+    fsdp_model_save_options options = {
+        .overwrite = true, .dtype = t->config->master_dtype, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
     t->result->saved = t->saved_model = true;

@@ -514,8 +514,8 @@ static void print_precision(const fsdp_trainer *t)
                 state ? "" : " and the optimizer's state");
     if (state && 1.0 - c->beta2 < 0x1p-9)
         fprintf(t->out,
-                "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does, "
-                "or --optimizer-state-dtype float32\n",
+                "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does; "
+                "--bf16 --master-dtype bfloat16 has moments in float32\n",
                 c->beta2);
 }
 

@@ -562,6 +562,7 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
                           c->min_lr_rate > 0 ? "min-lr-rate" : "min-lr",
                           c->min_lr_rate > 0 ? c->min_lr_rate : c->min_lr);
     FSDP_TRY(fsdp_train_check_steps(c));
+    FSDP_TRY(fsdp_train_check_do_train(c, options));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
     FSDP_TRY(check_of_optimizer(c, options));

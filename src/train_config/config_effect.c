@@ -29,7 +29,9 @@ static bool has_polynomial_schedule(const fsdp_train_config *c)
 
 static bool has_restarts(const fsdp_train_config *c)
 {
-    return c->lr_schedule == FSDP_LR_COSINE_RESTARTS;
+    /* Half a cycle is what transformers' cosine has, too. */
+    return c->lr_schedule == FSDP_LR_COSINE_RESTARTS ||
+           (c->lr_schedule == FSDP_LR_COSINE && c->num_cycles == 0.5);
 }
 
 static bool has_changing_rate(const fsdp_train_config *c)
@@ -172,8 +174,8 @@ static const struct {
     {"cast-root-forward-inputs", casts, CASTS, false},
     {"state-dict-type", has_checkpoints, CHECKPOINTS, false},
     {"checkpoint-format", has_checkpoints, CHECKPOINTS, false},
-    {"logging-dir", fsdp_train_has_logging_dir, "needs --report-to tensorboard, csv, json or all",
-     false},
+    {"logging-dir", fsdp_train_has_logging_dir,
+     "needs --report-to tensorboard, csv or all, or json without --metrics", false},
     {"run-name", has_program, "is for --tracker-command", false},
     {"project", has_program, "is for --tracker-command", false},
     {"rank-metrics", has_metrics, "needs --metrics, --report-to json or --dashboard", false},

@@ -277,3 +277,16 @@ fsdp_status fsdp_train_check_devices(const char *devices, int world_size)
                       "--devices %ld: %d rank%s started; 'fsdp launch -n %ld train ...' starts %ld",
                       n, world_size, world_size == 1 ? " is" : "s are", n, n);
 }
+
+fsdp_status fsdp_train_check_do_train(const fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!c->run_validation || !fsdp_options_given(options, "run-validation") ||
+        !fsdp_train_is_spelled(options, "run-validation", "do-eval") ||
+        fsdp_options_given(options, "do-train"))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "--do-eval without --do-train: transformers' scripts would only evaluate, and "
+        "so does 'fsdp evaluate --model DIR --data FILE'; with --do-train the run "
+        "trains, and validates");
+}

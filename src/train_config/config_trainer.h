@@ -43,6 +43,9 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 /* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
  * whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
+/* Refuse --do_eval without --do_train, with which transformers' scripts do not train. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_check_do_train(const fsdp_train_config *c,
+                                                      const fsdp_options *options);
 
 /* Return FSDP_ERR_INVALID if --fsdp has an unknown word, or if --fsdp, --eval-strategy or
  * --logging-strategy contradicts another option. */

@@ -23,10 +23,10 @@ enum {
     FIRST_PRESET = 5 /* index of bfSixteen, the first of the FSDP tutorials' policies */
 };
 
-const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
+const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
                                              "bf16|bfloat16|bf16-mixed",
                                              "bf16-true",
-                                             "fp16|float16|16-mixed",
+                                             "fp16|float16|16-mixed|16",
                                              "16-true|fp16-true",
                                              "bfSixteen",
                                              "fpSixteen",

@@ -104,4 +104,8 @@ check the_launcher_means_the_same same by_file by_launch
 train 1 --config hsdp.yaml --max-steps 2
 refused another_number_of_ranks_is_refused "dp_replicate_size times dp_shard_size are 2 ranks, but there is 1"
 fails_on_a_full_disk a_full_disk_is_an_error config -o - num_processes=3
+run config -o - distributed_type=MULTI_GPU num_processes=2
+check several_cards_are_not_fsdp grep -qx 'distributed_type: MULTI_GPU' out
+run config -o - distributed_type=MULTI_GPU use_fsdp=yes num_processes=2
+check unless_it_is_asked_for grep -qx 'distributed_type: FSDP' out
 tally

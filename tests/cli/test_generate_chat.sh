@@ -119,4 +119,8 @@ expect ids_of_settings_are_checked 1 'suppress_tokens has the id 330, but the mo
 sed 's/{/{"speed": 3, "temperature": 1.0,/' m/generation_config.json >config && mv config m/generation_config.json
 run generate --model m --max-new-tokens 1 hi
 expect unknown_settings_are_named 0 'generation_config.json sets speed, which is not supported'
+cp ask.jsonl kept.jsonl
+run generate --model m --messages ask.jsonl --output ./ask.jsonl
+expect the_input_is_not_overwritten 2 '--messages ask.jsonl and --output ./ask.jsonl are the same file'
+check and_stays_as_it_is cmp -s ask.jsonl kept.jsonl
 tally

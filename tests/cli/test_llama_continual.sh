@@ -56,6 +56,7 @@ job 2 --min_lr 0.001 --precision bf16-true --save_step_interval 5
 losses >two-bf16
 check two_ranks_have_its_losses cmp -s one two-bf16
 check and_its_weights cmp -s o/model.safetensors one.safetensors
+check the_model_is_saved_in_it grep -q "\"dtype\": \"bfloat16\"" o/config.json
 run checkpoint inspect o-checkpoints/checkpoint-5/optim_state_dict.pt
 check moments_are_saved_in_bfloat16 sh -c "grep exp_avg out | grep -q ' bfloat16 ' && ! grep exp_avg out | grep -q ' float32 '"
 cp -r o-checkpoints kept

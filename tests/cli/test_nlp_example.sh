@@ -139,4 +139,13 @@ capture "$fsdp" evaluate --model o --data blue.jsonl
 expect another_name_is_refused 1 'blue.jsonl: line 1: label: expected a list of 2 numbers from 0 to 1, one for each class, or a list of names'
 learn --data sets.jsonl --label-smoothing 0.1
 expect several_classes_are_not_smoothed 1 '--label-smoothing 0.1: is for one class of several; the labels are several'
+printf 'sentence1,sentence2,label\na,b,\nb,c,0\n' >empty.csv
+learn --data empty.csv
+expect an_empty_label_is_no_class 1 'empty.csv: line 2: label: is empty; expected a class'
+printf 'sentence1,sentence2,label\na,b,1\nb,c,nan\n' >nan.csv
+learn --data nan.csv
+expect nan_is_no_class 1 'nan.csv: line 3: label: is not a number'
+printf 'sentence1,sentence2,label\na,b,-1\nb,c,-1\n' >glue.csv
+learn --data glue.csv
+expect minus_one_is_no_class 1 'found -1, which rows without a label have in GLUE'
 tally

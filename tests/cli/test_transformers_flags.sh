@@ -23,7 +23,7 @@ check warmup_steps_below_1_too same ratio steps
 script --max_steps 4 --learning_rate 1e-3 --lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{"min_lr": 0.001}'
 check kwargs_of_the_schedule_act [ "$(rates)" = '0.001 0.001 0.001 0.001 ' ]
 script --max_steps 4 --lr_scheduler_kwargs '{"min_lr": 1e-9, "no_such": 1}'
-refused others_are_errors "unknown option 'no_such'"
+refused others_are_errors "'no_such' is none of the keys that have an effect"
 
 script --max_steps 2 --num_train_epochs 1 --lr_scheduler_type constant --learning_rate 1e-3 --warmup_steps 1 --report_to tensorboard csv
 check constant_has_no_warmup [ "$(rates)" = '0.001 0.001 ' ]
@@ -123,4 +123,27 @@ done <<'ROWS'
 --num_beams 4 needs --predict-with-generate
 --report_to wandb --tracker-command
 ROWS
+
+# --- what must not pass silently ---
+base="--model_name_or_path tiny --from-config --train_file ids.jsonl --output_dir o --max_steps 2"
+rm -rf o o-checkpoints
+# shellcheck disable=SC2086
+run train $base --validation_file ids.jsonl --do_eval
+refused evaluating_alone_does_not_train '--do-eval without --do-train: transformers. scripts would only evaluate'
+# shellcheck disable=SC2086
+run train $base --lr_scheduler_type cosine --lr_scheduler_kwargs '{"num_cycles": 1}'
+refused whole_cycles_of_a_cosine '--num-cycles is for --lr-schedule cosine-with-restarts'
+# shellcheck disable=SC2086
+run train $base --lr_scheduler_kwargs '{"lr": 5}'
+refused other_options_in_the_kwargs "--lr_scheduler_kwargs: 'lr' is none of the keys that have an effect"
+# shellcheck disable=SC2086
+run train $base --lr_scheduler_kwargs '{"num_cycles": [1]}'
+refused kwargs_that_are_no_numbers '--lr_scheduler_kwargs: num_cycles: expected a number'
+# shellcheck disable=SC2086
+run train $base --lr_scheduler_type cosine --lr_scheduler_kwargs '{"num_cycles": 0.5}'
+check half_a_cycle_is_the_cosine_of_transformers [ "$rc" -eq 0 ]
+rm -rf o
+# shellcheck disable=SC2086
+capture env FSDP_LEARNING_RATE=0.7 "$fsdp" train $base
+check a_variable_of_another_spelling_is_named grep -q 'FSDP_LEARNING_RATE: no option here reads this variable; --lr reads FSDP_LR' err
 tally

@@ -113,9 +113,9 @@ TEST(strategies_say_when_to_validate)
         bool validates;
         int64_t every;
     } rows[] = {{"--eval_strategy no", false, 0},
-                {"--eval_strategy no --do_eval", true, INT64_C(1) << 53},
+                {"--do_train --eval_strategy no --do_eval", true, INT64_C(1) << 53},
                 {"--do_eval False", false, 0},
-                {"--do_eval", true, 0},
+                {"--do_train --do_eval", true, 0},
                 {"--evaluation_strategy epoch", true, 0},
                 {"--eval_strategy steps", true, 500},
                 {"--eval_strategy steps --logging_steps 7", true, 7},
