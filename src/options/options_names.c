@@ -109,6 +109,30 @@ static bool has_prefix(const char *entry, const char *prefixes)
     return false;
 }
 
+/* If the variable would be that of an option under one of its other names, append a line that says
+ * which variable the option reads, and return true. */
+static bool append_other_spelling(const fsdp_options_spec *spec, const char *before,
+                                  const char *variable, fsdp_str *out)
+{
+    const char *prefix = spec->env_prefix ? spec->env_prefix : "FSDP_";
+    char name[OPTION_NAME_BYTES], *known = NULL;
+    bool negated;
+    size_t n = 0;
+    if (strncmp(variable, prefix, strlen(prefix)) != 0)
+        return false;
+    for (const char *c = variable + strlen(prefix); *c && n + 1 < sizeof name; c++)
+        name[n++] = (char)tolower((unsigned char)*c);
+    name[n] = 0;
+    const int index = fsdp_options_find(spec, name, &negated);
+    if (index < 0 || spec->table[index].offset == FSDP_OPTION_NOWHERE ||
+        fsdp_options_env_name(spec, &spec->table[index], 0, &known) != FSDP_OK || !known)
+        return false;
+    fsdp_str_printf(out, "%s%s: no option here reads this variable; --%s reads %s\n", before,
+                    variable, spec->table[index].name, known);
+    fsdp_free(known);
+    return true;
+}
+
 /* Append a line about a variable if no option reads it: if its prefix is one of spec->env_named, or
  * if its name is a long one that differs little from one that an option reads. Short names that are
  * alike, such as FSDP_LR and FSDP_LOG, may all exist. */
@@ -123,17 +147,7 @@ static void append_unread(const fsdp_options_spec *spec, const char *before, con
     int distance;
     char *nearest;
     find_nearest_variable(spec, name, &distance, &nearest);
-    const char *prefix = spec->env_prefix ? spec->env_prefix : "FSDP_";
-    bool negated;
-    const int index = distance > 0 && strncmp(name, prefix, strlen(prefix)) == 0
-                          ? fsdp_options_find(spec, name + strlen(prefix), &negated)
-                          : -1;
-    char *known = NULL;
-    if (index >= 0 && fsdp_options_env_name(spec, &spec->table[index], 0, &known) == FSDP_OK &&
-        known) {
-        fsdp_str_printf(out, "%s%s: no option here reads this variable; --%s reads %s\n", before,
-                        name, spec->table[index].name, known);
-        fsdp_free(known);
+    if (distance > 0 && append_other_spelling(spec, before, name, out)) {
         fsdp_free(nearest);
         return;
     }
