@@ -19,7 +19,7 @@ static void page_require(bool good)
 
 static void page_require_json(fsdp_str *answer)
 {
-    fsdp_json *doc;
+    fsdp_json *doc = NULL;
     const size_t bytes = answer->len;
     char *text = fsdp_str_take(answer);
     page_require(text && fsdp_json_parse("answer", 1, text, bytes, &doc) == FSDP_OK);
