@@ -335,9 +335,9 @@ static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;
     int64_t unused = 0;
-    const int ranks = fsdp_train_ranks_per_card(t->config, fsdp_group_local_world_size(t->group));
     if (!fsdp_device_name_is_cuda(fsdp_device_name(t->device)))
         return 0;
+    const int ranks = fsdp_train_ranks_per_card(t->config, fsdp_group_local_world_size(t->group));
     if (t->config->memory_limit)
         return t->config->memory_limit;
     fsdp_device_memory(t->device, &stats);
