@@ -38,7 +38,7 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
 }
 
 /* Set strategy, replicas and shards. Without parallelism_config a hybrid strategy has one replica
- * on each host, of which there is one. */
+ * on each host, and there is one host. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {

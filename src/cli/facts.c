@@ -7,17 +7,24 @@ enum {
     FACT_BYTES = 4096
 };
 
-void fsdp_fact_line(fsdp_facts *facts, const char *name, const char *format, ...)
+/* Print a fact as a line of its own, or as one of a section. */
+static void put_fact(fsdp_facts *facts, bool in_section, const char *name, const char *format,
+                     va_list values)
 {
     char text[FACT_BYTES];
+    vsnprintf(text, sizeof text, format, values);
+    if (facts->to)
+        fprintf(facts->to, in_section ? "  %-13s %s\n" : "%s: %s\n", name, text);
+    else
+        fsdp_json_set_str(in_section ? facts->section : facts->root, name, text);
+}
+
+void fsdp_fact_line(fsdp_facts *facts, const char *name, const char *format, ...)
+{
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    put_fact(facts, false, name, format, values);
     va_end(values);
-    if (facts->to)
-        fprintf(facts->to, "%s: %s\n", name, text);
-    else
-        fsdp_json_set_str(facts->root, name, text);
 }
 
 void fsdp_facts_section(fsdp_facts *facts, const char *name, const char *note)
@@ -33,15 +40,10 @@ void fsdp_facts_section(fsdp_facts *facts, const char *name, const char *note)
 
 void fsdp_fact(fsdp_facts *facts, const char *name, const char *format, ...)
 {
-    char text[FACT_BYTES];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    put_fact(facts, true, name, format, values);
     va_end(values);
-    if (facts->to)
-        fprintf(facts->to, "  %-13s %s\n", name, text);
-    else
-        fsdp_json_set_str(facts->section, name, text);
 }
 
 void fsdp_fact_missing(fsdp_facts *facts, const char *name, const char *text)

@@ -1,6 +1,6 @@
 /* See server.h. libmicrohttpd runs one thread, which waits for all connections and answers one
- * request at a time. Slow clients cost nothing but a connection, of which there are few, and which
- * end after a while. */
+ * request at a time. A slow client costs a connection; the number of connections and their time are
+ * limited. */
 #include "src/dashboard/server.h"
 
 #include <arpa/inet.h>
