@@ -8,6 +8,7 @@ enum {
 };
 
 /* Print a fact as a line of its own, or as one of a section. */
+FSDP_PRINTF(4, 0)
 static void put_fact(fsdp_facts *facts, bool in_section, const char *name, const char *format,
                      va_list values)
 {
