@@ -263,8 +263,7 @@ bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
 bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
 /* Set *value to the value of a gradient with one element. If the value is already known to be 1, it
  * is not read from the device, so the host does not wait for kernels. On meta, the value is 1.
- * Return false if the scope has failed.
- * */
+ * Return false if the scope has failed. */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */

@@ -102,8 +102,7 @@ static char *column_ptr(const fsdp_tensor *t, int64_t first)
 }
 
 /* Return true if one product can write all n gradients: each is in memory directly after the one
- * before it.
- * */
+ * before it. */
 static bool are_neighbours(const fsdp_grad_destination *d, int n)
 {
     for (int i = 1; i < n; i++) {

@@ -31,8 +31,7 @@ struct fsdp_clip {
     fsdp_row_sums sums;
     fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
     fsdp_event *computed;   /* occurs when fsdp_clip_compute()'s kernels have run */
-    /* The optimizer whose step has been started but may still be refused; NULL: none. Borrowed.
-     * */
+    /* The optimizer whose step has been started but may still be refused; NULL: none. Borrowed. */
     fsdp_optimizer *stepped;
     /* is_known: the host has read the result, so `result` is complete. */
     bool is_known;

@@ -43,8 +43,7 @@ static const char *next_value(command_line *line)
 }
 
 /* If the flag takes several words, append the words that follow it on the command line to its value
- * *text. The options own the new *text.
- * */
+ * *text. The options own the new *text. */
 static fsdp_status add_words(command_line *line, const fsdp_option *option, const char **text)
 {
     const bool is_list = option->type == FSDP_OPTION_LIST && !option->repeats;

@@ -7,8 +7,7 @@
 #include "src/options/options_parse.h"
 
 enum {
-    ROFF_COLUMNS =
-        72 /* maximum bytes of a line of text; its last word is counted before it is escaped */
+    ROFF_COLUMNS = 72 /* maximum bytes of a line; its last word is counted before it is escaped */
 };
 
 /* roff reads a backslash as the beginning of an escape. It prints the other characters in `special`
