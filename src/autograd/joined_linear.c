@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct joined_options {
-    int64_t rows, in_features, features; /* features of one layer */
+    int64_t rows, in_features, features; /* features: the output features of one layer */
     fsdp_dtype dtype;
     int n;
     bool has_bias;

@@ -24,7 +24,7 @@ struct fsdp_stashed {
      * have ended. Otherwise NULL. */
     void *host;
     /* The following fields are used only with offload. */
-    uint64_t number; /* number of the call that stored the tensor first */
+    uint64_t number; /* number of the first call that stored the tensor */
     uint64_t offset;
     size_t bytes;
     fsdp_file_ticket ticket; /* the last request to the file that uses the tensor's memory */

@@ -45,8 +45,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
 /* Return true if the name says that a file has rows of JSON or CSV, or if it is Arrow.
  * (prompt_rows.c) */
 bool fsdp_is_prompt_rows_path(const char *path);
-/* Read a prompt from each row of such a file, which may be compressed. The prompt is a text or, if
- * encoding->chat is not NULL and the row has messages, a conversation. (prompt_rows.c) */
+/* Read a prompt from each row of a file for which fsdp_is_prompt_rows_path() is true. The file may
+ * be compressed. The prompt is a text or, if encoding->chat is not NULL and the row has messages, a
+ * conversation. (prompt_rows.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
                                                    const fsdp_prompt_encoding *encoding,
                                                    const char *path);

@@ -139,7 +139,7 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
  * absent, or if its value is false, an empty list or the number `neutral`. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: there is no such number */
+    double neutral; /* NAN: no number is neutral */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},

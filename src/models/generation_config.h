@@ -35,7 +35,7 @@ typedef struct fsdp_generation_config {
     int n_eos;              /* 0: not given */
     int64_t max_length;     /* 0: not given; the limit is then 20 new tokens, as in transformers */
     int64_t max_new_tokens; /* overrides max_length; 0: not given */
-    int64_t min_length;     /* 0: none */
+    int64_t min_length;     /* 0: no minimum */
     int64_t min_new_tokens; /* overrides min_length; 0: not given */
     int64_t num_beams;      /* 1: no beam search */
     int64_t num_return_sequences; /* per prompt */
@@ -45,11 +45,11 @@ typedef struct fsdp_generation_config {
     double temperature;
     int64_t top_k;                       /* 0: all ids */
     double top_p, min_p;                 /* top_p 1, min_p 0: all ids */
-    double repetition_penalty;           /* 1: none */
-    int64_t no_repeat_ngram_size;        /* 0: none */
+    double repetition_penalty;           /* 1: no penalty */
+    int64_t no_repeat_ngram_size;        /* 0: n-grams may repeat */
     double typical_p;                    /* 1: all ids */
     double epsilon_cutoff, eta_cutoff;   /* 0: all ids */
-    fsdp_rule_words bad_words_ids;       /* never generated */
+    fsdp_rule_words bad_words_ids;       /* sequences that are never generated */
     fsdp_rule_ids suppress_tokens;       /* never generated */
     fsdp_rule_ids begin_suppress_tokens; /* never generated as the first id */
     fsdp_rule_ids forced_bos_token_id;   /* at most one: the id after the start token */

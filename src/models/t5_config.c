@@ -287,7 +287,7 @@ static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
         if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU_NEW)
             name = "gelu";
         else if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU)
-            name = "gelu_python"; /* "gated-gelu" means gelu_new */
+            name = "gelu_python"; /* because "gated-gelu" would mean gelu_new */
         snprintf(text, sizeof text, "%s%s", c->is_gated_act ? "gated-" : "", name);
         fsdp_json_set_str(root, "feed_forward_proj", text);
     }

@@ -32,7 +32,7 @@ typedef struct fsdp_rule_texts {
 /* exponential_decay_length_penalty: [start, factor] */
 typedef struct fsdp_length_decay {
     int64_t start; /* number of new ids after which the score of the end-of-sequence id grows */
-    double factor; /* per id; 0: off */
+    double factor; /* factor by which the score grows with each further id; 0: no growth */
 } fsdp_length_decay;
 
 /* Each function fsdp_..._read() reads the value of `key` in `root`. If the key is absent or null,

@@ -165,7 +165,7 @@ static fsdp_status start_sums(const fsdp_clip *clip)
     return status;
 }
 
-/* --- what is not finite --- */
+/* --- gradients that are not finite --- */
 
 /* Returns the total of one gradient over all its rows: the sum of |x|^p or, for the infinity norm,
  * the largest |x|. */

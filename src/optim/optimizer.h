@@ -61,7 +61,7 @@ typedef struct fsdp_step_item {
  * parameter's dimension 0 is sharded like the parameter. If a state lacks the parameter's dimension
  * 0, every rank has the whole state. */
 typedef enum fsdp_state_shape {
-    FSDP_STATE_NONE, /* there is no such state */
+    FSDP_STATE_NONE, /* the parameter has no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
     /* The parameter's shape without the second-to-last dimension. In a parameter with two

@@ -47,7 +47,7 @@ typedef struct fsdp_row_sums {
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
     bool is_local;     /* this rank has all rows of all items, so no gather is needed */
     fsdp_tensor *memory;
-    fsdp_host_copy copy; /* the host's copy of `memory` */
+    fsdp_host_copy copy; /* gives the host access to `memory` */
     size_t sent_bytes; /* size of all `own`, which this rank sends, or of all `total` if is_local */
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
@@ -73,7 +73,7 @@ static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const d
 typedef struct fsdp_row_values {
     size_t item;
     int64_t column;
-    const double *rows; /* memory of the device */
+    const double *rows; /* one number for each row, in device memory */
     int64_t n;          /* number of rows */
     /* The tensor is sharded along a dimension other than 0, so `rows` are not rows of the whole
      * tensor. They are combined one after another into one number. */

@@ -143,7 +143,7 @@ static void append_unread(const fsdp_options_spec *spec, const char *before, con
 {
     enum {
         LONG_NAME = 14,
-        NEAR = 5 /* two edits */
+        NEAR = 5 /* maximum distance of a near name; two edits cost 4 */
     };
     const bool named = has_prefix(name, spec->env_named);
     int distance;

@@ -13,7 +13,7 @@ enum {
  * to the fsdp_options. */
 typedef struct fsdp_option_given {
     int index;                /* index of the option in the table */
-    bool negated;             /* --no-name */
+    bool negated;             /* the flag is --no-NAME */
     const char *text;         /* NULL if a boolean has no value, or if the value is a sequence */
     const char *const *items; /* for a LIST, the items of a YAML sequence; else NULL */
     size_t n_items;
