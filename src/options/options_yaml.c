@@ -177,7 +177,7 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
 }
 
-/* Return true if the key names a known map. */
+/* Return true if `key` is the name of one of spec->sections. */
 static bool is_section(const yaml_reader *r, const yaml_node_t *key)
 {
     const fsdp_options_spec *spec = r->options->spec;
