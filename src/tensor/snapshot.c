@@ -1,5 +1,5 @@
-/* Implements snapshot.h. A snapshot has one lock. A thread holds it for a few instructions or while
- * it copies one block. */
+/* Implements snapshot.h. A snapshot has one lock. A thread holds it only for a few instructions, or
+ * while it copies one block. */
 #include "src/tensor/snapshot.h"
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ struct fsdp_snapshot_part {
 /* A watched storage. */
 struct watch {
     fsdp_snapshot *snapshot;
-    fsdp_storage *storage; /* retained */
+    fsdp_storage *storage; /* the storage; the watch has a reference to it */
     /* The storage's data when the watch was created. The storage may free this memory once every
      * block is in state BLOCK_READ or BLOCK_COPIED; from then on, this pointer is not used. Unused
      * if the storage is staged or halved. */

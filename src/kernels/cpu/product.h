@@ -65,8 +65,8 @@ typedef struct fsdp_cpu_failure { /* zero-filled: no failure */
     char message[256];
 } fsdp_cpu_failure;
 
-void fsdp_cpu_failure_note(fsdp_cpu_failure *failure,
-                           fsdp_status status); /* record the first status other than FSDP_OK */
+/* Record `status` as the failure, unless it is FSDP_OK or a failure is recorded already. */
+void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status);
 /* Return true if a task has failed, so that the other tasks can stop early. */
 bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure);
 /* If a task failed, set this thread's error message to that of the failure, and return its status.

@@ -7,8 +7,7 @@
 #include "src/kernels/cpu/gemm.h"
 #include "src/kernels/cpu/isa/isa.h"
 
-static fsdp_kernels
-    tables[FSDP_CPU_ISA_COUNT]; /* each table is built once and is constant after that */
+static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is constant after that */
 
 #define FILL_TABLE(table, isa)                                                                     \
     do {                                                                                           \

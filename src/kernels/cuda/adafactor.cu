@@ -182,8 +182,8 @@ struct update {
     const float *grad, *row_factor, *col_factor;
     void *param;
     float *exp_avg; /* NULL: no first moment */
-    float grad_scale, divisor, lr, decay, beta1,
-        rest1;  /* decay: -lr * weight_decay; rest1: 1 - beta1 */
+    /* decay: -lr * weight_decay; rest1: 1 - beta1 */
+    float grad_scale, divisor, lr, decay, beta1, rest1;
     bool whole; /* rows of grad, col_factor and exp_avg allow accesses of four elements */
 };
 

@@ -21,13 +21,13 @@
 
 /* Rows [first, first + the kernel's tile size) of a sequence's queries or keys. */
 typedef struct alignas(16) attention_tile {
-    int32_t query_row,
-        n_queries; /* the first row of the sequence in q, and its number of rows there */
+    /* The first row of the sequence in q, and its number of rows there. */
+    int32_t query_row, n_queries;
     int32_t key_row, n_keys;
     int32_t first;
     int32_t shift; /* see fsdp_attention_args */
-    int32_t
-        work; /* the number of rows of the other operand that at least one row of the tile sees */
+    /* The number of rows of the other operand that at least one row of the tile sees. */
+    int32_t work;
     int32_t unused;
 } attention_tile;
 

@@ -57,8 +57,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                               (const T *)p.d_out + q_row * p.out_ld + q_column, p.out_ld, valid,
                               p.head_dim);
         static_assert(2 * QUERIES <= TENSOR_THREADS, "each thread copies at most one");
-        if (threadIdx.x <
-            2 * QUERIES) { /* threads [0, QUERIES) copy lse2, the next QUERIES threads copy delta */
+        if (threadIdx.x < 2 * QUERIES) { /* QUERIES threads copy lse2, the others delta */
             const int i = threadIdx.x % QUERIES;
             const int at = L::stats + (stage * 2 * QUERIES + threadIdx.x) * 4;
             const float *from = threadIdx.x < QUERIES ? p.lse2 : p.delta;

@@ -137,8 +137,7 @@ typedef struct norm_backward {
 } norm_backward;
 
 enum {
-    NORM_BACKWARD_MOST =
-        512, /* the most threads in a block; half as many if a thread has only one chunk */
+    NORM_BACKWARD_MOST = 512, /* threads in a block; half if a thread has only one chunk */
     NORM_BACKWARD_CHUNKS = 2, /* a thread has at most this many chunks of columns */
     NORM_BACKWARD_ROWS = 2,   /* the most rows that a block has in registers */
     NORM_BACKWARD_TERMS = 2   /* sums over a row: of g n and of g */
@@ -146,8 +145,7 @@ enum {
 
 /* The elements of dy and x of one row in the thread's columns, and the row's mean and rstd. */
 template <typename T, int CHUNKS> struct norm_row {
-    static constexpr int ROWS =
-        CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* how many such rows a thread has in registers */
+    static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* such rows in registers */
     vector_of<T> dy[CHUNKS], x[CHUNKS];
     float mean, rstd;
 };

@@ -28,8 +28,7 @@ FSDP_DEVICE philox_words philox(uint64_t key, uint64_t counter)
 }
 
 enum {
-    PHILOX_HALVES =
-        8 /* elements that one counter decides about; element e belongs to counter e / 8 */
+    PHILOX_HALVES = 8 /* elements that one counter decides about; e / 8 is element e's counter */
 };
 
 /* Return 16-bit number `half` of the eight numbers in the words of a counter. It belongs to element

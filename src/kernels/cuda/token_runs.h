@@ -22,8 +22,7 @@ typedef struct fsdp_token_piece {
 
 /* An id with several pieces. */
 typedef struct fsdp_token_long {
-    int32_t id, slot,
-        n; /* the sums of its pieces are in rows [slot, slot + n) of the partial sums */
+    int32_t id, slot, n; /* its partial sums are in rows [slot, slot + n) */
 } fsdp_token_long;
 
 /* `order`, `pieces` and `longs` are consecutive in memory, so that one upload copies all three:

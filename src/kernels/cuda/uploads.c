@@ -17,9 +17,9 @@ enum {
 
 /* An array that was uploaded, so that an equal one need not be copied again. */
 typedef struct remembered_upload {
-    size_t key,
-        key_bytes; /* key: its offset in the host's ring; key_bytes 0: this entry is unused */
-    size_t data;   /* the offset of the array in the device's ring */
+    /* `key` is the key's offset in the host's ring. key_bytes is 0 if the entry is unused. */
+    size_t key, key_bytes;
+    size_t data; /* the offset of the array in the device's ring */
     int segment;
     bool is_content; /* the key is the array itself */
     uint64_t used; /* counts up with each use of any entry; the value at this entry's latest use */

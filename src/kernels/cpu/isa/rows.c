@@ -69,7 +69,8 @@ static void join_columns(fsdp_kernel_context *c, void *out, const void *const *p
         (columns_job){.out = out, .from = parts, .n = n, .rows = rows, .part_bytes = part_bytes});
 }
 
-/* --- gather_transposed --- A task handles one block of the columns of x. */
+/* --- gather_transposed ---
+ * A task handles one block of the columns of x. */
 
 typedef struct transposed_job {
     void *out;
