@@ -362,9 +362,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of a folder of the old directory whose entries are kept one by one, not as a whole: the
- * folder is stale, or the new directory has a folder of this name, too. is_stale() has already been
- * called for the entry. */
+/* The entries of a folder of the old directory are kept one by one, and not the folder as a whole,
+ * if the folder is stale or if the new directory has a folder of this name, too. This is one such
+ * entry, for which is_stale() has already been called. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;

@@ -34,7 +34,7 @@ struct fsdp_atomic_file {
     /* used only if keeps_holes: the offset after the last byte written or skipped */
     uint64_t end;
     uint64_t appended;   /* offset of the next append */
-    fsdp_append_fn *see; /* may be NULL */
+    fsdp_append_fn *see; /* the observer of appends; NULL: no observer */
     void *context;       /* argument of `see` */
 };
 

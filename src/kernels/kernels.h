@@ -177,7 +177,7 @@ typedef struct fsdp_row_powers {
 typedef struct fsdp_numbers {
     const double *numbers; /* [n] */
     int64_t n;
-    double *result; /* 0 if n is 0 */
+    double *result; /* where the result is stored; 0 if n is 0 */
     /* false: combine the numbers pairwise in an aligned binary tree, as tree_sum() does; true:
      * combine them one by one, from the first to the last */
     bool in_order;

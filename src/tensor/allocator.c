@@ -57,7 +57,7 @@ typedef struct arena {
 /* A side is a set of arenas. Each allocation is made from one side, and its memory is always in an
  * arena of this side. */
 struct side {
-    fsdp_block free_list; /* sentinel */
+    fsdp_block free_list; /* sentinel of the list of free blocks */
     arena *arenas;        /* only the last arena grows */
     size_t n_arenas, cap_arenas;
 };

@@ -110,7 +110,7 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
  * stream, nor does the legacy stream wait for the kernels. */
 static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
-    cudaError_t error = cudaSetDevice(device->ordinal); /* CUDA sets it by thread */
+    cudaError_t error = cudaSetDevice(device->ordinal); /* a setting of the calling thread */
     if (error == cudaSuccess && bytes)
         error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
     if (error == cudaSuccess)

@@ -14,7 +14,7 @@ enum {
 };
 
 typedef enum set_state {
-    SET_OUT,    /* no memory */
+    SET_OUT,    /* the set has no memory */
     SET_COMING, /* the data is being read from the stage */
     SET_IN,
     SET_GOING /* the data is being written to the stage */

@@ -55,8 +55,8 @@ struct fsdp_storage {
     fsdp_tag tag;    /* tag of the memory of a staged or halved storage; otherwise unused */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
     /* For an unsharded parameter: a storage with the same bytes, which has data even while this
-     * storage has none. NULL if there is no such storage. Borrowed. It may later lose its data,
-     * too, so a tensor over it may have none if it is kept. */
+     * storage has none. NULL if there is no such storage. Borrowed. It may lose its data later, so
+     * a tensor over it must not be kept. */
     struct fsdp_storage *lasting;
 };
 

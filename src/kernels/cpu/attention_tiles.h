@@ -29,7 +29,7 @@
 #include "src/kernels/cpu/attention.h"
 
 enum {
-    FSDP_ATTENTION_STRIP = 16 /* the most queries of one call of softmax() */
+    FSDP_ATTENTION_STRIP = 16 /* maximum queries in one call of softmax() */
 };
 
 /* The rows of a strip that one call of softmax() or gradient() handles. Columns are keys, counted

@@ -11,7 +11,7 @@
 #include "src/kernels/cpu/context.h"
 
 enum {
-    FSDP_FEW_ROWS = 16 /* the most rows of A */
+    FSDP_FEW_ROWS = 16 /* maximum number of rows of A */
 };
 
 /* One product: C [rows, columns] = A op(B). */

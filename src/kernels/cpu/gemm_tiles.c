@@ -10,11 +10,11 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* the most rows of C per task if the sums are in scratch */
+    SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch */
     /* Packing an element takes as long as this many multiplications, if the operands are in memory,
      * not in a cache. */
     PACK_COST = 8,
-    MOST_TASKS = 3, /* the most tasks per thread, if there are several threads */
+    MOST_TASKS = 3, /* maximum tasks per thread, if there are several threads */
 };
 
 typedef struct gemm {

@@ -68,7 +68,7 @@ typedef struct fsdp_cpu_tiles {
     bool amx;     /* uses AMX (Note [Panels for AMX]); only for bf16 */
     int64_t rows; /* rows of a tile of C; each task begins at a multiple of `rows` */
     int64_t columns;
-    int64_t most_depth; /* the most lanes in a split of k */
+    int64_t most_depth; /* maximum lanes in a split of k */
     /* Used instead of most_depth if k is at least FSDP_TILE_LONG_K. Even with most_depth, so large
      * a k has several splits, so the sums must always be written and read again. Splits with fewer
      * lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns. Each
@@ -101,8 +101,8 @@ typedef struct fsdp_cpu_tiles {
 
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
-extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* bf16 only */
-extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* bf16 only */
+extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* only for bf16 */
+extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* only for bf16 */
 
 /* Return the tiles for products of this dtype. Return NULL if there are none: for ISAs below
  * x86-64-v3 (AVX2), for f16, and if the multiplier is oneDNN. */

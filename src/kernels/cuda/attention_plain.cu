@@ -6,9 +6,9 @@ typedef struct softmax_rows {
     float most[EACH], sum[EACH];
 } softmax_rows;
 
-/* Replace the scores of a tile by their exponentials, times the dropout factor, and add them to the
- * running sums in `rows`. Set shrink[i] to the factor for the output that earlier tiles have summed
- * up in row i: the maximum may have grown. */
+/* Replace the scores of a tile by their exponentials, times the dropout factor, and add the
+ * exponentials to the running sums in `rows`. Set shrink[i] to the factor by which the output of
+ * row i so far must be multiplied, because the running maximum may have grown. */
 FSDP_DEVICE void softmax_tile(float (&scores)[EACH][EACH], float (&shrink)[EACH],
                               softmax_rows &rows, const plain_task &task, const attention_params &p,
                               int key, const uint8_t *keep)

@@ -16,10 +16,10 @@
 enum {
     TILE = 32,
     THREADS = 64,
-    SIDE = 8,           /* threads in a row, and rows of threads */
-    EACH = TILE / SIDE, /* rows of a tile of scores that a thread has, and columns */
+    SIDE = 8,           /* a block has SIDE rows of SIDE threads */
+    EACH = TILE / SIDE, /* rows, and columns, of a tile of scores that a thread has */
     SCORES_LD = TILE + 4,
-    KEEP_BYTES = TILE / 8 /* bytes of dropout bits in a row */
+    KEEP_BYTES = TILE / 8 /* bytes of dropout bits for a row of a tile */
 };
 
 /* Row strides in shared memory are 4 modulo 32 words: eight rows at the same column, 16 bytes each,
@@ -133,7 +133,7 @@ FSDP_DEVICE void reload(float *dst, const row_source<T> &src, const attention_pa
 FSDP_DEVICE void share_scores(float *shared, const float (&scores)[EACH][EACH])
 {
     float *at = shared + threadIdx.x / SIDE * SCORES_LD + threadIdx.x % SIDE;
-    __syncwarp(); /* wait until the warp has read the scores before */
+    __syncwarp(); /* wait until the warp has read the previous scores */
 #pragma unroll
     for (int i = 0; i < EACH; i++)
 #pragma unroll

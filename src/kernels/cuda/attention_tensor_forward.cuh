@@ -18,8 +18,8 @@ typedef struct softmax_pair {
 } softmax_pair;
 
 /* Replace the scores of a tile by their exponentials, and add them to the running sums in `rows`.
- * Set shrink[r] to the factor for the output that earlier tiles have summed up in row r: the
- * maximum may have grown. */
+ * Set shrink[r] to the factor by which the output of row r so far must be multiplied, because the
+ * running maximum may have grown. */
 template <int NF>
 FSDP_DEVICE void softmax_step(float (&x)[NF][4], float (&shrink)[2], softmax_pair &rows,
                               float scale)

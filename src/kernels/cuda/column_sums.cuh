@@ -37,7 +37,7 @@ static inline int64_t column_slices(int64_t rows, int64_t width)
 {
     enum {
         COLUMNS = 256,
-        BLOCKS = 528, /* a few for each multiprocessor of a large card */
+        BLOCKS = 528, /* wanted blocks: a few for each multiprocessor of a large card */
         LEAST = 32,
         MOST = 128,
         ROWS = 2 * COLUMN_WARPS /* a slice has at least about this many rows */

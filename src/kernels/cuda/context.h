@@ -66,13 +66,13 @@ fsdp_cuda_attachment *fsdp_cuda_attachment_of(fsdp_cuda_context *c, fsdp_cuda_at
 /* Allow or forbid TF32 in products of float32 matrices. Initially it is forbidden. */
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 
-/* Return true if `error` is cudaSuccess. Otherwise keep it as the context's failure, unless an
- * earlier one is kept. `what` names the call, for example "rms_norm". */
+/* Return true if `error` is cudaSuccess. Otherwise keep it as the context's failure, unless the
+ * context already has one. `what` names the call, for example "rms_norm". */
 bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what);
 /* Call this after the launches of a slot. It passes cudaGetLastError() to fsdp_cuda_check(). */
 bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
-/* Keep `status` and its message (fsdp_last_error()) as the context's failure, unless an earlier one
- * is kept. */
+/* Keep `status` and its message (fsdp_last_error()) as the context's failure, unless the context
+ * already has one. */
 void fsdp_cuda_fail(fsdp_cuda_context *c, fsdp_status status);
 /* Return the failure that the context keeps, with its message, or FSDP_OK. Does not wait. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);

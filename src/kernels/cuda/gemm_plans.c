@@ -231,8 +231,8 @@ static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan
     return status;
 }
 
-/* Choose an algorithm that adds the parts of a split k as good_reductions() demands. For operands
- * at odd addresses there are few algorithms; if none of them does, take any. */
+/* Choose an algorithm that adds the parts of a split k as good_reductions() demands. For badly
+ * aligned operands there are few algorithms; if none of them does this, take any of them. */
 static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
 {
     const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));

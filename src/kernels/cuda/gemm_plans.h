@@ -9,7 +9,7 @@ typedef struct fsdp_gemm_plans fsdp_gemm_plans;
 typedef struct fsdp_gemm_plan fsdp_gemm_plan;
 
 enum {
-    FSDP_GEMM_ALIGNMENT = 16,   /* bytes; products do not distinguish larger alignments */
+    FSDP_GEMM_ALIGNMENT = 16,   /* in bytes; all larger alignments count as this one */
     FSDP_GEMM_MOST_PLANS = 4096 /* at this number of plans, the next new one first removes all */
 };
 

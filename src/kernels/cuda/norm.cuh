@@ -138,14 +138,14 @@ typedef struct norm_backward {
 
 enum {
     NORM_BACKWARD_MOST = 512, /* threads in a block; half if a thread has only one chunk */
-    NORM_BACKWARD_CHUNKS = 2, /* a thread has at most this many chunks of columns */
+    NORM_BACKWARD_CHUNKS = 2, /* the most chunks of columns that a thread has */
     NORM_BACKWARD_ROWS = 2,   /* the most rows that a block has in registers */
     NORM_BACKWARD_TERMS = 2   /* sums over a row: of g n and of g */
 };
 
 /* The elements of dy and x of one row in the thread's columns, and the row's mean and rstd. */
 template <typename T, int CHUNKS> struct norm_row {
-    static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* such rows in registers */
+    static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* rows in registers */
     vector_of<T> dy[CHUNKS], x[CHUNKS];
     float mean, rstd;
 };

@@ -378,7 +378,7 @@ struct sgd_tensor {
 struct sgd_scalars {
     float grad_scale, weight_decay;
     float step;           /* -lr */
-    float momentum, rest; /* factors of the buffer and of the gradient */
+    float momentum, rest; /* momentum: of the buffer; rest: of the gradient */
     float ahead;          /* the factor of the buffer in Nesterov's update */
     int nesterov, first;  /* first: the buffer's old values are undefined */
 };

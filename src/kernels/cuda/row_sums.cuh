@@ -16,8 +16,8 @@
 enum {
     ROW_SUMS_THREADS = 256,
     ROW_SUMS_WARPS = ROW_SUMS_THREADS / 32,
-    ROW_SUMS_NARROW = 16,   /* the longest row of one thread */
-    ROW_SUMS_MEDIUM = 2048, /* the longest row of one warp */
+    ROW_SUMS_NARROW = 16,   /* the longest row that one thread adds */
+    ROW_SUMS_MEDIUM = 2048, /* the longest row that one warp adds */
     ROW_SUMS_PART = 1 << 14
 };
 

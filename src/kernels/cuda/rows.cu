@@ -36,7 +36,7 @@ typedef struct rows_job {
     void *out;
     const void *x;
     const int32_t *index;
-    int64_t n, units; /* units in a row */
+    int64_t n, units; /* n: rows to copy; units: units in a row */
 } rows_job;
 
 /* GATHER: out[t] = x[index[t]]. Otherwise out[index[t]] = x[t]. */

@@ -3,7 +3,7 @@
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
-    THREADS = 128, /* of a block in forward */
+    THREADS = 128, /* threads of a block in forward */
     COLUMN_THREADS = 32,
     ROW_THREADS = 8
 };

@@ -58,8 +58,8 @@ static void make_pieces(fsdp_token_runs *runs, const int32_t *ids)
 }
 
 /* `memory` has two buffers of token numbers, and space for the largest possible number of pieces,
- * one for each token, and of longs. The pieces are written right after the sorted numbers, in
- * whichever buffer these are. */
+ * one for each token, and of ids with several pieces. The pieces are written right after the sorted
+ * numbers, in whichever buffer these are. */
 fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids, int64_t tokens,
                                  int64_t vocab, int32_t padding_idx)
 {

@@ -111,9 +111,9 @@ static bool enter_next_segment(fsdp_cuda_context *c, upload_ring *r)
     return fsdp_cuda_check(c, cudaEventSynchronize(r->copied[r->segment]), "upload");
 }
 
-/* Make sure that the current segment has `bytes` free bytes: go to the next segment if it has not,
- * and replace the ring if no segment is so large. Return false on failure, which the context
- * keeps. */
+/* Make sure that the current segment has `bytes` free bytes. If it is too full, go to the next
+ * segment. If a whole segment is too small, replace the ring by a larger one. Return false on
+ * failure, which the context keeps. */
 static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     if (bytes > r->segment_bytes) {

@@ -20,7 +20,7 @@
 
 enum {
     FSDP_SUM_BLOCK_ROWS = 64, /* a matrix with more rows is cut into several blocks */
-    FSDP_SUM_BLOCKS = 16,     /* the largest number of blocks */
+    FSDP_SUM_BLOCKS = 16,     /* maximum number of blocks */
     FSDP_SUM_CAPACITY = FSDP_KERNEL_SCRATCH_MIN / (int)sizeof(float)
 };
 

@@ -7,7 +7,7 @@
 /* --- tree_sum --- */
 
 enum {
-    TREE_AHEAD = 1024, /* prefetch distance, elements */
+    TREE_AHEAD = 1024, /* prefetch distance in elements */
     /* A result of at least this many elements is streamed, that is, stored past the caches. A
      * smaller result may be read while it is still in the cache. */
     STREAM_FROM = 1 << 16

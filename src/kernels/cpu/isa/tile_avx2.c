@@ -28,7 +28,7 @@ enum {
     /* A tile prefetches its part of C only if it has at least this many lanes of k. With fewer
      * lanes, prefetching would take a noticeable part of the time. */
     FAR_DEPTH = 128,
-    AHEAD = 2048 /* prefetch distance of pack_rows(), elements */
+    AHEAD = 2048 /* prefetch distance of pack_rows(), in elements */
 };
 
 /* --- panels of B --- */

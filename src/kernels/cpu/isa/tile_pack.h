@@ -9,8 +9,8 @@ enum {
     /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
      * at the same positions of the next row. Each position is a column of B or a row of A. */
     PACK_STRIP = 512,
-    PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
-    PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
+    PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), in elements */
+    PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, in bytes */
     /* If a row has at most this many bytes, pack_contiguous() does not prefetch further parts of
      * the row. Instead, it prefetches the next sixteen rows. */
     PACK_SHORT_ROW = 2048
