@@ -27,7 +27,7 @@ extern "C" {
 #define FSDP_PRINTF(format_index, first_arg)
 #endif
 
-/** Status codes. Each code tells the caller what it can do about a failure; the message says what
+/** Status codes. Each code shows what a caller can do about the failure; the message says what
  * happened. */
 typedef enum fsdp_status {
     FSDP_OK = 0,

@@ -41,7 +41,7 @@ typedef enum fsdp_tag {
 /** Return the name of a tag: "param", "grad", ...; static storage. */
 FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
-/** Options of a device. A field that is 0 or NULL stands for its default. */
+/** Options of a device. A field that is 0 or NULL gets its default. */
 typedef struct fsdp_device_options {
     /** "cpu"; "cuda": the card of this rank, which is card `local_rank` modulo the number of cards;
      * "cuda:N": card N; "auto": a card if there is one that this library can use, else the CPU;

@@ -326,8 +326,9 @@ typedef struct fsdp_kernels {
     /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
      * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,
      * which is 64512 after rounding to float16. NaN stays NaN. `factors` [1 + ceil(n / 4)] is an
-     * output. It tells backward by which factor to multiply each gradient. Byte 0 of `factors` is 0
-     * if backward leaves all gradients unchanged. `factors` may be NULL if there is no backward. */
+     * output. It contains the factors by which backward multiplies the gradients. Byte 0 of
+     * `factors` is 0 if backward leaves all gradients unchanged. `factors` may be NULL if there is
+     * no backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
     /* dx is 0 where x was clamped, dy / 2 where |x| was equal to the bound, and dy elsewhere. This
      * is the gradient of torch.clamp with tensors as bounds. The bound is 64512, or 65504 if no

@@ -106,7 +106,7 @@ fsdp_status fsdp_device_check_name(const char *name)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Return the number of the card that `auto` stands for, or -1 if it stands for the CPU. */
+/* Return the number of the card that `auto` chooses, or -1 if it chooses the CPU. */
 static int choose_card(int local_rank)
 {
     const int usable = fsdp_cards_usable();

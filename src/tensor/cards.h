@@ -1,4 +1,4 @@
-/* The cards of this machine, and which device the name that a user gives stands for.
+/* The cards of this machine, and which device the name that a user gives means.
  *
  * Note [Choosing a device]. Commands, $FSDP_DEVICE and fsdp_device_options.name take these names:
  *
@@ -79,10 +79,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_cards_set_visible(const char *const *ids, size_
 FSDP_MUST_CHECK fsdp_status fsdp_device_check_name(const char *name);
 /* Return true if `name` is cuda or cuda:N. */
 bool fsdp_device_name_is_cuda(const char *name);
-/* Write to `resolved` the device that `name` stands for, for the rank with number `local_rank` on
- * this machine: `cuda` and `auto` become "cuda:1" or "cpu", for example, and other names are
- * copied. If `name` is cuda or cuda:N and there is no card, fail as fsdp_cards_count() does. If
- * there is no card N, fail with FSDP_ERR_INVALID. */
+/* Write to `resolved` which device `name` means for the rank with number `local_rank` on this
+ * machine: `cuda` and `auto` become "cuda:1" or "cpu", for example, and other names are copied. If
+ * `name` is cuda or cuda:N and there is no card, fail as fsdp_cards_count() does. If there is no
+ * card N, fail with FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_resolve(const char *name, int local_rank,
                                                 char resolved[FSDP_DEVICE_NAME_BYTES]);
 /* Return how many of `local_world_size` ranks of this machine share the card with the most ranks,

@@ -32,9 +32,8 @@ static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
     return fsdp_cards_count(&n); /* only cuda can be missing; this returns an error that says why */
 }
 
-/* Set *ops to the functions of the device that `name` stands for on this rank, and write the
- * device's name to `resolved`. If `name` is NULL, $FSDP_DEVICE gives the name; its default is
- * cpu. */
+/* Set *ops to the functions of the device that `name` means on this rank, and write the device's
+ * name to `resolved`. If `name` is NULL, $FSDP_DEVICE gives the name; its default is cpu. */
 static fsdp_status choose_device(const char *name, int local_rank,
                                  char resolved[FSDP_DEVICE_NAME_BYTES], const fsdp_device_ops **ops)
 {

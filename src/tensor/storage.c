@@ -154,7 +154,7 @@ static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
     return FSDP_OK;
 }
 
-/* End the write of a tensor, but do not tell the guards of its storage yet: record that the tensor
+/* End the write of a tensor, but do not call the guards of its storage yet: record that the tensor
  * has values, and end the use of the storage. The caller must call end_write() of the guards
  * later. */
 static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)

@@ -111,8 +111,7 @@ struct fsdp_tensor {
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
     /* For autograd: how backward recomputes the tensor. NULL if backward does not recompute it. */
     struct fsdp_derived *derived;
-    void (*derived_forget)(struct fsdp_derived *derived); /* called when the tensor is freed; tells
-                                                             `derived` to forget the tensor */
+    void (*derived_forget)(struct fsdp_derived *derived); /* called when the tensor is freed */
 };
 
 /* Create a contiguous tensor that begins at element `offset` of `storage`. Retains the storage. */

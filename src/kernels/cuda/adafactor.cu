@@ -249,8 +249,8 @@ extern "C" void fsdp_cuda_adafactor_square_sums(fsdp_kernel_context *context, do
     fsdp_cuda_launched(c, "adafactor_square_sums");
 }
 
-/* A block of threads has blockDim.y rows. Of each blockDim.x * 4 columns of a row, a thread has
- * four. */
+/* A block of threads has blockDim.y rows. A thread has four of each blockDim.x * 4 columns of a
+ * row. */
 template <typename T, bool WHOLE> static __global__ void __launch_bounds__(THREADS) apply(update u)
 {
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;

@@ -160,7 +160,7 @@ static int64_t chunks_of(int64_t n)
 
 /* Update the tensors from `first` on that are of kind k, by one launch, until there is no room for
  * the scalars of a tensor. Return the index of that tensor, or n if all are updated. The class
- * METHOD stands for an optimizer:
+ * METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
  *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
