@@ -101,7 +101,8 @@ FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
     return codes;
 }
 
-/* Clamp x if an element is infinite. Unless `factors` is NULL, write the codes to it. */
+/* Clamp x if an element is infinite. Unless `factors` is NULL, write byte 0 of it and, if an
+ * element is infinite or has magnitude LARGEST, the codes. */
 static __global__ void __launch_bounds__(THREADS)
     clamp(uint16_t *x, uint8_t *factors, const findings *found, int64_t n, bool vectors)
 {

@@ -1,6 +1,6 @@
 /* C = beta C + bias. This is the whole product if k is 0. It is the first step of a product whose
- * bias cublasLt cannot add; the product is then added to C. If beta is 0 and C is float32, this
- * step rounds nothing, so that the result is rounded once, as with cublasLt's bias. */
+ * bias cublasLt cannot add; the product is then added to C. If beta is 0, this step rounds nothing,
+ * so that the result is rounded once, as with cublasLt's bias. */
 #include "src/kernels/cuda/gemm_bias.h"
 
 #include "src/kernels/cuda/elements.cuh"
