@@ -1,5 +1,5 @@
-/* Writes a file that appears atomically: it is written under a temporary name, synced and renamed,
- * and then its folder is synced. */
+/* Writes a file that appears atomically: the file is written under a temporary name, synced and
+ * renamed, and then its folder is synced. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ struct fsdp_atomic_file {
     /* used only if keeps_holes: the offset after the last byte written or skipped */
     uint64_t end;
     uint64_t appended;   /* offset of the next append */
-    fsdp_append_fn *see; /* may be NULL */
+    fsdp_append_fn *see; /* the observer of appends; NULL: no observer */
     void *context;       /* argument of `see` */
 };
 
@@ -44,7 +44,7 @@ fsdp_status fsdp_io_sync(int fd, const char *path)
     do
         result = fsdp_io_should_fail(FSDP_IO_SYNC) ? -1 : fsync(fd);
     while (result != 0 && errno == EINTR);
-    /* Pipes, devices and some network file systems do not support fsync. */
+    /* fsync() does not work for pipes, devices and some network file systems. */
     if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
         return FSDP_OK;
     return fsdp_io_error(path, "cannot sync to the disk");

@@ -37,12 +37,12 @@ struct fsdp_file_stage {
     /* `queued` is signaled when a request was added or `stopping` was set, `done` when a request
      * has completed. */
     pthread_cond_t queued, done;
-    /* Under lock: */
+    /* The lock protects the fields below. */
     bool stopping;
     /* `last` is the newest request. The request `completed` and all earlier ones have run. */
     fsdp_file_ticket last, completed;
     request requests[QUEUE]; /* request i is requests[i % QUEUE] */
-    fsdp_file_ticket failed; /* the first failed request; 0: none */
+    fsdp_file_ticket failed; /* the first failed request; 0: no request has failed */
     fsdp_saved_error error;  /* the error of the first failed request */
 };
 
