@@ -40,7 +40,7 @@ KIND_TEST(iterable, fsdp_jinja_is_iterable(value))
 KIND_TEST(callable,
           value.kind >= JINJA_MACRO || value.kind == JINJA_UNDEFINED || value.kind == JINJA_LOOP)
 KIND_TEST(escaped, value.kind == JINJA_STRING && value.safe)
-/* Views of dicts and generators have no __getitem__. */
+/* Generators and views of dicts have no __getitem__. */
 KIND_TEST(sequence, (value.kind >= JINJA_STRING && value.kind <= JINJA_RANGE) ||
                         value.kind == JINJA_UNDEFINED)
 
@@ -94,7 +94,8 @@ static fsdp_status test_in(jinja_machine *machine, jinja_value value, const jinj
     return fsdp_jinja_contains(machine, container, value, out);
 }
 
-/* Identity is clear only for None, True and False, and for values that are never the same. */
+/* Python's `is`. Whether two values are the same object is known only for None, True and False, and
+ * for values of different types, which never are. */
 static fsdp_status test_sameas(jinja_machine *machine, jinja_value value, const jinja_args *args,
                                bool *out)
 {

@@ -242,7 +242,7 @@ static fsdp_status ignore_case(jinja_machine *machine, jinja_value *value)
     return fsdp_jinja_change_case(machine, value->as.string, JINJA_CASE_LOWER, value);
 }
 
-/* What items are compared by. */
+/* Set *key to what an item is compared by: its `attribute`, in lower case unless case_sensitive. */
 static fsdp_status key_of(jinja_machine *machine, jinja_value item, jinja_value attribute,
                           bool case_sensitive, jinja_value *key)
 {
@@ -311,8 +311,8 @@ static fsdp_status sorted_list(jinja_machine *machine, keyed *items, keyed *scra
 }
 
 /* Sorting may use several attributes: "age,name". The key is the list of their values, also if
- * there is only one: lists whose items are equal are not ordered, so two undefined values are no
- * error. */
+ * there is only one: Python compares two lists by their first items that differ, so two undefined
+ * values, which are equal, are not compared by <, which would be an error. */
 static fsdp_status sort_key(jinja_machine *machine, jinja_value item, jinja_value attribute,
                             bool case_sensitive, jinja_value *key)
 {

@@ -199,7 +199,8 @@ static fsdp_status need_text(const char *name, jinja_value value, jinja_string *
     return FSDP_OK;
 }
 
-/* What `indent` puts before a line: a text, or a number of spaces. */
+/* Set *out to what the filter `indent` puts before a line. `width` is that text, or a number of
+ * spaces. */
 static fsdp_status indentation_of(jinja_machine *machine, jinja_value width, jinja_string **out)
 {
     int64_t spaces;
@@ -239,7 +240,8 @@ fsdp_status fsdp_jinja_filter_indent(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
-/* Return the offset where a text that is cut before `end` should end, so that no word is cut. */
+/* Return the offset of the last space before `end`, so that a text that ends there has only whole
+ * words. Return `end` if there is no space. */
 static size_t end_of_words(const jinja_string *text, size_t end)
 {
     for (size_t at = end; at-- > 0;)

@@ -16,9 +16,10 @@ enum {
 #define JINJA_MAX_STEPS 20000000ull
 
 /* The variables of one call of a macro, of the template itself, or of another function that
- * Jinja2's compiler makes. symbols.h explains it. */
+ * Jinja2's compiler makes: see Note [Scopes of a template] in symbols.h. */
 typedef struct jinja_activation {
-    struct jinja_activation *outer; /* the function around this one; NULL for the template */
+    struct jinja_activation *outer; /* the activation of the function around this one; NULL for the
+                                       template */
     jinja_value *slots;
 } jinja_activation;
 
@@ -45,7 +46,8 @@ typedef struct jinja_machine {
     const jinja_dict *given;
     jinja_activation *activation;
     jinja_output *output;
-    jinja_value captured; /* the text of the block that is filtered */
+    jinja_value captured; /* the text of a set block or filter block, which its filters are applied
+                             to */
     jinja_span *spans;    /* [n_spans], allocated with fsdp_realloc() */
     size_t n_spans, spans_cap;
     /* Runs the body of a macro; set by render.c, because expressions call macros, and the bodies of

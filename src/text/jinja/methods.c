@@ -55,7 +55,7 @@ static fsdp_status copy_dict(jinja_machine *machine, jinja_value self, const jin
 {
     (void)machine;
     FSDP_TRY(fsdp_jinja_bind("copy", "", 0, args, NULL));
-    *out = self; /* nothing can change either of them */
+    *out = self; /* nothing can change the original or the copy */
     return FSDP_OK;
 }
 
@@ -170,7 +170,7 @@ static const jinja_method_entry *methods_of(jinja_kind kind)
     }
 }
 
-/* Methods that would change a list or dict. */
+/* Return true if `name` is a method that changes a list or dict. */
 static bool is_unsafe(jinja_kind kind, const jinja_string *name)
 {
     static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

@@ -41,7 +41,8 @@ static fsdp_status title(jinja_machine *machine, jinja_value self, const jinja_a
     return change_case(machine, self, args, "title", JINJA_CASE_TITLE, out);
 }
 
-/* Set *out to true if the text is not empty and all of its characters are of one of two classes. */
+/* Set *out to true if the text is not empty and all of its characters are in the class `a` or
+ * `b`. */
 static fsdp_status all_are(jinja_machine *machine, const jinja_string *text, jinja_char_class a,
                            jinja_char_class b, jinja_value *out)
 {
@@ -289,7 +290,8 @@ static fsdp_status find_part(jinja_machine *machine, const char *name, jinja_val
     return FSDP_OK;
 }
 
-/* Set *out to the index in characters of the part, or to -1. */
+/* Find a part as find_part() does. Set *out to its index in characters. If the text does not
+ * contain it, set *out to -1, or fail if must_exist. */
 static fsdp_status find_index(jinja_machine *machine, const char *name, jinja_value self,
                               const jinja_args *args, bool from_right, bool must_exist,
                               jinja_value *out)

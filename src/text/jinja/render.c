@@ -103,7 +103,8 @@ static fsdp_status new_activation(jinja_machine *machine, jinja_activation *oute
 /* ---- assignment --------------------------------------------------------------------------------
  */
 
-/* Jinja2 checks this before it evaluates what is assigned. */
+/* Return an error if `target` sets an attribute of a value that is no namespace. Jinja2 checks this
+ * before it evaluates the value to be assigned. */
 static fsdp_status check_namespaces(const jinja_machine *machine, const jinja_node *target)
 {
     if (target->type == JINJA_NODE_ATTRIBUTE &&
@@ -214,7 +215,7 @@ static fsdp_status run_with(jinja_machine *machine, const jinja_node *node, cont
 /* ---- for blocks --------------------------------------------------------------------------------
  */
 
-/* The test of a for block, as a generator that yields the items to be used. */
+/* The test of a for block, as a generator that yields the items that pass. */
 typedef struct loop_test {
     const jinja_node *node;
     jinja_activation *outer, *own;
@@ -458,7 +459,8 @@ static fsdp_status run_call_block(jinja_machine *machine, const jinja_node *node
     return write_value(machine, result);
 }
 
-/* transformers counts the place of the text in what the template itself has written so far. */
+/* Run the block, and add its text to machine->spans. As in transformers, the text's offset is the
+ * length of what the template itself has written so far, even if the block is in a macro. */
 static fsdp_status run_generation(jinja_machine *machine, const jinja_node *node)
 {
     const jinja_args none = {0};

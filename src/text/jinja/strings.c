@@ -16,7 +16,8 @@ bool fsdp_jinja_has_at(const jinja_string *text, size_t at, const jinja_string *
            memcmp(text->data + at, part->data, part->bytes) == 0;
 }
 
-/* Take the text that was built as a string of the machine, and free it. */
+/* Set *out to a string of the machine with the contents of `text`, unless `status` is an error.
+ * Free `text`, and return the status. */
 static fsdp_status take(jinja_machine *machine, fsdp_str *text, fsdp_status status,
                         jinja_value *out)
 {
@@ -69,7 +70,7 @@ fsdp_status fsdp_jinja_strip(jinja_machine *machine, const jinja_string *text,
 /* ---- replace -----------------------------------------------------------------------------------
  */
 
-/* An empty text is found before each character and at the end. */
+/* Replace the empty text, which is found before each character and at the end. */
 static void replace_nothing(fsdp_str *out, const jinja_string *text, const jinja_string *new_text,
                             int64_t count)
 {

@@ -68,7 +68,8 @@ fsdp_status fsdp_jinja_string(jinja_machine *machine, const char *data, size_t b
     return fsdp_jinja_substring(machine, copy, bytes, out);
 }
 
-/* Append to the buffer of `left` if there is room after it. */
+/* Append `right` to the buffer of `left` and return true, if nothing was appended to `left` before
+ * and the buffer has room. Otherwise, return false. */
 static bool append_in_place(const jinja_string *left, const jinja_string *right)
 {
     jinja_buffer *buffer = left->buffer;
@@ -80,7 +81,8 @@ static bool append_in_place(const jinja_string *left, const jinja_string *right)
     return true;
 }
 
-/* Copy both strings to a new buffer, which has room for as much text again. */
+/* Copy both strings to a new buffer. If they are long, the buffer has room for as much text
+ * again. */
 static fsdp_status copy_to_buffer(jinja_machine *machine, const jinja_string *left,
                                   const jinja_string *right, jinja_buffer **out)
 {
