@@ -4,7 +4,8 @@
  *
  * A model that was trained on conversations comes with a template, a small program in Jinja, that
  * writes a list of messages as one text. This library runs the part of Jinja that such templates
- * use. A template that goes beyond it is refused by name and line when it is opened.
+ * use. If a template uses another part, opening or rendering it fails, and the message names the
+ * part and the line.
  *
  * For training, fsdp_chat_render() can also return where the assistant's texts are in the text, so
  * that only these have a loss:

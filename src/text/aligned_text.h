@@ -20,9 +20,9 @@ typedef struct fsdp_text_view {
     const char *data; /* [len] */
     size_t len;
     const fsdp_align *align; /* [len], or NULL */
-    /* If `align` is NULL: the byte of the original text at which the view begins, which is an
-     * unchanged part of it, or FSDP_ORIGIN_UNKNOWN: the text was changed, and alignments are not
-     * wanted. */
+    /* Used if `align` is NULL. If the view is an unchanged part of the original text: the byte of
+     * that text at which it begins. If the text was changed and alignments are not wanted:
+     * FSDP_ORIGIN_UNKNOWN. */
     size_t origin;
 } fsdp_text_view;
 

@@ -3,9 +3,9 @@
  * Note [Parts of a piece]. Tokenizers such as Llama 2's have no pre-tokenizer, so a piece is a
  * whole text, with U+2581 for spaces. Merging a whole text takes long, and there are no words to
  * find in the cache. Such a piece is therefore split before each U+2581 that follows another
- * character, if no merge can cross that boundary: if there is no merge whose right token begins
- * with U+2581 and whose left token ends with the last byte of the character before it. Then the
- * tokens of the parts are the tokens of the piece. */
+ * character, if no merge can cross that boundary. This is so if there is no merge whose right token
+ * begins with U+2581 and whose left token ends with the last byte of the character before the
+ * U+2581. Then the tokens of the parts are the tokens of the piece. */
 #include "src/text/bpe.h"
 
 #include <string.h>
@@ -88,8 +88,8 @@ static fsdp_status add_byte_pieces(symbol_list *s, const char *unit, size_t leng
     return FSDP_OK;
 }
 
-/* Add byte pieces or an unknown token for `unit` [length], which is not in the vocabulary and
- * stands for `bytes` bytes of the piece. As in the tokenizers library, byte pieces are added before
+/* Add byte pieces or an unknown token for `unit` [length], which is not in the vocabulary and was
+ * made from `bytes` bytes of the piece. As in the tokenizers library, byte pieces are added before
  * an unknown token that precedes them in the text, because an unknown token is added only when its
  * end is known. */
 static fsdp_status add_unknown(symbol_list *s, const char *unit, size_t length, size_t bytes)
@@ -389,7 +389,7 @@ static fsdp_status find_units(bpe *model)
 }
 
 /* Return true if `text` [length], the text of a token, may end with another byte than the text that
- * the token stands for, because it ends with an unknown token or a byte piece. */
+ * became this token, because it ends with an unknown token or a byte piece. */
 static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
 {
     size_t unk = model->unk_token ? strlen(model->unk_token) : 0;

@@ -90,8 +90,8 @@ enum {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t first, last; /* ends of its list of positions, in learning.places; NONE: the list is
-                             empty */
+    uint32_t first, last; /* first and last element of the pair's list of positions, in
+                             learning.places; NONE: the list is empty */
     bool grew;            /* the present merge has added a position */
 } pair;
 

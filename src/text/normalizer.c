@@ -1,4 +1,4 @@
-/* A normalizer is a list of steps: the parts of Sequences, also of one in another, are steps of the
+/* A normalizer is a list of steps. The parts of a Sequence, also of a nested one, are steps of the
  * same list, and BertNormalizer is several steps.
  *
  * Without alignments, runs of ASCII take a shortcut if every step treats each ASCII character

@@ -87,8 +87,7 @@ static void write_cluster(writer *w, const char *text, size_t length)
 }
 
 /* Return the number of bytes at the beginning of `text` that are ASCII characters which the map
- * does not replace, each a grapheme cluster of its own.
- */
+ * does not replace. Each of them is a grapheme cluster. */
 static size_t plain_length(const fsdp_normalize_op *op, const char *text, size_t left)
 {
     size_t n = 0;

@@ -32,8 +32,7 @@ enum {
     FSDP_POST_PARTS_MAX = 64
 };
 
-/* Write the parts of the result for one text or a pair to `parts`, and set *count to their number.
- */
+/* Write the parts of the result for one text or a pair to `parts`. Set *count to their number. */
 FSDP_MUST_CHECK fsdp_status fsdp_post_processor_plan(const fsdp_post_processor *post, bool is_pair,
                                                      bool add_special_tokens,
                                                      fsdp_post_part parts[FSDP_POST_PARTS_MAX],

@@ -33,8 +33,8 @@ typedef enum fsdp_prepend_scheme {
 
 /* One step: change the text, then split it, then change each part. */
 typedef struct fsdp_pre_op {
-    /* The text that `scheme` puts before the step's text; with replaces_spaces, it also replaces
-     * spaces (Metaspace). ByteLevel's is " ". "": the step does not change its text. */
+    /* What the step puts before its text, as `scheme` says: " " for ByteLevel. With replaces_spaces
+     * (Metaspace), it also replaces spaces. "": the step does not change its text. */
     char mark[5];
     bool replaces_spaces;
     fsdp_prepend_scheme scheme; /* when `mark` is put before the text */

@@ -322,7 +322,7 @@ static fsdp_status add_property(fsdp_regex_pattern *p, operand *o)
     return status;
 }
 
-/* Add an escape that matches several characters. The position is after the backslash. */
+/* Add an escape that matches several characters. The pattern's position is after the backslash. */
 static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
 {
     const char kind = peek(p);

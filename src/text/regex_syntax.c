@@ -300,7 +300,7 @@ static fsdp_status translate_reference(translation *t)
     return FSDP_OK;
 }
 
-/* The position is after the backslash. */
+/* Translate an escape. The pattern's position is after the backslash. */
 static fsdp_status translate_escape(translation *t)
 {
     bool is_character;

@@ -1,5 +1,5 @@
 /* A decoder is a list of steps, each of which makes a new list of texts from the previous one. The
- * steps of a Sequence, also of one in another, are in the same list. */
+ * steps of a Sequence, also of a nested one, are in the same list. */
 #include "src/text/token_decoder.h"
 
 #include <ctype.h>

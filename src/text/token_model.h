@@ -11,7 +11,7 @@
 #pragma once
 #include <fsdp/text.h>
 
-/* A token, and the part of a piece of text that it stands for. */
+/* A token, and the part of a piece of text that became this token. */
 typedef struct fsdp_token_span {
     int32_t id;
     uint32_t begin, end; /* the bytes [begin, end) of the piece. See Note [Offsets of bytes] */

@@ -96,7 +96,7 @@ static fsdp_status add_with_id(configuration *c, fsdp_json_node node, const fsdp
                       fsdp_json_name(node.doc), token->text, expected, (int)id, c->tokenizer->path);
 }
 
-/* A token of a file, and its id there. Tokens are sorted by it. */
+/* A token of a file, and the id that the file gives to it. Tokens are sorted by this id. */
 typedef struct decoder_entry {
     int64_t id;
     fsdp_json_node node;

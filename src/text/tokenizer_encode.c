@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 
-/* The text that is being encoded. */
+/* The state of encoding a text. */
 typedef struct encoder {
     const fsdp_tokenizer *tokenizer;
     fsdp_tokenizer_work *work;

@@ -133,8 +133,8 @@ static void append_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spe
     fsdp_str_printf(json, ",");
 }
 
-/* Sentinels come after the pieces, in descending order: with 32,000 pieces, <extra_id_0> is 32099.
- */
+/* Sentinels come after the pieces, in descending order. With 32,000 pieces, the id of <extra_id_0>
+ * is 32,099 if there are 100 sentinels. */
 static fsdp_status add_sentinels(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
     int64_t n;

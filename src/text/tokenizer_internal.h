@@ -38,7 +38,7 @@ extern const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS];
 
 /* Buffers that one thread needs to encode. */
 typedef struct fsdp_tokenizer_work {
-    struct fsdp_tokenizer_work *next; /* the next unused one in the pool */
+    struct fsdp_tokenizer_work *next; /* the next in the pool's list of unused ones */
     fsdp_token_work *model;
     fsdp_normalizer_work *normalizer;
     fsdp_pre_tokenizer_work *pre;
@@ -46,7 +46,7 @@ typedef struct fsdp_tokenizer_work {
     fsdp_token_sequence sequences[2];
 } fsdp_tokenizer_work;
 
-/* The fsdp_tokenizer_work that no thread uses at the moment. */
+/* The fsdp_tokenizer_work objects that no thread uses at the moment. */
 typedef struct fsdp_work_pool {
     pthread_mutex_t mutex;
     fsdp_tokenizer_work *free_works;

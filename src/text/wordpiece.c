@@ -131,9 +131,8 @@ static const fsdp_token_model_ops wordpiece_ops = {
 
 /* ---- creating ---- */
 
-/* Build a trie of the tokens that begin with `prefix`, which is left out of their texts in the
- * trie. `keys` has room for all tokens.
- */
+/* Build a trie of the tokens that begin with `prefix`. The trie has their texts without the prefix.
+ * `keys` has room for all tokens. */
 static fsdp_status build_trie(const fsdp_vocabulary *vocabulary, const char *prefix,
                               fsdp_trie_key *keys, fsdp_trie *trie)
 {

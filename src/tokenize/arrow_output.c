@@ -35,7 +35,7 @@ typedef struct arrow_output {
     size_t bytes_cap;
     int32_t *block, *block_labels; /* [block_size] */
     int64_t in_block;              /* number of tokens in `block` */
-    int64_t rows;                  /* number of rows that were written of the current split */
+    int64_t rows;                  /* number of rows of the current split that were written */
 } arrow_output;
 
 /* ---- reading spooled rows ---- */

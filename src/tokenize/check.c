@@ -103,8 +103,8 @@ static void add_token(const checker *c, fsdp_table *table, const char *text, siz
         fsdp_table_cell(table, "%s", i < labels->len && labels->ids[i] >= 0 ? "yes" : "");
 }
 
-/* Print a table of a list of ids. If `labels` is not NULL, a column says which tokens have a loss.
- */
+/* Print a table of a list of ids, with a column that says which tokens have a loss if `labels` is
+ * not NULL. */
 static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_token_list *ids,
                                 const fsdp_token_list *labels)
 {

@@ -17,13 +17,12 @@ typedef struct fsdp_tokenize_state {
     } parts[FSDP_TOKENIZE_PARTS];
 } fsdp_tokenize_state;
 
-/* Write the state to `path` atomically, together with the settings of the run, an object of texts.
- */
+/* Write the state and the settings of the run to `path` atomically. `settings` is an object of
+ * texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
                                                const fsdp_tokenize_state *state);
 /* Read the state. Return FSDP_ERR_INVALID if a setting of the run that wrote the journal differs
- * from `settings`, unless the setting had no effect on any row. The message names the first setting
- * that differs. Return FSDP_ERR_FORMAT if the file is damaged.
- */
+ * from `settings`, unless the setting had no effect on any row; the message names the first such
+ * setting. Return FSDP_ERR_FORMAT if the file is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings,
                                               fsdp_tokenize_state *state);

@@ -133,7 +133,7 @@ static void run_thread(void *arg, int64_t i, int worker)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- a run ---- */
 
 static fsdp_status create_slots(pipeline *p, int threads)
 {

@@ -209,9 +209,8 @@ static bool can_go_on(fsdp_status status)
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
-/* Return what a message that recommends --resume adds for a run with --overwrite. The two options
- * exclude each other, and the journal remembers --overwrite.
- */
+/* Return the words that a message which recommends --resume adds for a run with --overwrite. The
+ * two options exclude each other, and the journal remembers --overwrite. */
 static const char *in_place_of(const tokenize_run *r)
 {
     return r->config->overwrite ? " in place of --overwrite" : "";

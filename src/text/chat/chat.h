@@ -11,7 +11,7 @@ enum {
     FSDP_CHAT_TOKENS = 7 /* bos, eos, unk, sep, pad, cls, mask */
 };
 
-/* The texts of a folder's special tokens; NULL: the folder has no such token. */
+/* The texts of a folder's special tokens. A text is NULL if the folder has no such token. */
 typedef struct fsdp_chat_tokens {
     char *texts[FSDP_CHAT_TOKENS]; /* in the order of fsdp_chat_token_names; owned */
 } fsdp_chat_tokens;

@@ -29,8 +29,7 @@
     "{%- endfor -%}\n"
 
 /* Sets `system` to the text of the system message, if there is one, and `turns` to the other
- * messages. Their roles must alternate between user and assistant.
- */
+ * messages, whose roles must alternate between user and assistant. */
 #define SYSTEM_AND_TURNS                                                                           \
     "{%- if messages and messages[0].role == 'system' -%}\n"                                       \
     "{%- set system = text(messages[0].content) -%}\n"                                             \

@@ -12,8 +12,7 @@
 const char *const fsdp_chat_token_names[FSDP_CHAT_TOKENS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-/* ---- templates ---------------------------------------------------------------------------------
- */
+/* ---- templates ------------------------------------------------------------------------------- */
 
 static void source_fini(fsdp_chat_source *source)
 {
@@ -142,8 +141,7 @@ fsdp_status fsdp_chat_sources_read(const char *folder, fsdp_chat_sources *source
     return status;
 }
 
-/* ---- special tokens ----------------------------------------------------------------------------
- */
+/* ---- special tokens -------------------------------------------------------------------------- */
 
 void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens)
 {

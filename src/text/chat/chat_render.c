@@ -30,8 +30,7 @@ void fsdp_chat_text_fini(fsdp_chat_text *text)
     *text = (fsdp_chat_text){0};
 }
 
-/* ---- variables ---------------------------------------------------------------------------------
- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
 /* If the message has the assistant's thoughts under one of three names, also give them to the
  * template as "thinking" and "reasoning_content", like transformers. */
@@ -53,7 +52,8 @@ static fsdp_status alias_reasoning(jinja_machine *machine, jinja_value *message)
     return FSDP_OK;
 }
 
-/* Convert a message without the keys that are null, which templates would take for a value. */
+/* Convert a message. Leave out keys whose value is null, because templates would take null for a
+ * value. */
 static fsdp_status convert_message(jinja_machine *machine, fsdp_json_node node, jinja_value *out)
 {
     jinja_value message, value;
@@ -177,8 +177,7 @@ static fsdp_status give_all(conversation *c, fsdp_json_node row)
     return FSDP_OK;
 }
 
-/* ---- rendering ---------------------------------------------------------------------------------
- */
+/* ---- rendering ------------------------------------------------------------------------------- */
 
 /* Render the first n messages to `out`, which the caller frees. If `spans` is true, also set
  * out->spans to the {% generation %} blocks. */
@@ -218,8 +217,7 @@ static fsdp_status render_first(conversation *c, size_t n, bool generation_promp
     return status;
 }
 
-/* ---- the assistant's texts by comparing renderings ----------------------------------------------
- */
+/* ---- the assistant's texts by comparing renderings ------------------------------------------- */
 
 static bool is_assistant(jinja_value message)
 {

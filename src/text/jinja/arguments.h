@@ -22,8 +22,7 @@ enum {
  *
  * @param names    the names of the parameters, separated by commas: at most JINJA_MAX_PARAMS
  * @param required number of parameters without a default
- * @param values   out: [number of parameters]; JINJA_MISSING for those that were not given
- */
+ * @param values   out: [number of parameters]; JINJA_MISSING for those that were not given */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_bind(const char *function, const char *names,
                                             size_t required, const jinja_args *args,
                                             jinja_value *values);

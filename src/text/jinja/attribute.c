@@ -48,8 +48,7 @@ static fsdp_status find_attribute(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
-/* ---- items -------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 /* If `key` is a valid Python index of a sequence of n items, set *index to the position that it
  * means, counted from 0, and return true. */
@@ -170,8 +169,7 @@ fsdp_status fsdp_jinja_get_path(jinja_machine *machine, jinja_value value, jinja
     return FSDP_OK;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 static fsdp_status slice_bound(jinja_value value, int64_t fallback, int64_t *out)
 {

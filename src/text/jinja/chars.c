@@ -12,8 +12,7 @@
 #include "src/base/assert.h"
 #include "src/text/jinja/machine.h"
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 uint32_t fsdp_jinja_next_char(const char *data, size_t bytes, size_t *at)
 {
@@ -52,8 +51,7 @@ size_t fsdp_jinja_put_char(uint32_t c, char out[4])
     return length;
 }
 
-/* ---- properties -------------------------------------------------------------------------------
- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 typedef struct char_range {
     uint32_t first, last;
@@ -178,8 +176,7 @@ bool fsdp_jinja_is_identifier(uint32_t c)
            category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC;
 }
 
-/* ---- changes of case --------------------------------------------------------------------------
- */
+/* ---- changes of case ------------------------------------------------------------------------- */
 
 typedef struct special_case {
     uint32_t c;

@@ -168,8 +168,7 @@ fsdp_status fsdp_jinja_order(jinja_machine *machine, jinja_value a, jinja_value 
                       fsdp_jinja_type_name(a), fsdp_jinja_type_name(b));
 }
 
-/* ---- dicts ------------------------------------------------------------------------------------
- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 enum {
     TABLE_MIN = 8 /* a dict with fewer entries has no hash table */

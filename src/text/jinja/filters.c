@@ -12,8 +12,7 @@
 #include "src/text/jinja/machine.h"
 #include "src/text/jinja/print.h"
 
-/* ---- tests of kinds ----------------------------------------------------------------------------
- */
+/* ---- tests of kinds -------------------------------------------------------------------------- */
 
 #define KIND_TEST(name, condition)                                                                 \
     static fsdp_status test_##name(jinja_machine *machine, jinja_value value,                      \
@@ -44,8 +43,7 @@ KIND_TEST(escaped, value.kind == JINJA_STRING && value.safe)
 KIND_TEST(sequence, (value.kind >= JINJA_STRING && value.kind <= JINJA_RANGE) ||
                         value.kind == JINJA_UNDEFINED)
 
-/* ---- tests with an argument --------------------------------------------------------------------
- */
+/* ---- tests with an argument ------------------------------------------------------------------ */
 
 static fsdp_status test_equal(jinja_machine *machine, jinja_value value, const jinja_args *args,
                               bool *out)
@@ -234,8 +232,7 @@ fsdp_status fsdp_jinja_call_test(jinja_machine *machine, const jinja_test *test,
     return test->call(machine, value, args, out);
 }
 
-/* ---- map and select ----------------------------------------------------------------------------
- */
+/* ---- map and select -------------------------------------------------------------------------- */
 
 /* How map and select treat each item. */
 typedef struct treatment {
@@ -399,8 +396,7 @@ static fsdp_status filter_rejectattr(jinja_machine *machine, jinja_value value,
     return select_items(machine, "rejectattr", value, args, false, true, out);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const jinja_filter filters[] = {
     {"abs", fsdp_jinja_filter_abs, false},

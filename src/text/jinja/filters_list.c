@@ -136,8 +136,7 @@ fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, con
     return FSDP_OK;
 }
 
-/* ---- parts of lists ----------------------------------------------------------------------------
- */
+/* ---- parts of lists -------------------------------------------------------------------------- */
 
 /* A filter whose result is a generator in Jinja2 does its work when the first item is wanted. */
 typedef struct deferred {
@@ -232,8 +231,7 @@ fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
     return defer(machine, value, &d, out);
 }
 
-/* ---- order -------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static fsdp_status ignore_case(jinja_machine *machine, jinja_value *value)
 {

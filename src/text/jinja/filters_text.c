@@ -185,8 +185,7 @@ fsdp_status fsdp_jinja_filter_join(jinja_machine *machine, jinja_value value,
     return fsdp_jinja_join(machine, list, separator, false, out);
 }
 
-/* ---- lines and lengths -------------------------------------------------------------------------
- */
+/* ---- lines and lengths ----------------------------------------------------------------------- */
 
 static fsdp_status need_text(const char *name, jinja_value value, jinja_string **out)
 {
@@ -302,8 +301,7 @@ fsdp_status fsdp_jinja_filter_wordcount(jinja_machine *machine, jinja_value valu
     return FSDP_OK;
 }
 
-/* ---- encodings ---------------------------------------------------------------------------------
- */
+/* ---- encodings ------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_filter_urlencode(jinja_machine *machine, jinja_value value,
                                         const jinja_args *args, jinja_value *out)

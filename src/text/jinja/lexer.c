@@ -72,8 +72,7 @@ static fsdp_status add_text(lexer *lex, jinja_token_type type, int line, size_t 
                  .text = {.data = lex->source + begin, .bytes = end - begin, .chars = SIZE_MAX}});
 }
 
-/* ---- the end of tags ---------------------------------------------------------------------------
- */
+/* ---- the end of tags ------------------------------------------------------------------------- */
 
 /* If a tag ends at `at` with `close`, which is "%}" or "#}" and may have a sign ('-' or '+') before
  * it, return the offset after `close` and the whitespace that the end of the tag removes.
@@ -96,8 +95,7 @@ static size_t end_of_variable(const lexer *lex, size_t at)
     return has_at(lex, at, "}}") ? at + 2 : 0;
 }
 
-/* ---- text between tags -------------------------------------------------------------------------
- */
+/* ---- text between tags ----------------------------------------------------------------------- */
 
 /* Add the text [begin, end) that is before a tag. '-' as the tag's sign removes all whitespace
  * before it. Without a sign, lstrip_blocks removes the whitespace that begins the tag's line. */
@@ -174,8 +172,7 @@ static fsdp_status lex_comment(lexer *lex, size_t begin)
     return syntax_error(lex->line, "missing end of comment tag");
 }
 
-/* ---- literals ----------------------------------------------------------------------------------
- */
+/* ---- literals -------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {
@@ -353,8 +350,7 @@ static fsdp_status lex_number(lexer *lex)
     return FSDP_OK;
 }
 
-/* ---- expressions -------------------------------------------------------------------------------
- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static size_t skip_name(const lexer *lex, size_t at)
 {

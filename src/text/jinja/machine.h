@@ -1,4 +1,5 @@
-/* The state of one rendering: its memory, its limits and the variables of the template.
+/* A machine is the state of renderings: their memory, their limits and the variables of the
+ * template.
  *
  * A template is a program that comes with a model, so it is not trusted. Everything that it
  * computes costs steps and memory of the machine, and both are limited. Nothing outlives the
@@ -11,7 +12,7 @@
 enum {
     JINJA_MAX_DEPTH = 1000,              /* nesting of blocks, expressions, calls and values */
     JINJA_MAX_TEXT = 64 * 1024 * 1024,   /* bytes of a string or of the output */
-    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one rendering allocates */
+    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one machine allocates */
 };
 #define JINJA_MAX_STEPS 20000000ull
 

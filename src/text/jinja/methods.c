@@ -6,8 +6,7 @@
 #include "src/text/jinja/iterate.h"
 #include "src/text/jinja/machine.h"
 
-/* ---- dicts -------------------------------------------------------------------------------------
- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 static fsdp_status make_view(jinja_machine *machine, jinja_value self, const jinja_args *args,
                              jinja_view_kind kind, jinja_value *out)
@@ -64,8 +63,7 @@ static const jinja_method_entry dict_methods[] = {
     {"keys", keys},      {"values", values_of}, {NULL, NULL},
 };
 
-/* ---- lists, tuples and ranges ------------------------------------------------------------------
- */
+/* ---- lists, tuples and ranges ---------------------------------------------------------------- */
 
 static fsdp_status count(jinja_machine *machine, jinja_value self, const jinja_args *args,
                          jinja_value *out)
@@ -138,8 +136,7 @@ static const jinja_method_entry float_methods[] = {{"as_integer_ratio", NULL},
 static const jinja_method_entry iterator_methods[] = {
     {"close", NULL}, {"send", NULL}, {"throw", NULL}, {NULL, NULL}};
 
-/* ---- lookup ------------------------------------------------------------------------------------
- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 static const jinja_method_entry *methods_of(jinja_kind kind)
 {

@@ -42,8 +42,7 @@ static fsdp_status parse_whole_block(jinja_parser *parser, const char *end, jinj
     return FSDP_OK;
 }
 
-/* ---- statements --------------------------------------------------------------------------------
- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static fsdp_status parse_set(jinja_parser *parser, int line, jinja_node **out)
 {

@@ -5,8 +5,7 @@
 #include "src/text/jinja/filters.h"
 #include "src/text/jinja/parse.h"
 
-/* ---- tokens ------------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 bool fsdp_jinja_at_operator(const jinja_parser *parser, const char *op)
 {
@@ -67,8 +66,7 @@ fsdp_status fsdp_jinja_expect_name(jinja_parser *parser, const jinja_string **na
     return FSDP_OK;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_node(jinja_parser *parser, jinja_node_type type, int line, jinja_node **out)
 {
@@ -109,8 +107,8 @@ static fsdp_status copy_name(jinja_parser *parser, const jinja_string *text,
 {
     jinja_value copy;
     FSDP_TRY(fsdp_jinja_substring(parser->machine, text->data, text->bytes, &copy));
-    (void)fsdp_jinja_chars(copy.as.string); /* counts now, so that renderings never write to the
-                                               string */
+    (void)fsdp_jinja_chars(copy.as.string); /* count the characters now, so that renderings never
+                                               write to the string */
     *out = copy.as.string;
     return FSDP_OK;
 }
@@ -123,8 +121,7 @@ static fsdp_status constant_node(jinja_parser *parser, int line, jinja_value val
     return FSDP_OK;
 }
 
-/* ---- literals, names, brackets -----------------------------------------------------------------
- */
+/* ---- literals, names, brackets --------------------------------------------------------------- */
 
 /* Parse strings. Several in a row become one constant. */
 static fsdp_status parse_strings(jinja_parser *parser, jinja_node **out)
@@ -243,8 +240,7 @@ static fsdp_status parse_primary(jinja_parser *parser, jinja_node **out)
     return fsdp_jinja_unexpected(parser, "an expression");
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool at_keyword(const jinja_parser *parser)
 {
@@ -332,8 +328,7 @@ static fsdp_status parse_call(jinja_parser *parser, jinja_node *callee, jinja_no
     return parse_arguments(parser, &(*out)->as.call);
 }
 
-/* ---- what follows a value ----------------------------------------------------------------------
- */
+/* ---- what follows a value -------------------------------------------------------------------- */
 
 /* Parse one index, or a slice, whose bounds become bounds[0..2]. */
 static fsdp_status parse_index(jinja_parser *parser, jinja_node **index, jinja_node *bounds[3],
@@ -540,8 +535,7 @@ static fsdp_status parse_filters_and_tests(jinja_parser *parser, jinja_node *val
     return FSDP_OK;
 }
 
-/* ---- operators ---------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static fsdp_status descend(jinja_parser *parser)
 {
@@ -753,8 +747,7 @@ fsdp_status fsdp_jinja_parse_tuple(jinja_parser *parser, bool condition, const c
     return parse_items(parser, fsdp_jinja_parse_expression, condition, end, false, out);
 }
 
-/* ---- targets of assignments --------------------------------------------------------------------
- */
+/* ---- targets of assignments ------------------------------------------------------------------ */
 
 static fsdp_status target_error(const jinja_parser *parser)
 {

@@ -19,8 +19,7 @@ typedef enum control {
 
 static fsdp_status run_all(jinja_machine *machine, const jinja_nodes *nodes, control *end);
 
-/* ---- output ------------------------------------------------------------------------------------
- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static fsdp_status write_text(jinja_machine *machine, const char *data, size_t bytes)
 {
@@ -53,8 +52,7 @@ static fsdp_status capture(jinja_machine *machine, const jinja_nodes *body, cont
     return status;
 }
 
-/* ---- scopes ------------------------------------------------------------------------------------
- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 static void resolve_given(const jinja_machine *machine, const jinja_string *name, jinja_value *out)
 {
@@ -100,8 +98,7 @@ static fsdp_status new_activation(jinja_machine *machine, jinja_activation *oute
     return FSDP_OK;
 }
 
-/* ---- assignment --------------------------------------------------------------------------------
- */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
 /* Return an error if `target` sets an attribute of a value that is no namespace. Jinja2 checks this
  * before it evaluates the value to be assigned. */
@@ -212,8 +209,7 @@ static fsdp_status run_with(jinja_machine *machine, const jinja_node *node, cont
     return FSDP_OK;
 }
 
-/* ---- for blocks --------------------------------------------------------------------------------
- */
+/* ---- for blocks ------------------------------------------------------------------------------ */
 
 /* The test of a for block, as a generator that yields the items that pass. */
 typedef struct loop_test {
@@ -323,8 +319,7 @@ static fsdp_status run_if(jinja_machine *machine, const jinja_node *node, contro
     return run_all(machine, &node->otherwise, end);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------
- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static fsdp_status make_macro(jinja_machine *machine, const jinja_macro_node *node,
                               jinja_value *out)
@@ -477,8 +472,7 @@ static fsdp_status run_generation(jinja_machine *machine, const jinja_node *node
     return write_value(machine, text);
 }
 
-/* ---- statements --------------------------------------------------------------------------------
- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static fsdp_status run_print(jinja_machine *machine, const jinja_node *node)
 {

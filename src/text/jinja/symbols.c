@@ -43,8 +43,7 @@ typedef struct resolver {
     bool has_generation;
 } resolver;
 
-/* ---- names and slots ---------------------------------------------------------------------------
- */
+/* ---- names and slots ------------------------------------------------------------------------- */
 
 static fsdp_status grow(resolver *r, void *items, size_t *cap, size_t n, size_t item_bytes)
 {
@@ -180,8 +179,7 @@ static fsdp_status visit_load(resolver *r, symbols *s, const jinja_string *text)
     return define(r, s, text, name, (jinja_load){.action = JINJA_LOAD_RESOLVE}, &defined);
 }
 
-/* ---- analysis of a scope -----------------------------------------------------------------------
- */
+/* ---- analysis of a scope --------------------------------------------------------------------- */
 
 static fsdp_status descend(resolver *r, const jinja_node *node)
 {
@@ -318,8 +316,7 @@ static fsdp_status visit(resolver *r, symbols *s, const jinja_node *node)
     return FSDP_OK;
 }
 
-/* ---- which special variables a body uses -------------------------------------------------------
- */
+/* ---- which special variables a body uses ----------------------------------------------------- */
 
 /* jinja2's find_undeclared(): is `name` read before it is assigned to, in the order of the text? */
 typedef struct search {
@@ -398,8 +395,7 @@ static fsdp_status uses(resolver *r, const jinja_nodes *body, const char *name, 
     return FSDP_OK;
 }
 
-/* ---- slots of the names in a scope -------------------------------------------------------------
- */
+/* ---- slots of the names in a scope ----------------------------------------------------------- */
 
 static fsdp_status resolve(resolver *r, const symbols *s, jinja_node *node);
 
@@ -452,8 +448,7 @@ static fsdp_status own_slot(resolver *r, const symbols *s, const jinja_string *t
     return FSDP_OK;
 }
 
-/* ---- for blocks --------------------------------------------------------------------------------
- */
+/* ---- for blocks ------------------------------------------------------------------------------ */
 
 static const jinja_string loop_name = {.data = "loop", .bytes = 4, .chars = 4};
 
@@ -522,8 +517,7 @@ static fsdp_status resolve_for(resolver *r, const symbols *s, jinja_node *node)
     return make_scope(r, &otherwise, &loop->otherwise_scope);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------
- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static const jinja_string special_names[] = {
     {.data = "caller", .bytes = 6, .chars = 6},
@@ -587,8 +581,7 @@ static fsdp_status resolve_macro(resolver *r, const symbols *s, jinja_macro_node
     return make_scope(r, &inner, &macro->scope);
 }
 
-/* ---- other blocks ------------------------------------------------------------------------------
- */
+/* ---- other blocks ---------------------------------------------------------------------------- */
 
 static fsdp_status resolve_set_block(resolver *r, const symbols *s, jinja_node *node)
 {

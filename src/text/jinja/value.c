@@ -44,8 +44,7 @@ const char *fsdp_jinja_type_name(jinja_value value)
     return value.kind < FSDP_LENGTH(names) ? names[value.kind] : "object";
 }
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_substring(jinja_machine *machine, const char *data, size_t bytes,
                                  jinja_value *out)
@@ -143,8 +142,7 @@ bool fsdp_jinja_string_is(const jinja_string *string, const char *text)
     return string->bytes == strlen(text) && memcmp(string->data, text, string->bytes) == 0;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_list(jinja_machine *machine, size_t cap, jinja_value *out)
 {
@@ -187,8 +185,7 @@ fsdp_status fsdp_jinja_pair(jinja_machine *machine, jinja_value first, jinja_val
     return FSDP_OK;
 }
 
-/* ---- undefined --------------------------------------------------------------------------------
- */
+/* ---- undefined ------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_undefined(jinja_machine *machine, jinja_kind owner, const jinja_string *name,
                                  jinja_value *out)
