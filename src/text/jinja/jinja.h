@@ -6,8 +6,8 @@
  * str() of True, None, floats and lists, lengths in code points. What is not supported is refused
  * by name and line when the template is opened, or when it runs if it depends on values.
  *
- * The folder has more than 25 source files, because each file is one part of the language, named
- * after it, and none is useful without the others. */
+ * More than 25 source files: each file is one part of the language, named after it, and none is
+ * useful without the others. */
 #pragma once
 #include "src/base/json.h"
 #include "src/text/jinja/machine.h"
