@@ -58,8 +58,8 @@ static fsdp_status holds_token_files(const char *folder, bool *holds)
     return FSDP_OK;
 }
 
-/* A pattern is for token files if one of its matches is a token file. If nothing matches, its own
- * ending decides. */
+/* Return true if the pattern itself or one of the files that match it has the ending of a token
+ * file. */
 static bool matches_token_files(const char *pattern)
 {
     glob_t found = {0};
@@ -213,8 +213,8 @@ bool fsdp_is_plain_text_name(const char *path)
     return fsdp_name_kind_of(path) == FSDP_NAME_TEXT;
 }
 
-/* Is a file of this name for the rows that `validation` asks for? Files with the word "test" in
- * their names are for neither. */
+/* Return true if a file of this name has rows for validation (if `validation` is true) or for
+ * training (if it is false). Files with the word "test" in their names are for neither. */
 static bool is_asked_for(const char *name, bool validation)
 {
     static const char *const test[] = {"test", NULL};
