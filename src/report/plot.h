@@ -5,8 +5,8 @@
 #include "src/report/metrics.h"
 
 typedef struct fsdp_plot_run {
-    const char *label;                 /* UTF-8; name of the run in the legend, used if there are
-                                          several runs */
+    const char *label;                 /* UTF-8; the run's name in the legend, which shows it only
+                                          if there are several runs */
     const fsdp_metrics_curves *curves; /* borrowed */
 } fsdp_plot_run;
 
