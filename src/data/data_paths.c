@@ -71,9 +71,9 @@ static bool matches_token_files(const char *pattern)
     return tokens;
 }
 
-/* Megatron's programs name a dataset by the common part of two names, PREFIX.bin and PREFIX.idx.
- * Set *out to PREFIX.bin if `path` is such a prefix, or PREFIX.idx. Otherwise set it to a copy of
- * `path`. The caller owns *out. */
+/* A dataset of Megatron has two files, PREFIX.bin and PREFIX.idx, and Megatron's programs take
+ * PREFIX as its name. If both files exist, and `path` is PREFIX or PREFIX.idx, set *out to
+ * PREFIX.bin. Otherwise set *out to a copy of `path`. The caller owns *out. */
 static fsdp_status megatron_path(const char *path, char **out)
 {
     size_t length = strlen(path);

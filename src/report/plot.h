@@ -12,7 +12,8 @@ typedef struct fsdp_plot_run {
 
 typedef struct fsdp_plot_options {
     const char *title; /* UTF-8; NULL: "Training and validation loss" */
-    /* Size in pixels, or in points for SVG and PDF: 300 to 10000. 0: 1000 (width), 600 (height). */
+    /* Size in pixels, or in points for SVG and PDF, from 300 to 10000. 0 means the default: a width
+     * of 1000, a height of 600. */
     int width, height;
 } fsdp_plot_options;
 
