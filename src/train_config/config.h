@@ -197,7 +197,7 @@ typedef struct fsdp_train_config {
     double warmup_steps; /* number of optimizer steps; below 1: a fraction of all steps */
     /* fraction of all steps; warmup_steps takes precedence if both are given */
     double warmup_ratio;
-    double min_lr, min_lr_rate; /* final rate, and the same as a fraction of lr; 0: not given */
+    double min_lr, min_lr_rate; /* final rate, and that rate as a fraction of lr; 0: not given */
     double lr_power;            /* polynomial schedule */
     double num_cycles;          /* cosine schedule with restarts */
 
