@@ -145,8 +145,7 @@ static bool in_file(const fsdp_options *options, const char *option)
 }
 
 /* Return the value that a file gives to a switch that has no field in the configuration, or
-   `otherwise` if no file gives one.
- */
+ * `otherwise` if no file gives one. */
 static bool switch_in_file(const fsdp_options *options, const char *option, bool otherwise)
 {
     const char *text = in_file(options, option) ? fsdp_options_text(options, option) : NULL;
