@@ -38,7 +38,8 @@ static fsdp_status write_config(fsdp_yaml *config, const char *path)
     return status;
 }
 
-/* A file that is no configuration is not overwritten. */
+/* Return FSDP_ERR_INVALID if `path` exists and is not a configuration file of Accelerate, because
+ * such a file must not be overwritten. */
 static fsdp_status check_replaced(const char *path)
 {
     fsdp_yaml old = {0};

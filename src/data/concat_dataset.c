@@ -56,7 +56,7 @@ static fsdp_status concat_texts(void *self, int64_t index, char **source, char *
     return fsdp_dataset_texts(part, row, source, target);
 }
 
-/* Each part counts from its own first row. If only some rows are counted, they are the first ones
+/* A part always counts from its own first row. So this function counts the first `first + len` rows
  * of all parts together. */
 static fsdp_status concat_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
 {

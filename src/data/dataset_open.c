@@ -9,8 +9,8 @@
 #include "src/data/masked_dataset.h"
 
 enum {
-    /* Default for token files, plain text and packed rows, as in llm.c and run_clm; also the
-     * context length of GPT-2. */
+    /* Default of max_length for token files, plain text and packed rows, as in llm.c and run_clm.
+     * It is also the context length of GPT-2. */
     ROW_TOKENS = 1024
 };
 
@@ -60,7 +60,7 @@ static fsdp_status open_tokens(const char *path, const fsdp_dataset_options *opt
     return fsdp_token_dataset_open(path, options, out);
 }
 
-/* Open `path`, which is a token file, a folder or pattern of them if `tokens` is true. */
+/* Open `path`. If `tokens` is true, it is a token file, or a folder or a pattern of token files. */
 static fsdp_status open_kind(const char *path, bool tokens, fsdp_dataset_options *o,
                              fsdp_dataset **out)
 {
@@ -99,7 +99,8 @@ static fsdp_status open_path(const char *path, fsdp_dataset_options *o, fsdp_dat
     return status;
 }
 
-/* Open rows for a masked language model: those of a causal one, which are then masked. */
+/* Open rows for a masked language model: open them as for a causal language model, and mask them.
+ */
 static fsdp_status open_masked(const char *path, const fsdp_dataset_options *options,
                                fsdp_dataset **out)
 {
@@ -129,6 +130,6 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
     FSDP_TRY(check_is_kept(path));
     if (full.task == FSDP_TASK_MASKED_LM)
         return open_masked(path, &full, out);
-    full.masking = NULL; /* rows with a masking are those of a masked language model */
+    full.masking = NULL; /* if it is set, rows are read for a masked language model */
     return open_path(path, &full, out);
 }

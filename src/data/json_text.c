@@ -1,5 +1,5 @@
-/* See json_text.h. What this file accepts is a part of what the JSON parser accepts, with the same
- * result; tests/fuzz/fuzz_json_text.c compares the two. */
+/* See json_text.h. This file accepts some of the rows that the JSON parser accepts, and must return
+ * the same text for them; tests/fuzz/fuzz_json_text.c compares the two. */
 #include "src/data/json_text.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Take four hexadecimal digits. Return -1 if there are none. */
+/* Take four hexadecimal digits and return their value, or -1 if the next four characters are not
+ * such digits. */
 static int32_t take_unit(cursor *c)
 {
     int32_t unit = 0;
@@ -72,7 +73,8 @@ static void append_character(fsdp_str *text, uint32_t c)
     fsdp_str_append(text, bytes, n);
 }
 
-/* Take what follows \u. NUL and half of a pair alone are left to the parser. */
+/* Take the digits after \u and append the character to `text`. Return false for NUL and for an
+ * unpaired surrogate, so that the JSON parser decides about them. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);
@@ -107,7 +109,7 @@ static bool take_escape(cursor *c, fsdp_str *text)
     return found != NULL;
 }
 
-/* Take a string whose quote was taken, up to its other quote. */
+/* Take the rest of a string whose opening quote has been taken, including its closing quote. */
 static bool take_string(cursor *c, fsdp_str *text)
 {
     text->len = 0;
@@ -128,14 +130,14 @@ static bool take_string(cursor *c, fsdp_str *text)
     }
 }
 
-/* Take a key, which must be `key`, as it is. */
+/* Take a key that is spelled as `key` is, without escapes. */
 static bool take_key(cursor *c, const char *key)
 {
     const size_t n = strlen(key);
     if (!take(c, '"') || (size_t)(c->end - c->at) <= n || memcmp(c->at, key, n) != 0 ||
         c->at[n] != '"')
         return false;
-    for (size_t i = 0; i < n; i++) /* a key with an escape may be another one */
+    for (size_t i = 0; i < n; i++) /* such a `key` would need an escape in the row */
         if (key[i] == '\\' || key[i] == '"' || (unsigned char)key[i] < 0x20 ||
             (unsigned char)key[i] >= 0x80)
             return false;

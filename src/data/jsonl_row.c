@@ -455,7 +455,7 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     return check_keys(&r, line, &rows->unused);
 }
 
-/* Return the key of the text, or NULL if a row with this key alone is no text. */
+/* Return the key of the text, or NULL if a row that has only this key is not a row of text. */
 static const char *only_text_key(const fsdp_dataset_options *o)
 {
     static const char *const ids[] = {"input_ids", "prompt_ids", "completion_ids", "prompt_length"};

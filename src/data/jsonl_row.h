@@ -14,11 +14,11 @@ typedef struct fsdp_jsonl_rows {
     bool any_completions; /* some rows have a prompt and a completion that are texts */
     fsdp_str *whole;      /* gets the text of a row, with its prefix and prompt, as it is tokenized;
                              empty      for rows of ids and for conversations. NULL: not wanted */
-    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed.
-                    SEQ2SEQ: not set */
+    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed. 0
+                    for SEQ2SEQ */
 } fsdp_jsonl_rows;
 
-/* Return the FSDP_USES_* of such rows. */
+/* Return the flags FSDP_USES_* of the rows that were collected in *rows. */
 unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 /* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
  * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND
@@ -27,9 +27,9 @@ unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);
-/* Convert a row of text `row` [length] that is {"KEY": "..."} with the key of the text, without
- * parsing it as a document. Return false for other rows, and after a failure, so that the caller
- * parses the row and calls fsdp_jsonl_row(), which gives the same example or the error. `text` is
- * scratch memory. */
+/* Convert `row` [length] to an example if it is {"KEY": "..."}, where KEY is the key of the text,
+ * without building a JSON document. Return false for any other row, and after a failure. The caller
+ * then parses the row and calls fsdp_jsonl_row(), which makes the example or returns the error.
+ * `text` is scratch memory. */
 bool fsdp_jsonl_text_row(const char *row, size_t length, const fsdp_dataset_options *options,
                          fsdp_str *text, fsdp_example *example, fsdp_jsonl_rows *rows);

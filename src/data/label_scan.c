@@ -27,7 +27,7 @@ typedef struct scan {
     bool more; /* there are more than MAX_NAMES */
     bool all_integers, all_numbers;
     bool lists;                /* labels are lists */
-    int64_t list_numbers;      /* numbers in a list; 0: none was found */
+    int64_t list_numbers;      /* length of the first list of numbers; 0: no such list was found */
     int64_t smallest, largest; /* the smallest and the largest integer */
     int64_t rows;
     char **class_names; /* [n_class_names] of a ClassLabel column */
@@ -76,8 +76,8 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
-/* Add the names in a list, or note how many numbers it has. A list of another form is left to the
- * reader of the rows, which has a better message. */
+/* Add the names in a list, or remember its length if it has numbers. A malformed list is not an
+ * error here: when its row is read, the error message is better. */
 static fsdp_status add_list(scan *s, fsdp_json_node list)
 {
     const size_t n = fsdp_json_len(list);
@@ -97,7 +97,8 @@ static fsdp_status add_list(scan *s, fsdp_json_node list)
     return FSDP_OK;
 }
 
-/* Add a list in brackets. A text that only looks like one is a name. */
+/* Add a label that begins with a bracket, and set *is_list to true, if it is a list in JSON.
+ * Otherwise set *is_list to false: the label is a name. */
 static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
 {
     fsdp_json *doc;
@@ -171,8 +172,8 @@ static fsdp_status scan_texts(scan *s, const char *path, fsdp_rows_form form)
     return status;
 }
 
-/* Add the label of a row of ids. Labels that are no class are left to the reader of the rows, which
- * has a better message. */
+/* Add the label of a row of ids. A label that cannot be a class is not an error here: when its row
+ * is read, the error message is better. */
 static fsdp_status add_json_label(scan *s, fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label", *text;
@@ -282,7 +283,8 @@ static fsdp_status scan_files(scan *s, const char *path)
 
 /* ---- the result ---- */
 
-/* Return what the labels are: what the options say, unless that is the default. */
+/* Return the problem type of the options. If it is the default, return the type that the labels
+ * suggest. */
 static fsdp_problem_type problem_of(const scan *s)
 {
     if (s->options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
@@ -319,7 +321,8 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
-/* Set *labels for labels that are numbers, and free the names that are not needed. */
+/* Set *labels for regression and for several classes a row, and free the names that *labels does
+ * not take over. */
 static void take_numbers(const scan *s, fsdp_found_labels *labels)
 {
     const bool named = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL && !s->all_numbers;
@@ -344,7 +347,7 @@ fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *optio
 {
     fsdp_dataset_options full;
     fsdp_dataset_options given = *options;
-    /* The number of labels is what is looked for, so it cannot be required here. */
+    /* Other problem types require num_classes, which this function has yet to find. */
     given.problem_type = FSDP_PROBLEM_SINGLE_LABEL;
     FSDP_TRY(fsdp_dataset_complete_options(&given, &full));
     full.problem_type = options->problem_type;

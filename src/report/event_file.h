@@ -19,9 +19,9 @@ enum {
 
 /* Create a file in `dir`, which is created if it does not exist. The name is that which
  * TensorBoard's own writers give: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
- * existing file is never changed. `purge_step`: TensorBoard then ignores what earlier files in
- * `dir` say about this step and later ones, because a resumed run repeats them;
- * FSDP_EVENT_NO_PURGE: nothing is ignored. */
+ * existing file is never changed. Unless `purge_step` is FSDP_EVENT_NO_PURGE, TensorBoard will
+ * ignore what earlier files in `dir` say about this step and later steps, because a resumed run
+ * repeats them. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_create(const char *dir, int64_t purge_step,
                                                    fsdp_event_file **file);
 void fsdp_event_file_close(fsdp_event_file *file); /* accepts NULL */

@@ -102,7 +102,7 @@ typedef struct scalar {
     bool has_value;
 } scalar;
 
-/* A scalar may also be a tensor with one float, in the field of floats or as bytes. */
+/* Read a scalar that is stored as a tensor with one float, in the field of floats or as bytes. */
 static bool read_tensor(cursor c, scalar *out)
 {
     bool floats = false;

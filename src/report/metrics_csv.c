@@ -20,7 +20,7 @@ struct fsdp_metrics_csv {
     int fd;
 };
 
-/* "memory_peak" is the number of allocated bytes in the object of this name. */
+/* The column "memory_peak" has the value "allocated" of the row's object "memory_peak". */
 static const char *const columns[] = {
     "kind",        "step",         "epoch",      "loss",      "grad_norm",
     "lr",          "perplexity",   "accuracy",   "f1",        "tokens",
@@ -122,7 +122,7 @@ static bool is_kept(const char *line, const char *newline, int64_t step)
     return end > comma + 1 && *end == ',' && value <= step;
 }
 
-/* Copy the lines of `text` that are kept to `out`. */
+/* Append the header to `out`, and those lines of `text` that are of steps up to `step`. */
 static fsdp_status keep_lines(const char *path, const char *text, int64_t step, fsdp_str *out)
 {
     add_header(out);

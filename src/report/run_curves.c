@@ -88,7 +88,8 @@ static fsdp_status read_file(const char *path, fsdp_metrics_curves *curves)
     return check_found(path, curves);
 }
 
-/* Read what is in `folder` itself. Set *any to whether there is anything. */
+/* Read metrics.jsonl or the event files in `folder` itself. Set *any to whether there are such
+ * files. */
 static fsdp_status read_folder(const char *folder, fsdp_metrics_curves *curves, bool *any)
 {
     *any = fsdp_directory_has_file(folder, "metrics.jsonl");

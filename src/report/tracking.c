@@ -12,7 +12,7 @@
 #include "src/report/metrics_csv.h"
 
 enum {
-    MAX_SCALARS = FSDP_TRACKING_MAX_KEYS, /* most scalars of one row */
+    MAX_SCALARS = FSDP_TRACKING_MAX_KEYS, /* maximum number of scalars of a row */
     TAG_BYTES = FSDP_TRACKING_KEY_BYTES
 };
 
@@ -76,7 +76,7 @@ typedef struct scalar_list {
     size_t n;
 } scalar_list;
 
-/* `section` is NULL for a key that is a tag itself. */
+/* Add a scalar whose tag is "SECTION/KEY", or only "KEY" if `section` is NULL. */
 static void add_scalar(scalar_list *list, const char *section, const char *key, double value)
 {
     if (list->n == MAX_SCALARS)
@@ -95,7 +95,7 @@ static bool is_number(fsdp_json_node value)
            kind == FSDP_JSON_BOOL;
 }
 
-/* Add the numbers in `object`, except for the keys that say which row it is. */
+/* Add the numbers in `object`, except for "kind" and "step". */
 static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json_node object)
 {
     for (fsdp_json_node v = fsdp_json_first(object); v.value; v = fsdp_json_next(v)) {
@@ -114,8 +114,8 @@ static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json
     return FSDP_OK;
 }
 
-/* Names are those of transformers' Trainer: train/loss, train/learning_rate, eval/loss. A program
- * that logs rows of its own chooses its names itself. */
+/* Return the section of a row's tags, which are named as by transformers' Trainer: train/loss,
+ * train/learning_rate, eval/loss. Return NULL for the kind "log", whose names the user chooses. */
 static const char *section_of(const char *kind)
 {
     if (strcmp(kind, "log") == 0)
@@ -140,7 +140,7 @@ static fsdp_status write_scalars(fsdp_tracking *t, fsdp_json_node row, const cha
     return status;
 }
 
-/* Write the options as a block of Markdown in which lines are kept. TensorBoard's SummaryWriter
+/* Write the options as a code block of Markdown, which keeps line ends. TensorBoard's SummaryWriter
  * adds "/text_summary" to the names of texts. */
 static fsdp_status write_config(fsdp_tracking *t, fsdp_json_node row)
 {

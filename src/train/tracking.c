@@ -1,4 +1,4 @@
-/* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
+/* Opens what a run reports its metrics to: --metrics, --report-to and --tracker-command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,8 @@
 enum {
     HOST_BYTES = 256,
     PROGRAM_END_S = 120,      /* how long the end of the run waits for the program */
-    PROGRAM_FAILED_END_S = 10 /* the same after an error: other ranks wait until this is known */
+    PROGRAM_FAILED_END_S = 10 /* like PROGRAM_END_S after an error, which other ranks notice only
+                                 after this wait */
 };
 
 /* ---- the folder ---- */
@@ -39,8 +40,8 @@ static char *name_of_run(void)
     return fsdp_strdup_printf("%s_%s", date, host);
 }
 
-/* Set *dir to the folder for the files of --report-to; the caller owns it. A run that continues
- * without --logging-dir goes on in the newest folder of its output. */
+/* Set *dir to the folder for the files of --report-to; the caller owns it. A resumed run without
+ * --logging-dir continues in the newest folder of its output. */
 static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 {
     const fsdp_train_config *c = t->config;
@@ -73,7 +74,7 @@ static fsdp_status check_file(const char *flag, const char *path)
     const bool exists = stat(path, &st) == 0;
     bool good;
     if (!exists && fsdp_path_exists(path))
-        return FSDP_OK; /* a link to a file that will be made */
+        return FSDP_OK; /* a symbolic link whose target does not exist yet */
     if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         good = access(path, W_OK) == 0;
     } else {
@@ -131,7 +132,8 @@ static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
     return fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config);
 }
 
-/* Only event files and the program get this row. */
+/* Report the options of the run as a row "config". Only event files and the program get this row.
+ */
 static fsdp_status report_config(fsdp_trainer *t)
 {
     fsdp_json_node row;
@@ -203,7 +205,7 @@ fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
 
 /* ---- the files of the ranks: Note [Rank files] in src/monitor/monitor.h ---- */
 
-/* Return the folder for these files: "m.ranks" for "m.jsonl". The caller owns it. */
+/* Return the folder for the files of the ranks: "m.ranks" for "m.jsonl". The caller owns it. */
 static char *folder_of_ranks(const char *metrics)
 {
     static const char ending[] = ".jsonl";
@@ -246,7 +248,8 @@ static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
     return status;
 }
 
-/* On rank 0, make the folder and write its name to `path` [PATH_MAX]; "" if there is none. */
+/* Called by rank 0. Make the folder for the files of the ranks, and write its path to `path`
+ * [PATH_MAX]. Write "" if the run has no such files. */
 static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
 {
     path[0] = 0;
@@ -266,7 +269,7 @@ static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
     return status;
 }
 
-/* Report to the command where the files of the run are (--dashboard). */
+/* Pass the folders of the run's files to config->reports_open() (--dashboard). */
 static fsdp_status announce_reports(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;

@@ -498,7 +498,7 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print what is stored in less than float32, and what that costs. */
+/* Print what is stored in bfloat16 instead of float32, and what that costs. */
 static void print_precision(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;

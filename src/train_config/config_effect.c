@@ -29,7 +29,7 @@ static bool has_polynomial_schedule(const fsdp_train_config *c)
 
 static bool has_restarts(const fsdp_train_config *c)
 {
-    /* Half a cycle is what transformers' cosine has, too. */
+    /* A plain cosine is half a cycle, so --num-cycles 0.5 agrees with it, as in transformers. */
     return c->lr_schedule == FSDP_LR_COSINE_RESTARTS ||
            (c->lr_schedule == FSDP_LR_COSINE && c->num_cycles == 0.5);
 }

@@ -98,8 +98,8 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
 }
 
 enum {
-    SEQUENTIAL = 1,                          /* a train_sampling_strategy */
-    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* a problem_type */
+    SEQUENTIAL = 1,                          /* value of train_sampling_strategy */
+    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* value of problem_type */
 };
 
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling)
@@ -125,7 +125,8 @@ void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *optio
         c->shuffle = false;
     if (c->do_regression && !fsdp_options_given(options, "problem-type"))
         c->problem_type = REGRESSION;
-    /* In transformers, max_steps takes the place of num_train_epochs, also if it is more. */
+    /* In transformers, max_steps replaces num_train_epochs, even if these steps take more epochs.
+     */
     if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
         c->epochs = (double)INFINITY;
     if (fsdp_train_is_without_warmup(options))

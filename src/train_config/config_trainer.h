@@ -29,11 +29,12 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
  * underscores.
  */
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
-/* Return true for transformers' schedule `constant`, which has no warmup, other than
+/* Return true if the schedule is transformers' `constant`. It has no warmup, unlike
  * constant_with_warmup and this project's --lr-schedule constant. */
 bool fsdp_train_is_without_warmup(const fsdp_options *options);
-/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. What this
- * project's and transformers' names of an option mean differently is as the name says. */
+/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. If this
+ * project's and transformers' names of an option have different meanings, apply the meaning of the
+ * name that the user gave. */
 void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
 
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
@@ -43,7 +44,8 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 /* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
  * whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
-/* Refuse --do_eval without --do_train, with which transformers' scripts do not train. */
+/* Return FSDP_ERR_INVALID for --do_eval without --do_train: transformers' scripts would not
+ * train. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_do_train(const fsdp_train_config *c,
                                                       const fsdp_options *options);
 
