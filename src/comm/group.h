@@ -28,7 +28,7 @@ typedef struct fsdp_comm_device_memory {
     const fsdp_shared_memory_ops *ops;
     fsdp_shared_memory_handle handle;
     void *data;
-    bool is_owner; /* this rank created it */
+    bool is_owner; /* this rank created the memory */
 } fsdp_comm_device_memory;
 
 /* This rank and its world, as the environment describes them. `rendezvous` is the value of
@@ -95,7 +95,7 @@ struct fsdp_shared_buffer {
     uint64_t discard_ended;     /* the value that `ended` had after the last discard */
     size_t kept;                /* bytes of each part that the last discard kept */
     fsdp_shared_buffer *next;   /* in group->buffers */
-    fsdp_shared_buffer **place; /* the pointer that points to this buffer */
+    fsdp_shared_buffer **place; /* group->buffers, or the `next` that points to this buffer */
 };
 
 struct fsdp_group {
@@ -169,6 +169,7 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
-/* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is
- * about to be freed: wait a moment for peers, and give up what they still use. */
+/* Free the destroyed buffers in group->detached whose device memory no peer uses any more. `last`
+ * says that the group is about to be freed: wait up to 2 seconds for the peers, then free all these
+ * buffers, but do not free device memory that a peer still uses. */
 void fsdp_shared_buffers_sweep(fsdp_group *group, bool last);
