@@ -20,8 +20,8 @@ enum {
     ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
 };
 
-/* What one rank says about one entry of the manifest: which part of the entry the rank has, and the
- * entry's signature. */
+/* Which part of one entry of the manifest a rank has, and the signature of the entry on that
+ * rank. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
@@ -53,8 +53,8 @@ struct fsdp_dcp_job {
     fsdp_group *group;  /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
-    claim *own_claims, *claims;          /* own_claims is [n], claims is [world_size][n] */
-    position *own_positions, *positions; /* own_positions is [n], positions is [world_size][n] */
+    claim *own_claims, *claims;          /* this rank's [n]; those of all ranks [world_size][n] */
+    position *own_positions, *positions; /* this rank's [n]; those of all ranks [world_size][n] */
     unsigned char *piece;                /* [PIECE_BYTES] */
 };
 
