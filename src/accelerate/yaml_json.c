@@ -1,4 +1,4 @@
-/* Prints a configuration as Accelerate's JSON files have it. See yaml_tree.h. */
+/* Converts a configuration to the JSON text that Accelerate writes. See yaml_tree.h. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 
-/* Set *value to the boolean that a plain scalar is in YAML 1.1. */
+/* Return true if YAML 1.1 reads `text` without quotes as a boolean, and set *value to it. */
 static bool is_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"false", "no", "off", "true", "yes", "on"};
@@ -36,7 +36,8 @@ static bool is_integer(const char *text, int64_t *value)
     return *text && !*end && errno == 0 && strspn(text, "+-0123456789") == strlen(text);
 }
 
-/* Numbers with an exponent but without a dot are texts to PyYAML. */
+/* Return true if PyYAML reads `text` without quotes as a real number. PyYAML reads a number that
+ * has an exponent but no dot, such as 1e5, as a string. */
 static bool is_real(const char *text, double *value)
 {
     char *end;
