@@ -7,8 +7,7 @@ enum {
 };
 
 typedef struct fsdp_answers {
-    char *values[FSDP_QUESTIONS]; /* texts for the file; NULL: the question does not apply
-                                   */
+    char *values[FSDP_QUESTIONS]; /* texts for the file; NULL: the question does not apply */
     char *given[FSDP_QUESTIONS];  /* answers from the command line ("key=value"); NULL: none */
 } fsdp_answers;
 
