@@ -1,4 +1,4 @@
-/* Converts a configuration to the JSON text that Accelerate writes. See yaml_tree.h. */
+/* Prints a configuration as Accelerate's JSON files have it. See yaml_tree.h. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -36,8 +36,7 @@ static bool is_integer(const char *text, int64_t *value)
     return *text && !*end && errno == 0 && strspn(text, "+-0123456789") == strlen(text);
 }
 
-/* Return true if PyYAML reads `text` without quotes as a real number. PyYAML reads a number that
- * has an exponent but no dot, such as 1e5, as a string. */
+/* Numbers with an exponent but without a dot are texts to PyYAML. */
 static bool is_real(const char *text, double *value)
 {
     char *end;

@@ -18,7 +18,7 @@ enum {
 /* ---- log_with ---- */
 
 static const char *const files[] = {"tensorboard", "json", "all", "none"};
-/* Accelerate's trackers that send rows to a service. */
+/* Trackers of Accelerate that are services. */
 static const char *const services[] = {"wandb",  "trackio", "comet_ml", "aim",
                                        "mlflow", "clearml", "dvclive",  "swanlab"};
 

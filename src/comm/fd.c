@@ -17,8 +17,8 @@ enum {
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/* Allocate the pages of a memfd in slices, and check the available memory before each slice. A
- * single posix_fallocate() would not return an error when memory runs out: it would allocate all
+/* Allocate the pages of a memfd in slices, and check the available memory before each slice.
+ * posix_fallocate() alone would not return an error when memory runs out: it would allocate all
  * memory of the machine. */
 static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {

@@ -169,7 +169,6 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
-/* Free the destroyed buffers in group->detached whose device memory no peer uses any more. `last`
- * says that the group is about to be freed: wait up to 2 seconds for the peers, then free all these
- * buffers, but do not free device memory that a peer still uses. */
+/* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is
+ * about to be freed: wait a moment for peers, and give up what they still use. */
 void fsdp_shared_buffers_sweep(fsdp_group *group, bool last);

@@ -221,8 +221,8 @@ static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, siz
     return FSDP_OK;
 }
 
-/* Fill in `shm` and `group`. After a failure, the caller must destroy `shm`, and unmap
- * group->control [*control_bytes] if it is not NULL. */
+/* Fill in `shm` and `group`. After a failure, the caller releases what they contain: if
+ * group->control is set, it is a mapping of *control_bytes bytes. */
 static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp_group *group,
                               size_t *control_bytes)
 {

@@ -160,8 +160,8 @@ static bool is_silent(double since, double steps, double seconds)
     return since >= silent_s + (steps > 0 ? silent_steps * seconds / steps : 0);
 }
 
-/* Return the state that the rank wrote last, or "starting" if it has written none. If the rank has
- * not ended and is silent, return "gone" if its process no longer exists, otherwise "silent". */
+/* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
+ * written nothing for long. */
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)

@@ -26,7 +26,7 @@ typedef struct fsdp_board_dir {
 typedef struct fsdp_board_run {
     fsdp_dashboard_run *run;
     int64_t stamp; /* the board's revision when the run changed last */
-    bool seen;     /* the last scan has found the run */
+    bool seen;     /* in the last scan */
 } fsdp_board_run;
 
 typedef struct fsdp_board_checkpoint {
@@ -61,9 +61,9 @@ struct fsdp_board_content {
     int64_t revision, next_id;
 };
 
-/* Create a board for the folders `paths` [n]. Return FSDP_ERR_NOT_FOUND, FSDP_ERR_INVALID or
- * FSDP_ERR_IO if one of them is not a folder that can be read. If `may_come` is true, a folder that
- * does not exist is no error; it may appear later. */
+/* Create a board of the folders `paths` [n]. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_INVALID with a
+ * message if one of them is not a folder that can be read. If `may_come`, a folder that does not
+ * exist yet may appear later. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */

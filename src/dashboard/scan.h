@@ -21,9 +21,9 @@ typedef enum fsdp_found_kind {
 
 typedef struct fsdp_found {
     fsdp_found_kind kind;
-    char *path;    /* relative to the folder that was scanned; owned */
-    int64_t bytes; /* size of the file, or of all event files; 0 for a checkpoint */
-    double time;   /* time of the last change, in seconds since 1970 */
+    char *path;    /* relative to the folder; owned */
+    int64_t bytes; /* size of the file, or of the event files together; 0 for a checkpoint */
+    double time;   /* when it was changed last: seconds since 1970 */
 } fsdp_found;
 
 typedef struct fsdp_scan {

@@ -53,8 +53,8 @@ struct fsdp_dcp_job {
     fsdp_group *group;  /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
-    claim *own_claims, *claims;          /* this rank's [n]; those of all ranks [world_size][n] */
-    position *own_positions, *positions; /* this rank's [n]; those of all ranks [world_size][n] */
+    claim *own_claims, *claims;          /* own_claims is [n], claims is [world_size][n] */
+    position *own_positions, *positions; /* own_positions is [n], positions is [world_size][n] */
     unsigned char *piece;                /* [PIECE_BYTES] */
 };
 

@@ -189,7 +189,7 @@ static fsdp_status count_cards(int *n)
     return status;
 }
 
-/* Set *n to the number of ranks that --nproc-per-node gives. Read the option as torchrun does. */
+/* Read --nproc-per-node as torchrun does. */
 static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *options, int *n)
 {
     const char *text = c->nproc;
