@@ -11,7 +11,7 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 
-/* Set *value to the boolean that a plain scalar is in YAML 1.1. */
+/* Return true if YAML 1.1 reads `text` without quotes as a boolean, and set *value to it. */
 static bool is_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"false", "no", "off", "true", "yes", "on"};

@@ -12,7 +12,7 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_NODES = 10000 /* aliases can multiply nodes */
+    MAX_NODES = 10000 /* a limit is needed, because aliases can multiply nodes */
 };
 
 typedef struct tree_reader {

@@ -1,4 +1,5 @@
-/* Trackers: passes the rows of a program on to the files and the program of tracking.h. */
+/* Implements trackers: writes the rows that a program logs to files, and passes them on to a
+ * tracker program (src/report/tracking.h). */
 #include <string.h>
 #include <strings.h>
 
@@ -11,7 +12,7 @@
 #include "src/report/metrics.h"
 
 enum {
-    PROGRAM_END_S = 120 /* how long end_training() waits for the program that gets the rows */
+    PROGRAM_END_S = 120 /* seconds that end_training() waits for the tracker program to end */
 };
 
 /* ---- log_with ---- */

@@ -15,26 +15,26 @@
 #include "src/base/str.h"
 #include "src/dashboard/scan.h"
 
-static const int64_t slice_ns = 8000000;         /* how long the reader holds the lock */
-static const int64_t scan_every_ns = 1000000000; /* how often new files are looked for, */
-static const int64_t scan_share = 50; /* unless that takes more than one part in so many */
-static const int64_t look_every_ns = 60000000000; /* how often a checkpoint is looked at again */
+static const int64_t slice_ns = 8000000;         /* the reader holds the lock for about this time */
+static const int64_t scan_every_ns = 1000000000; /* least time between two scans for new files */
+static const int64_t scan_share = 50; /* after a scan that took t, scan again after at least 50 t */
+static const int64_t look_every_ns = 60000000000; /* time until a checkpoint is checked again */
 enum {
-    PAUSE_MS = 400,     /* when nothing was left to read */
-    SHORT_PAUSE_MS = 1, /* lets the server have the lock */
-    MAX_LOOKED = 50     /* with more checkpoints, only changed ones are looked at again */
+    PAUSE_MS = 400,     /* pause of the reader when nothing is left to read */
+    SHORT_PAUSE_MS = 1, /* pause of the reader otherwise, in which the server can get the lock */
+    MAX_LOOKED = 50     /* if there are more checkpoints, only changed ones are checked again */
 };
 
 struct fsdp_board {
     pthread_mutex_t lock;
     struct fsdp_board_content content;
-    int64_t next_scan_ns; /* when new files are looked for */
+    int64_t next_scan_ns; /* time of the next scan for new files (fsdp_clock_ns()) */
 };
 
 /* --- names --- */
 
-/* Return the name of a run: its path without "metrics.jsonl" or the ending, after the name of its
- * folder if there are several. The caller owns it. */
+/* Return the name of a run: its path without "metrics.jsonl" or ".jsonl" at the end. If the board
+ * has several folders, the name of the folder comes first. The caller owns the name. */
 static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const char *path)
 {
     size_t n = strlen(path);
@@ -147,7 +147,8 @@ static bool is_run(const fsdp_found *found)
     return found->kind == FSDP_FOUND_RUN || found->kind == FSDP_FOUND_EVENTS;
 }
 
-/* Keep the runs in `scan` that changed last, in the order of their paths. */
+/* Keep the runs in `scan`, in the order of their paths. If there are too many, keep only those that
+ * changed last. */
 static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsdp_scan *scan)
 {
     const fsdp_found **newest = fsdp_calloc(scan->n + 1, sizeof *newest);
@@ -233,7 +234,7 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
 
 /* --- turns of the reader --- */
 
-/* Open the folder again, since another one may have its name now, and look through it. */
+/* Scan a folder of the board. Open it again first, because another folder may have its path now. */
 static fsdp_status scan_dir(fsdp_board *b, size_t dir)
 {
     fsdp_scan scan = {0};
@@ -268,7 +269,7 @@ static fsdp_status look_at_runs(fsdp_board *b)
     return status;
 }
 
-/* Read the event files of a run again, as a whole, if they have grown. */
+/* If the event files of a run have changed in size, read all of them again from the beginning. */
 static fsdp_status read_events(fsdp_board *b, fsdp_board_run *r)
 {
     fsdp_dashboard_run *run = r->run;
@@ -301,8 +302,8 @@ static fsdp_status scan_all(fsdp_board *b)
     return status;
 }
 
-/* Give each run its share of the time, so that a long file does not keep the others from being
- * read. */
+/* Read new lines of all runs. Each run gets an equal part of slice_ns, so that a long file does not
+ * delay the other runs. Set *more to true if lines are left. */
 static fsdp_status read_runs(fsdp_board *b, bool *more)
 {
     fsdp_status status = FSDP_OK;
@@ -325,7 +326,8 @@ static fsdp_status read_runs(fsdp_board *b, bool *more)
     return status;
 }
 
-/* Find a checkpoint that should be looked at now. Set *root to a new descriptor of its folder. */
+/* Set *index to a checkpoint that should be checked now, and *root to a new descriptor of the
+ * board's folder that contains it. Return false if there is none. */
 static bool choose_checkpoint(fsdp_board *b, size_t *index, int *root)
 {
     const struct fsdp_board_content *c = &b->content;
@@ -342,8 +344,8 @@ static bool choose_checkpoint(fsdp_board *b, size_t *index, int *root)
     return false;
 }
 
-/* Look at one checkpoint. Only this thread changes the list, so `index` stays valid without the
- * lock. */
+/* Check one checkpoint. Set *any to false if none is due. Only this thread changes the list of
+ * checkpoints, so `index` stays valid without the lock. */
 static fsdp_status look_at_a_checkpoint(fsdp_board *b, bool *any)
 {
     size_t index;
@@ -381,7 +383,7 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool 
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
-    char *whole = realpath(path, NULL); /* "." has no name of its own */
+    char *whole = realpath(path, NULL); /* to get the name of a folder such as "." */
     const char *name = whole ? fsdp_path_name(whole) : "";
     *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);

@@ -1,4 +1,5 @@
-/* Finds what a folder has for the dashboard: files of metrics, checkpoints and logs. */
+/* Finds the files and folders that the dashboard shows: files of metrics, event files, checkpoints
+ * and logs. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -7,8 +8,8 @@
 
 enum {
     FSDP_SCAN_DEPTH = 8,       /* folders below this depth are not looked at */
-    FSDP_SCAN_ENTRIES = 50000, /* most entries that are looked at */
-    FSDP_SCAN_FOUND = 1024     /* most things that are found */
+    FSDP_SCAN_ENTRIES = 50000, /* maximum number of directory entries that are looked at */
+    FSDP_SCAN_FOUND = 1024     /* maximum number of items that are returned */
 };
 
 typedef enum fsdp_found_kind {
@@ -32,7 +33,7 @@ typedef struct fsdp_scan {
     bool cut;       /* a limit was reached, so something may be missing */
 } fsdp_scan;
 
-/* Look through the folder `root`, a descriptor. Symbolic links are not followed. Folders that
- * cannot be read are left out. */
+/* Scan the folder with the descriptor `root`, and set *scan to the result. Symbolic links are not
+ * followed. Folders that cannot be read are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_scan_folder(int root, fsdp_scan *scan);
 void fsdp_scan_fini(fsdp_scan *scan);
