@@ -222,6 +222,9 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
                                              const char *name)
 {
     const char *text = fsdp_options_text(options, name);
+    const char *ignored = fsdp_train_ignored_steps(config, options, name);
+    if (ignored)
+        return ignored;
     if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
         fsdp_train_is_without_warmup(options))
         return "transformers' schedule constant has no warmup; constant_with_warmup has";
