@@ -87,6 +87,35 @@ static fsdp_status check_file(const char *flag, const char *path)
     return good ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--%s %s: %s", flag, path, strerror(errno));
 }
 
+static bool has_rows(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
+}
+
+/* Refuse a folder in which this run would replace the rows of an earlier one. A run that continues
+ * goes on in its file, and one that `fsdp launch` restarts writes its own rows again. */
+static fsdp_status check_earlier_rows(const fsdp_train_config *c, const char *dir)
+{
+    const bool writes[] = {fsdp_train_reports_to(c, FSDP_REPORT_CSV),
+                           fsdp_train_reports_to(c, FSDP_REPORT_JSON) && !c->metrics};
+    static const char *const names[] = {"metrics.csv", "metrics.jsonl"};
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; status == FSDP_OK && i < 2 && !c->resume && !c->restarted; i++) {
+        char *path = fsdp_path_join(dir, names[i]);
+        if (!path)
+            status = FSDP_ERR_NOMEM;
+        else if (writes[i] && has_rows(path))
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "%s has the rows of an earlier run: name another folder, or leave "
+                                "out --logging-dir, then each run has a folder of its own below "
+                                "--output; --resume continues that run in its file",
+                                path);
+        fsdp_free(path);
+    }
+    return status;
+}
+
 /* Check that files can be written to --logging-dir, which need not exist. */
 static fsdp_status check_logging_dir(const fsdp_train_config *c)
 {
@@ -100,6 +129,8 @@ static fsdp_status check_logging_dir(const fsdp_train_config *c)
         status = fsdp_error(FSDP_ERR_INVALID, "%s: is a file, not a folder", dir);
     if (status == FSDP_OK)
         status = fsdp_atomic_directory_check(file, FSDP_EXISTING_UPDATE);
+    if (status == FSDP_OK && c->logging_dir)
+        status = check_earlier_rows(c, dir);
     fsdp_error_context(status, c->logging_dir ? "--logging-dir" : "--report-to");
     fsdp_free(file);
     fsdp_free(dir);
@@ -151,6 +182,12 @@ static void say(void *context, const char *message)
     fprintf(stderr, "fsdp train: %s\n", message);
 }
 
+static void say_if_replaced(const fsdp_trainer *t, const char *path)
+{
+    if (path && !t->resumed_from && !t->config->restarted && has_rows(path))
+        fsdp_trainer_print(t, "%s: its rows are those of an earlier run, and are replaced", path);
+}
+
 static fsdp_status open_in(fsdp_trainer *t, const char *dir)
 {
     const fsdp_train_config *c = t->config;
@@ -170,6 +207,8 @@ static fsdp_status open_in(fsdp_trainer *t, const char *dir)
         options.events = dir;
     if (json)
         options.metrics = lines;
+    say_if_replaced(t, options.metrics);
+    say_if_replaced(t, options.csv);
     if (status == FSDP_OK)
         status = fsdp_tracking_open(&options, &t->tracking);
     if (status == FSDP_OK && options.metrics && fsdp_path_is_file(options.metrics)) {

@@ -24,7 +24,29 @@ check a_row_a_step test "$(grep -c '^step,' o/runs/*/metrics.csv)" -eq 3
 track --report_to tensorboard,csv --logging_dir logs
 check a_named_folder_is_used one 'logs/events.out.tfevents.*'
 check only_what_is_named_is_written test ! -e logs/metrics.jsonl
-rm -rf logs
+cp logs/metrics.csv first.csv
+track --report_to csv,json --logging_dir logs --seed 9
+refused a_second_run_does_not_replace_the_rows_of_the_first \
+    '--logging-dir: logs/metrics.csv has the rows of an earlier run: name another folder'
+check they_are_as_they_were cmp -s first.csv logs/metrics.csv
+track --report_to json --logging_dir logs --resume auto --save-steps 2
+check a_run_that_continues_is_not_refused test $rc -eq 0
+mv logs/metrics.csv logs/other.csv
+track --report_to csv,json --logging_dir logs
+refused nor_those_in_json_lines 'logs/metrics.jsonl has the rows of an earlier run'
+check before_anything_is_written test ! -e logs/metrics.csv
+track --report_to tensorboard --logging_dir logs
+check event_files_are_added [ $rc -eq 0 -a "$(ls logs/events* | wc -l)" -eq 2 ]
+TORCHELASTIC_RESTART_COUNT=1 FSDP_LAUNCHER_PID=1
+export TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+track --report_to json --logging_dir logs
+unset TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+check a_run_that_is_restarted_writes_its_rows_again test $rc -eq 0
+track --metrics m.jsonl
+check new_rows_are_not_said_to_replace test $rc -eq 0 -a ! "$(grep earlier out)"
+track --metrics m.jsonl
+check a_named_file_is_replaced_and_it_is_said shows '^m.jsonl: its rows are those of an earlier run, and are'
+rm -rf m.* logs o-checkpoints
 track --with_tracking --project_dir logs
 check accelerates_words_mean_all test -e logs/metrics.csv -a -e logs/metrics.jsonl
 rm -rf logs
@@ -106,6 +128,11 @@ resumable() {
     run train --model tiny --from-config --data ids.jsonl --output p --batch-size 4 --num-workers 0 \
         --report_to all --save-steps 2 --max-steps "$@"
 }
+resumable 3 --logging_dir named
+resumable 5 --logging_dir named --resume
+check a_named_folder_has_each_step_once \
+    test $rc -eq 0 -a "$(grep '^step,' named/metrics.csv | cut -d, -f2 | tr '\n' ' ')" = "1 2 3 4 5 "
+rm -rf p p-checkpoints
 resumable 5
 check before_resuming test $rc -eq 0
 resumable 7 --resume p-checkpoints/checkpoint-4 --overwrite-output
