@@ -461,14 +461,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_for_checkpointing
  * fsdp_accelerate_load_state() too. The folder is complete or absent; the state that it had before
  * is replaced. Collective; if one rank fails, all fail.
  *
- *     pytorch_model_fsdp_<i>/, optimizer_<i>/      models and optimizers, in the order of prepare;
- *                                                  with FULL_STATE_DICT files
- * pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ... scheduler.bin,
- * scheduler_1.bin, ...          schedulers scaler.pt                                    the scaler
- * of fp16 custom_checkpoint_<i>.pkl                    registered objects, as torch.save() writes
- * them random_states_<rank>.pkl                     Python's generators after set_seed()
- *     accelerator_state.json                       of this library: the number of forwards without
- * a batch, for their random numbers
+ * - pytorch_model_fsdp_<i>/, optimizer_<i>/: models and optimizers, in the order of prepare; with
+ *   FULL_STATE_DICT the files pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ...
+ * - scheduler.bin, scheduler_1.bin, ...: schedulers
+ * - scaler.pt: the scaler of fp16
+ * - custom_checkpoint_<i>.pkl: registered objects, as torch.save() writes them
+ * - random_states_<rank>.pkl: Python's generators after set_seed(), for Accelerate. They are not
+ *   read here, where no random number depends on them
+ * - accelerator_state.json: of this library: the number of forwards without a batch, for their
+ *   random numbers
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers

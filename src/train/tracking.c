@@ -234,6 +234,8 @@ fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
         fsdp_trainer_print(t, "to look at the run: tensorboard --logdir %s", dir);
     else if (status == FSDP_OK && dir)
         fsdp_trainer_print(t, "the run is reported in %s", dir);
+    if (status == FSDP_OK && c->metrics && fsdp_train_reports_to(c, FSDP_REPORT_JSON))
+        fsdp_trainer_print(t, "the JSON lines of --report-to are in %s (--metrics)", c->metrics);
     if (status == FSDP_OK)
         status = report_config(t);
     fsdp_free(dir);

@@ -151,6 +151,18 @@ bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, cons
     return fsdp_option_same_name(name, spelling, strlen(spelling));
 }
 
+bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
+                                const char *name)
+{
+    static const char *const names[][2] = {
+        {"beta1", "adam-beta1"}, {"beta2", "adam-beta2"}, {"eps", "adam-epsilon"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !fsdp_optimizer_is_adam(c->optimizer);
+         i++)
+        if (strcmp(name, names[i][0]) == 0)
+            return fsdp_train_is_spelled(options, name, names[i][1]);
+    return false;
+}
+
 bool fsdp_train_is_without_warmup(const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "lr-schedule");

@@ -38,6 +38,10 @@ const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_opti
  * underscores.
  */
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
+/* Return true if the option `name` is one of Adam under transformers' name (--adam_beta1), and the
+ * optimizer is another one. transformers' Trainer ignores it then. */
+bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
+                                const char *name);
 /* Return true for transformers' schedule `constant`, which has no warmup, other than
  * constant_with_warmup and this project's --lr-schedule constant. */
 bool fsdp_train_is_without_warmup(const fsdp_options *options);

@@ -46,6 +46,10 @@ track --metrics m.jsonl
 check new_rows_are_not_said_to_replace test $rc -eq 0 -a ! "$(grep earlier out)"
 track --metrics m.jsonl
 check a_named_file_is_replaced_and_it_is_said shows '^m.jsonl: its rows are those of an earlier run, and are'
+rm -rf m.* logs
+track --metrics m.jsonl --report_to json,csv --logging_dir logs
+check metrics_takes_the_place_of_json_lines_and_it_is_said shows 'JSON lines of --report-to are in m.jsonl .--metrics.$'
+check the_other_files_are_in_the_folder [ $rc -eq 0 -a "$(ls logs)" = metrics.csv ]
 rm -rf m.* logs o-checkpoints
 track --with_tracking --project_dir logs
 check accelerates_words_mean_all test -e logs/metrics.csv -a -e logs/metrics.jsonl

@@ -254,6 +254,9 @@ TEST(the_other_keys_reach_the_ranks)
         {TOP "mixed_precision: bf16\n", "--mixed_precision fp16", "ACCELERATE_MIXED_PRECISION",
          "fp16"},
         {TOP "fp16: true\n", "", "ACCELERATE_MIXED_PRECISION", "fp16"},
+        {"distributed_type: FSDP\nnum_processes: 0x2\nfsdp_config: {fsdp_version: 1,\n"
+         "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 1_000}\n",
+         "", "FSDP_MIN_NUM_PARAMS", "1000"},
         {TOP "debug: true\n", "", "ACCELERATE_DEBUG_MODE", "true"},
         {TOP, "--debug", "ACCELERATE_DEBUG_MODE", "true"},
         {TOP "enable_cpu_affinity: true\n", "", "ACCELERATE_CPU_AFFINITY", "1"},

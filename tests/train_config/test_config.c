@@ -306,7 +306,7 @@ TEST(a_file_may_list_defaults_that_change_nothing)
     CHECK_HERE();
     ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID,
                  "run.yaml:2: --gamma is for --lr-schedule step");
-    write_config(t, path, sizeof path, "optimizer: adafactor\nadam_beta2: 0.95\n");
+    write_config(t, path, sizeof path, "optimizer: adafactor\nbeta2: 0.95\n");
     CHECK_HERE();
     ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID, "--beta2 is for --optimizer adamw");
 }

@@ -136,9 +136,9 @@ TEST(strategies_say_when_to_validate)
                  FSDP_ERR_INVALID, "--eval-strategy epoch contradicts --evaluation-steps 5");
 }
 
-/* As in transformers: TrainingArguments has 500 steps by default, and uses them with the strategy
- * steps only. */
-TEST(steps_beside_another_strategy_have_no_effect)
+/* TrainingArguments has 500 steps by default, and uses them with the strategy steps only; and it
+ * has Adam's constants beside every optimizer. */
+TEST(what_transformers_ignores_has_no_effect)
 {
     static const struct {
         const char *line, *option;
@@ -164,6 +164,10 @@ TEST(steps_beside_another_strategy_have_no_effect)
         ASSERT_INT(c.evaluation_steps, at_the_end ? INT64_C(1) << 53 : 0);
         ASSERT_INT(c.run_validation, at_the_end || strstr(rows[i].line, "--eval_strategy epoch"));
     }
+    ASSERT_OK(parse(&c, "--optim adamw_torch --adam_beta1 0.8"));
+    ASSERT(!fsdp_train_option_without_effect(&c, kept, "beta1"));
+    ASSERT_ERROR(parse(&c, "--optim sgd --beta1 0.8"), FSDP_ERR_INVALID,
+                 "is for --optimizer adamw");
     ASSERT_OK(parse(&c, "--save_strategy steps --save_steps 5 --save_total_limit 2"));
     ASSERT(!fsdp_train_option_without_effect(&c, kept, "save-steps"));
     ASSERT(!fsdp_train_option_without_effect(&c, kept, "save-total-limit"));
