@@ -146,6 +146,29 @@ check each_step_is_in_csv_once test "$(grep '^step,' p/runs/*/metrics.csv | cut 
 set -- p/runs/*/events*
 check events_continue_in_a_second_file test $# -eq 2
 
+# --- numbers ---
+track --report_to all --logging_dir both
+cp both/metrics.jsonl lines.jsonl
+cp both/metrics.csv rows.csv
+mkdir events_only
+cp both/events* events_only
+run compare lines.jsonl rows.csv both --same-losses
+check csv_has_the_losses_of_json_lines shows '^lines and rows: the losses of all 3 common steps are the same in every bit$'
+check a_folder_is_a_run shows '^lines and both: the losses of all 3 common steps are the same in every bit$'
+run compare lines.jsonl events_only --same-losses
+check event_files_too_as_float32 shows '^lines and events_only: .* all 3 common steps are the same in every bit, as float32$'
+train_loss() { awk -v run="$1" '$2 == run && $4 == 3 { print $6 }' out; }
+check their_end_is_read [ "$(train_loss lines)" = "$(train_loss events_only)" -a -n "$(train_loss lines | grep -x '[0-9.]*')" ]
+check only_json_lines_have_the_memory_of_ranks [ "$(grep -c 'events_only' out)" -eq 2 ]
+run compare rows.csv rows.csv
+check without_memory_there_is_one_table test $rc -eq 0 -a "$(grep -c 'peak memory' out)" -eq 0
+sed '3s/^\(step,[0-9]*,[0-9]*\),[^,]*/\1,9.5/' rows.csv >other.csv
+run compare both/metrics.csv other.csv --same-losses
+check another_loss_is_found test $rc -eq 1 -a "$(grep -c 'losses of 1 of 3 common steps differ, from step 2 on' out)" -eq 1
+printf 'text,label\na,1\n' >data.csv
+run compare data.csv
+expect other_csv_files_are_named 1 'data.csv:1: not a CSV file of metrics'
+
 # --- pictures ---
 if lacks cairo; then
     skip a_picture_of_events "built without cairo"
@@ -156,6 +179,10 @@ else
     track --report_to tensorboard
     run plot p o -o both.svg
     check runs_are_compared_from_their_event_files grep -q '<svg' both.svg
+    run plot rows.csv both/metrics.csv -o csv.svg
+    check csv_is_drawn_too grep -q '<svg' csv.svg
+    run plot rows.csv -o rows.csv
+    check a_file_of_rows_is_no_picture says 'rows.csv: that is the name of a metrics file'
     run plot p/runs/*/events* -o events.png
     check an_event_file_is_drawn sh -c 'head -c 8 events.png | grep -aq PNG'
 fi

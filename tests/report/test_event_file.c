@@ -75,7 +75,37 @@ TEST(what_tensorboard_wrote_is_read)
     ASSERT_F32(c.lr.points[0].value, 0.5);
     ASSERT_INT(c.validation.len, 2);
     ASSERT_F32(c.validation.points[1].value, 1.25);
+    ASSERT(c.is_float32 && !c.end.found);
     fsdp_metrics_curves_fini(&c);
+}
+
+/* The names are those of rows of the kind "summary", and of transformers' Trainer. */
+TEST(what_a_run_says_at_its_end_is_read)
+{
+    const fsdp_event_scalar last[] = {{"train/train_runtime", 7}, {"train/train_loss", 2.5}},
+                            own[] = {{"summary/total_s", 8},
+                                     {"summary/step_s", 0.5},
+                                     {"train/loss", 1},
+                                     {"train/seconds", 0.25}};
+    fsdp_metrics_curves c;
+    fsdp_event_file *file;
+    ASSERT_OK(fsdp_event_file_create(fsdp_test_dir(t), FSDP_EVENT_NO_PURGE, &file));
+    ASSERT_OK(fsdp_event_file_scalars(file, 3, last, 2));
+    ASSERT_OK(fsdp_event_file_scalars(file, 3, own, 4));
+    ASSERT_OK(fsdp_run_curves_read(fsdp_event_file_path(file), &c));
+    fsdp_event_file_close(file);
+    ASSERT(c.end.found);
+    ASSERT_F32(c.end.total_s, 8);
+    ASSERT_F32(c.end.step_s, 0.5);
+    ASSERT_F32(c.end.train_loss, 2.5);
+    ASSERT(isnan(c.end.validation_loss) && isnan(c.end.host_mib));
+    ASSERT_INT(c.seconds.len, 1);
+    fsdp_metrics_curves_fini(&c);
+    /* A run that continues has not ended. */
+    ASSERT_OK(fsdp_event_file_create(fsdp_test_dir(t), 3, &file));
+    fsdp_event_file_close(file);
+    ASSERT_ERROR(fsdp_run_curves_read(fsdp_test_dir(t), &c), FSDP_ERR_INVALID,
+                 "neither train/loss");
 }
 
 /* Every length is either read up to its last complete record, or an error: never a wrong point. */

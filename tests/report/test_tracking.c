@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
@@ -195,6 +196,68 @@ TEST(a_program_that_does_not_read_holds_up_nothing)
     fsdp_tracker_command_close(tracker, 0.1);
     ASSERT(strstr(said, "is stopped"));
     ASSERT(fsdp_clock_s() - begin < 30);
+}
+
+/* As in JSON lines: steps that a resumed run repeats count once, and NaN is a value. */
+TEST(a_csv_file_is_read_as_curves)
+{
+    static const char header[] = "step,kind,loss,seconds,mine\n";
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"", "m.csv:1: the file is empty"},
+        {"text,label\na,b\n", "m.csv:1: not a CSV file of metrics: its columns must include kind"},
+        {"kind,step,loss\nstep,1\n", "m.csv:2: the line has another number of columns"},
+        {"kind,step,loss\nstep,1,2\nstep,x,2\n", "m.csv:3: a value is not a number"},
+        {"kind,step,loss\nstep,1, 2\n", "m.csv:2: a value is not a number"},
+        {"kind,step,loss\nstep,,2\n", "m.csv:2: the row has no step"}};
+    const char *path = in(t, "m.csv");
+    char text[300];
+    fsdp_metrics_curves c;
+    snprintf(text, sizeof text,
+             "%s1,step,4.5,2,a\n2,step,3,,b\n2,validation,3.5,,\n2,step,nan,8,\n3,epoch,x,,\n"
+             "3,step,1,1,c\n4,step,1,1",
+             header);
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+    ASSERT_OK(fsdp_run_curves_read(path, &c));
+    ASSERT_INT(c.loss.len, 3); /* the fourth is being written */
+    ASSERT_F32(c.loss.points[0].value, 4.5);
+    ASSERT(isnan(c.loss.points[1].value));
+    ASSERT_INT(c.validation.len, 1);
+    ASSERT_INT(c.lr.len, 0);
+    ASSERT_INT(c.seconds.len, 3);
+    ASSERT_F32(c.seconds.points[1].value, 8);
+    ASSERT(!c.is_float32);
+    fsdp_metrics_curves_fini(&c);
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++) {
+        ASSERT_OK(fsdp_file_write(path, wrong[i].text, strlen(wrong[i].text)));
+        ASSERT_ERROR(fsdp_run_curves_read(path, &c), FSDP_ERR_FORMAT, wrong[i].message);
+    }
+    ASSERT_OK(fsdp_file_write(path, "kind,step,loss\nst\0p,1,2\n", 24));
+    ASSERT_ERROR(fsdp_run_curves_read(path, &c), FSDP_ERR_FORMAT, "m.csv:2: the line has a NUL");
+    ASSERT_ERROR(fsdp_run_curves_read(in(t, "none.csv"), &c), FSDP_ERR_NOT_FOUND, "none.csv");
+}
+
+/* metrics.jsonl says most, then event files. */
+TEST(what_a_folder_stands_for_is_found)
+{
+    fsdp_run_kind kind;
+    char *path;
+    ASSERT_ERROR(fsdp_run_find(fsdp_test_dir(t), &kind, &path), FSDP_ERR_NOT_FOUND, "metrics.csv");
+    ASSERT_OK(fsdp_file_write(in(t, "metrics.csv"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_CSV);
+    ASSERT_STR(path, in(t, "metrics.csv"));
+    fsdp_free(path);
+    ASSERT_OK(fsdp_file_write(in(t, "events.out.tfevents.1"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_EVENTS);
+    ASSERT_STR(path, fsdp_test_dir(t));
+    fsdp_free(path);
+    ASSERT_OK(fsdp_file_write(in(t, "metrics.jsonl"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_METRICS);
+    fsdp_free(path);
 }
 
 TEST(failing_allocations_leak_nothing)
