@@ -104,6 +104,17 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
+/* Return true if the key names a known map. */
+static bool is_section(const yaml_reader *r, const yaml_node_t *key)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    const char *name = scalar_text(key);
+    for (size_t i = 0; name && i < spec->n_sections; i++)
+        if (strcmp(name, spec->sections[i].name) == 0)
+            return true;
+    return false;
+}
+
 /* Return the error for an unknown key. In a section, the key may lack the prefix of the option that
  * it probably means. */
 static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section *section,
@@ -139,6 +150,10 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     bool negated;
     int index = name ? find_option(r, section, name, &negated) : -1;
     int line = line_of(key);
+    if (index < 0 && is_section(r, key))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s:%d: %s: takes 'key: value' lines of its own, not a %s", r->path, line,
+                          name, value->type == YAML_SEQUENCE_NODE ? "list" : "single value");
     if (index < 0) {
         fsdp_status status = unknown_key(r, section, name ? name : "");
         fsdp_error_context(status, "%s:%d", r->path, line);
@@ -190,17 +205,6 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
     return fsdp_error(FSDP_ERR_INVALID, "%s:%d: unknown map '%.100s'%s%s%s", r->path, line_of(key),
                       name ? name : "", near < 0 ? "" : "; did you mean '",
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
-}
-
-/* Return true if the key names a known map. */
-static bool is_section(const yaml_reader *r, const yaml_node_t *key)
-{
-    const fsdp_options_spec *spec = r->options->spec;
-    const char *name = scalar_text(key);
-    for (size_t i = 0; name && i < spec->n_sections; i++)
-        if (strcmp(name, spec->sections[i].name) == 0)
-            return true;
-    return false;
 }
 
 /* Read a map and, recursively, the maps in it. `section` describes the map; NULL: nothing is known

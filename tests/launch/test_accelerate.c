@@ -200,6 +200,38 @@ TEST(old_files_are_read)
     fsdp_options_destroy(options);
 }
 
+/* Accelerate's ClusterConfig makes an empty map of a section that is null. */
+TEST(sections_may_be_null)
+{
+    NEEDS_LIBYAML();
+    static const char *const nulls[] = {
+        TOP "fsdp_config:\n", TOP "fsdp_config: null\n",
+        TOP "fsdp_config: ~\ndeepspeed_config: null\nmegatron_lm_config:\n",
+        TOP "deepspeed_config:\nmixed_precision: 'no'\nparallelism_config: Null\n",
+        TOP "fsdp_config: {fsdp_offload_params: null}\ndynamo_config:\n"};
+    static const char *const wrong[][2] = {
+        {TOP "fsdp_config: [a]\n", "acc.yaml:3: fsdp_config: takes 'key: value' lines of its own"},
+        {TOP "fsdp_config: yes\n", "not a single value"},
+        {TOP "fsdp_config: ''\n", "acc.yaml:3: fsdp_config: takes"},
+        {TOP "deepspeed_config: {zero_stage: 3}\n", "acc.yaml:3: deepspeed_config: not supported"}};
+    fsdp_launch_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(nulls); i++) {
+        clear_variables();
+        ASSERT_OK(launch_file(t, &c, nulls[i], ""));
+        ASSERT_OK(fsdp_accelerate_set_environment(&c, kept));
+        expect_variable(t, nulls[i], "ACCELERATE_USE_FSDP", "true");
+        expect_variable(t, nulls[i], "FSDP_OFFLOAD_PARAMS", "false");
+        CHECK_HERE();
+    }
+    clear_variables();
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++) {
+        fsdp_status status = launch_file(t, &c, wrong[i][0], "");
+        ASSERT(status != FSDP_OK);
+        if (!strstr(fsdp_last_error(), wrong[i][1]) || strstr(fsdp_last_error(), "unknown option"))
+            FAIL("%s: %s", wrong[i][0], fsdp_last_error());
+    }
+}
+
 /* The variables of a file that gives nothing but the type, which are accelerate's defaults. */
 TEST(an_fsdp_run_has_the_defaults_of_accelerate)
 {

@@ -141,6 +141,18 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_INT(c.max_seq_length, 64);
     ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
     ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
+    /* Lightning's older names are numbers. */
+    ASSERT_OK(parse(&c, "--precision 16"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F16);
+    ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&c, "--precision 32"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F32);
+    ASSERT_ERROR(parse(&c, "--precision 64"), FSDP_ERR_INVALID, "'64' is not allowed");
+    ASSERT_ERROR(parse(&c, "--precision 8"), FSDP_ERR_INVALID, "'8' is not allowed");
+#ifdef FSDP_HAVE_YAML
+    ASSERT_OK(parse(&c, "--config {\"precision\":16}"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F16);
+#endif
     ASSERT_OK(parse(&c, "--precision bf16-true --optimizer adafactor"));
     ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
     ASSERT_OK(parse(&c, "--optimizer-state-dtype bf16 --optimizer adam"));
