@@ -36,6 +36,14 @@ typedef struct fsdp_registered_object {
     char *name;                  /* owned */
 } fsdp_registered_object;
 
+/* A function that save_state() or load_state() calls first. */
+typedef struct fsdp_registered_hook {
+    fsdp_accelerator_state_hook *call;
+    void *context; /* borrowed */
+    int64_t handle;
+    bool loads; /* of load_state() */
+} fsdp_registered_hook;
+
 struct fsdp_accelerator {
     fsdp_group *group; /* NULL only before it is joined */
     bool owns_group;
@@ -61,6 +69,9 @@ struct fsdp_accelerator {
     size_t n_loaders, cap_loaders;
     fsdp_registered_object *objects;
     size_t n_objects, cap_objects;
+    fsdp_registered_hook *hooks; /* [n_hooks] in the order in which they were registered */
+    size_t n_hooks, cap_hooks;
+    int64_t next_hook; /* handle of the next one */
 
     fsdp_loader *active; /* the loader that was read last and has not ended, or NULL */
     /* Loaders whose iteration was begun before that of `active` and goes on after it, the newest
@@ -105,6 +116,12 @@ int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
 /* Set the optimizer's learning rate to that of the scheduler's place. */
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
+
+/* ---- hooks.c ---- */
+/* Call the hooks of save_state() or, if `loads`, of load_state(). Collective; if a hook fails on a
+ * rank, all ranks return its error. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads,
+                                                        const char *dir);
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);

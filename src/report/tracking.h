@@ -18,7 +18,8 @@ enum {
 
 typedef struct fsdp_tracking_options {
     const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
-    const char *csv;     /* CSV file */
+    const char *csv;     /* CSV file of the rows of a run */
+    const char *log_csv; /* CSV file of rows of the kind "log"; its rows are always kept */
     const char *events;  /* folder of event files */
     const char *command; /* program that gets the rows */
     bool resumed;        /* the run continues after step `step` of an earlier one */

@@ -11,6 +11,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/report/log_csv.h"
 #include "src/report/metrics_csv.h"
 #include "src/report/run_curves.h"
 #include "src/report/tracking.h"
@@ -236,6 +237,56 @@ TEST(a_csv_file_is_read_as_curves)
     ASSERT_OK(fsdp_file_write(path, "kind,step,loss\nst\0p,1,2\n", 24));
     ASSERT_ERROR(fsdp_run_curves_read(path, &c), FSDP_ERR_FORMAT, "m.csv:2: the line has a NUL");
     ASSERT_ERROR(fsdp_run_curves_read(in(t, "none.csv"), &c), FSDP_ERR_NOT_FOUND, "none.csv");
+}
+
+static fsdp_status log_row(fsdp_log_csv *csv, const char *name, double value)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_create("row", &doc));
+    fsdp_json_node line = fsdp_json_root(doc);
+    fsdp_json_set_str(line, "kind", "log");
+    fsdp_json_set_i64(line, "step", 1);
+    fsdp_json_set_f64(line, name, value);
+    const fsdp_status status = fsdp_log_csv_write(csv, line);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+TEST(a_log_continues_a_csv_file_and_refuses_others)
+{
+    static const char *const others[] = {"kind,step\n",   "text\n",     "step",      "step,\"a\n",
+                                         "step,\"a\"b\n", "step,a\"\n", "step,,a\n", "\n",
+                                         "\"\"\n"};
+    static const char cut[] = "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n2,4,";
+    const char *path = in(t, "log.csv");
+    fsdp_log_csv *csv;
+    ASSERT_OK(fsdp_file_write(path, cut, strlen(cut)));
+    ASSERT_OK(fsdp_log_csv_open(path, &csv));
+    ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n"); /* a crash left the last line */
+    ASSERT_OK(log_row(csv, "a \"b\"", 5));
+    ASSERT_OK(log_row(csv, "d", 6));
+    ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c,d\n1,2,3,\n1,5.0,,\n1,,,6.0\n");
+    fsdp_log_csv_close(csv);
+    for (size_t i = 0; i < FSDP_LENGTH(others); i++) {
+        ASSERT_OK(fsdp_file_write(path, others[i], strlen(others[i])));
+        ASSERT_ERROR(fsdp_log_csv_open(path, &csv), FSDP_ERR_FORMAT,
+                     "log.csv: not a CSV file that");
+        ASSERT_STR(get(path), others[i]);
+    }
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (uint64_t n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        ASSERT_OK(fsdp_file_write(path, "step,a\n1,2\n", 11));
+        fsdp_alloc_fail_at(n);
+        csv = NULL;
+        status = fsdp_log_csv_open(path, &csv);
+        if (status == FSDP_OK)
+            status = log_row(csv, "b", 3);
+        fsdp_alloc_fail_at(0);
+        fsdp_log_csv_close(csv);
+        ASSERT(strncmp(get(path), "step,a", 6) == 0 && strstr(get(path), "\n1,2"));
+    }
+    ASSERT_STR(get(path), "step,a,b\n1,2,\n1,,3.0\n");
 }
 
 /* metrics.jsonl says most, then event files. */
