@@ -101,8 +101,9 @@ TEST_RANKS(csv_has_a_column_for_each_name, 2)
         .group = t->group, .cpu = true, .log_with = "csv", .project_dir = dir};
     ASSERT_OK(fsdp_accelerator_create(&options, &a));
     ASSERT_OK(fsdp_accelerator_init_trackers(a, "project", NULL, 0));
-    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"loss", 0.25}, {"a,b", NAN}}, 2, 7));
-    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"x \"y\"", -1}}, 1, -1));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"loss", 0.25}, {"a,b", (double)NAN}},
+                                   2, 7));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"x \"y\"", -1.0}}, 1, -1));
     ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"a,b", 2}}, 1, 8));
     if (t->rank == 0)
         ASSERT_ERROR(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"a\nb", 2}}, 1, 8),
