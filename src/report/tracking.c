@@ -218,3 +218,9 @@ fsdp_status fsdp_tracking_write(fsdp_tracking *t)
     t->row = NULL;
     return status;
 }
+
+fsdp_status fsdp_tracking_histogram(fsdp_tracking *t, int64_t step, const char *tag,
+                                    const fsdp_histogram *histogram)
+{
+    return t->events ? fsdp_event_file_histogram(t->events, step, tag, histogram) : FSDP_OK;
+}

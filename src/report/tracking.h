@@ -7,6 +7,7 @@
  * a row at most FSDP_TRACKING_MAX_KEYS numbers. */
 #pragma once
 #include "src/base/json.h"
+#include "src/report/histogram.h"
 #include "src/report/tracker_command.h"
 
 typedef struct fsdp_tracking fsdp_tracking;
@@ -42,3 +43,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tracking_begin(fsdp_tracking *tracking, const c
 /* Pass on the row that was begun. If a file cannot be written, its error is returned, and the files
  * after it lack the row. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_write(fsdp_tracking *tracking);
+/* Write a histogram to the event files. No effect without event files. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_histogram(fsdp_tracking *tracking, int64_t step,
+                                                    const char *tag,
+                                                    const fsdp_histogram *histogram);

@@ -354,6 +354,57 @@ fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t)
     return fsdp_agree(t->group, status);
 }
 
+/* ---- histograms ---- */
+
+static bool is_time_for_histograms(const fsdp_trainer *t, int64_t step)
+{
+    return t->histograms && step % t->config->log_histograms == 0;
+}
+
+static fsdp_status report_histograms(fsdp_trainer *t, fsdp_histograms_of what, int64_t step)
+{
+    const bool of_weights = what == FSDP_HISTOGRAMS_OF_WEIGHTS;
+    FSDP_TRY(fsdp_histograms_update(t->histograms, what));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; t->tracking && status == FSDP_OK; i++) {
+        if (i == fsdp_histograms_n_units(t->histograms))
+            break;
+        char *tag = fsdp_strdup_printf("%s/%s", of_weights ? "weights" : "gradients",
+                                       fsdp_histograms_unit(t->histograms, i));
+        status = tag ? fsdp_tracking_histogram(t->tracking, step, tag,
+                                               fsdp_histograms_get(t->histograms, i))
+                     : FSDP_ERR_NOMEM;
+        fsdp_free(tag);
+    }
+    return fsdp_agree(t->group, status);
+}
+
+static fsdp_status report_gradients(void *context, int64_t step)
+{
+    fsdp_trainer *t = context;
+    return is_time_for_histograms(t, step + 1)
+               ? report_histograms(t, FSDP_HISTOGRAMS_OF_GRADIENTS, step + 1)
+               : FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_report_weights(fsdp_trainer *t)
+{
+    return is_time_for_histograms(t, t->step)
+               ? report_histograms(t, FSDP_HISTOGRAMS_OF_WEIGHTS, t->step)
+               : FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_open_histograms(fsdp_trainer *t)
+{
+    if (!t->config->log_histograms)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_agree(t->group, fsdp_histograms_create(t->loop.module, &t->loop.parameters,
+                                                         t->group, &t->histograms)));
+    t->loop.with_gradients = report_gradients;
+    t->loop.gradients_context = t;
+    return FSDP_OK;
+}
+
 void fsdp_trainer_check_monitor(const fsdp_trainer *t)
 {
     const char *failure = fsdp_monitor_failure(t->monitor);

@@ -109,6 +109,11 @@ static bool has_program(const fsdp_train_config *c)
     return c->tracker_command != NULL;
 }
 
+static bool has_event_files(const fsdp_train_config *c)
+{
+    return fsdp_train_reports_to(c, FSDP_REPORT_TENSORBOARD);
+}
+
 static bool has_dashboard(const fsdp_train_config *c)
 {
     return c->dashboard;
@@ -156,6 +161,7 @@ static const struct {
     {"cleaning", has_pairs, "is for pairs of texts", true},
     {"blocks-per-unit", has_units_by_policy, "needs units: --auto-wrap-policy NO_WRAP makes none",
      true},
+    {"log-histograms", has_event_files, "needs --report-to tensorboard", true},
     {"load-best-model-at-end", has_validation_data,
      "needs --validation-data: the last model is saved", false},
     {"validation-batch-size", has_validation_data, "needs --validation-data", false},

@@ -21,6 +21,16 @@ check the_configuration_is_in_the_events grep -aq 'args/text_summary' o/runs/*/e
 check the_tags_are_those_of_transformers grep -aq 'train/learning_rate' o/runs/*/events*
 check a_row_a_step test "$(grep -c '^step,' o/runs/*/metrics.csv)" -eq 3
 
+track --report_to tensorboard --log-histograms 2
+check histograms_of_each_unit_are_in_the_events [ "$(grep -aoE '(weights|gradients)/[a-z0-9._]*' o/runs/*/events* |
+    sed 's/.*events[^:]*://' | sort | uniq -c | awk '{ print $1 }' | sort -u)" = 1 ]
+check also_those_of_the_root grep -aq gradients/root o/runs/*/events*
+cp o/model.safetensors with.safetensors
+track --report_to tensorboard
+check they_do_not_change_the_run cmp -s with.safetensors o/model.safetensors
+check and_are_written_on_demand_only sh -c '! grep -aq weights/root o/runs/*/events*'
+track --report_to csv --log-histograms 2
+refused histograms_need_event_files '--log-histograms needs --report-to tensorboard'
 track --report_to tensorboard,csv --logging_dir logs
 check a_named_folder_is_used one 'logs/events.out.tfevents.*'
 check only_what_is_named_is_written test ! -e logs/metrics.jsonl
