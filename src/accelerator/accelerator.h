@@ -41,7 +41,7 @@ typedef struct fsdp_registered_hook {
     fsdp_accelerator_state_hook *call;
     void *context; /* borrowed */
     int64_t handle;
-    bool loads; /* of load_state() */
+    bool loads; /* true: load_state() calls it; false: save_state() */
 } fsdp_registered_hook;
 
 struct fsdp_accelerator {

@@ -26,7 +26,7 @@ typedef struct fsdp_board_dir {
 
 typedef struct fsdp_board_run {
     fsdp_dashboard_run *run;
-    fsdp_inode inode; /* of its file of metrics, or of its folder of event files */
+    fsdp_inode inode; /* identifies its file of metrics, or its folder of event files */
     int64_t stamp;    /* the board's revision when the run changed last */
     bool seen;        /* in the last scan */
 } fsdp_board_run;

@@ -60,7 +60,7 @@ static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
     } else if (*path) {
         return FSDP_OK;
     }
-    /* The root stands for the parameters of no unit. */
+    /* The root also represents parameters that are in no unit. */
     FSDP_TRY(find_unit(h, first, path, &unit));
     char *copy = fsdp_strdup(path);
     if (!copy || !FSDP_GROW(h->modules, h->cap_modules, h->n_modules + 1)) {

@@ -97,7 +97,7 @@ static double last_of(const fsdp_metrics_curve *curve, bool step)
 }
 
 /* CSV and event files have rows for each step; only those of event files may have some at the end.
- * What the rows say stands in for what is missing. */
+ * A value that is missing is computed from the rows. */
 static void summarize(fsdp_metrics_curves *curves, summary *end)
 {
     const double none = (double)NAN, step = last_of(&curves->loss, true);

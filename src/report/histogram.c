@@ -12,7 +12,7 @@
 enum {
     POSITIVE = (FSDP_HISTOGRAM_LIMITS - 2) / 2, /* number of limits above 0, without DBL_MAX */
     MANTISSA_BITS = 23,
-    HALF_BITS = 24,     /* of a square, which has 48 bits */
+    HALF_BITS = 24,     /* half the bits of a square */
     EXPONENT_OF_1 = 150 /* the exponent of float32 with which a mantissa of 1 is the value 1 */
 };
 

@@ -29,7 +29,7 @@ enum {
 
 typedef struct fsdp_histogram {
     fsdp_histogram_counts counts;
-    float least, most; /* of the finite values; INFINITY and -INFINITY if there are none */
+    float least, most; /* among finite values; INFINITY and -INFINITY if there are none */
 } fsdp_histogram;
 
 /* Make the histogram empty. */

@@ -49,7 +49,7 @@ fsdp_status fsdp_run_find_newest(const char *runs, char **path)
     return status;
 }
 
-/* ---- what a path stands for ---- */
+/* ---- what a path means ---- */
 
 static fsdp_status has_events(const char *folder, bool *any)
 {

@@ -8,7 +8,7 @@ typedef enum fsdp_run_kind {
     FSDP_RUN_EVENTS   /* an event file of TensorBoard, or a folder with event files */
 } fsdp_run_kind;
 
-/* Find what `run` stands for. It is a file of one of these kinds; or a folder with metrics.jsonl,
+/* Find what `run` means. It is a file of one of these kinds; or a folder with metrics.jsonl,
  * event files or metrics.csv, such as --logging-dir; the first of them counts; or a folder with
  * such folders in its folder `runs`, such as --output: the newest of them counts. The caller owns
  * *path. Returns FSDP_ERR_NOT_FOUND if a folder has none of these. A file need not exist. */

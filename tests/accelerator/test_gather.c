@@ -340,7 +340,7 @@ TEST_RANKS(an_object_of_any_process_is_broadcast, 3)
     fsdp_accelerator_destroy(a);
 }
 
-/* One rank fails before it tells the others its length. */
+/* One rank fails before it sends its length to the others. */
 TEST_RANKS(no_rank_waits_for_one_without_memory, 2)
 {
     fsdp_accelerator *a = open_accelerator(t, NULL);

@@ -9,7 +9,7 @@
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"
 
-typedef fsdp_histogram unit_histograms[2][CHAIN_UNITS]; /* of the weights, and of the gradients */
+typedef fsdp_histogram unit_histograms[2][CHAIN_UNITS]; /* weights, gradients */
 
 static unit_histograms expected; /* those of one rank, which takes the micro-batches of all */
 

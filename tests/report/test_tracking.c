@@ -290,7 +290,7 @@ TEST(a_log_continues_a_csv_file_and_refuses_others)
 }
 
 /* metrics.jsonl says most, then event files. */
-TEST(what_a_folder_stands_for_is_found)
+TEST(what_a_folder_means_is_found)
 {
     fsdp_run_kind kind;
     char *path;
