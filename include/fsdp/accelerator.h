@@ -113,8 +113,8 @@ typedef struct fsdp_accelerator_options {
     int state_dict_type;
     const char *project_dir; /**< folder of checkpoints and logs; copied */
     const char *logging_dir; /**< folder of logs; copied; NULL: project_dir */
-    /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "all" or
-     * "none"; copied. NULL: none */
+    /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "csv"
+     * (metrics.csv, with a column for each name), "all" or "none"; copied. NULL: none */
     const char *log_with;
     /** Program that gets each row as a JSON line on its standard input, e.g. for W&B or MLflow
      * (docs/tracking.md); copied. NULL: none */
@@ -448,6 +448,32 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_pad_across_processes(fsdp_accelerator *accelerator, fsdp_tensor *tensor, int dim,
                                       double pad_index, bool pad_first, fsdp_tensor **padded);
+/** Bytes of a process: a text, a struct, a file, or anything else that the program makes of them.
+ */
+typedef struct fsdp_object_bytes {
+    const void *bytes; /**< [n], followed by a NUL byte, so that a text is a string */
+    size_t n;
+} fsdp_object_bytes;
+/**
+ * gather_object(): give every rank the bytes of all ranks. Their lengths may differ.
+ * @param bytes   [n] of this rank; may be NULL if n is 0
+ * @param objects out: [num_processes] in rank order; freed with fsdp_object_bytes_free()
+ * @return FSDP_ERR_NOMEM: every rank needs memory for num_processes times the longest object
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_object(fsdp_accelerator *accelerator,
+                                                                    const void *bytes, size_t n,
+                                                                    fsdp_object_bytes **objects);
+/**
+ * broadcast_object_list(): give every rank the bytes of process `from_process`. The arguments
+ * `bytes` and `n` of other processes are not read.
+ * @param object out: freed with fsdp_object_bytes_free()
+ * @return FSDP_ERR_INVALID if there is no such process
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_broadcast_object(fsdp_accelerator *accelerator, const void *bytes, size_t n,
+                                  int from_process, fsdp_object_bytes **object);
+/** Free the result of the two functions above. Accepts NULL. */
+FSDP_API void fsdp_object_bytes_free(fsdp_object_bytes *objects);
 /** @} */
 
 /** @name States and models in files @{ */
@@ -470,19 +496,43 @@ typedef struct fsdp_checkpointed_object {
  * @return FSDP_ERR_INVALID if a function is missing, or if the object was registered before */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_for_checkpointing(
     fsdp_accelerator *accelerator, const fsdp_checkpointed_object *object);
+/** A function of the program that save_state() or load_state() calls before anything else. It is
+ * called on all ranks; if it fails on one, the call fails on all of them. It may be collective.
+ * @param context what was registered
+ * @param dir     the folder. save_state(): one with a temporary name, which gets its own name when
+ *                it is complete; files that the function writes to it become a part of the state
+ */
+typedef fsdp_status fsdp_accelerator_state_hook(void *context, fsdp_accelerator *accelerator,
+                                                const char *dir);
+/** register_save_state_pre_hook(): have save_state() call `hook`, after those that were registered
+ * before. Its files must not have the names of files of the state.
+ * @param context borrowed until the hook is removed
+ * @param handle  out: for fsdp_accelerator_remove_hook(); may be NULL
+ * @return FSDP_ERR_INVALID if `hook` is NULL */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_save_state_pre_hook(
+    fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
+    int64_t *handle);
+/** register_load_state_pre_hook(): likewise, of load_state(). */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_hook(
+    fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
+    int64_t *handle);
+/** handle.remove(): forget a hook. FSDP_ERR_INVALID if there is none with this handle. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *accelerator,
+                                                                  int64_t handle);
 /**
  * save_state(): write a folder that Accelerate, with FSDP, can load at any number of processes, and
  * fsdp_accelerate_load_state() too. The folder is complete or absent; the state that it had before
  * is replaced. Collective; if one rank fails, all fail.
  *
- *     pytorch_model_fsdp_<i>/, optimizer_<i>/      models and optimizers, in the order of prepare;
- *                                                  with FULL_STATE_DICT files
- * pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ... scheduler.bin,
- * scheduler_1.bin, ...          schedulers scaler.pt                                    the scaler
- * of fp16 custom_checkpoint_<i>.pkl                    registered objects, as torch.save() writes
- * them random_states_<rank>.pkl                     Python's generators after set_seed()
- *     accelerator_state.json                       of this library: the number of forwards without
- * a batch, for their random numbers
+ * - pytorch_model_fsdp_<i>/, optimizer_<i>/: models and optimizers, in the order of prepare; with
+ *   FULL_STATE_DICT the files pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ...
+ * - scheduler.bin, scheduler_1.bin, ...: schedulers
+ * - scaler.pt: the scaler of fp16
+ * - custom_checkpoint_<i>.pkl: registered objects, as torch.save() writes them
+ * - random_states_<rank>.pkl: Python's generators after set_seed(), for Accelerate. They are not
+ *   read here, where no random number depends on them
+ * - accelerator_state.json: of this library: the number of forwards without a batch, for their
+ *   random numbers
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers

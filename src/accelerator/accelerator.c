@@ -146,6 +146,7 @@ void fsdp_accelerator_destroy(fsdp_accelerator *a)
     fsdp_free(a->loaders);
     fsdp_free(a->outer);
     free_objects(a);
+    fsdp_free(a->hooks);
     fsdp_device_mesh_destroy(a->mesh);
     if (a->owns_device)
         fsdp_device_destroy(a->device);

@@ -37,6 +37,14 @@ typedef struct fsdp_registered_object {
     char *name;                  /* owned */
 } fsdp_registered_object;
 
+/* A function that save_state() or load_state() calls first. */
+typedef struct fsdp_registered_hook {
+    fsdp_accelerator_state_hook *call;
+    void *context; /* borrowed */
+    int64_t handle;
+    bool loads; /* true: load_state() calls it; false: save_state() */
+} fsdp_registered_hook;
+
 struct fsdp_accelerator {
     fsdp_group *group; /* NULL only until fsdp_accelerator_create() has joined the group */
     bool owns_group;
@@ -62,6 +70,9 @@ struct fsdp_accelerator {
     size_t n_loaders, cap_loaders;
     fsdp_registered_object *objects;
     size_t n_objects, cap_objects;
+    fsdp_registered_hook *hooks; /* [n_hooks] in the order in which they were registered */
+    size_t n_hooks, cap_hooks;
+    int64_t next_hook; /* handle of the next one */
 
     fsdp_loader *active; /* the loader that was read last and has not ended, or NULL */
     /* Other loaders whose epoch has begun and not ended, the newest last. For example, the training
@@ -107,6 +118,12 @@ int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
 /* Set the optimizer's learning rate to that of the schedule at last_epoch. */
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
+
+/* ---- hooks.c ---- */
+/* Call the hooks of save_state() or, if `loads`, of load_state(). Collective; if a hook fails on a
+ * rank, all ranks return its error. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads,
+                                                        const char *dir);
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);

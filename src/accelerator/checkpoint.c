@@ -358,6 +358,7 @@ static fsdp_status write_state(void *arg, const char *dir)
     const saving *s = arg;
     fsdp_accelerator *a = s->accelerator;
     const fsdp_accelerate_options options = {.type = a->settings.state_dict_type};
+    FSDP_TRY(fsdp_accelerator_call_hooks(a, false, dir));
     FSDP_TRY(fsdp_accelerate_write(&s->prepared->state, dir, a->group, &options));
     for (size_t i = 0; i < a->n_objects; i++)
         FSDP_TRY(write_object(a, i, dir));
@@ -405,6 +406,7 @@ static fsdp_status load_into(fsdp_accelerator *a, const char *dir, prepared *p)
     if (status == FSDP_OK)
         status = init_prepared(a, p);
     FSDP_TRY(fsdp_agree(a->group, status));
+    FSDP_TRY(fsdp_accelerator_call_hooks(a, true, dir));
     FSDP_TRY(fsdp_accelerate_load_state(&p->state, dir, a->group, NULL));
     place_schedulers(a, p);
     for (size_t i = 0; i < a->n_objects; i++)

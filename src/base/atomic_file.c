@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 #include "src/base/io_testing.h"
@@ -147,10 +148,10 @@ static fsdp_status reserve_space(const fsdp_atomic_file *file, uint64_t bytes)
         return FSDP_OK;
     int result;
     do
-        result = fallocate(file->fd, 0, 0, (off_t)bytes);
+        result = fsdp_growing_fallocate(file->fd, 0, (off_t)bytes);
     while (result != 0 && errno == EINTR);
     if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-        result = ftruncate(file->fd, (off_t)bytes);
+        result = fsdp_growing_truncate(file->fd, (off_t)bytes);
     if (result == 0)
         return FSDP_OK;
     return fsdp_io_error(file->path, "cannot reserve %llu bytes", (unsigned long long)bytes);
@@ -194,9 +195,9 @@ static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const voi
         return fsdp_io_error(file->path, "writing %zu bytes failed", bytes);
     while (left > 0) {
         size_t piece = left < MAX_WRITE ? left : MAX_WRITE;
-        ssize_t n = at < 0
-                        ? write(file->fd, from, piece)
-                        : pwrite(file->fd, from, piece, (off_t)(at + (from - (const char *)data)));
+        ssize_t n = at < 0 ? fsdp_growing_write(file->fd, from, piece)
+                           : fsdp_growing_pwrite(file->fd, from, piece,
+                                                 (off_t)(at + (from - (const char *)data)));
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0)
@@ -230,7 +231,7 @@ static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, cons
 
 static fsdp_status finish_holes(const fsdp_atomic_file *file)
 {
-    if (!file->keeps_holes || ftruncate(file->fd, (off_t)file->end) == 0)
+    if (!file->keeps_holes || fsdp_growing_truncate(file->fd, (off_t)file->end) == 0)
         return FSDP_OK;
     return fsdp_io_error(file->path, "cannot make it %llu bytes long",
                          (unsigned long long)file->end);

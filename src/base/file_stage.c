@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
@@ -54,7 +55,8 @@ static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
     off_t offset = (off_t)(r->offset + at);
-    return r->is_write ? pwrite(fd, r->data + at, n, offset) : pread(fd, r->data + at, n, offset);
+    return r->is_write ? fsdp_growing_pwrite(fd, r->data + at, n, offset)
+                       : pread(fd, r->data + at, n, offset);
 }
 
 static fsdp_status copy_bytes(const fsdp_file_stage *stage, const request *r)
@@ -198,8 +200,8 @@ fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes)
     int error = EFBIG;
     if (bytes <= INT64_MAX)
         do
-            error = posix_fallocate(stage->fd, (off_t)stage->reserved,
-                                    (off_t)(bytes - stage->reserved));
+            error = fsdp_growing_posix_fallocate(stage->fd, (off_t)stage->reserved,
+                                                 (off_t)(bytes - stage->reserved));
         while (error == EINTR);
     if (error) {
         errno = error;

@@ -162,12 +162,18 @@ static bool is_silent(double since, double steps, double seconds)
 
 /* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
  * written nothing for long. */
+/* Return the last state that the rank has written, or `otherwise` if its file has none. */
+static const char *written_state(const fsdp_rank *rank, const char *otherwise)
+{
+    return *rank->state ? rank->state : otherwise;
+}
+
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
-        return rank->state;
+        return written_state(rank, "ended");
     if (!is_silent(now - rank->time, rank->steps, rank->seconds))
-        return *rank->state ? rank->state : "starting";
+        return written_state(rank, "starting");
     return is_gone(rank) ? "gone" : "silent";
 }
 
@@ -191,7 +197,7 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
         return "ended";
     if (is_silent(now - newest_time(run), run->steps, run->seconds))
         return worst ? worst : "silent";
-    return run->n_ranks ? run->ranks[0]->state : "running";
+    return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
 /* Append an array for each rank: [number, steps, seconds, wait_s, data_s, the fraction of its time

@@ -54,12 +54,39 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
+/* Return true if (`dir`, `path`) is another name for something that is shown already: it was seen
+ * in this folder or an earlier one as (`other_dir`, `other_path`), and has the same inode. */
+static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
+                          const char *other_path, const fsdp_inode *inode)
+{
+    return inode->device == found->inode.device && inode->inode == found->inode.inode &&
+           (other_dir < dir || (other_dir == dir && strcmp(other_path, found->path) != 0));
+}
+
+static bool is_shown(const struct fsdp_board_content *c, size_t dir, const fsdp_found *found)
+{
+    bool shown = false;
+    for (size_t i = 0; i < c->n_runs && !shown; i++)
+        shown = c->runs[i].seen && is_other_name(dir, found, c->runs[i].run->dir,
+                                                 c->runs[i].run->tail.path, &c->runs[i].inode);
+    for (size_t i = 0; i < c->n_checkpoints && !shown; i++) {
+        const fsdp_board_checkpoint *p = &c->checkpoints[i];
+        shown = p->seen && is_other_name(dir, found, p->dir, p->path, &p->inode);
+    }
+    for (size_t i = 0; i < c->n_logs && !shown; i++) {
+        const fsdp_board_log *log = &c->logs[i];
+        shown = log->seen && is_other_name(dir, found, log->dir, log->path, &log->inode);
+    }
+    return shown;
+}
+
 static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp_found *found)
 {
     for (size_t i = 0; i < c->n_runs; i++) {
         const fsdp_dashboard_run *run = c->runs[i].run;
         if (run->dir == dir && strcmp(run->tail.path, found->path) == 0) {
             c->runs[i].seen = true;
+            c->runs[i].inode = found->inode;
             c->runs[i].run->events_bytes = found->bytes;
             return FSDP_OK;
         }
@@ -76,7 +103,8 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
     run->id = ++c->next_id;
     run->changed_at = found->time;
     run->events_bytes = found->bytes;
-    c->runs[c->n_runs++] = (fsdp_board_run){.run = run, .stamp = ++c->revision, .seen = true};
+    c->runs[c->n_runs++] =
+        (fsdp_board_run){.run = run, .inode = found->inode, .stamp = ++c->revision, .seen = true};
     return FSDP_OK;
 }
 
@@ -89,6 +117,7 @@ static fsdp_status keep_checkpoint(struct fsdp_board_content *c, size_t dir,
             if (p->time < found->time || p->time > found->time)
                 p->looked_ns = 0;
             p->time = found->time;
+            p->inode = found->inode;
             p->seen = true;
             return FSDP_OK;
         }
@@ -102,8 +131,8 @@ static fsdp_status keep_checkpoint(struct fsdp_board_content *c, size_t dir,
         fsdp_free(path);
         return FSDP_ERR_NOMEM;
     }
-    c->checkpoints[c->n_checkpoints++] =
-        (fsdp_board_checkpoint){.dir = dir, .path = path, .time = found->time, .seen = true};
+    c->checkpoints[c->n_checkpoints++] = (fsdp_board_checkpoint){
+        .dir = dir, .inode = found->inode, .path = path, .time = found->time, .seen = true};
     return FSDP_OK;
 }
 
@@ -114,6 +143,7 @@ static fsdp_status keep_log(struct fsdp_board_content *c, size_t dir, const fsdp
         if (log->dir == dir && strcmp(log->path, found->path) == 0) {
             log->bytes = found->bytes;
             log->time = found->time;
+            log->inode = found->inode;
             log->seen = true;
             return FSDP_OK;
         }
@@ -129,6 +159,7 @@ static fsdp_status keep_log(struct fsdp_board_content *c, size_t dir, const fsdp
     }
     c->logs[c->n_logs++] = (fsdp_board_log){.id = ++c->next_id,
                                             .dir = dir,
+                                            .inode = found->inode,
                                             .path = path,
                                             .bytes = found->bytes,
                                             .time = found->time,
@@ -156,7 +187,7 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     if (!newest)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < scan->n; i++)
-        if (is_run(&scan->items[i]))
+        if (is_run(&scan->items[i]) && !is_shown(c, dir, &scan->items[i]))
             newest[n++] = &scan->items[i];
     for (size_t i = 0; i < c->n_runs; i++)
         others += c->runs[i].run->dir != dir;
@@ -170,7 +201,8 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     fsdp_free(newest);
     size_t kept = 0;
     for (size_t i = 0; i < scan->n; i++)
-        if (is_run(&scan->items[i]) && scan->items[i].time >= oldest && kept < room) {
+        if (is_run(&scan->items[i]) && scan->items[i].time >= oldest && kept < room &&
+            !is_shown(c, dir, &scan->items[i])) {
             FSDP_TRY(keep_run(c, dir, &scan->items[i]));
             kept++;
         }
@@ -224,9 +256,11 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
     FSDP_TRY(keep_runs(c, dir, scan));
     for (size_t i = 0; i < scan->n; i++) {
         const fsdp_found *found = &scan->items[i];
+        if (is_run(found) || is_shown(c, dir, found))
+            continue;
         if (found->kind == FSDP_FOUND_CHECKPOINT)
             FSDP_TRY(keep_checkpoint(c, dir, found));
-        else if (found->kind == FSDP_FOUND_LOG)
+        else
             FSDP_TRY(keep_log(c, dir, found));
     }
     return FSDP_OK;

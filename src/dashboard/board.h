@@ -11,6 +11,7 @@
 
 #include "src/dashboard/checkpoints.h"
 #include "src/dashboard/run.h"
+#include "src/dashboard/scan.h"
 
 enum {
     FSDP_BOARD_RUNS = 64,   /* maximum number of runs; the newest ones are kept */
@@ -25,12 +26,14 @@ typedef struct fsdp_board_dir {
 
 typedef struct fsdp_board_run {
     fsdp_dashboard_run *run;
-    int64_t stamp; /* the board's revision when the run changed last */
-    bool seen;     /* in the last scan */
+    fsdp_inode inode; /* identifies its file of metrics, or its folder of event files */
+    int64_t stamp;    /* the board's revision when the run changed last */
+    bool seen;        /* in the last scan */
 } fsdp_board_run;
 
 typedef struct fsdp_board_checkpoint {
     size_t dir;
+    fsdp_inode inode;
     char *path; /* owned */
     double time;
     fsdp_checkpoint_look look;
@@ -41,6 +44,7 @@ typedef struct fsdp_board_checkpoint {
 typedef struct fsdp_board_log {
     int64_t id;
     size_t dir;
+    fsdp_inode inode;
     char *path; /* owned */
     int64_t bytes;
     double time;
@@ -61,9 +65,10 @@ struct fsdp_board_content {
     int64_t revision, next_id;
 };
 
-/* Create a board of the folders `paths` [n]. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_INVALID with a
- * message if one of them is not a folder that can be read. If `may_come`, a folder that does not
- * exist yet may appear later. */
+/* Create a board of the folders `paths` [n]. If folders overlap, a run, checkpoint or log that is
+ * in several of them is shown once, in the first one. Returns FSDP_ERR_NOT_FOUND or
+ * FSDP_ERR_INVALID with a message if one of them is not a folder that can be read. If `may_come`, a
+ * folder that does not exist yet may appear later. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */

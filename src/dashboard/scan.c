@@ -40,6 +40,7 @@ static fsdp_status add(fsdp_scan *scan, fsdp_found_kind kind, const char *path,
         return FSDP_ERR_NOMEM;
     }
     scan->items[scan->n++] = (fsdp_found){.kind = kind,
+                                          .inode = {st->st_dev, st->st_ino},
                                           .path = copy,
                                           .bytes = S_ISREG(st->st_mode) ? st->st_size : 0,
                                           .time = (double)st->st_mtim.tv_sec};
@@ -86,8 +87,9 @@ static bool has_ranks(int dir, const char *name)
  * creates the item. Ignore the file if the folder has a metrics.jsonl. */
 static fsdp_status take_events(fsdp_scan *scan, int dir, const char *path, const struct stat *st)
 {
-    struct stat unused;
-    if (fstatat(dir, "metrics.jsonl", &unused, AT_SYMLINK_NOFOLLOW) == 0)
+    struct stat unused, of_folder;
+    if (fstatat(dir, "metrics.jsonl", &unused, AT_SYMLINK_NOFOLLOW) == 0 ||
+        fstat(dir, &of_folder) != 0)
         return FSDP_OK;
     const size_t n = strlen(path) - strlen(fsdp_path_name(path));
     char *folder = fsdp_strdup_printf("%.*s", (int)(n ? n - 1 : 0), path);
@@ -96,8 +98,12 @@ static fsdp_status take_events(fsdp_scan *scan, int dir, const char *path, const
     for (size_t i = 0; folder && i < scan->n && !found; i++)
         if (scan->items[i].kind == FSDP_FOUND_EVENTS && strcmp(scan->items[i].path, folder) == 0)
             found = &scan->items[i];
-    if (folder && !found)
+    if (folder && !found) {
+        const size_t before = scan->n;
         status = add(scan, FSDP_FOUND_EVENTS, folder, st);
+        if (scan->n > before)
+            scan->items[before].inode = (fsdp_inode){of_folder.st_dev, of_folder.st_ino};
+    }
     if (found) {
         found->bytes += st->st_size;
         found->time =

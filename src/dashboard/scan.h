@@ -3,6 +3,7 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <fsdp/base.h>
 
@@ -19,8 +20,15 @@ typedef enum fsdp_found_kind {
     FSDP_FOUND_LOG,        /* a file *.log, such as those of `fsdp launch --log-dir` */
 } fsdp_found_kind;
 
+/* The identity of a file or folder. Two paths with the same one name the same thing. */
+typedef struct fsdp_inode {
+    dev_t device;
+    ino_t inode;
+} fsdp_inode;
+
 typedef struct fsdp_found {
     fsdp_found_kind kind;
+    fsdp_inode inode;
     char *path;    /* relative to the folder; owned */
     int64_t bytes; /* size of the file, or of the event files together; 0 for a checkpoint */
     double time;   /* when it was changed last: seconds since 1970 */

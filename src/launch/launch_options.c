@@ -13,6 +13,7 @@
 #include "src/base/cpus.h"
 #include "src/comm/control.h"
 #include "src/launch/accelerate.h"
+#include "src/options/yaml_value.h"
 #include "src/tensor/cards.h"
 #include "src/train_config/config_accelerate.h"
 #include "src/train_config/config_sections.h"
@@ -221,8 +222,11 @@ static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *o
             options, "nproc-per-node", FSDP_ERR_INVALID,
             "-1: this file leaves the number of ranks to --num_processes N");
     errno = 0;
-    long value = strtol(text, &end, 10);
-    if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
+    int64_t value = strtol(text, &end, 10);
+    bool good = *text && !*end && !errno;
+    if (!good && fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
+        good = fsdp_yaml_integer(text, &value); /* PyYAML reads 0x2, too */
+    if (!good || value < 1 || value > FSDP_COMM_MAX_RANKS)
         return fsdp_accelerate_refuse(
             options, "nproc-per-node", FSDP_ERR_INVALID,
             "'%s' is not allowed; it takes an integer from 1 to %d, auto, "

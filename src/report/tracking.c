@@ -8,6 +8,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/report/event_file.h"
+#include "src/report/log_csv.h"
 #include "src/report/metrics.h"
 #include "src/report/metrics_csv.h"
 
@@ -19,6 +20,7 @@ enum {
 struct fsdp_tracking {
     fsdp_metrics *metrics;
     fsdp_metrics_csv *csv;
+    fsdp_log_csv *log_csv;
     fsdp_event_file *events;
     fsdp_tracker_command *command;
     fsdp_json *row; /* the row that was begun but is not written yet, or NULL */
@@ -35,6 +37,8 @@ static fsdp_status open_sinks(fsdp_tracking *t, const fsdp_tracking_options *o)
     }
     if (o->csv)
         FSDP_TRY(fsdp_metrics_csv_open(o->csv, o->resumed ? o->step : -1, &t->csv));
+    if (o->log_csv)
+        FSDP_TRY(fsdp_log_csv_open(o->log_csv, &t->log_csv));
     if (o->events)
         FSDP_TRY(fsdp_event_file_create(o->events, o->resumed ? o->step + 1 : FSDP_EVENT_NO_PURGE,
                                         &t->events));
@@ -62,6 +66,7 @@ void fsdp_tracking_close(fsdp_tracking *t, double seconds)
         return;
     fsdp_metrics_close(t->metrics);
     fsdp_metrics_csv_close(t->csv);
+    fsdp_log_csv_close(t->log_csv);
     fsdp_event_file_close(t->events);
     fsdp_tracker_command_close(t->command, seconds);
     fsdp_json_destroy(t->row);
@@ -197,6 +202,8 @@ static fsdp_status write_row(fsdp_tracking *t)
     FSDP_TRY(write_line(t, is_config));
     if (t->csv)
         FSDP_TRY(fsdp_metrics_csv_write(t->csv, row));
+    if (t->log_csv)
+        FSDP_TRY(fsdp_log_csv_write(t->log_csv, row));
     if (t->events)
         FSDP_TRY(is_config ? write_config(t, row) : write_scalars(t, row, kind));
     return FSDP_OK;
@@ -210,4 +217,10 @@ fsdp_status fsdp_tracking_write(fsdp_tracking *t)
     fsdp_json_destroy(t->row);
     t->row = NULL;
     return status;
+}
+
+fsdp_status fsdp_tracking_histogram(fsdp_tracking *t, int64_t step, const char *tag,
+                                    const fsdp_histogram *histogram)
+{
+    return t->events ? fsdp_event_file_histogram(t->events, step, tag, histogram) : FSDP_OK;
 }

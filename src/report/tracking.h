@@ -7,6 +7,7 @@
  * a row at most FSDP_TRACKING_MAX_KEYS numbers. */
 #pragma once
 #include "src/base/json.h"
+#include "src/report/histogram.h"
 #include "src/report/tracker_command.h"
 
 typedef struct fsdp_tracking fsdp_tracking;
@@ -17,10 +18,11 @@ enum {
 };
 
 typedef struct fsdp_tracking_options {
-    const char *metrics; /* file of JSON lines; NULL: none */
-    const char *csv;     /* CSV file; NULL: none */
-    const char *events;  /* folder of event files; NULL: none */
-    const char *command; /* program that gets the rows; NULL: none */
+    const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
+    const char *csv;     /* CSV file of the rows of a run */
+    const char *log_csv; /* CSV file of rows of the kind "log"; its rows are always kept */
+    const char *events;  /* folder of event files */
+    const char *command; /* program that gets the rows */
     bool resumed;        /* the run continues after step `step` of an earlier one */
     bool append;         /* keep all lines of `metrics` */
     int64_t step;
@@ -41,3 +43,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tracking_begin(fsdp_tracking *tracking, const c
 /* Pass on the row that was begun. If a file cannot be written, return its error; the outputs that
  * come after this file do not get the row. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_write(fsdp_tracking *tracking);
+/* Write a histogram to the event files. No effect without event files. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_histogram(fsdp_tracking *tracking, int64_t step,
+                                                    const char *tag,
+                                                    const fsdp_histogram *histogram);

@@ -243,6 +243,12 @@ static fsdp_status unscale_gradients(const running_step *r)
 
 /* --- the update --- */
 
+static fsdp_status show_gradients(const running_step *r)
+{
+    const fsdp_train_loop *loop = r->loop;
+    return loop->with_gradients ? loop->with_gradients(loop->gradients_context, r->step) : FSDP_OK;
+}
+
 static fsdp_status begin_clip(const running_step *r, fsdp_clip **clip)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -290,6 +296,7 @@ static fsdp_status update_with(running_step *r, fsdp_clip *clip)
 static fsdp_status update_unscaled(running_step *r)
 {
     fsdp_clip *clip;
+    FSDP_TRY(show_gradients(r));
     FSDP_TRY(begin_clip(r, &clip));
     const fsdp_status status = update_with(r, clip);
     fsdp_clip_destroy(clip);
@@ -299,6 +306,7 @@ static fsdp_status update_unscaled(running_step *r)
 static fsdp_status clip_scaled(const running_step *r, float *scale)
 {
     fsdp_clip *clip;
+    FSDP_TRY(show_gradients(r));
     FSDP_TRY(begin_clip(r, &clip));
     fsdp_status status = fsdp_clip_compute(clip, NULL);
     if (status == FSDP_OK)

@@ -73,6 +73,10 @@ typedef struct fsdp_train_loop {
     /* Number of consecutive steps, up to the latest step, whose loss was not finite. skip_forward()
      * ends the run if this number is too large. */
     int overflowed_forwards;
+    /* Called in each step that updates, when all gradients are there and before they are clipped.
+     * `step` counts from 0. All ranks call it, so it may be collective. NULL: not called. */
+    fsdp_status (*with_gradients)(void *context, int64_t step);
+    void *gradients_context;
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {

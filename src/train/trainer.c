@@ -224,6 +224,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     fsdp_monitor_step_end(t->monitor, t->step, seconds, result.data_s);
     fsdp_trainer_check_monitor(t);
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));
+    FSDP_TRY(fsdp_trainer_report_weights(t));
     if (isfinite(result.loss))
         fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
     else

@@ -7,6 +7,7 @@
 #include "src/comm/comm.h"
 #include "src/data/class_text.h"
 #include "src/models/generation_config.h"
+#include "src/monitor/histograms.h"
 #include "src/monitor/monitor.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
@@ -72,9 +73,10 @@ typedef struct fsdp_trainer {
     fsdp_tracking *tracking;
     /* rank 0: the file of metrics; NULL if none is written, or if it is not a regular file */
     char *metrics_path;
-    fsdp_monitor *monitor; /* the file of this rank; NULL if none is written */
-    fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
-    fsdp_hostmem *hostmem; /* sampled by rank 0 only */
+    fsdp_monitor *monitor;       /* the file of this rank; NULL if none is written */
+    fsdp_histograms *histograms; /* NULL without --log-histograms */
+    fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
+    fsdp_hostmem *hostmem;       /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
@@ -139,6 +141,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
 /* Called by fsdp_trainer_open_reports() (tracking.c). Open t->monitor if there is a file of
  * metrics. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t);
+/* Called by fsdp_trainer_open_reports() (tracking.c). Prepare --log-histograms. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_histograms(fsdp_trainer *t);
+/* Report the histograms of the weights, if it is time for them after the step. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_report_weights(fsdp_trainer *t);
 /* If t->monitor has failed since the last call, print a warning. */
 void fsdp_trainer_check_monitor(const fsdp_trainer *t);
 /* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving

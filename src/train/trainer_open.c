@@ -573,6 +573,7 @@ fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_open_tracking(t)));
     FSDP_TRY(fsdp_trainer_open_monitor(t));
+    FSDP_TRY(fsdp_trainer_open_histograms(t));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }
@@ -586,6 +587,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_dataset_close(t->validation_set);
     fsdp_profile_destroy(t->profile);
     fsdp_hostmem_destroy(t->hostmem);
+    fsdp_histograms_destroy(t->histograms);
     fsdp_grad_scaler_destroy(t->loop.scaler);
     fsdp_optimizer_destroy(t->loop.optimizer);
     fsdp_tape_destroy(t->loop.tape);

@@ -510,7 +510,8 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
         if (wants == c->optimizer ||
             (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
             continue;
-        if (fsdp_options_asked_for(options, rows[i].option))
+        if (fsdp_options_asked_for(options, rows[i].option) &&
+            !fsdp_train_is_ignored_adam(c, options, rows[i].option))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s",
                               rows[i].option, optimizer_name(wants), optimizer_name(c->optimizer));
     }

@@ -297,6 +297,7 @@ typedef struct fsdp_train_config {
                                 FILE *out);
     void *reports_context;
     fsdp_option_list report_to;  /* names of trackers; see config_report.h */
+    int64_t log_histograms;      /* steps between histograms of weights and gradients; 0: none */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
     const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
     const char *tracker_command; /* program that gets the rows; NULL: none */

@@ -634,6 +634,10 @@ static const fsdp_option table[] = {
      .metavar = "NAME,...", .shown_default = "none",
      .help = "write what --metrics writes to tensorboard (event files), csv, json, or all of these, "
              "in --logging-dir; none: nothing"},
+    {.name = "log-histograms", .type = FSDP_OPTION_INT64, PLACE(log_histograms), .value = "0",
+     .metavar = "N", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none",
+     .help = "with --report-to tensorboard: every N optimizer steps, histograms of the weights and "
+             "of the gradients of each unit"},
     {.name = "with-tracking", .type = FSDP_OPTION_BOOL, PLACE(with_tracking),
      .help = "Accelerate's spelling of --report-to all"},
     {.name = "logging-dir", .aliases = "project-dir", .type = FSDP_OPTION_STRING,
