@@ -118,6 +118,9 @@ struct fsdp_device {
     void *memory; /* where the allocator gets memory, if the device has its own; else NULL */
     /* The staged units of the device own this together (offload.h). NULL if there are none. */
     struct fsdp_offload *offload;
+    /* Floating-point operations of all matrix products so far. Counted only on meta, for estimates
+     * of time (src/plan/scale.h). */
+    double product_flops;
 };
 
 /* Return true if the host can neither read nor write the device's memory. */
