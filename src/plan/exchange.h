@@ -25,8 +25,8 @@ enum {
 
 /* The network between hosts. */
 typedef struct fsdp_interconnect {
-    double bytes_per_s; /* of the link of one host, in each direction; above 0 */
-    double latency_s;   /* of one message; 0 or more */
+    double bytes_per_s; /* the rate of a host in each direction; above 0 */
+    double latency_s;   /* the latency of a message; 0 or more */
 } fsdp_interconnect;
 
 /* Return what the host of rank 0 sends in an all-gather of `bytes` bytes, the size of the whole

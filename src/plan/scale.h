@@ -18,7 +18,7 @@
 
 typedef struct fsdp_scale_options {
     fsdp_interconnect interconnect;
-    double flops_per_s;                /* of a rank, above 0 */
+    double flops_per_s;                /* the rate of a rank; above 0 */
     bool has_internode_reduce_dtype;   /* false: gradients cross in the dtype of the reduction */
     fsdp_dtype internode_reduce_dtype; /* the dtype in which sums of a host cross to other hosts */
     double straggler; /* standard deviation of a rank's compute time, as a part of its mean; 0: all
@@ -33,7 +33,7 @@ typedef struct fsdp_scale_estimate {
      * and for small collectives. */
     double exposed_gather_s, exposed_reduce_s, exposed_all_reduce_s, exposed_small_s;
     double efficiency;       /* tokens per second of a rank, compared with one rank alone */
-    double tokens_per_s;     /* of all ranks; source and target tokens */
+    double tokens_per_s;     /* source and target tokens of all ranks */
     double host_sent_bytes;  /* bytes that one host sends in a step */
     double flops;            /* operations of a rank in a step */
     int64_t rank_bytes;      /* what the allocator of a rank holds at most */

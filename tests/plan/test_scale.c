@@ -462,7 +462,8 @@ TEST(recomputation_and_micro_steps_are_counted)
         fsdp_plan_destroy(p);
     }
     ASSERT_SAME(flops[1], 3 * flops[0]);
-    /* The last product of a block's forward is not needed again (Note [Early stop]). */
+    /* The last product of a block's forward is not needed again (Note [Early stop] in
+     * src/autograd/early_stop.h). */
     const double block = 2.0 * 16 * (4 * 512 * 512 + 2 * 512 * 1376) + 4.0 * 512 * 16 * 17 / 2,
                  down = 2.0 * 16 * 512 * 1376;
     ASSERT(flops[2] >= flops[0] + 8 * block - 1 && flops[2] <= flops[0] + 8 * (block + down) + 1);
