@@ -3,19 +3,41 @@
 #include "src/bench/bench_collectives.h"
 #include "tests/test.h"
 
+enum {
+    SIZES = 4
+};
+
 typedef struct heard {
     fsdp_test *t;
     int64_t bytes[64];
     int n;
 } heard;
 
+/* Counts and bus bandwidths are those that nccl-tests prints for the same size and time. */
+static bool is_as_nccl_tests_counts(const fsdp_test *t, const fsdp_bench_collective *m)
+{
+    const int n = t->world_size;
+    const bool gathers = strcmp(m->collective, "all_gather") == 0,
+               scatters = strcmp(m->collective, "reduce_scatter") == 0,
+               reduces = strcmp(m->collective, "all_reduce") == 0,
+               broadcasts = strcmp(m->collective, "broadcast") == 0;
+    const double algbw = (double)m->bytes / m->seconds;
+    const double busbw = gathers || scatters ? algbw * (n - 1) / n
+                         : reduces           ? 2 * algbw * (n - 1) / n
+                                             : algbw;
+    return m->count == m->bytes / 4 / (gathers || scatters ? n : 1) &&
+           strcmp(m->redop, scatters || reduces ? "sum" : "none") == 0 &&
+           m->root == (broadcasts ? 0 : -1) && fabs(m->algbw / algbw - 1) < 1e-12 &&
+           fabs(m->busbw / busbw - 1) < 1e-12;
+}
+
 static fsdp_status hear(void *arg, const fsdp_bench_collective *m)
 {
     heard *h = arg;
-    const int i = h->n % FSDP_BENCH_COLLECTIVES;
+    const int i = h->n / SIZES;
     if (h->n == 64 || strcmp(m->collective, fsdp_bench_collective_name(i)) != 0 ||
         strcmp(m->how, fsdp_bench_collective_method(i)) != 0 || !(m->seconds > 0.0) ||
-        !(m->memcpy_seconds > 0.0))
+        !(m->memcpy_seconds > 0.0) || m->wrong || !is_as_nccl_tests_counts(h->t, m))
         return fsdp_error(FSDP_ERR_STATE, "measurement %d is %s, %s, of %g s", h->n, m->collective,
                           m->how, m->seconds);
     h->bytes[h->n++] = m->bytes;
@@ -30,9 +52,9 @@ static void measure_four_sizes(fsdp_test *t, const int64_t bytes[4])
         .min_bytes = 512, .max_bytes = 20000, .factor = 3, .seconds = 1e-6};
     heard h = {.t = t};
     ASSERT_OK(fsdp_bench_collectives(&c, t->group, hear, &h));
-    ASSERT_INT(h.n, t->rank == 0 ? 4 * FSDP_BENCH_COLLECTIVES : 0);
+    ASSERT_INT(h.n, t->rank == 0 ? SIZES * FSDP_BENCH_COLLECTIVES : 0);
     for (int i = 0; i < h.n; i++)
-        ASSERT_INT(h.bytes[i], bytes[i / FSDP_BENCH_COLLECTIVES]);
+        ASSERT_INT(h.bytes[i], bytes[i % SIZES]);
 }
 
 TEST_RANKS(two_ranks_measure_every_collective_at_every_size, 2)
