@@ -147,7 +147,7 @@ check "ranks may be threads" [ "$rc-$(grep -c '"transport": "threads", "ranks": 
 capture "$fsdp" launch -n 3 bench collectives --transport job -b 1K -e 1K --seconds 0.0001 --json
 check "or the ranks of a job" [ "$rc-$(grep -c '"transport": "shm", "ranks": 3' "$dir/out")" = 0-8 ]
 run collectives --transport job --ranks 2
-expect "a job has its ranks" 2 "ranks of the job"
+expect "a job has its ranks" 2 "ranks are those of the job"
 run collectives --transport job
 expect "one rank is no job" 1 "1 ranks: collectives are measured between 2"
 run collectives --min-size 2KiB --max-size 1KiB
