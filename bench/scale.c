@@ -1,5 +1,6 @@
 /* Measures what grows with the number of ranks, without computing: forming a job, barriers,
- * agreements and buffers of ranks that are threads, and the index of a checkpoint of so many ranks.
+ * agreements and buffers of ranks that are threads, and what rank 0 does in a checkpoint of so many
+ * ranks: the plan, and the index .metadata.
  *
  *     scale [ranks [tensors]] */
 #include <stdio.h>
@@ -11,11 +12,22 @@
 #include "src/base/clock.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
-#include "src/dcp/dcp_metadata_writer.h"
+#include "src/base/io.h"
+#include "src/comm/plan_group.h"
+#include "src/dcp/dcp_metadata.h"
+#include "src/dcp/dcp_writer.h"
 
 enum {
     BARRIERS = 10
 };
+
+static double processor_s(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
 
 static void report(const char *what, double seconds)
 {
@@ -53,109 +65,120 @@ static fsdp_status run_rank(fsdp_group *group, void *arg)
     return fsdp_barrier(group);
 }
 
-/* --- the index of a checkpoint --- */
+/* --- a checkpoint --- */
 
-typedef struct index_case {
-    fsdp_dcp_item *items;
-    fsdp_dcp_chunk *chunks;
-    int64_t *numbers; /* offsets and sizes */
-    char *names;
-    int ranks, tensors;
-} index_case;
-
+/* A tensor has ROWS rows of each rank. */
 enum {
-    NAME = 64
+    ROWS = 4,
+    WIDTH = 8
 };
 
-static void fill_items(index_case *c)
+static bool part_of(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
+                    int64_t *sizes)
 {
-    const int64_t rows = 4;
-    for (int i = 0; i < c->tensors; i++) {
-        char *name = c->names + (size_t)(c->ranks + i) * NAME;
-        int64_t *shape = c->numbers + (size_t)i * 2;
-        snprintf(name, NAME, "model.layers.%d.mlp.weight", i);
-        shape[0] = rows * c->ranks;
-        shape[1] = 128;
-        c->items[i] = (fsdp_dcp_item){.fqn = name,
-                                      .dtype_name = "F32",
-                                      .shape = shape,
-                                      .ndim = 2,
-                                      .chunks = c->chunks + (size_t)i * (size_t)c->ranks,
-                                      .n_chunks = (size_t)c->ranks};
-        for (int r = 0; r < c->ranks; r++) {
-            int64_t *box = c->numbers + 2 * (size_t)c->tensors +
-                           ((size_t)i * (size_t)c->ranks + (size_t)r) * 4;
-            memcpy(box, (const int64_t[]){rows * r, 0, rows, 128}, 4 * sizeof *box);
-            c->items[i].chunks[r] = (fsdp_dcp_chunk){.offsets = box,
-                                                     .sizes = box + 2,
-                                                     .file = c->names + (size_t)r * NAME,
-                                                     .offset = (uint64_t)i * 4096,
-                                                     .length = 4096};
-        }
-    }
+    (void)owner;
+    (void)group;
+    offsets[0] = (int64_t)rank * ROWS;
+    sizes[0] = ROWS;
+    offsets[1] = 0;
+    sizes[1] = WIDTH;
+    return true;
 }
 
-static fsdp_status measure_index(const index_case *c)
+static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, int ranks, int i)
 {
-    char what[80];
+    static const float data[ROWS * WIDTH];
+    const int64_t shape[] = {(int64_t)ranks * ROWS, WIDTH};
+    char name[64];
+    snprintf(name, sizeof name, "layers.%d.mlp.up_proj.weight", i);
+    const fsdp_dcp_key keys[] = {{.name = "model"}, {.name = name}};
+    return fsdp_dcp_manifest_tensor(manifest, keys, 2,
+                                    &(fsdp_dcp_tensor){.dtype_name = "F32",
+                                                       .shape = shape,
+                                                       .ndim = 2,
+                                                       .end = ROWS,
+                                                       .part_of = part_of,
+                                                       .data = data});
+}
+
+/* Do what rank 0 does in a save. The other ranks would write files of the same size. */
+static fsdp_status save(const char *dir, fsdp_group *group, const fsdp_dcp_manifest *manifest)
+{
+    const fsdp_group_place place = {.path = dir};
+    fsdp_dcp_job *job;
+    size_t bytes;
+    double start = fsdp_clock_s();
+    FSDP_TRY(fsdp_dcp_job_create(FSDP_OK, &place, group, manifest, &job));
+    report("plan which rank writes what", fsdp_clock_s() - start);
+    fsdp_status status = fsdp_dcp_job_write_file(job);
+    const void *own = fsdp_dcp_job_own_positions(job, &bytes);
+    for (int r = 0; status == FSDP_OK && r < fsdp_group_world_size(group); r++)
+        memcpy(fsdp_dcp_job_positions(job, r), own, bytes);
+    start = fsdp_clock_s();
+    if (status == FSDP_OK)
+        status = fsdp_dcp_job_complete(job);
+    report("write .metadata", fsdp_clock_s() - start);
+    fsdp_dcp_job_destroy(job);
+    return status;
+}
+
+static fsdp_status read_index(const char *dir)
+{
+    char path[400];
+    char *text;
     size_t bytes;
     fsdp_dcp_metadata *read;
+    snprintf(path, sizeof path, "%s/.metadata", dir);
     double start = fsdp_clock_s();
-    char *text = fsdp_dcp_metadata_pickle(c->items, (size_t)c->tensors, NULL, &bytes);
-    if (!text)
-        return FSDP_ERR_NOMEM;
-    snprintf(what, sizeof what, "write .metadata of %d tensors, %.1f MB", c->tensors,
-             (double)bytes * 1e-6);
-    report(what, fsdp_clock_s() - start);
-    start = fsdp_clock_s();
-    fsdp_status status = fsdp_dcp_metadata_create(".metadata", text, bytes, &read);
+    FSDP_TRY(fsdp_file_read(path, SIZE_MAX, &text, &bytes));
+    fsdp_status status = fsdp_dcp_metadata_create(path, text, bytes, &read);
     fsdp_free(text);
     FSDP_TRY(status);
     report("read it", fsdp_clock_s() - start);
+    printf("%zu tensors, .metadata has %.1f MB\n", fsdp_dcp_metadata_count(read),
+           (double)bytes * 1e-6);
     fsdp_dcp_metadata_destroy(read);
     return FSDP_OK;
 }
 
-static fsdp_status bench_index(int ranks, int tensors)
+static fsdp_status bench_checkpoint(int ranks, int tensors)
 {
-    const size_t chunks = (size_t)ranks * (size_t)tensors;
-    index_case c = {.items = fsdp_calloc((size_t)tensors, sizeof *c.items),
-                    .chunks = fsdp_calloc(chunks, sizeof *c.chunks),
-                    .numbers = fsdp_calloc(2 * (size_t)tensors + 4 * chunks, sizeof *c.numbers),
-                    .names = fsdp_calloc((size_t)(ranks + tensors), NAME),
-                    .ranks = ranks,
-                    .tensors = tensors};
-    fsdp_status status = FSDP_ERR_NOMEM;
-    if (c.items && c.chunks && c.numbers && c.names) {
-        for (int r = 0; r < ranks; r++)
-            snprintf(c.names + (size_t)r * NAME, NAME, "__%d_0.distcp", r);
-        fill_items(&c);
-        status = measure_index(&c);
-    }
-    fsdp_free(c.items);
-    fsdp_free(c.chunks);
-    fsdp_free(c.numbers);
-    fsdp_free(c.names);
-    return status;
+    char dir[] = "/tmp/fsdp-scale-XXXXXX";
+    fsdp_group *group = NULL;
+    fsdp_dcp_manifest *manifest = NULL;
+    if (!mkdtemp(dir))
+        return fsdp_error(FSDP_ERR_IO, "%s: cannot make a folder", dir);
+    fsdp_status status = fsdp_plan_group_create(0, ranks, ranks, &group);
+    if (status == FSDP_OK)
+        status = fsdp_dcp_manifest_create(&manifest);
+    for (int i = 0; i < tensors && status == FSDP_OK; i++)
+        status = add_tensor(manifest, ranks, i);
+    if (status == FSDP_OK)
+        status = save(dir, group, manifest);
+    if (status == FSDP_OK)
+        status = read_index(dir);
+    fsdp_dcp_manifest_destroy(manifest);
+    fsdp_destroy_process_group(group);
+    const fsdp_status removed = fsdp_tree_remove(dir);
+    return status == FSDP_OK ? removed : status;
 }
 
 int main(int argc, char **argv)
 {
     const int ranks = argc > 1 ? atoi(argv[1]) : 512, tensors = argc > 2 ? atoi(argv[2]) : 291;
-    struct rusage used;
     printf("%d ranks\n", ranks);
     started_s = fsdp_clock_s();
     fsdp_status status = ranks < 1 || tensors < 1
                              ? fsdp_error(FSDP_ERR_INVALID, "usage: scale [ranks [tensors]]")
                              : fsdp_run_ranks(ranks, run_rank, NULL, NULL);
+    const double job_s = processor_s();
     if (status == FSDP_OK)
-        status = bench_index(ranks, tensors);
+        status = bench_checkpoint(ranks, tensors);
     if (status != FSDP_OK) {
         fprintf(stderr, "scale: %s\n", fsdp_last_error());
         return 1;
     }
-    getrusage(RUSAGE_SELF, &used);
-    printf("processor time %.1f s, memory at most %ld MiB\n",
-           (double)used.ru_utime.tv_sec + (double)used.ru_stime.tv_sec, used.ru_maxrss / 1024);
+    printf("processor time: %.2f s for the job, %.2f s for the checkpoint\n", job_s,
+           processor_s() - job_s);
     return 0;
 }
