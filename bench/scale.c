@@ -29,9 +29,13 @@ static double processor_s(void)
            1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
+/* Print a duration, and the processor time of all threads since the last report. */
 static void report(const char *what, double seconds)
 {
-    printf("%-56s %9.1f ms\n", what, seconds * 1e3);
+    static double before_s;
+    const double now_s = processor_s();
+    printf("%-48s %10.1f ms, processor %8.1f ms\n", what, seconds * 1e3, (now_s - before_s) * 1e3);
+    before_s = now_s;
     fflush(stdout);
 }
 

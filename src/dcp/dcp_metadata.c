@@ -62,7 +62,7 @@ static fsdp_status bad_metadata(const fsdp_dcp_metadata *md, const char *fqn, co
 static int compare_keys(const void *a, const void *b)
 {
     const keyed *x = a, *y = b;
-    int order = strcmp(x->fqn, y->fqn);
+    int order = x->fqn == y->fqn ? 0 : strcmp(x->fqn, y->fqn);
     if (order != 0)
         return order;
     if (!x->offsets || !y->offsets)
@@ -124,7 +124,11 @@ static fsdp_status sort_dict(fsdp_dcp_metadata *md, const fsdp_pickle_value *dic
         FSDP_TRY(read_key(md, dict->list.items[i], item));
         item->value = dict->list.items[i + 1];
     }
-    qsort(sorted->items, sorted->n, sizeof *sorted->items, compare_keys);
+    size_t i = 1;
+    while (i < sorted->n && compare_keys(&sorted->items[i - 1], &sorted->items[i]) <= 0)
+        i++;
+    if (i < sorted->n)
+        qsort(sorted->items, sorted->n, sizeof *sorted->items, compare_keys);
     return FSDP_OK;
 }
 

@@ -20,7 +20,8 @@
 enum {
     /* Limit of the bytes of one call of read(). It is a multiple of every element size. */
     PIECE_BYTES = 4 << 20,
-    ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
+    ITEM_BYTES = 2048, /* upper bound of the size of an archive without its data */
+    FILE_NAME = 32     /* room for the name of a rank's file */
 };
 
 /* What one rank says about one entry of the manifest: which part of the entry the rank has, and the
@@ -432,9 +433,9 @@ static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, 
     return FSDP_OK;
 }
 
-static void file_name(int rank, char name[32])
+static void file_name(int rank, char name[FILE_NAME])
 {
-    snprintf(name, 32, "__%d_0.distcp", rank);
+    snprintf(name, FILE_NAME, "__%d_0.distcp", rank);
 }
 
 static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fsdp_block_sums *sums)
@@ -453,7 +454,7 @@ static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fs
 
 static fsdp_status write_file(const fsdp_dcp_job *run)
 {
-    char name[32];
+    char name[FILE_NAME];
     fsdp_block_sums sums;
     file_name(run->rank, name);
     fsdp_block_sums_init(&sums);
@@ -470,16 +471,15 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* Set *chunk to the box and the place of the part of entry `i` that `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
-                              fsdp_dcp_chunk *chunk)
+                              const char *file, fsdp_dcp_chunk *chunk)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const position *at = &run->positions[(size_t)rank * run->manifest->n + i];
     size_t ndim = (size_t)entry->tensor.ndim;
     int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
     int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
-    char *file = fsdp_arena_alloc(arena, 32);
     fsdp_dcp_box box;
-    if (!offsets || !sizes || !file)
+    if (!offsets || !sizes)
         return FSDP_ERR_NOMEM;
     if (!find_box(run, rank, i, &box))
         return fsdp_error(FSDP_ERR_STATE, "%s: the rows of rank %d are not known any more",
@@ -487,7 +487,6 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
     for (size_t d = 0; d < ndim && d < FSDP_DCP_BOX_NDIM; d++)
         offsets[d] = box.offset[d];
     chunk_sizes(entry, &box, sizes);
-    file_name(rank, file);
     *chunk = (fsdp_dcp_chunk){.offsets = offsets,
                               .sizes = sizes,
                               .file = file,
@@ -497,9 +496,9 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
 }
 
 /* Set *item to a description of entry `i`. Its chunks are in the order of the ranks that wrote
- * them. */
+ * them. `files` [world_size] are the names of the ranks' files. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
-                             fsdp_dcp_item *item)
+                             char (*files)[FILE_NAME], fsdp_dcp_item *item)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
     *item = (fsdp_dcp_item){.fqn = entry->fqn,
@@ -512,7 +511,7 @@ static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t 
         return FSDP_ERR_NOMEM;
     for (int r = 0; r < run->world_size; r++)
         if (is_writer(run, r, i))
-            FSDP_TRY(fill_chunk(run, arena, i, r, &item->chunks[item->n_chunks++]));
+            FSDP_TRY(fill_chunk(run, arena, i, r, files[r], &item->chunks[item->n_chunks++]));
     return FSDP_OK;
 }
 
@@ -521,10 +520,13 @@ static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char
 {
     size_t n = run->manifest->n;
     fsdp_dcp_item *items = fsdp_arena_alloc(arena, n * sizeof *items);
-    if (!items)
+    char(*files)[FILE_NAME] = fsdp_arena_alloc(arena, (size_t)run->world_size * sizeof *files);
+    if (!items || !files)
         return FSDP_ERR_NOMEM;
+    for (int r = 0; r < run->world_size; r++)
+        file_name(r, files[r]);
     for (size_t i = 0; i < n; i++)
-        FSDP_TRY(fill_item(run, arena, i, &items[i]));
+        FSDP_TRY(fill_item(run, arena, i, files, &items[i]));
     *text = fsdp_dcp_metadata_pickle(items, n, run->manifest->companion, bytes);
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
