@@ -45,6 +45,12 @@ typedef struct greeting {
     uint32_t is_complete; /* nonzero: this rank was able to compute the claims of all ranks */
 } greeting;
 
+/* The box of one rank. */
+typedef struct ranked_box {
+    fsdp_dcp_box box;
+    int rank;
+} ranked_box;
+
 struct fsdp_dcp_job {
     fsdp_group_place place;
     /* On rank 0, the temporary directory. NULL on rank 0 once this directory has its final name.
@@ -59,6 +65,10 @@ struct fsdp_dcp_job {
     /* [world_size][n] The claims that the ranks have exchanged. NULL while every rank computes
      * them: with thousands of ranks they are too many to be kept. */
     claim *claims;
+    /* [world_size] each: memory for the boxes of one entry, so that nothing is allocated after the
+     * first meeting. `extents` are the boxes that are not empty. */
+    ranked_box *boxes;
+    fsdp_dcp_extent *extents;
     bool *writes;            /* [world_size][n] the rank writes the entry; see find_writers() */
     position *own_positions; /* [n] */
     position *positions;     /* [world_size][n]; only on rank 0 */
@@ -86,12 +96,6 @@ static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
     return run->writes[(size_t)rank * run->manifest->n + i];
 }
 
-/* The box of one rank. */
-typedef struct ranked_box {
-    fsdp_dcp_box box;
-    int rank;
-} ranked_box;
-
 static int compare_boxes(const void *a, const void *b)
 {
     const ranked_box *x = a, *y = b;
@@ -117,11 +121,12 @@ static void sort_boxes(ranked_box *boxes, int n)
 /* Find which ranks write entry `i`. Rank 0 writes the plain values. If several ranks have equal
  * boxes of a tensor, only the lowest of these ranks writes the box. As in torch, empty boxes are
  * written, too, except an empty box of a scalar. No rank writes an empty box of a scalar: .metadata
- * has no sizes for a scalar, so a reader would mistake the empty box for the scalar itself. `boxes`
- * has room for world_size boxes. Return false if this rank cannot compute the boxes. */
-static bool find_writers_of_entry(fsdp_dcp_job *run, size_t i, ranked_box *boxes)
+ * has no sizes for a scalar, so a reader would mistake the empty box for the scalar itself. Return
+ * false if this rank cannot compute the boxes. */
+static bool find_writers_of_entry(fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
+    ranked_box *boxes = run->boxes;
     for (int r = 0; r < run->world_size; r++) {
         boxes[r].rank = r;
         if (!find_box(run, r, i, &boxes[r].box))
@@ -141,19 +146,15 @@ static bool find_writers_of_entry(fsdp_dcp_job *run, size_t i, ranked_box *boxes
     return true;
 }
 
-/* Find which ranks write which entries. *known is set to false if this rank cannot compute the
- * boxes of all ranks. */
-static fsdp_status find_writers(fsdp_dcp_job *run, bool *known)
+/* Find which ranks write which entries. Return false if this rank cannot compute the boxes of all
+ * ranks. */
+static bool find_writers(fsdp_dcp_job *run)
 {
-    ranked_box *boxes = fsdp_calloc((size_t)run->world_size, sizeof *boxes);
-    if (!boxes)
-        return fsdp_error_nomem();
     memset(run->writes, 0, (size_t)run->world_size * run->manifest->n * sizeof *run->writes);
-    *known = true;
-    for (size_t i = 0; i < run->manifest->n && *known; i++)
-        *known = find_writers_of_entry(run, i, boxes);
-    fsdp_free(boxes);
-    return FSDP_OK;
+    for (size_t i = 0; i < run->manifest->n; i++)
+        if (!find_writers_of_entry(run, i))
+            return false;
+    return true;
 }
 
 /* Check the claims that the ranks have exchanged. */
@@ -188,48 +189,28 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
                       run->dir, entry->fqn, (long long)numel, (long long)numel_from(entry, 0));
 }
 
-/* Memory for the boxes of one entry. */
-typedef struct box_list {
-    fsdp_dcp_box *boxes;      /* [world_size] */
-    fsdp_dcp_extent *extents; /* [world_size] those that are not empty */
-} box_list;
-
 /* Check that the boxes of all ranks cover the tensor, which is entry `i`. They must not overlap
  * (equal boxes count once), and must have as many elements in total as the tensor. */
-static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i, box_list *list)
+static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const int ndim = entry->tensor.ndim > 1 ? entry->tensor.ndim : 1;
     int64_t numel = 0;
     size_t n = 0, first, second;
     for (int r = 0; r < run->world_size; r++) {
-        fsdp_dcp_box *own = &list->boxes[r];
+        fsdp_dcp_box *own = &run->boxes[r].box;
         if (!is_writer(run, r, i) || !find_box(run, r, i, own))
             continue;
         const int64_t elements = fsdp_dcp_box_numel(entry, own);
         numel += elements;
         if (elements)
-            list->extents[n++] = (fsdp_dcp_extent){own->offset, own->size, (size_t)r};
+            run->extents[n++] = (fsdp_dcp_extent){own->offset, own->size, (size_t)r};
     }
-    if (fsdp_dcp_find_overlap(list->extents, n, ndim < FSDP_DCP_BOX_NDIM ? ndim : FSDP_DCP_BOX_NDIM,
+    if (fsdp_dcp_find_overlap(run->extents, n, ndim < FSDP_DCP_BOX_NDIM ? ndim : FSDP_DCP_BOX_NDIM,
                               &first, &second))
         return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': rows of ranks %zu and %zu overlap", run->dir,
                           entry->fqn, first, second);
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
-}
-
-static fsdp_status check_all_boxes(const fsdp_dcp_job *run)
-{
-    const size_t ranks = (size_t)run->world_size;
-    box_list list = {.boxes = fsdp_calloc(ranks, sizeof *list.boxes),
-                     .extents = fsdp_calloc(ranks, sizeof *list.extents)};
-    fsdp_status status = list.boxes && list.extents ? FSDP_OK : fsdp_error_nomem();
-    for (size_t i = 0; i < run->manifest->n && status == FSDP_OK; i++)
-        if (run->manifest->entries[i]->dtype)
-            status = check_boxes(run, i, &list);
-    fsdp_free(list.boxes);
-    fsdp_free(list.extents);
-    return status;
 }
 
 /* Check the claims of all ranks. All ranks have or compute the same claims. So the check succeeds
@@ -238,19 +219,24 @@ static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; run->claims && r < run->world_size; r++)
         FSDP_TRY(check_same(run, r));
-    return check_all_boxes(run);
+    for (size_t i = 0; i < run->manifest->n; i++)
+        if (run->manifest->entries[i]->dtype)
+            FSDP_TRY(check_boxes(run, i));
+    return FSDP_OK;
 }
 
 static fsdp_status allocate(fsdp_dcp_job *run)
 {
     size_t n = run->manifest->n, all = n * (size_t)run->world_size;
     run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
+    run->boxes = fsdp_calloc((size_t)run->world_size, sizeof *run->boxes);
+    run->extents = fsdp_calloc((size_t)run->world_size, sizeof *run->extents);
     run->writes = fsdp_calloc(all, sizeof *run->writes);
     run->own_positions = fsdp_calloc(n, sizeof *run->own_positions);
     run->positions = run->rank == 0 ? fsdp_calloc(all, sizeof *run->positions) : NULL;
     run->piece = fsdp_calloc(PIECE_BYTES, 1);
-    if (!run->own_claims || !run->writes || !run->own_positions || !run->piece ||
-        (run->rank == 0 && !run->positions))
+    if (!run->own_claims || !run->boxes || !run->extents || !run->writes || !run->own_positions ||
+        !run->piece || (run->rank == 0 && !run->positions))
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -305,13 +291,11 @@ static uint32_t checksum_of_claims(const fsdp_dcp_job *run)
     return crc;
 }
 
-static fsdp_status greet(fsdp_dcp_job *run, greeting *own)
+static greeting greet(fsdp_dcp_job *run)
 {
-    bool known;
-    FSDP_TRY(find_writers(run, &known));
-    *own = (greeting){
+    const bool known = find_writers(run);
+    return (greeting){
         .n = run->manifest->n, .is_complete = known, .crc = known ? checksum_of_claims(run) : 0};
-    return FSDP_OK;
 }
 
 /* Return true if all ranks have computed the same claims. The claims are then correct. Every rank
@@ -342,12 +326,12 @@ static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 static fsdp_status exchange_claims(fsdp_dcp_job *run)
 {
     const size_t n = run->manifest->n;
-    bool known;
     claim *claims = fsdp_calloc((size_t)run->world_size * n, sizeof *claims);
-    FSDP_TRY(fsdp_agree(run->group, claims ? FSDP_OK : fsdp_error_nomem()));
+    const fsdp_status status = fsdp_agree_gather(run->group, claims ? FSDP_OK : fsdp_error_nomem(),
+                                                 run->own_claims, n * sizeof *claims, claims);
     run->claims = claims; /* owned by the job */
-    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, n * sizeof *claims, claims));
-    FSDP_TRY(fsdp_agree(run->group, find_writers(run, &known)));
+    FSDP_TRY(status);
+    (void)find_writers(run);
     FSDP_TRY(check_claims(run));
     return fsdp_agree(run->group, check_room(run));
 }
@@ -569,7 +553,7 @@ static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp
 {
     FSDP_TRY(mine);
     FSDP_TRY(open_job(place, group, manifest, job));
-    FSDP_TRY(greet(*job, own));
+    *own = greet(*job);
     if ((*job)->rank != 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_group_place_begin(place, &(*job)->target, (*job)->dir));
@@ -618,6 +602,8 @@ void fsdp_dcp_job_destroy(fsdp_dcp_job *job)
     fsdp_dcp_job_discard(job);
     fsdp_free(job->own_claims);
     fsdp_free(job->claims);
+    fsdp_free(job->boxes);
+    fsdp_free(job->extents);
     fsdp_free(job->writes);
     fsdp_free(job->own_positions);
     fsdp_free(job->positions);
