@@ -353,11 +353,22 @@ static bool choose_size(bench *b, int k)
     return k == 0;
 }
 
+/* Measure collective i with all sizes. Small sizes may be equal when they are rounded. */
+static fsdp_status measure_sizes(bench *b, int i, fsdp_bench_collective_fn *each, void *arg)
+{
+    size_t before = 0;
+    for (int k = 0; k < FSDP_BENCH_MAX_SIZES && choose_size(b, k); k++) {
+        if (b->bytes != before)
+            FSDP_TRY(measure_size(b, i, k, each, arg));
+        before = b->bytes;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status measure_all(bench *b, fsdp_bench_collective_fn *each, void *arg)
 {
     for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++)
-        for (int k = 0; k < FSDP_BENCH_MAX_SIZES && choose_size(b, k); k++)
-            FSDP_TRY(measure_size(b, i, k, each, arg));
+        FSDP_TRY(measure_sizes(b, i, each, arg));
     if (b->wrong)
         return fsdp_error(FSDP_ERR_STATE, "%lld elements of the results are wrong",
                           (long long)b->wrong);

@@ -41,9 +41,9 @@ static const fsdp_option table[] = {
      .help = "shm: processes of this host; threads: threads of one process; job: the ranks of the "
              "job that has started this command, as 'fsdp launch' does"},
     {.name = "min-size", .aliases = "minbytes,b", .type = FSDP_OPTION_SIZE, PLACE(min_size), .value = "1KiB",
-     .bounds = FSDP_AT_LEAST(64), .metavar = "SIZE", .help = "of the smallest buffers"},
+     .bounds = FSDP_AT_LEAST(1), .metavar = "SIZE", .help = "of the smallest buffers"},
     {.name = "max-size", .aliases = "maxbytes,e", .type = FSDP_OPTION_SIZE, PLACE(max_size), .value = "256MiB",
-     .bounds = FSDP_BETWEEN(64, 0x1p40), .metavar = "SIZE",
+     .bounds = FSDP_BETWEEN(1, 0x1p40), .metavar = "SIZE",
      .help = "of the largest ones; each rank needs three times as much memory"},
     {.name = "factor", .aliases = "stepfactor,f", .type = FSDP_OPTION_INT, PLACE(factor), .value = "4",
      .bounds = FSDP_BETWEEN(2, 1048576), .help = "from one size to the next"},
@@ -78,7 +78,7 @@ static const fsdp_options_spec spec = {
 typedef struct printer {
     int ranks;
     const char *transport;
-    const char *collective, *how; /* of the last row; NULL: none */
+    const char *collective, *how; /* names in the last row; NULL: there is none */
     double busbw;                 /* sum over the rows of collectives */
     int64_t wrong;
     int rows; /* rows of collectives, without memcpy */
