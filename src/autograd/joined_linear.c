@@ -182,6 +182,7 @@ static void joined_backward_first(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
     const fsdp_tensor *dy = joined_gradient(s, o, grad_out);
     if (fsdp_node_needs(n, IN_W)) {
         announce_joined(n, IN_W, o->n);
+        fsdp_scope_count_product(s, o->n * o->features, o->in_features, o->rows);
         for (int i = 0; i < o->n; i++)
             dw[i] = fsdp_input_grad_destination(s, n, IN_W + i, o->dtype, 2,
                                                 (const int64_t[]){o->features, o->in_features},
@@ -202,6 +203,7 @@ static void joined_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
         return;
     const fsdp_tensor *dy = joined_gradient(s, o, grad_out);
     grad_in[IN_X] = fsdp_new(s, o->dtype, 2, (const int64_t[]){o->rows, o->in_features});
+    fsdp_scope_count_product(s, o->rows, o->in_features, o->n * o->features);
     if (fsdp_scope_kernels(s))
         multiply(s, &(fsdp_gemm_args){.m = o->rows,
                                       .n = o->in_features,
@@ -283,6 +285,7 @@ static void compute_joined(fsdp_scope *s, const joined_options *o, const fsdp_te
                            const fsdp_tensor *w, const fsdp_tensor *bias, fsdp_tensor **out)
 {
     fsdp_new_columns(s, o->dtype, (const int64_t[]){o->rows, o->features}, o->n, true, out);
+    fsdp_scope_count_product(s, o->rows, o->n * o->features, o->in_features);
     if (fsdp_scope_kernels(s))
         multiply(s, &(fsdp_gemm_args){.m = o->rows,
                                       .n = o->n * o->features,

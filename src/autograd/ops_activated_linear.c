@@ -107,6 +107,10 @@ static void parts_backward(backward_run *r)
                     r->o->saves_memory ? traits->small_activated_bytes : traits->activated_bytes,
                     LEAST_FEATURES, FEATURE_ALIGN);
     r->part = fsdp_new(r->s, shape->dtype, 2, (const int64_t[]){shape->rows, features});
+    if (r->dx || r->d_up)
+        fsdp_scope_count_product(r->s, shape->rows, shape->in_features, shape->out_features);
+    if (r->dw.tensor)
+        fsdp_scope_count_product(r->s, shape->out_features, shape->in_features, shape->rows);
     for (int64_t first = 0; first < shape->in_features && fsdp_scope_kernels(r->s);
          first += features) {
         const int64_t left = shape->in_features - first;
@@ -173,6 +177,7 @@ static void compute_in_row_parts(fsdp_scope *s, const activated_options *o, cons
     const int64_t most = (shape->rows + parts - 1) / parts;
     const size_t size = fsdp_dtype_size(shape->dtype);
     fsdp_tensor *hidden = fsdp_new(s, shape->dtype, 2, (const int64_t[]){most, width});
+    fsdp_scope_count_product(s, shape->rows, shape->out_features, width);
     for (int64_t i = 0; i < parts && shape->rows && fsdp_scope_kernels(s); i++) {
         const fsdp_kernels *k = fsdp_scope_kernels(s);
         const int64_t row = shape->rows * i / parts;
@@ -318,6 +323,7 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     fsdp_tensor *y = NULL;
     if (!fsdp_selective_reuse(s, &linear_op, &y, 1)) {
         y = fsdp_linear_result(s, &o.shape);
+        fsdp_scope_count_product(s, o.shape.rows, o.shape.out_features, o.shape.in_features);
         if (fsdp_scope_kernels(s))
             fsdp_linear_product(s, &o.shape, o.shape.rows, fsdp_tensor_ptr(in[IN_X]), w, bias,
                                 fsdp_tensor_ptr(y));

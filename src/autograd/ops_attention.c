@@ -64,8 +64,33 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
-/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. If q, k and v
- * are joined columns (Note [Joined products] in joined_linear.h), so are their gradients. */
+/* Return the number of pairs (query, key that it sees) of sequence b and one head. */
+static double pairs_of_sequence(const fsdp_attention_options *o, int64_t b)
+{
+    const int64_t queries = o->q_offsets[b + 1] - o->q_offsets[b];
+    const int32_t *ends = o->kv_ends ? o->kv_ends : o->kv_offsets + 1;
+    const int64_t keys = ends[b] - o->kv_offsets[b], shift = o->causal ? keys - queries : 0;
+    double pairs = 0.0;
+    for (int64_t i = 0; i < queries; i++) {
+        const int64_t first = o->window > 0 ? i + shift - o->window + 1 : 0;
+        const int64_t begin = first > 0 ? first : 0, end = o->causal ? i + shift + 1 : keys;
+        pairs += end > begin ? (double)(end - begin) : 0.0;
+    }
+    return pairs;
+}
+
+/* Count n products of attention, each of 2 x pairs x width of a head. Operations of the kernel that
+ * compute a product a second time are not counted. */
+static void count_products(const fsdp_scope *s, const attention_options *o, int n)
+{
+    double pairs = 0.0;
+    for (int64_t b = 0; !s->run->device->kernels && b < o->user.n_sequences; b++)
+        pairs += pairs_of_sequence(&o->user, b);
+    fsdp_scope_count_product(s, (int64_t)pairs, o->user.heads * o->head_dim, n);
+}
+
+/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. Gradients of
+ * joined columns are joined columns, too (Note [Joined products] in joined_linear.h). */
 static void new_gradients(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *d[3])
 {
     fsdp_tensor *const *qkv = n->saved;
@@ -92,6 +117,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     fsdp_tensor *d[3];
     new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
+    count_products(s, o, 4); /* dp, dv, dq and dk */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (kernels) {
         fsdp_attention_args args =
@@ -254,6 +280,7 @@ static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_te
 {
     results[0] = fsdp_new(s, q->dtype, 2, q->shape);
     results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
+    count_products(s, o, 2); /* q k^T and p v */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (!kernels)
         return;

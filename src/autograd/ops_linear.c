@@ -24,6 +24,7 @@ static void backward_w(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *dy,
 {
     const fsdp_linear_shape *o = (const fsdp_linear_shape *)n->options;
     fsdp_grad_destination dw = fsdp_linear_open_weight(s, n, IN_W, o, grad_in);
+    fsdp_scope_count_product(s, o->out_features, o->in_features, o->rows);
     if (fsdp_scope_kernels(s) && dw.tensor)
         fsdp_linear_weight_gradient(s, o, all_of(o), fsdp_tensor_ptr(dy),
                                     fsdp_tensor_ptr(n->saved[SAVED_X]), dw);
@@ -46,6 +47,7 @@ static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
     if (!fsdp_node_needs(n, IN_X) || !fsdp_check_inputs(s, n->op->name, &n->saved[SAVED_W], 1))
         return;
     grad_in[IN_X] = fsdp_new(s, o->dtype, o->x_ndim, o->x_shape);
+    fsdp_scope_count_product(s, o->rows, o->in_features, o->out_features);
     if (fsdp_scope_kernels(s))
         fsdp_linear_input_gradient(s, o, all_of(o), fsdp_tensor_ptr(grad_out[0]), n->saved[SAVED_W],
                                    fsdp_tensor_ptr(grad_in[IN_X]));
@@ -73,6 +75,7 @@ static fsdp_tensor *linear(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *x, fsd
     fsdp_tensor *y = NULL;
     if (!fsdp_selective_reuse(s, op, &y, 1)) {
         y = fsdp_linear_result(s, &o);
+        fsdp_scope_count_product(s, o.rows, o.out_features, o.in_features);
         if (fsdp_scope_kernels(s))
             fsdp_linear_product(s, &o, o.rows, fsdp_tensor_ptr(x), w, bias, fsdp_tensor_ptr(y));
         if (!fsdp_scope_ok(s))

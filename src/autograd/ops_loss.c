@@ -385,6 +385,14 @@ static void open_buffers(loss_run *r)
     r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->ld});
 }
 
+/* The logits, and the gradients of w and x. */
+static void count_products(const loss_run *r)
+{
+    const int products = 1 + (r->dw != NULL) + (r->dx != NULL);
+    for (int i = 0; i < products; i++)
+        fsdp_scope_count_product(r->s, r->n, r->w->shape[0], r->w->shape[1]);
+}
+
 static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,
                                   const int32_t *labels, float factor, bool in_place)
 {
@@ -395,6 +403,7 @@ static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
         return NULL;
     fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
     open_buffers(&r);
+    count_products(&r);
     const fsdp_kernels *k;
     for (int64_t begin = 0; (k = fsdp_scope_kernels(s)) && begin < r.n; begin += r.chunk)
         run_chunk(&r, k, begin, r.n - begin < r.chunk ? r.n - begin : r.chunk);

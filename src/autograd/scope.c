@@ -112,6 +112,13 @@ const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s)
     return s->run->status || s->run->without_values ? NULL : s->run->device->kernels;
 }
 
+void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k)
+{
+    fsdp_device *device = s->run->device;
+    if (!device->kernels && !s->run->status && !s->run->without_values)
+        device->product_flops += 2.0 * (double)m * (double)n * (double)k;
+}
+
 fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t)
 {
     if (!t)

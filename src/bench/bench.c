@@ -299,21 +299,28 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype, int64_t tokens,
+                                    const fsdp_model_work *work, double *gflops)
+{
+    double best = 0.0;
+    for (int i = 0; i < work->n_products; i++) {
+        double rate;
+        FSDP_TRY(fsdp_device_gemm_rate(device, dtype, tokens, work->products[i][0],
+                                       work->products[i][1], RATE_SECONDS, &rate));
+        best = fmax(best, rate);
+    }
+    *gflops = best;
+    return FSDP_OK;
+}
+
 /* Measure matrix products in the largest shapes of a step, each on one thread. Each rank takes its
  * highest rate. *gflops is set to the mean of these rates over the ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
-    int64_t tokens = (int64_t)c->batch * c->source;
-    double best = 0.0;
     FSDP_TRY(fsdp_barrier(r->group));
-    for (int i = 0; i < work->n_products; i++) {
-        double rate;
-        FSDP_TRY(fsdp_device_gemm_rate(r->device, c->dtype, tokens, work->products[i][0],
-                                       work->products[i][1], RATE_SECONDS, &rate));
-        best = fmax(best, rate);
-    }
-    *gflops = best;
+    FSDP_TRY(
+        fsdp_bench_product_rate(r->device, c->dtype, (int64_t)c->batch * c->source, work, gflops));
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 

@@ -28,6 +28,7 @@
 #include <fsdp/models.h>
 
 #include "src/base/json.h"
+#include "src/models/model_type.h"
 #include "src/profile/profile_report.h"
 
 typedef struct fsdp_bench_config {
@@ -104,6 +105,11 @@ typedef struct fsdp_bench_result {
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);
+/* Measure the matrix products of `work` with `tokens` rows, one after the other, on one thread of
+ * the device. *gflops is set to the highest rate. */
+FSDP_MUST_CHECK fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype,
+                                                    int64_t tokens, const fsdp_model_work *work,
+                                                    double *gflops);
 /* Set all keys of the JSON line that reports `result`, except peak_host_mib. */
 void fsdp_bench_report(const fsdp_bench_config *config, int ranks, const fsdp_bench_result *result,
                        fsdp_json_node object);

@@ -25,13 +25,22 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_shared_buffer *shared; /* [ranks][max_bytes]: one lane for each rank */
-    float *give, *get;          /* [max_bytes] each; all elements of `give` are rank + 1 */
+    float *give, *get;          /* [max_bytes] each; give[i] is value_of(rank, i) */
     int rank, ranks;
     size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
     /* Number of the current call, the same on all ranks. It is in the fsdp_phase_info of each
      * phase, so ranks that are in different calls get an error. */
     uint32_t call;
+    double memcpy_seconds[FSDP_BENCH_MAX_SIZES]; /* for each size */
+    int64_t wrong;                               /* wrong elements so far, on all ranks */
 } bench;
+
+/* Return element i of what a rank contributes. The values depend on the position, so that rows in a
+ * wrong place are found, and are small whole numbers, so that sums are exact. */
+static float value_of(int rank, size_t i)
+{
+    return (float)((rank + 1) * (int)(i % 31 + 1));
+}
 
 /* --- the collectives that are measured --- */
 
@@ -126,13 +135,12 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* The values that the first and the last element of the result must have. They are checked after
- * the first call. */
+/* What the result of the first call must be. */
 typedef enum expected {
-    OWN,        /* both are rank + 1, as in `give` */
-    EACH_RANKS, /* the first is 1, the last is `ranks` */
-    SUM,        /* both are the sum over all ranks */
-    FIRST_RANKS
+    OWN,        /* what this rank contributes */
+    EACH_RANKS, /* the parts of all ranks, one after the other */
+    SUM,        /* the sum of what all ranks contribute */
+    FIRST_RANKS /* what rank 0 contributes */
 } expected;
 
 typedef struct measurement {
@@ -140,17 +148,18 @@ typedef struct measurement {
     fsdp_status (*run)(bench *b);
     expected expected;
     bool result_is_part, result_is_shared;
+    double bus; /* the bus bandwidth is the algorithm bandwidth times this, times (n - 1) / n */
 } measurement;
 
 static const measurement measurements[FSDP_BENCH_COLLECTIVES] = {
-    {"memcpy", "copied", run_memcpy, OWN, false, false},
-    {"all_gather", "shared", all_gather_shared, EACH_RANKS, false, true},
-    {"all_gather", "copied", all_gather_copied, EACH_RANKS, false, false},
-    {"reduce_scatter", "shared", reduce_scatter_shared, SUM, true, false},
-    {"reduce_scatter", "copied", reduce_scatter_copied, SUM, true, false},
-    {"all_reduce", "shared", all_reduce_shared, SUM, false, false},
-    {"all_reduce", "copied", all_reduce_copied, SUM, false, false},
-    {"broadcast", "copied", broadcast_copied, FIRST_RANKS, false, false},
+    {"memcpy", "copied", run_memcpy, OWN, false, false, 0.0},
+    {"all_gather", "shared", all_gather_shared, EACH_RANKS, false, true, 1.0},
+    {"all_gather", "copied", all_gather_copied, EACH_RANKS, false, false, 1.0},
+    {"reduce_scatter", "shared", reduce_scatter_shared, SUM, true, false, 1.0},
+    {"reduce_scatter", "copied", reduce_scatter_copied, SUM, true, false, 1.0},
+    {"all_reduce", "shared", all_reduce_shared, SUM, false, false, 2.0},
+    {"all_reduce", "copied", all_reduce_copied, SUM, false, false, 2.0},
+    {"broadcast", "copied", broadcast_copied, FIRST_RANKS, false, false, 0.0},
 };
 
 const char *fsdp_bench_collective_name(int i)
@@ -165,30 +174,42 @@ const char *fsdp_bench_collective_method(int i)
 
 /* --- measuring --- */
 
-static void fill_buffer(float *values, size_t bytes, float value)
+static void fill_buffer(const bench *b, float *values, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *values; i++)
-        values[i] = value;
+        values[i] = value_of(b->rank, i);
 }
 
-static fsdp_status check_result(const bench *b, const measurement *m)
+/* Return element i of the expected result on this rank. */
+static float expected_value(const bench *b, const measurement *m, size_t i, size_t part)
+{
+    switch (m->expected) {
+    case EACH_RANKS:
+        return value_of((int)(i / part), i % part);
+    case SUM: { /* the sum of (rank + 1) over all ranks, times the rank-independent factor */
+        const size_t at = m->result_is_part ? (size_t)b->rank * part + i : i;
+        return value_of(b->ranks * (b->ranks + 1) / 2 - 1, at);
+    }
+    case FIRST_RANKS:
+        return value_of(0, i);
+    case OWN:
+        break;
+    }
+    return value_of(b->rank, i);
+}
+
+/* Count the elements of this rank's result that are wrong. */
+static int64_t count_wrong(const bench *b, const measurement *m)
 {
     const float *result = m->result_is_shared ? fsdp_shared_buffer_data(b->shared)
                           : m->expected == FIRST_RANKS && b->rank == 0 ? b->give
                                                                        : b->get;
-    const size_t n = b->bytes / sizeof *result / (m->result_is_part ? (size_t)b->ranks : 1);
-    float first = 1.0f, last = 1.0f;
-    if (m->expected == OWN)
-        first = last = (float)(b->rank + 1);
-    else if (m->expected == EACH_RANKS)
-        last = (float)b->ranks;
-    else if (m->expected == SUM)
-        first = last = 0.5f * (float)(b->ranks * (b->ranks + 1));
-    if (result[0] == first && result[n - 1] == last)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_STATE, "%s, %s, of %zu bytes gave %g ... %g instead of %g ... %g",
-                      m->name, m->how, b->bytes, (double)result[0], (double)result[n - 1],
-                      (double)first, (double)last);
+    const size_t all = b->bytes / sizeof *result, part = all / (size_t)b->ranks;
+    const size_t n = m->result_is_part ? part : all;
+    int64_t wrong = 0;
+    for (size_t i = 0; i < n; i++)
+        wrong += result[i] != expected_value(b, m, i, part);
+    return wrong;
 }
 
 /* Run n calls. *seconds is set to the duration of one call on the slowest rank. */
@@ -210,20 +231,26 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Measure one collective. The first call shows whether its result is right. The duration of the
- * second call determines how many calls fill a round. *seconds is set to the median over the
- * rounds. */
-static fsdp_status measure(bench *b, const measurement *m, double *seconds)
+/* Measure one collective. The result of the first call is checked. The duration of the second call
+ * determines how many calls fill a round. *seconds is set to the median over the rounds, and *wrong
+ * to the number of wrong elements on all ranks. */
+static fsdp_status measure(bench *b, const measurement *m, double *seconds, int64_t *wrong)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
     /* Fill `get`, because all_reduce_copied() reads its input from `get` and writes its result
-     * there. The other collectives only write `get`. */
-    fill_buffer(b->get, held, (float)(b->rank + 1));
+     * there. The other collectives only write `get`; -1 is in no result. */
+    if (m->run == all_reduce_copied)
+        fill_buffer(b, b->get, held);
+    else
+        for (size_t i = 0; i < held / sizeof(float); i++)
+            b->get[i] = -1.0f;
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));
-    FSDP_TRY(fsdp_agree(b->group, check_result(b, m)));
+    *wrong = count_wrong(b, m);
+    FSDP_TRY(fsdp_all_reduce(b->group, wrong, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM));
+    b->wrong += *wrong;
     FSDP_TRY(time_calls(b, m, 1, &once));
     const double n = ceil(b->config->seconds / ROUNDS / fmax(once, 1e-9));
     for (int i = 0; i < ROUNDS; i++)
@@ -233,20 +260,24 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
     return FSDP_OK;
 }
 
-static fsdp_status measure_size(bench *b, fsdp_bench_collective_fn *each, void *arg)
+/* Measure collective i with the size number k. */
+static fsdp_status measure_size(bench *b, int i, int k, fsdp_bench_collective_fn *each, void *arg)
 {
-    fsdp_bench_collective result = {.bytes = (int64_t)b->bytes};
-    for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++) {
-        const measurement *m = &measurements[i];
-        FSDP_TRY(measure(b, m, &result.seconds));
-        if (i == 0)
-            result.memcpy_seconds = result.seconds;
-        result.collective = m->name;
-        result.how = m->how;
-        if (b->rank == 0)
-            FSDP_TRY(each(arg, &result));
-    }
-    return FSDP_OK;
+    const measurement *m = &measurements[i];
+    fsdp_bench_collective result = {.collective = m->name,
+                                    .how = m->how,
+                                    .redop = m->expected == SUM ? "sum" : "none",
+                                    .root = m->expected == FIRST_RANKS ? 0 : -1,
+                                    .bytes = (int64_t)b->bytes};
+    const bool is_part = m->result_is_part || m->expected == EACH_RANKS;
+    FSDP_TRY(measure(b, m, &result.seconds, &result.wrong));
+    if (i == 0)
+        b->memcpy_seconds[k] = result.seconds;
+    result.count = result.bytes / (int64_t)sizeof(float) / (is_part ? b->ranks : 1);
+    result.memcpy_seconds = b->memcpy_seconds[k];
+    result.algbw = (double)b->bytes / result.seconds;
+    result.busbw = result.algbw * (m->bus > 0.0 ? m->bus * (b->ranks - 1) / b->ranks : 1.0);
+    return b->rank == 0 ? each(arg, &result) : FSDP_OK;
 }
 
 /* --- buffers --- */
@@ -285,7 +316,7 @@ static fsdp_status open_buffers(bench *b)
             status = fsdp_error_nomem();
     }
     FSDP_TRY(fsdp_agree(b->group, status));
-    fill_buffer(b->give, bytes, (float)(b->rank + 1));
+    fill_buffer(b, b->give, bytes);
     return fsdp_shared_buffer_create(b->group, bytes * (size_t)b->ranks, &b->shared);
 }
 
@@ -311,6 +342,39 @@ static fsdp_status check_config(const bench *b)
     return FSDP_OK;
 }
 
+/* Set b->bytes to the size number k, and return true if there is one. */
+static bool choose_size(bench *b, int k)
+{
+    const fsdp_bench_collectives_config *c = b->config;
+    int64_t bytes = c->min_bytes;
+    for (; k > 0 && bytes <= c->max_bytes / c->factor; k--)
+        bytes *= c->factor;
+    b->bytes = rounded(b, bytes);
+    return k == 0;
+}
+
+/* Measure collective i with all sizes. Small sizes may be equal when they are rounded. */
+static fsdp_status measure_sizes(bench *b, int i, fsdp_bench_collective_fn *each, void *arg)
+{
+    size_t before = 0;
+    for (int k = 0; k < FSDP_BENCH_MAX_SIZES && choose_size(b, k); k++) {
+        if (b->bytes != before)
+            FSDP_TRY(measure_size(b, i, k, each, arg));
+        before = b->bytes;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status measure_all(bench *b, fsdp_bench_collective_fn *each, void *arg)
+{
+    for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++)
+        FSDP_TRY(measure_sizes(b, i, each, arg));
+    if (b->wrong)
+        return fsdp_error(FSDP_ERR_STATE, "%lld elements of the results are wrong",
+                          (long long)b->wrong);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_bench_collectives(const fsdp_bench_collectives_config *config, fsdp_group *group,
                                    fsdp_bench_collective_fn *each, void *arg)
 {
@@ -321,13 +385,8 @@ fsdp_status fsdp_bench_collectives(const fsdp_bench_collectives_config *config, 
     FSDP_TRY(check_config(&b));
     fsdp_group_set_threads(group, 1);
     fsdp_status status = open_buffers(&b);
-    for (int64_t bytes = config->min_bytes; status == FSDP_OK && bytes <= config->max_bytes;
-         bytes *= config->factor) {
-        b.bytes = rounded(&b, bytes);
-        status = measure_size(&b, each, arg);
-        if (bytes > config->max_bytes / config->factor)
-            break;
-    }
+    if (status == FSDP_OK)
+        status = measure_all(&b, each, arg);
     close_buffers(&b);
     return status;
 }

@@ -1,4 +1,4 @@
-/* `fsdp bench collectives`: the work of one rank. For each size, each collective is timed in two
+/* `fsdp bench collectives`: the work of one rank. Each collective is timed for each size, in two
  * ways. "shared" is what units do: the ranks exchange data in memory that all of them map. "copied"
  * is the function of <fsdp/comm.h>, whose result is in the rank's own memory. A broadcast is timed
  * only as "copied". For comparison, all ranks run memcpy at the same time.
@@ -6,7 +6,12 @@
  * Note [Bytes of a collective]. Bytes are counted as in nccl-tests: the size of a rank's input or
  * of its result, whichever is larger. For an all-gather, this is the result. For a reduce-scatter,
  * it is the whole input of a rank. For an all-reduce or a broadcast, it is the buffer. Elements are
- * float32.
+ * float32. `count` is the number of elements that one rank contributes to an all-gather, or gets
+ * from a reduce-scatter; otherwise the number of elements of the buffer.
+ *
+ * The algorithm bandwidth is the size divided by the time. The bus bandwidth is what each rank's
+ * link would have to carry if ranks were connected by a ring: with n ranks, the algorithm bandwidth
+ * times (n - 1) / n, for an all-reduce times 2 (n - 1) / n, and for a broadcast times 1.
  *
  * The "shared" collectives use a shared buffer in the same way as units:
  *
@@ -33,9 +38,13 @@ typedef struct fsdp_bench_collectives_config {
 typedef struct fsdp_bench_collective {
     const char *collective; /* "memcpy", "all_gather", ...; static string */
     const char *how;        /* "shared" or "copied"; static string */
-    int64_t bytes;
-    double seconds;        /* duration of one call on the slowest rank; median over rounds */
-    double memcpy_seconds; /* duration of a memcpy of `bytes` bytes */
+    const char *redop;      /* "sum" or "none"; static string */
+    int root;               /* the root of a broadcast; -1: no root */
+    int64_t bytes, count;   /* see Note [Bytes of a collective] */
+    double seconds;         /* duration of one call on the slowest rank; median over rounds */
+    double memcpy_seconds;  /* duration of a memcpy of `bytes` bytes */
+    double algbw, busbw;    /* bytes per second */
+    int64_t wrong;          /* elements of the first call's result that are wrong, on all ranks */
 } fsdp_bench_collective;
 
 typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collective *measured);
@@ -43,16 +52,18 @@ typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collect
 /* The number of measurements for each size: memcpy, three collectives in both ways, and
  * broadcast. */
 enum {
-    FSDP_BENCH_COLLECTIVES = 8
+    FSDP_BENCH_COLLECTIVES = 8,
+    FSDP_BENCH_MAX_SIZES = 64
 };
 /* Return the collective of measurement i; "memcpy" for i = 0. */
 const char *fsdp_bench_collective_name(int i);
 /* Return the way in which measurement i is done: "shared" or "copied". */
 const char *fsdp_bench_collective_method(int i);
 
-/* Run all measurements. Collective. The sizes are in ascending order. Rank 0 calls `each` after
- * every measurement. Return FSDP_ERR_NOMEM on all ranks if buffers of max_bytes do not fit into the
- * memory of the host. Return FSDP_ERR_STATE if the result of a collective is wrong. */
+/* Run all measurements. Collective. The measurements are in order, each for all sizes in ascending
+ * order. Rank 0 calls `each` after every measurement of a size. Return FSDP_ERR_NOMEM on all ranks
+ * if buffers of max_bytes do not fit into the memory of the host. Return FSDP_ERR_STATE on all
+ * ranks, after all measurements, if the result of a collective is wrong. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_collectives(const fsdp_bench_collectives_config *config,
                                                    fsdp_group *group,
                                                    fsdp_bench_collective_fn *each, void *arg);

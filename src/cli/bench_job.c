@@ -52,6 +52,6 @@ fsdp_status fsdp_bench_job_report(const char **report)
     *report = getenv(FSDP_BENCH_REPORT_ENV);
     if (!*report)
         return fsdp_error(FSDP_ERR_INVALID, "it starts its ranks itself: give --ranks N without "
-                                            "'fsdp launch'");
+                                            "'fsdp launch' (collectives: or --transport job)");
     return FSDP_OK;
 }

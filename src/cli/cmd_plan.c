@@ -8,27 +8,29 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
+#include "src/cli/plan_scale.h"
 #include "src/plan/memory_limit.h"
 #include "src/plan/plan.h"
 
 typedef struct plan_config {
     fsdp_train_config train; /* must be the first field: the offsets in train's table are relative
                                 to it */
-    int world_size, local_world_size;
+    fsdp_plan_scale_config scale;
+    const char *world_size;
+    int local_world_size;
     bool schedule, json;
 } plan_config;
 
 static const fsdp_option own[] = {
     {.name = "world-size",
      .aliases = "nproc,n",
-     .type = FSDP_OPTION_INT,
+     .type = FSDP_OPTION_STRING,
      .offset = offsetof(plan_config, world_size),
      .value = "1",
      .env = "WORLD_SIZE",
-     .bounds = FSDP_BETWEEN(1, 1048576),
      .metavar = "N",
      .group = "the plan",
-     .help = "ranks"},
+     .help = "ranks; with --interconnect also a list (8,64,512) or a range (8..4096, doubling)"},
     {.name = "local-world-size",
      .aliases = "nproc-per-node",
      .type = FSDP_OPTION_INT,
@@ -39,6 +41,34 @@ static const fsdp_option own[] = {
      .metavar = "L",
      .shown_default = "all, one host",
      .help = "ranks of one host; memory that they share counts 1/L for each"},
+    {.name = "interconnect",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(plan_config, scale.interconnect),
+     .metavar = "RATE,LATENCY",
+     .shown_default = "no estimate of time",
+     .help = "also estimate the time of a step. RATE is what a host sends and receives at the same "
+             "time, LATENCY that of a message, for example 100Gb,2us (bits) or 12.5GB,2us (bytes)"},
+    {.name = "flops-per-rank",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(plan_config, scale.flops_per_rank),
+     .metavar = "RATE",
+     .shown_default = "measured: the fastest product of this machine",
+     .help = "for the estimate: operations per second that a rank reaches in a step, for example "
+             "10T; 'fsdp bench train' measures them (gflops times threads)"},
+    {.name = "internode-reduce-dtype",
+     .type = FSDP_OPTION_DTYPE,
+     .offset = offsetof(plan_config, scale.internode_reduce_dtype),
+     .optional = true,
+     .shown_default = "--reduce-dtype",
+     .help = "for the estimate: dtype in which the gradients of a host are sent to other hosts. "
+             "bfloat16 halves the bytes, but gives up equal results for any number of hosts"},
+    {.name = "straggler",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(plan_config, scale.straggler),
+     .value = "0",
+     .metavar = "PART",
+     .help = "for the estimate: by how much the compute time of a rank varies from step to step, "
+             "for example 5% (a standard deviation)"},
     {.name = "schedule",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, schedule),
@@ -99,8 +129,6 @@ static const char *const not_looked_at[] = {
     "project",
     "plot",
     "generate-examples",
-    "threads-per-rank",
-    "isa",
     "lr-schedule",
     "schedule-unit",
     "gamma",
@@ -153,15 +181,36 @@ static fsdp_option *make_table(size_t *count)
     return table;
 }
 
-static fsdp_status plan(const plan_config *c)
+/* Print the plan of one number of ranks. If an estimate was asked for, print it below. */
+static fsdp_status print_plan(const plan_config *c, int world_size)
 {
     fsdp_plan *made;
-    const int local = c->local_world_size ? c->local_world_size : c->world_size;
-    FSDP_TRY(fsdp_plan_create(&c->train, c->world_size, local, &made));
+    const int local = c->local_world_size ? c->local_world_size : world_size;
+    FSDP_TRY(fsdp_plan_create(&c->train, world_size, local, &made));
     fsdp_status status = c->json ? fsdp_plan_print_json(made, stdout, c->schedule)
                                  : fsdp_plan_print(made, stdout, c->schedule);
+    if (status == FSDP_OK && c->scale.interconnect)
+        status = fsdp_plan_scale_print(&c->train, &c->scale, made, c->json);
     fsdp_plan_destroy(made);
-    return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
+    return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, world_size, local) : status;
+}
+
+static fsdp_status plan(const plan_config *c)
+{
+    int sizes[FSDP_SCALE_MAX_SIZES];
+    size_t n;
+    bool is_range;
+    FSDP_TRY(fsdp_scale_parse_sizes(c->world_size, sizes, &n, &is_range));
+    if (!is_range)
+        return print_plan(c, sizes[0]);
+    if (c->schedule)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--schedule prints the order of one step: it needs a single --world-size, "
+            "not '%s'",
+            c->world_size);
+    return fsdp_plan_scale_print_sizes(&c->train, &c->scale, sizes, n, c->local_world_size,
+                                       c->json);
 }
 
 /* Return true if another rank prints the plan. All ranks have the same plan, so only rank 0 prints
@@ -183,6 +232,32 @@ static void derive(void *config, const fsdp_options *options)
     fsdp_train_options()->derive(config, options);
 }
 
+/* Check the options that only plan has, and then those of train. */
+static fsdp_status check(void *config, const fsdp_options *options)
+{
+    plan_config *c = config;
+    int sizes[FSDP_SCALE_MAX_SIZES];
+    size_t n;
+    bool is_range;
+    FSDP_TRY(fsdp_scale_parse_sizes(c->world_size, sizes, &n, &is_range));
+    FSDP_TRY(fsdp_plan_scale_check(&c->scale, options, is_range, c->local_world_size));
+    return fsdp_train_options()->check(config, options);
+}
+
+/* The speed of this machine is measured only for an estimate without --flops-per-rank. */
+static const char *without_effect(const void *config, const fsdp_options *options, const char *name)
+{
+    const plan_config *c = config;
+    const bool is_speed = strcmp(name, "threads-per-rank") == 0 || strcmp(name, "isa") == 0;
+    if (is_speed)
+        return c->scale.interconnect && !c->scale.flops_per_rank
+                   ? NULL
+                   : "a plan computes nothing, unless it measures the rate for an estimate";
+    return fsdp_train_options()->without_effect
+               ? fsdp_train_options()->without_effect(config, options, name)
+               : NULL;
+}
+
 int fsdp_cmd_plan(int argc, char **argv)
 {
     plan_config config = {0};
@@ -196,15 +271,17 @@ int fsdp_cmd_plan(int argc, char **argv)
             "What a run of 'fsdp train' with the same options would need: memory by purpose "
             "at each point of a step, number and bytes of collectives, and their order. Only "
             "the model's config.json is read, and nothing is computed.",
-        .epilogue = "example:\n"
-                    "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n",
+        .epilogue = "examples:\n"
+                    "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n"
+                    "  fsdp plan --model t5-11b --world-size 8..4096 --local-world-size 8 --bf16 "
+                    "--interconnect 100Gb,2us --flops-per-rank 100T\n",
         .table = table,
         .count = count,
         .compat = fsdp_train_options()->compat,
         .n_compat = fsdp_train_options()->n_compat,
         .derive = derive,
-        .check = fsdp_train_options()->check,
-        .without_effect = fsdp_train_options()->without_effect,
+        .check = check,
+        .without_effect = without_effect,
     };
     int code = table ? fsdp_cli_options(&spec, argc, argv, &config, &options)
                      : fsdp_cli_failed(spec.program);

@@ -11,17 +11,10 @@ typedef struct outcome {
     char message[508];
 } outcome;
 
-/* A record is an outcome followed by the rank's data. */
-static const outcome *outcome_at(const unsigned char *records, size_t bytes, int i)
-{
-    return (const outcome *)(const void *)(records + (size_t)i * bytes);
-}
-
-static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *records,
-                                       size_t bytes)
+static fsdp_status raise_first_failure(fsdp_group *group, const outcome *all)
 {
     for (int r = 0; r < fsdp_group_world_size(group); r++) {
-        const outcome *o = outcome_at(records, bytes, r);
+        const outcome *o = &all[r];
         if (o->status == FSDP_OK)
             continue;
         group->culprit = 1 + fsdp_group_world_rank(group, r);
@@ -32,32 +25,71 @@ static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *r
     return FSDP_OK;
 }
 
+/* A peer that already has all records may have aborted the group. The all-gather then fails on this
+ * rank. If this rank has an error of its own, return this error rather than the error of the
+ * abort. */
+static fsdp_status own_error_first(fsdp_status status, const outcome *own)
+{
+    if (status != FSDP_OK && own->status != FSDP_OK)
+        return fsdp_error((fsdp_status)own->status, "%s", own->message);
+    return status;
+}
+
+/* Some rank has failed. All ranks exchange their messages. `all` has room for world_size
+ * outcomes. */
+static fsdp_status exchange_failures(fsdp_group *group, const outcome *own, outcome *all)
+{
+    const fsdp_status status = fsdp_all_gather(group, own, sizeof *own, all);
+    return status == FSDP_OK ? raise_first_failure(group, all) : own_error_first(status, own);
+}
+
+static fsdp_status raise_failure(fsdp_group *group, const outcome *own)
+{
+    outcome *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
+    if (!all) { /* this rank cannot receive messages, so it aborts the group */
+        const fsdp_status status = own_error_first(FSDP_ERR_NOMEM, own);
+        fsdp_group_abort(group, status);
+        return status;
+    }
+    const fsdp_status status = exchange_failures(group, own, all);
+    fsdp_free(all);
+    return status;
+}
+
+/* A record is the status of a rank, followed by its data. */
+static int status_at(const unsigned char *records, size_t record, int i)
+{
+    int status;
+    memcpy(&status, records + (size_t)i * record, sizeof status);
+    return status;
+}
+
 /* `records` has room for world_size + 1 records of `record` bytes each. The last one is the record
- * that this rank sends. The first world_size receive the records of all ranks. */
+ * that this rank sends. The first world_size receive the records of all ranks. Messages are
+ * exchanged only if a rank has failed: for thousands of ranks they are many bytes. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {
-    unsigned char *mine = records + (size_t)fsdp_group_world_size(group) * record;
-    memcpy(mine, own, sizeof *own);
+    const int world_size = fsdp_group_world_size(group);
+    unsigned char *mine = records + (size_t)world_size * record;
+    memcpy(mine, &own->status, sizeof own->status);
     if (bytes)
-        memcpy(mine + sizeof *own, send, bytes);
-    fsdp_status status = fsdp_all_gather(group, mine, record, records);
+        memcpy(mine + sizeof own->status, send, bytes);
     group->culprit = 0;
-    /* A peer that already has all records may have aborted the group. The all-gather then fails on
-     * this rank. If this rank has an error of its own, return this error rather than the error of
-     * the abort. */
-    if (status != FSDP_OK && own->status != FSDP_OK)
-        return fsdp_error((fsdp_status)own->status, "%s", own->message);
-    return status == FSDP_OK ? raise_first_failure(group, records, record) : status;
+    const fsdp_status status = fsdp_all_gather(group, mine, record, records);
+    if (status != FSDP_OK)
+        return own_error_first(status, own);
+    for (int r = 0; r < world_size; r++)
+        if (status_at(records, record, r) != FSDP_OK)
+            return raise_failure(group, own);
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *send, size_t bytes,
                               void *recv)
 {
     const int world_size = fsdp_group_world_size(group);
-    /* Round `bytes` up, so that the outcome at the beginning of the next record is aligned. */
-    const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
-    const size_t record = sizeof(outcome) + padded;
+    const size_t record = sizeof(int) + bytes;
     if (world_size == 1) {
         if (mine == FSDP_OK && bytes)
             memcpy(recv, send, bytes);
@@ -74,7 +106,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
     fsdp_status status = exchange_outcomes(group, &own, send, bytes, record, records);
     for (int r = 0; status == FSDP_OK && bytes && r < world_size; r++)
         memcpy((unsigned char *)recv + (size_t)r * bytes,
-               records + (size_t)r * record + sizeof(outcome), bytes);
+               records + (size_t)r * record + sizeof(int), bytes);
     fsdp_free(records);
     return status;
 }

@@ -11,6 +11,10 @@
 /* ---- chunks ---- */
 
 /* A collective in progress. */
+enum {
+    GATHER_TO_RANK_0 = 1 /* `detail` of fsdp_gather(), which differs from an all-gather */
+};
+
 typedef struct collective {
     fsdp_group *group;
     fsdp_phase_record record;
@@ -165,6 +169,38 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         for (int r = 0; r < group->world_size; r++)
+            copy_counted(group, out + (size_t)r * bytes + done, scratch_slot(group, r), chunk);
+        end_phase(&c);
+        done += chunk;
+    } while (done < bytes);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes, void *recv)
+{
+    unsigned char *out = recv;
+    if (!group || group->world_size == 1) {
+        if (bytes && send != recv)
+            memmove(recv, send, bytes);
+        return FSDP_OK;
+    }
+    FSDP_TRY(check_group("gather", group, bytes, 1));
+    collective c = start_collective(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8,
+                                    bytes * (size_t)group->world_size, GATHER_TO_RANK_0);
+    if (group->ops->without_peers) {
+        if (group->rank == 0)
+            repeat_for_all_ranks(send, bytes, group->world_size, out);
+        return FSDP_OK;
+    }
+    size_t done = 0;
+    do {
+        size_t chunk = smaller(bytes - done, FSDP_SCRATCH_SLOT_BYTES);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+        copy_counted(group, scratch_slot(group, group->rank), (const unsigned char *)send + done,
+                     chunk);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+        for (int r = 0; group->rank == 0 && r < group->world_size; r++)
             copy_counted(group, out + (size_t)r * bytes + done, scratch_slot(group, r), chunk);
         end_phase(&c);
         done += chunk;

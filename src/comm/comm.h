@@ -86,6 +86,11 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer);
 /* Return the address of the group's counters, which keep changing. fsdp_group_get_counters()
  * returns a copy of the counters. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
+/* Give rank 0 the data of all ranks: copy `send` [bytes] of each rank, in rank order, to `recv`
+ * [world_size * bytes] on rank 0. On other ranks, `recv` is not used and may be NULL. If `group` is
+ * NULL, this rank is alone. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes,
+                                        void *recv);
 /* Count a collective that FSDP2 would run here. Call this where this library needs no phase,
  * because every rank can already read what the collective would give it. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);

@@ -18,7 +18,7 @@
 enum {
     FSDP_COMM_PAGE = 4096,
     FSDP_COMM_LINE = 64,
-    FSDP_COMM_MAX_RANKS = 1024,
+    FSDP_COMM_MAX_RANKS = 4096,
     /* Size of each rank's slot. Larger collectives are sent in chunks. */
     FSDP_SCRATCH_SLOT_BYTES = 1 << 18,
 };

@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/arena.h"
 #include "src/base/assert.h"
+#include "src/dcp/box_overlap.h"
 #include "src/dcp/dcp_metadata.h"
 #include "src/torchfile/torch_names.h"
 
@@ -61,7 +62,7 @@ static fsdp_status bad_metadata(const fsdp_dcp_metadata *md, const char *fqn, co
 static int compare_keys(const void *a, const void *b)
 {
     const keyed *x = a, *y = b;
-    int order = strcmp(x->fqn, y->fqn);
+    int order = x->fqn == y->fqn ? 0 : strcmp(x->fqn, y->fqn);
     if (order != 0)
         return order;
     if (!x->offsets || !y->offsets)
@@ -123,7 +124,11 @@ static fsdp_status sort_dict(fsdp_dcp_metadata *md, const fsdp_pickle_value *dic
         FSDP_TRY(read_key(md, dict->list.items[i], item));
         item->value = dict->list.items[i + 1];
     }
-    qsort(sorted->items, sorted->n, sizeof *sorted->items, compare_keys);
+    size_t i = 1;
+    while (i < sorted->n && compare_keys(&sorted->items[i - 1], &sorted->items[i]) <= 0)
+        i++;
+    if (i < sorted->n)
+        qsort(sorted->items, sorted->n, sizeof *sorted->items, compare_keys);
     return FSDP_OK;
 }
 
@@ -182,15 +187,19 @@ static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *i
     return FSDP_OK;
 }
 
-static bool overlap(const fsdp_dcp_chunk *a, const fsdp_dcp_chunk *b, int ndim)
+/* Check that no two chunks of a tensor overlap. */
+static fsdp_status check_overlap(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
-    if (a->numel == 0 || b->numel == 0)
-        return false;
-    for (int i = 0; i < ndim; i++)
-        if (a->offsets[i] >= b->offsets[i] + b->sizes[i] ||
-            b->offsets[i] >= a->offsets[i] + a->sizes[i])
-            return false;
-    return true;
+    fsdp_dcp_extent *extents = fsdp_calloc(item->n_chunks, sizeof *extents);
+    size_t n = 0, first, second;
+    if (!extents)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < item->n_chunks; i++)
+        if (item->chunks[i].numel)
+            extents[n++] = (fsdp_dcp_extent){item->chunks[i].offsets, item->chunks[i].sizes, i};
+    const bool found = fsdp_dcp_find_overlap(extents, n, item->ndim, &first, &second);
+    fsdp_free(extents);
+    return found ? bad_metadata(md, item->fqn, "two of its chunks overlap") : FSDP_OK;
 }
 
 /* Check that the chunks of a tensor cover it. They must not overlap, and must have as many elements
@@ -199,14 +208,10 @@ static bool overlap(const fsdp_dcp_chunk *a, const fsdp_dcp_chunk *b, int ndim)
 static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
     int64_t covered = 0;
-    for (size_t i = 0; i < item->n_chunks; i++) {
-        covered += item->chunks[i].numel;
-        for (size_t k = 0; k < i; k++)
-            if (overlap(&item->chunks[i], &item->chunks[k], item->ndim))
-                return bad_metadata(md, item->fqn, "two of its chunks overlap");
-        if (covered > item->numel)
+    FSDP_TRY(check_overlap(md, item));
+    for (size_t i = 0; i < item->n_chunks; i++)
+        if ((covered += item->chunks[i].numel) > item->numel)
             return bad_metadata(md, item->fqn, "its chunks have more elements than it");
-    }
     return covered == item->numel ? FSDP_OK
                                   : bad_metadata(md, item->fqn, "a part of it is in no chunk");
 }

@@ -25,7 +25,7 @@ static void end_object(fsdp_pickle_writer *w)
 /* Put a field whose value is a torch.Size, such as torch.Size((2, 3)). */
 static void put_size(fsdp_pickle_writer *w, const char *field, const int64_t *sizes, int ndim)
 {
-    fsdp_pickle_put_str(w, field);
+    fsdp_pickle_put_shared_str(w, field);
     fsdp_pickle_put_global(w, "torch", "Size");
     fsdp_pickle_begin(w, FSDP_PICKLE_TUPLE);
     fsdp_pickle_put_ints(w, sizes, ndim);
@@ -116,9 +116,9 @@ static void put_paths(fsdp_pickle_writer *w, const fsdp_dcp_item *items, size_t 
 static void put_place(fsdp_pickle_writer *w, const fsdp_dcp_item *item, size_t i)
 {
     begin_object(w, METADATA, "MetadataIndex");
-    fsdp_pickle_put_str(w, "fqn");
-    fsdp_pickle_put_str(w, item->fqn);
-    fsdp_pickle_put_str(w, "index");
+    fsdp_pickle_put_shared_str(w, "fqn");
+    fsdp_pickle_put_shared_str(w, item->fqn);
+    fsdp_pickle_put_shared_str(w, "index");
     if (item->dtype_name) {
         fsdp_pickle_put_int(w, (int64_t)i);
         put_size(w, "offset", item->chunks[i].offsets, item->ndim);
@@ -127,11 +127,11 @@ static void put_place(fsdp_pickle_writer *w, const fsdp_dcp_item *item, size_t i
     }
     end_object(w);
     begin_object(w, FILESYSTEM, "_StorageInfo");
-    fsdp_pickle_put_str(w, "relative_path");
-    fsdp_pickle_put_str(w, item->chunks[i].file);
-    fsdp_pickle_put_str(w, "offset");
+    fsdp_pickle_put_shared_str(w, "relative_path");
+    fsdp_pickle_put_shared_str(w, item->chunks[i].file);
+    fsdp_pickle_put_shared_str(w, "offset");
     fsdp_pickle_put_int(w, (int64_t)item->chunks[i].offset);
-    fsdp_pickle_put_str(w, "length");
+    fsdp_pickle_put_shared_str(w, "length");
     fsdp_pickle_put_int(w, (int64_t)item->chunks[i].length);
     end_object(w);
 }

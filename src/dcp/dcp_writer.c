@@ -4,11 +4,14 @@
  * file. Rank 0 writes all positions to .metadata. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
 #include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/dcp/box_overlap.h"
 #include "src/dcp/block_sums.h"
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/dcp/dcp_writer.h"
@@ -17,7 +20,8 @@
 enum {
     /* Limit of the bytes of one call of read(). It is a multiple of every element size. */
     PIECE_BYTES = 4 << 20,
-    ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
+    ITEM_BYTES = 2048, /* upper bound of the size of an archive without its data */
+    FILE_NAME = 32     /* room for the name of a rank's file */
 };
 
 /* Which part of one entry of the manifest a rank has, and the signature of the entry on that
@@ -33,15 +37,19 @@ typedef struct position {
     uint64_t offset, length;
 } position;
 
-/* What each rank sends to all ranks before it writes: a summary of its manifest. Rank 0 also sends
- * the path of the directory. */
+/* What each rank sends to all ranks before it writes: a summary of its manifest. */
 typedef struct greeting {
     uint64_t n;   /* number of entries */
     uint32_t crc; /* checksum of all claims that this rank has computed: its own, and those of all
                      other ranks */
     uint32_t is_complete; /* nonzero: this rank was able to compute the claims of all ranks */
-    char dir[PATH_MAX];
 } greeting;
+
+/* The box of one rank. */
+typedef struct ranked_box {
+    fsdp_dcp_box box;
+    int rank;
+} ranked_box;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
@@ -53,55 +61,112 @@ struct fsdp_dcp_job {
     fsdp_group *group;  /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
-    claim *own_claims, *claims;          /* own_claims is [n], claims is [world_size][n] */
-    position *own_positions, *positions; /* own_positions is [n], positions is [world_size][n] */
-    unsigned char *piece;                /* [PIECE_BYTES] */
+    claim *own_claims; /* [n] */
+    /* [world_size][n] The claims that the ranks have exchanged. NULL while every rank computes
+     * them: with thousands of ranks they are too many to be kept. */
+    claim *claims;
+    /* [world_size] each: memory for the boxes of one entry, so that nothing is allocated after the
+     * first meeting. `extents` are the boxes that are not empty. */
+    ranked_box *boxes;
+    fsdp_dcp_extent *extents;
+    bool *writes;            /* [world_size][n] the rank writes the entry; see find_writers() */
+    position *own_positions; /* [n] */
+    position *positions;     /* [world_size][n]; only on rank 0 */
+    unsigned char *piece;    /* [PIECE_BYTES] */
 };
 
 /* ---- which rank writes which entry ----------------------------------------------------------- */
 
-static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
+/* Set *box to the part of entry `i` that `rank` has. Return false if this rank cannot compute it.
+ */
+static bool find_box(const fsdp_dcp_job *run, int rank, size_t i, fsdp_dcp_box *box)
 {
-    return &run->claims[(size_t)rank * run->manifest->n + i];
+    if (run->claims)
+        *box = run->claims[(size_t)rank * run->manifest->n + i].box;
+    else if (rank == run->rank)
+        *box = run->own_claims[i].box;
+    else
+        return fsdp_dcp_entry_part(run->manifest->entries[i], run->group, rank, box);
+    return true;
 }
 
-/* Return true if `rank` writes entry `i`. Rank 0 writes the plain values. If several ranks have
- * equal boxes of a tensor, only the lowest of these ranks writes the box. As in torch, empty boxes
- * are written, too, except an empty box of a scalar. No rank writes an empty box of a scalar:
- * .metadata has no sizes for a scalar, so a reader would mistake the empty box for the scalar
- * itself. */
+/* Return true if `rank` writes entry `i`; see find_writers_of_entry(). */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
+    return run->writes[(size_t)rank * run->manifest->n + i];
+}
+
+static int compare_boxes(const void *a, const void *b)
+{
+    const ranked_box *x = a, *y = b;
+    for (int d = 0; d < FSDP_DCP_BOX_NDIM; d++) {
+        if (x->box.offset[d] != y->box.offset[d])
+            return x->box.offset[d] < y->box.offset[d] ? -1 : 1;
+        if (x->box.size[d] != y->box.size[d])
+            return x->box.size[d] < y->box.size[d] ? -1 : 1;
+    }
+    return x->rank - y->rank;
+}
+
+/* Sort the boxes of all ranks. In most cases they are in order already. */
+static void sort_boxes(ranked_box *boxes, int n)
+{
+    int i = 1;
+    while (i < n && compare_boxes(&boxes[i - 1], &boxes[i]) < 0)
+        i++;
+    if (i < n)
+        qsort(boxes, (size_t)n, sizeof *boxes, compare_boxes);
+}
+
+/* Find which ranks write entry `i`. Rank 0 writes the plain values. If several ranks have equal
+ * boxes of a tensor, only the lowest of these ranks writes the box. As in torch, empty boxes are
+ * written, too, except an empty box of a scalar. No rank writes an empty box of a scalar: .metadata
+ * has no sizes for a scalar, so a reader would mistake the empty box for the scalar itself. Return
+ * false if this rank cannot compute the boxes. */
+static bool find_writers_of_entry(fsdp_dcp_job *run, size_t i)
+{
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
-    const claim *own = claim_of(run, rank, i);
-    if (!entry->dtype)
-        return rank == 0;
-    if (own->box.size[0] == 0 && entry->tensor.ndim == 0)
-        return false;
-    for (int r = 0; r < rank; r++) {
-        if (memcmp(&claim_of(run, r, i)->box, &own->box, sizeof own->box) == 0)
+    ranked_box *boxes = run->boxes;
+    for (int r = 0; r < run->world_size; r++) {
+        boxes[r].rank = r;
+        if (!find_box(run, r, i, &boxes[r].box))
             return false;
+    }
+    if (!entry->dtype) {
+        run->writes[i] = true;
+        return true;
+    }
+    sort_boxes(boxes, run->world_size);
+    for (int k = 0; k < run->world_size; k++) {
+        const fsdp_dcp_box *box = &boxes[k].box;
+        const bool is_first = k == 0 || memcmp(&boxes[k - 1].box, box, sizeof *box) != 0;
+        run->writes[(size_t)boxes[k].rank * run->manifest->n + i] =
+            is_first && !(box->size[0] == 0 && entry->tensor.ndim == 0);
     }
     return true;
 }
 
+/* Find which ranks write which entries. Return false if this rank cannot compute the boxes of all
+ * ranks. */
+static bool find_writers(fsdp_dcp_job *run)
+{
+    memset(run->writes, 0, (size_t)run->world_size * run->manifest->n * sizeof *run->writes);
+    for (size_t i = 0; i < run->manifest->n; i++)
+        if (!find_writers_of_entry(run, i))
+            return false;
+    return true;
+}
+
+/* Check the claims that the ranks have exchanged. */
 static fsdp_status check_same(const fsdp_dcp_job *run, int rank)
 {
-    for (size_t i = 0; i < run->manifest->n; i++)
-        if (claim_of(run, rank, i)->signature != claim_of(run, 0, i)->signature)
+    const size_t n = run->manifest->n;
+    for (size_t i = 0; i < n; i++)
+        if (run->claims[(size_t)rank * n + i].signature != run->claims[i].signature)
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: entry %zu, '%s' on this rank, is not the same on ranks 0 and %d",
                               run->dir, i, run->manifest->entries[i]->fqn, rank);
     return FSDP_OK;
-}
-
-static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fsdp_dcp_box *b)
-{
-    int ndim = entry->tensor.ndim > 1 ? entry->tensor.ndim : 1;
-    for (int d = 0; d < ndim && d < FSDP_DCP_BOX_NDIM; d++)
-        if (a->offset[d] >= b->offset[d] + b->size[d] || b->offset[d] >= a->offset[d] + a->size[d])
-            return false;
-    return true;
 }
 
 /* Return the product of the sizes of dimensions [first, ndim). */
@@ -129,25 +194,30 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
+    const int ndim = entry->tensor.ndim > 1 ? entry->tensor.ndim : 1;
     int64_t numel = 0;
+    size_t n = 0, first, second;
     for (int r = 0; r < run->world_size; r++) {
-        const fsdp_dcp_box *own = &claim_of(run, r, i)->box;
-        if (!is_writer(run, r, i))
+        fsdp_dcp_box *own = &run->boxes[r].box;
+        if (!is_writer(run, r, i) || !find_box(run, r, i, own))
             continue;
-        numel += fsdp_dcp_box_numel(entry, own);
-        for (int k = 0; k < r; k++)
-            if (is_writer(run, k, i) && overlap(entry, own, &claim_of(run, k, i)->box))
-                return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': rows of ranks %d and %d overlap",
-                                  run->dir, entry->fqn, k, r);
+        const int64_t elements = fsdp_dcp_box_numel(entry, own);
+        numel += elements;
+        if (elements)
+            run->extents[n++] = (fsdp_dcp_extent){own->offset, own->size, (size_t)r};
     }
+    if (fsdp_dcp_find_overlap(run->extents, n, ndim < FSDP_DCP_BOX_NDIM ? ndim : FSDP_DCP_BOX_NDIM,
+                              &first, &second))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': rows of ranks %zu and %zu overlap", run->dir,
+                          entry->fqn, first, second);
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* Check the claims of all ranks. All ranks have the same array of claims. So the check succeeds on
- * all ranks, or it fails on all ranks with the same error. */
+/* Check the claims of all ranks. All ranks have or compute the same claims. So the check succeeds
+ * on all ranks, or it fails on all ranks with the same error. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
-    for (int r = 1; r < run->world_size; r++)
+    for (int r = 1; run->claims && r < run->world_size; r++)
         FSDP_TRY(check_same(run, r));
     for (size_t i = 0; i < run->manifest->n; i++)
         if (run->manifest->entries[i]->dtype)
@@ -159,11 +229,14 @@ static fsdp_status allocate(fsdp_dcp_job *run)
 {
     size_t n = run->manifest->n, all = n * (size_t)run->world_size;
     run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
-    run->claims = fsdp_calloc(all, sizeof *run->claims);
+    run->boxes = fsdp_calloc((size_t)run->world_size, sizeof *run->boxes);
+    run->extents = fsdp_calloc((size_t)run->world_size, sizeof *run->extents);
+    run->writes = fsdp_calloc(all, sizeof *run->writes);
     run->own_positions = fsdp_calloc(n, sizeof *run->own_positions);
-    run->positions = fsdp_calloc(all, sizeof *run->positions);
+    run->positions = run->rank == 0 ? fsdp_calloc(all, sizeof *run->positions) : NULL;
     run->piece = fsdp_calloc(PIECE_BYTES, 1);
-    if (!run->own_claims || !run->claims || !run->own_positions || !run->positions || !run->piece)
+    if (!run->own_claims || !run->boxes || !run->extents || !run->writes || !run->own_positions ||
+        !run->piece || (run->rank == 0 && !run->positions))
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -182,10 +255,10 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     for (size_t i = 0; i < run->manifest->n; i++)
         for (int r = 0; r < run->world_size; r++) {
             const fsdp_dcp_entry *entry = run->manifest->entries[i];
-            const claim *has = claim_of(run, r, i);
-            if (!is_writer(run, r, i))
+            fsdp_dcp_box box;
+            if (!is_writer(run, r, i) || !find_box(run, r, i, &box))
                 continue;
-            uint64_t data = entry->dtype ? fsdp_dcp_box_bytes(entry, &has->box) : entry->value.len;
+            uint64_t data = entry->dtype ? fsdp_dcp_box_bytes(entry, &box) : entry->value.len;
             if (__builtin_add_overflow(bytes, data + ITEM_BYTES, &bytes))
                 return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large for a disk",
                                   run->dir);
@@ -193,31 +266,36 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* Compute the claims of all ranks. Return false if this rank cannot compute one of them. */
-static bool compute_claims(fsdp_dcp_job *run)
+/* Return the checksum of the claims of all ranks, as this rank computes them. Dimensions that the
+ * tensor does not have are the same on all ranks. */
+static uint32_t checksum_of_claims(const fsdp_dcp_job *run)
 {
-    const size_t n = run->manifest->n;
-    for (int r = 0; r < run->world_size; r++)
-        for (size_t i = 0; i < n; i++) {
-            claim *has = &run->claims[(size_t)r * n + i];
-            has->signature = run->own_claims[i].signature;
-            if (r != run->rank &&
-                !fsdp_dcp_entry_part(run->manifest->entries[i], run->group, r, &has->box))
-                return false;
-            if (r == run->rank)
-                has->box = run->own_claims[i].box;
+    uint32_t crc = 0;
+    fsdp_crc32_table table;
+    fsdp_crc32_init(&table);
+    for (size_t i = 0; i < run->manifest->n; i++) {
+        const int ndim = run->manifest->entries[i]->tensor.ndim;
+        const size_t split = (size_t)(ndim < 1                   ? 1
+                                      : ndim > FSDP_DCP_BOX_NDIM ? FSDP_DCP_BOX_NDIM
+                                                                 : ndim);
+        crc = fsdp_crc32(&table, crc, &run->own_claims[i].signature,
+                         sizeof run->own_claims[i].signature);
+        for (int r = 0; r < run->world_size; r++) {
+            fsdp_dcp_box box;
+            if (!find_box(run, r, i, &box))
+                continue;
+            crc = fsdp_crc32(&table, crc, box.offset, split * sizeof *box.offset);
+            crc = fsdp_crc32(&table, crc, box.size, split * sizeof *box.size);
         }
-    return true;
+    }
+    return crc;
 }
 
 static greeting greet(fsdp_dcp_job *run)
 {
-    greeting own = {.n = run->manifest->n, .is_complete = compute_claims(run)};
-    fsdp_crc32_table table;
-    fsdp_crc32_init(&table);
-    own.crc = fsdp_crc32(&table, 0, run->claims,
-                         (size_t)run->world_size * run->manifest->n * sizeof *run->claims);
-    return own;
+    const bool known = find_writers(run);
+    return (greeting){
+        .n = run->manifest->n, .is_complete = known, .crc = known ? checksum_of_claims(run) : 0};
 }
 
 /* Return true if all ranks have computed the same claims. The claims are then correct. Every rank
@@ -247,8 +325,13 @@ static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 
 static fsdp_status exchange_claims(fsdp_dcp_job *run)
 {
-    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->manifest->n * sizeof *run->claims,
-                             run->claims));
+    const size_t n = run->manifest->n;
+    claim *claims = fsdp_calloc((size_t)run->world_size * n, sizeof *claims);
+    const fsdp_status status = fsdp_agree_gather(run->group, claims ? FSDP_OK : fsdp_error_nomem(),
+                                                 run->own_claims, n * sizeof *claims, claims);
+    run->claims = claims; /* owned by the job */
+    FSDP_TRY(status);
+    (void)find_writers(run);
     FSDP_TRY(check_claims(run));
     return fsdp_agree(run->group, check_room(run));
 }
@@ -334,9 +417,9 @@ static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, 
     return FSDP_OK;
 }
 
-static void file_name(int rank, char name[32])
+static void file_name(int rank, char name[FILE_NAME])
 {
-    snprintf(name, 32, "__%d_0.distcp", rank);
+    snprintf(name, FILE_NAME, "__%d_0.distcp", rank);
 }
 
 static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fsdp_block_sums *sums)
@@ -355,7 +438,7 @@ static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fs
 
 static fsdp_status write_file(const fsdp_dcp_job *run)
 {
-    char name[32];
+    char name[FILE_NAME];
     fsdp_block_sums sums;
     file_name(run->rank, name);
     fsdp_block_sums_init(&sums);
@@ -372,21 +455,22 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* Set *chunk to the box and the place of the part of entry `i` that `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
-                              fsdp_dcp_chunk *chunk)
+                              const char *file, fsdp_dcp_chunk *chunk)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
-    const claim *has = claim_of(run, rank, i);
     const position *at = &run->positions[(size_t)rank * run->manifest->n + i];
     size_t ndim = (size_t)entry->tensor.ndim;
     int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
     int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
-    char *file = fsdp_arena_alloc(arena, 32);
-    if (!offsets || !sizes || !file)
+    fsdp_dcp_box box;
+    if (!offsets || !sizes)
         return FSDP_ERR_NOMEM;
+    if (!find_box(run, rank, i, &box))
+        return fsdp_error(FSDP_ERR_STATE, "%s: the rows of rank %d are not known any more",
+                          run->dir, rank);
     for (size_t d = 0; d < ndim && d < FSDP_DCP_BOX_NDIM; d++)
-        offsets[d] = has->box.offset[d];
-    chunk_sizes(entry, &has->box, sizes);
-    file_name(rank, file);
+        offsets[d] = box.offset[d];
+    chunk_sizes(entry, &box, sizes);
     *chunk = (fsdp_dcp_chunk){.offsets = offsets,
                               .sizes = sizes,
                               .file = file,
@@ -396,9 +480,9 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
 }
 
 /* Set *item to a description of entry `i`. Its chunks are in the order of the ranks that wrote
- * them. */
+ * them. `files` [world_size] are the names of the ranks' files. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
-                             fsdp_dcp_item *item)
+                             char (*files)[FILE_NAME], fsdp_dcp_item *item)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
     *item = (fsdp_dcp_item){.fqn = entry->fqn,
@@ -411,7 +495,7 @@ static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t 
         return FSDP_ERR_NOMEM;
     for (int r = 0; r < run->world_size; r++)
         if (is_writer(run, r, i))
-            FSDP_TRY(fill_chunk(run, arena, i, r, &item->chunks[item->n_chunks++]));
+            FSDP_TRY(fill_chunk(run, arena, i, r, files[r], &item->chunks[item->n_chunks++]));
     return FSDP_OK;
 }
 
@@ -420,10 +504,13 @@ static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char
 {
     size_t n = run->manifest->n;
     fsdp_dcp_item *items = fsdp_arena_alloc(arena, n * sizeof *items);
-    if (!items)
+    char(*files)[FILE_NAME] = fsdp_arena_alloc(arena, (size_t)run->world_size * sizeof *files);
+    if (!items || !files)
         return FSDP_ERR_NOMEM;
+    for (int r = 0; r < run->world_size; r++)
+        file_name(r, files[r]);
     for (size_t i = 0; i < n; i++)
-        FSDP_TRY(fill_item(run, arena, i, &items[i]));
+        FSDP_TRY(fill_item(run, arena, i, files, &items[i]));
     *text = fsdp_dcp_metadata_pickle(items, n, run->manifest->companion, bytes);
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
@@ -470,7 +557,6 @@ static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp
     if ((*job)->rank != 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_group_place_begin(place, &(*job)->target, (*job)->dir));
-    memcpy(own->dir, (*job)->dir, sizeof own->dir);
     return own->is_complete ? check_room(*job) : FSDP_OK;
 }
 
@@ -482,10 +568,10 @@ static fsdp_status agree_on_manifest(fsdp_status mine, const fsdp_group_place *p
     fsdp_status status =
         all || mine != FSDP_OK ? prepare(mine, place, group, manifest, job, &own) : FSDP_ERR_NOMEM;
     status = fsdp_agree_gather(group, status, &own, sizeof own, all);
-    if (status == FSDP_OK) {
-        memcpy((*job)->dir, all[0].dir, sizeof(*job)->dir);
+    if (status == FSDP_OK && group)
+        status = fsdp_broadcast(group, (*job)->dir, sizeof(*job)->dir, 0);
+    if (status == FSDP_OK)
         status = check_all_claims(*job, all);
-    }
     fsdp_free(all);
     return status;
 }
@@ -516,6 +602,9 @@ void fsdp_dcp_job_destroy(fsdp_dcp_job *job)
     fsdp_dcp_job_discard(job);
     fsdp_free(job->own_claims);
     fsdp_free(job->claims);
+    fsdp_free(job->boxes);
+    fsdp_free(job->extents);
+    fsdp_free(job->writes);
     fsdp_free(job->own_positions);
     fsdp_free(job->positions);
     fsdp_free(job->piece);
@@ -560,7 +649,8 @@ static fsdp_status run_job(fsdp_dcp_job *job)
 {
     size_t bytes;
     const void *own = fsdp_dcp_job_own_positions(job, &bytes);
-    FSDP_TRY(fsdp_agree_gather(job->group, write_file(job), own, bytes, job->positions));
+    FSDP_TRY(fsdp_agree(job->group, write_file(job)));
+    FSDP_TRY(fsdp_gather(job->group, own, bytes, job->positions));
     return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
 }
 

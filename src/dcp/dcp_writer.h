@@ -5,7 +5,7 @@
 #include "src/dcp/group_directory.h"
 
 /* Write the checkpoint that the manifest describes. Collective; if one rank fails, all fail. The
- * call needs a few MiB of memory, and a few hundred bytes for each entry and rank.
+ * call needs a few MiB of memory, one byte for each entry and rank, and on rank 0 a few hundred.
  *
  * Note [Ranks meet three times]. Every rank computes by itself which rank writes which entries. It
  * uses the placements of the tensors (fsdp_dcp_tensor.part_of). Then the ranks meet three times. A
@@ -13,11 +13,15 @@
  * message of the lowest rank that failed. The meetings are:
  *
  *  1. Before any rank writes: rank 0 first makes the directory, and checks that the disk has space
- *     for the files of all ranks. In the meeting, rank 0 sends the path of the directory, and the
- *     ranks compare checksums of what they have computed.
- *  2. When each rank has written its file: each rank sends the positions of its entries in its
- *     file.
+ *     for the files of all ranks. In the meeting, the ranks compare checksums of what they have
+ *     computed. After it, rank 0 broadcasts the path of the directory.
+ *  2. When each rank has written its file. After the meeting, each rank sends the positions of its
+ *     entries in its file to rank 0.
  *  3. When rank 0 has written .metadata and given the directory its final name.
+ *
+ * The path and the positions are not part of the meetings, because an all-gather of them would move
+ * as many bytes as the square of the number of ranks. For the same reason, no rank keeps the boxes
+ * of all ranks: each computes them again when it needs them.
  *
  * Without the first meeting, some ranks would write their files even if another rank had failed.
  * Each rank could also regard disk space as free that another rank is about to fill. Without the

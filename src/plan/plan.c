@@ -46,8 +46,9 @@ struct walk {
     fsdp_unit_observer observer;
     fsdp_plan_moment now;
     bool in_step;
-    int micro_step;     /* index of the current or next micro-step */
-    fsdp_status status; /* FSDP_ERR_NOMEM if add_event(), which returns nothing, has failed */
+    double flops_before; /* the device's product_flops when the step began */
+    int micro_step;      /* index of the current or next micro-step */
+    fsdp_status status;  /* FSDP_ERR_NOMEM if add_event(), which returns nothing, has failed */
 };
 
 /* --- memory --- */
@@ -104,19 +105,27 @@ static void set_now(walk *w, fsdp_plan_phase phase, int unit)
 
 /* --- events --- */
 
-static void add_event(walk *w, fsdp_plan_event_kind kind, int unit)
+static void add_event(walk *w, fsdp_plan_event_kind kind, int unit, uint64_t bytes)
 {
     fsdp_plan *p = w->plan;
-    if (!w->in_step || w->micro_step + 1 != p->micro_steps)
+    if (!w->in_step)
         return;
-    if (!FSDP_GROW(p->events, p->cap_events, p->n_events + 1)) {
+    if (!FSDP_GROW(p->events, p->cap_events, p->n_events + 1) ||
+        !FSDP_GROW(p->timeline, p->cap_timeline, p->n_timeline + 1)) {
         w->status = FSDP_ERR_NOMEM;
         return;
     }
     fsdp_memory_stats s;
     fsdp_device_memory(w->trainer.device, &s);
-    p->events[p->n_events++] = (fsdp_plan_event){
-        .kind = kind, .unit = unit, .phase = w->now.phase, .allocated = s.allocated};
+    const fsdp_plan_event event = {.kind = kind,
+                                   .unit = unit,
+                                   .phase = w->now.phase,
+                                   .allocated = s.allocated,
+                                   .bytes = bytes,
+                                   .flops = w->trainer.device->product_flops - w->flops_before};
+    p->timeline[p->n_timeline++] = event;
+    if (w->micro_step + 1 == p->micro_steps)
+        p->events[p->n_events++] = event;
 }
 
 static const watched *find_watched(const walk *w, const fsdp_module *module)
@@ -153,7 +162,7 @@ static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event ev
         return;
     if (w->in_step && bytes)
         count_collective(&w->plan->units[u->unit], event, bytes);
-    add_event(w, kinds[event], u->unit);
+    add_event(w, kinds[event], u->unit, bytes);
 }
 
 /* --- hooks of units --- */
@@ -162,12 +171,12 @@ static void enter(watched *u, fsdp_plan_phase phase)
 {
     u->before = u->walk->now;
     set_now(u->walk, phase, u->unit);
-    add_event(u->walk, FSDP_PLAN_BEGIN, u->unit);
+    add_event(u->walk, FSDP_PLAN_BEGIN, u->unit, 0);
 }
 
 static void leave_unit(watched *u)
 {
-    add_event(u->walk, FSDP_PLAN_END, u->unit);
+    add_event(u->walk, FSDP_PLAN_END, u->unit, 0);
     set_now(u->walk, u->before.phase, u->before.unit);
 }
 
@@ -230,7 +239,13 @@ static fsdp_status add_unit(walk *w, const char *path, const fsdp_module *m,
     *unit = (fsdp_plan_unit){.name = fsdp_strdup(path),
                              .class_name = fsdp_strdup(fsdp_module_class(m)),
                              .numel = info->numel,
-                             .local_numel = info->local_numel};
+                             .local_numel = info->local_numel,
+                             .shard_ranks = fsdp_group_world_size(info->group),
+                             .shard_local_ranks = fsdp_group_local_world_size(info->group),
+                             .replicas = fsdp_group_world_size(info->replicate_group),
+                             .local_replicas = fsdp_group_local_world_size(info->replicate_group),
+                             .reshard_ranks = info->reshard_ranks,
+                             .reduce_dtype = info->mp_policy.reduce_dtype};
     return unit->name && unit->class_name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
@@ -388,6 +403,8 @@ static fsdp_status open_run(walk *w)
     w->observer = (fsdp_unit_observer){.event = unit_event, .self = w};
     fsdp_observe_units(t->loop.module, &w->observer);
     FSDP_TRY(choose_lengths(w, p));
+    const fsdp_model_config *model = &t->model->config;
+    p->work = model->type->work(model, p->rows, p->source_length, p->target_length);
     return make_batch(w, p->rows, &w->batch);
 }
 
@@ -404,7 +421,7 @@ static void count_small(const walk *w, int sign)
 /* Drop what previous steps have recorded, because a plan describes only the last step. */
 static void forget_step(fsdp_plan *p)
 {
-    p->n_events = 0;
+    p->n_events = p->n_timeline = 0;
     p->small_collectives = p->small_bytes = 0;
     for (size_t i = 0; i < p->n_units; i++) {
         fsdp_plan_unit *u = &p->units[i];
@@ -420,9 +437,11 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     count_small(w, -1);
     w->micro_step = 0;
     w->in_step = true;
+    w->flops_before = w->trainer.device->product_flops;
     fsdp_status status = fsdp_train_step_on(&w->trainer.loop, batches, 0.0, step, &result);
     set_now(w, FSDP_PLAN_FORWARD, -1);
     w->in_step = false;
+    w->plan->flops = w->trainer.device->product_flops - w->flops_before;
     count_small(w, 1);
     w->plan->step = allocated(w);
     return status == FSDP_OK ? w->status : status;
@@ -553,6 +572,7 @@ void fsdp_plan_destroy(fsdp_plan *p)
     }
     fsdp_free(p->units);
     fsdp_free(p->events);
+    fsdp_free(p->timeline);
     fsdp_free(p->class_name);
     free(p->tree);
     fsdp_free(p);

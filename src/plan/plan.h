@@ -18,6 +18,7 @@
 
 #include <fsdp/tensor.h>
 
+#include "src/models/model_type.h"
 #include "src/train/trainer.h"
 #include "src/train_config/config.h"
 
@@ -55,6 +56,13 @@ typedef struct fsdp_plan_unit {
      * the whole tensors that FSDP2 would gather or reduce by this collective. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
     uint64_t all_reduces, all_reduce_bytes; /* sums of the gradients over the replicas */
+    /* The ranks over which the unit is sharded, and those of them on rank 0's host. */
+    int shard_ranks, shard_local_ranks;
+    /* The replicas that hold the rows of rank 0, and those of them on rank 0's host. */
+    int replicas, local_replicas;
+    int reshard_ranks; /* as in fsdp_unit_info */
+    /* The dtype in which gradients are summed over the ranks. */
+    fsdp_dtype reduce_dtype;
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {
@@ -73,6 +81,10 @@ typedef struct fsdp_plan_event {
     int unit;
     fsdp_plan_phase phase; /* what the program was computing */
     int64_t allocated;     /* bytes on this rank at the time of the event */
+    /* The bytes of the collective that ended, as observer.h says; 0 for other events, and if the
+     * collective has no peers. */
+    uint64_t bytes;
+    double flops; /* operations of matrix products from the begin of the step to the event */
 } fsdp_plan_event;
 
 typedef struct fsdp_plan {
@@ -109,6 +121,11 @@ typedef struct fsdp_plan {
     uint64_t small_collectives, small_bytes;
     fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;
+    fsdp_plan_event *timeline; /* events of all micro-steps of the step, in order */
+    size_t n_timeline, cap_timeline;
+    double flops; /* operations of the matrix products of a step, with those that are recomputed */
+    /* The matrix products of the model, which the model's type counts without recomputation. */
+    fsdp_model_work work;
 } fsdp_plan;
 
 /* Make a plan.

@@ -125,6 +125,9 @@ struct fsdp_device {
     /* What the staged units of the device share; they own it together (offload.h). NULL if there
      * are no staged units. */
     struct fsdp_offload *offload;
+    /* Floating-point operations of all matrix products so far. Counted only on meta, for estimates
+     * of time (src/plan/scale.h). */
+    double product_flops;
 };
 
 /* Return true if the host can neither read nor write the device's memory. */

@@ -1,6 +1,7 @@
 /* Writes the opcodes of a pickle. */
 #include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/torchfile/pickle_writer.h"
 
@@ -64,6 +65,70 @@ static void put_text(fsdp_pickle_writer *w, const char *utf8, size_t bytes)
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8)
 {
     put_text(w, utf8, strlen(utf8));
+}
+
+/* ---- shared texts ---------------------------------------------------------------------------- */
+
+/* FNV-1a */
+static size_t hash_text(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return (size_t)(hash ^ hash >> 32);
+}
+
+/* Return the place of a text in the table, or the free place where it belongs. */
+static struct fsdp_pickle_shared *place_of(struct fsdp_pickle_shared *table, size_t cap,
+                                           const char *text)
+{
+    size_t at = hash_text(text) & (cap - 1);
+    while (table[at].text && table[at].text != text && strcmp(table[at].text, text) != 0)
+        at = (at + 1) & (cap - 1);
+    return &table[at];
+}
+
+/* Make room for one more text. Return false if memory ran out. */
+static bool grow_table(fsdp_pickle_writer *w)
+{
+    const size_t cap = w->shared_cap ? 2 * w->shared_cap : 64;
+    if (2 * (w->n_shared + 1) <= w->shared_cap)
+        return true;
+    struct fsdp_pickle_shared *table = fsdp_calloc(cap, sizeof *table);
+    if (!table)
+        return false;
+    for (size_t i = 0; i < w->shared_cap; i++)
+        if (w->shared[i].text)
+            *place_of(table, cap, w->shared[i].text) = w->shared[i];
+    fsdp_free(w->shared);
+    w->shared = table;
+    w->shared_cap = cap;
+    return true;
+}
+
+/* Put an opcode with the number of a text: BINPUT or BINGET for small numbers, LONG_BINPUT or
+ * LONG_BINGET for others. */
+static void put_memo(fsdp_pickle_writer *w, char small, char large, uint32_t number)
+{
+    const bool is_small = number <= UINT8_MAX;
+    put_number(w, is_small ? small : large, is_small ? 1 : 4, number);
+}
+
+void fsdp_pickle_put_shared_str(fsdp_pickle_writer *w, const char *utf8)
+{
+    if (!grow_table(w)) {
+        w->text.failed = true;
+        return;
+    }
+    struct fsdp_pickle_shared *place = place_of(w->shared, w->shared_cap, utf8);
+    if (place->text) {
+        put_memo(w, 'h', 'j', place->number);
+        return;
+    }
+    place->text = utf8;
+    place->number = FSDP_PICKLE_MAX_GLOBALS + (uint32_t)w->n_shared++;
+    fsdp_pickle_put_str(w, utf8);
+    put_memo(w, 'q', 'r', place->number);
 }
 
 /* Put the call _codecs.encode(text, "latin1"), where `text` has one character for each byte of
@@ -255,5 +320,8 @@ char *fsdp_pickle_take(fsdp_pickle_writer *w, size_t *bytes)
 void fsdp_pickle_fini(fsdp_pickle_writer *w)
 {
     fsdp_str_fini(&w->text);
+    fsdp_free(w->shared);
+    w->shared = NULL;
+    w->n_shared = w->shared_cap = 0;
     w->depth = w->n_globals = 0;
 }

@@ -20,6 +20,13 @@ typedef struct fsdp_pickle_writer {
         const char *module, *name; /* static */
     } globals[FSDP_PICKLE_MAX_GLOBALS];
     int n_globals;
+    /* The texts of fsdp_pickle_put_shared_str(): a hash table [shared_cap], a power of two, in
+     * which a free place has no text. */
+    struct fsdp_pickle_shared {
+        const char *text; /* borrowed */
+        uint32_t number;
+    } * shared;
+    size_t n_shared, shared_cap;
 } fsdp_pickle_writer;
 
 void fsdp_pickle_put_none(fsdp_pickle_writer *w);
@@ -27,6 +34,9 @@ void fsdp_pickle_put_bool(fsdp_pickle_writer *w, bool value);
 void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value);
 void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value);
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8);
+/* Put a text that is put many times. The second time, and later, only a reference to it is written.
+ * `utf8` is borrowed until take() or fini(). */
+void fsdp_pickle_put_shared_str(fsdp_pickle_writer *w, const char *utf8);
 /* Put a bytes object. Protocol 2 has no bytes objects, so this writes a call that makes one. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes);
 /* Begin a DICT, LIST, SET or TUPLE. All values that are put before the matching end() are its

@@ -129,7 +129,9 @@ run collectives --ranks 3 --min-size 1KiB --max-size 4KiB --seconds 0.0001 --jso
 missing=
 for text in '"collective": "memcpy"' '"collective": "all_gather"' '"collective": "reduce_scatter"' \
     '"collective": "all_reduce"' '"collective": "broadcast"' '"how": "shared"' '"ranks": 3' \
-    '"bytes": 960' '"bytes": 4032' '"bytes_per_s"' '"memcpy_bytes_per_s"' '"of_memcpy"'; do
+    '"bytes": 960' '"bytes": 4032' '"bytes_per_s"' '"memcpy_bytes_per_s"' '"of_memcpy"' \
+    '"transport": "shm"' '"count": 80, "type": "float", "redop": "none", "root": -1' \
+    '"redop": "sum"' '"root": 0' '"bus_bytes_per_s"' '"wrong": 0'; do
     grep -q -- "$text" "$dir/out" || missing="$missing $text"
 done
 if [ $rc -ne 0 ] || [ "$(wc -l <"$dir/out")" -ne 16 ] || [ -n "$missing" ]; then
@@ -137,8 +139,17 @@ if [ $rc -ne 0 ] || [ "$(wc -l <"$dir/out")" -ne 16 ] || [ -n "$missing" ]; then
 else
     ok "$name"
 fi
-run collectives --min-size 1KiB --max-size 16KiB --seconds 0.0001
-check "without --json a line for each size" [ "$rc-$(grep -c '^ *[0-9][0-9]*  .*)$' "$dir/out")" = 0-3 ]
+run collectives -b 1K -e 16K -f 4 --seconds 0.0001
+check "the columns are those of nccl-tests" [ "$rc-$(grep -c '^ *[0-9]\+ \+[0-9]\+ \+float \+\(sum\|none\) \+\(-1\|0\) \+[0-9.]\+ \+[0-9.]\+ \+[0-9.]\+ \+0$' "$dir/out")" = 0-24 ]
+check "and its last lines" grep -q '^# Out of bounds values : 0 OK$' "$dir/out"
+run collectives --transport threads --ranks 3 -b 1K -e 1K --seconds 0.0001 --json
+check "ranks may be threads" [ "$rc-$(grep -c '"transport": "threads", "ranks": 3' "$dir/out")" = 0-8 ]
+capture "$fsdp" launch -n 3 bench collectives --transport job -b 1K -e 1K --seconds 0.0001 --json
+check "or the ranks of a job" [ "$rc-$(grep -c '"transport": "shm", "ranks": 3' "$dir/out")" = 0-8 ]
+run collectives --transport job --ranks 2
+expect "a job has its ranks" 2 "ranks are those of the job"
+run collectives --transport job
+expect "one rank is no job" 1 "1 ranks: collectives are measured between 2"
 run collectives --min-size 2KiB --max-size 1KiB
 expect "sizes ascend" 2 "min-size is 2.000 KiB, above --max-size"
 run collectives --ranks 1

@@ -72,6 +72,44 @@ check and_says_what_would_fit says 'the 8 ranks of a host would hold .* \(param 
 run plan --model "$models/llama3-70b" --world-size 8 --memory-limit 1GiB
 check a_limit_needs_a_length says '--max-seq-length'
 
+# --- the time of a step on many hosts ---
+
+hosts="--local-world-size 8 --bf16 --interconnect 100Gb,2us"
+limited plan --model "$models/llama3-8b" --world-size 8..4096 $hosts --flops-per-rank 100T --max-seq-length 2048
+check an_estimate_up_to_4096_ranks_takes_seconds test $rc -eq 0
+check it_has_a_row_for_each_size test "$(grep -c '^| *[0-9]' out)" -eq 10
+check one_host_waits_for_nothing shows '^\| +8 +\| +1 +\| .* \| +100\.0 % \|'
+check it_says_what_is_assumed shows '^a rank computes 100\.0 TFLOP/s \(--flops-per-rank\); a host sends 100\.0 Gbit/s, a message takes 2\.000 us$'
+cp out first.out
+limited plan --model "$models/llama3-8b" --world-size 8..4096 $hosts --flops-per-rank 100T --max-seq-length 2048
+check two_estimates_are_equal cmp -s out first.out
+run plan --model "$models/llama3-8b" --world-size 16,512 $hosts --flops-per-rank 100T --max-seq-length 2048 --straggler 5% --internode-reduce-dtype bf16 --json
+check an_estimate_is_one_json_line test "$(wc -l <out)" -eq 1
+check with_every_size shows '"estimates": \[\{"world_size": 16, "local_world_size": 8, "hosts": 2, .*\{"world_size": 512,'
+check and_its_stragglers shows '"straggler": 0\.05, "internode_reduce_dtype": "bfloat16"'
+run plan --model "$models/llama3-8b" --world-size 16 $hosts --flops-per-rank 100T --max-seq-length 2048
+check one_size_has_its_plan_and_an_estimate test "$(grep -c '^| a step \|^|    16 |' out)" -eq 2
+run plan --model "$models/llama3-8b" --world-size 16 $hosts --max-seq-length 512 --threads-per-rank 2
+check a_rate_that_is_not_given_is_measured shows '\(measured here: 2 threads at the rate of the fastest product'
+run plan --model "$models/llama3-8b" --world-size 8..64 --local-world-size 8
+check several_sizes_need_an_interconnect says '\-\-world-size 8\.\.64: .*needs --interconnect'
+run plan --model "$models/llama3-8b" --world-size 8..64 --interconnect 100Gb,2us
+check several_sizes_need_the_size_of_a_host says 'needs --local-world-size'
+run plan --model "$models/llama3-8b" --world-size 8 --straggler 5%
+check what_is_for_an_estimate_needs_one says '\-\-straggler 5% is for an estimate, which needs --interconnect'
+run plan --model "$models/llama3-8b" --world-size 8..64 $hosts --schedule --flops-per-rank 1T
+check a_schedule_is_that_of_one_size says '\-\-schedule .* needs a single --world-size'
+run plan --model "$models/llama3-8b" --world-size 8x
+check a_wrong_size_is_refused says "world-size '8x': there is more text"
+run plan --model "$models/llama3-8b" --world-size 16 $hosts --flops-per-rank 10TB
+check a_wrong_rate_is_refused says "flops-per-rank '10TB'"
+run plan --model "$models/llama3-8b" --world-size 8..24 $hosts --flops-per-rank 1T --max-seq-length 64 --memory-limit 1GiB
+check each_size_is_held_against_the_limit test $rc -eq 1
+check and_the_first_that_does_not_fit_is_named says '\-\-world-size 8: --memory-limit'
+run plan --model "$models/llama3-8b" --world-size 12..24 $hosts --flops-per-rank 1T
+check a_size_that_does_not_fill_hosts_is_named says '\-\-world-size 12: plan: 12 ranks do not fill hosts'
+fails_on_a_full_disk an_estimate_on_a_full_disk plan --model "$models/llama3-8b" --world-size 8..64 $hosts --flops-per-rank 1T --max-seq-length 64
+
 # --- a run within its limit ---
 
 mkdir model

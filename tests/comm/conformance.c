@@ -80,6 +80,23 @@ static unsigned char pattern(int rank, size_t i)
     return (unsigned char)(31 * (size_t)(rank + 1) + i * 7 + (i >> 8));
 }
 
+/* Rank 0 gets the data of all ranks, in several chunks; `recv` of the others is not used. */
+static fsdp_status check_gather(fsdp_group *group, size_t bytes)
+{
+    const int n = fsdp_group_world_size(group), rank = fsdp_group_rank(group);
+    unsigned char *send = fsdp_calloc(bytes + 1, 1);
+    unsigned char *recv = rank == 0 ? fsdp_calloc(bytes * (size_t)n + 1, 1) : NULL;
+    for (size_t i = 0; i < bytes; i++)
+        send[i] = (unsigned char)(i * 7 + (size_t)rank * 31);
+    fsdp_status status = fsdp_gather(group, send, bytes, recv);
+    for (size_t i = 0; status == FSDP_OK && rank == 0 && i < bytes * (size_t)n; i++)
+        if (recv[i] != (unsigned char)(i % bytes * 7 + i / bytes * 31))
+            status = fsdp_error(FSDP_ERR_STATE, "gather: byte %zu of %zu is wrong", i, bytes);
+    fsdp_free(send);
+    fsdp_free(recv);
+    return status;
+}
+
 static fsdp_status check_all_gather(fsdp_group *group, size_t bytes)
 {
     int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
@@ -243,6 +260,7 @@ fsdp_status comm_conformance(fsdp_group *group, void *arg)
         FSDP_TRY(fsdp_barrier(group));
         FSDP_TRY(check_all_reduce(group, sizes[i]));
         FSDP_TRY(check_all_gather(group, 3 * sizes[i]));
+        FSDP_TRY(check_gather(group, 3 * sizes[i]));
         FSDP_TRY(check_broadcast(group, 5 * sizes[i], (int)i % world_size));
         FSDP_TRY(check_reduce_scatter(group, sizes[i], i % 2 ? FSDP_REDUCE_SUM : FSDP_REDUCE_AVG));
         FSDP_TRY(check_shared_buffer(group, sizes[i]));

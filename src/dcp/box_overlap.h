@@ -1,0 +1,17 @@
+/* Finds boxes of a tensor that overlap. */
+#pragma once
+#include <fsdp/base.h>
+
+/* One box. It must not be empty. */
+typedef struct fsdp_dcp_extent {
+    const int64_t *offsets, *sizes; /* [ndim] */
+    size_t owner;                   /* number of the box */
+} fsdp_dcp_extent;
+
+/* Search `extents` [n], whose order it changes, for two boxes that overlap. If there are two, set
+ * *a and *b to their owners, *a < *b, and return true.
+ *
+ * The boxes are sorted along the first dimension in which their offsets differ, and each is
+ * compared only with those that begin before it ends. So the rows of N ranks are N comparisons, and
+ * a grid of N boxes needs about N times the square root of N. */
+bool fsdp_dcp_find_overlap(fsdp_dcp_extent *extents, size_t n, int ndim, size_t *a, size_t *b);

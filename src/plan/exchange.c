@@ -1,0 +1,48 @@
+/* See exchange.h. */
+#include "src/plan/exchange.h"
+
+#include <math.h>
+
+int fsdp_exchange_hosts(int ranks, int local)
+{
+    return (ranks + local - 1) / local;
+}
+
+/* Return the latency of one exchange with `peers` other hosts, in which each rank sends `bytes`
+ * bytes to each of them. */
+static double latency_s(const fsdp_interconnect *net, int peers, double bytes)
+{
+    return net->latency_s * peers * fmax(ceil(bytes / FSDP_MESSAGE_BYTES), 1.0);
+}
+
+/* Every host sends its part of `bytes` bytes to every other host, or each part of its own `bytes`
+ * bytes to the host that owns it. In both directions this is the same number of bytes. */
+static fsdp_transfer exchange_parts(const fsdp_interconnect *net, double bytes, int hosts,
+                                    int senders)
+{
+    const double part = bytes / hosts;
+    if (hosts < 2 || !(bytes > 0.0))
+        return (fsdp_transfer){0};
+    return (fsdp_transfer){.latency_s = latency_s(net, hosts - 1, part / senders),
+                           .bytes = part * (hosts - 1)};
+}
+
+fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, int ranks, int local)
+{
+    return exchange_parts(net, bytes, fsdp_exchange_hosts(ranks, local), local);
+}
+
+fsdp_transfer fsdp_exchange_reduce(const fsdp_interconnect *net, double bytes, int ranks, int local)
+{
+    return exchange_parts(net, bytes, fsdp_exchange_hosts(ranks, local), local);
+}
+
+fsdp_transfer fsdp_exchange_all_reduce(const fsdp_interconnect *net, double bytes, int ranks,
+                                       int local, int rank_count)
+{
+    /* Replicas on the same host are summed in its memory before the host sends. So the host sends
+     * each row once, and its ranks share the work. */
+    const fsdp_transfer half = exchange_parts(net, bytes * rank_count / local,
+                                              fsdp_exchange_hosts(ranks, local), rank_count);
+    return (fsdp_transfer){.latency_s = 2.0 * half.latency_s, .bytes = 2.0 * half.bytes};
+}

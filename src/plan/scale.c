@@ -1,0 +1,350 @@
+/* See scale.h. */
+#include "src/plan/scale.h"
+
+#include <math.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+const double fsdp_scale_quantiles[3] = {0.5, 0.9, 0.99};
+
+enum {
+    /* Number of equally likely parts into which the distribution of stragglers is cut for the mean
+     * step. */
+    STRAGGLER_PARTS = 50
+};
+
+/* What the replay knows about one unit. */
+typedef struct unit_state {
+    double gather_bytes; /* size of the unit's all-gather; 0: nothing is gathered */
+    bool is_gathering;
+    size_t gather;     /* number of the gather in progress, if is_gathering */
+    bool is_secondary; /* forward has freed the unit, and its host or a few ranks still have it */
+    size_t next_post;  /* index in the timeline where the search for the next post continues */
+} unit_state;
+
+typedef struct replay {
+    const fsdp_plan *plan;
+    const fsdp_scale_options *options;
+    double flops_per_s;
+    unit_state *units; /* [n_units] */
+    /* [n_timeline] For a post and for its reduce: the bytes and later the number of the transfer.
+     * `is_sent` is false if the reduce sends nothing between hosts. */
+    struct sent {
+        double bytes;
+        size_t reduce; /* for a post: index of its reduce in the timeline */
+        size_t transfer;
+        bool is_sent;
+    } * sent;
+    fsdp_host_link link;
+    fsdp_scale_estimate *out;
+} replay;
+
+/* --- what collectives send --- */
+
+/* Return the factor by which the gradients of a unit shrink before they cross to other hosts. */
+static double reduce_factor(const replay *r, const fsdp_plan_unit *u)
+{
+    if (!r->options->has_internode_reduce_dtype)
+        return 1.0;
+    return (double)fsdp_dtype_size(r->options->internode_reduce_dtype) /
+           (double)fsdp_dtype_size(u->reduce_dtype);
+}
+
+static fsdp_transfer gather_of(const replay *r, int unit)
+{
+    const fsdp_plan_unit *u = &r->plan->units[unit];
+    const unit_state *state = &r->units[unit];
+    int ranks = u->shard_ranks, local = u->shard_local_ranks;
+    if (state->is_secondary && u->reshard_ranks) {
+        ranks = u->reshard_ranks;
+        local = local < ranks ? local : ranks;
+    }
+    return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);
+}
+
+static fsdp_transfer reduce_of(const replay *r, int unit, double bytes)
+{
+    const fsdp_plan_unit *u = &r->plan->units[unit];
+    return fsdp_exchange_reduce(&r->options->interconnect, bytes * reduce_factor(r, u),
+                                u->shard_ranks, u->shard_local_ranks);
+}
+
+static fsdp_transfer all_reduce_of(const replay *r, int unit, double bytes)
+{
+    const fsdp_plan_unit *u = &r->plan->units[unit];
+    return fsdp_exchange_all_reduce(&r->options->interconnect, bytes * reduce_factor(r, u),
+                                    u->replicas, u->local_replicas, r->plan->local_world_size);
+}
+
+/* --- before the replay --- */
+
+static fsdp_status match_post(replay *r, size_t reduce)
+{
+    const fsdp_plan *p = r->plan;
+    const fsdp_plan_event *e = &p->timeline[reduce];
+    size_t *i = &r->units[e->unit].next_post;
+    while (*i < reduce &&
+           !(p->timeline[*i].kind == FSDP_PLAN_POST && p->timeline[*i].unit == e->unit))
+        (*i)++;
+    if (*i == reduce)
+        return fsdp_error(FSDP_ERR_STATE, "plan: unit '%s' reduces gradients that it did not post",
+                          fsdp_plan_unit_name(p, e->unit));
+    r->sent[*i].bytes = (double)e->bytes;
+    r->sent[*i].reduce = reduce;
+    (*i)++;
+    return FSDP_OK;
+}
+
+/* Find the size of each unit's gather, and the reduce of each post. Reduces of one unit have the
+ * order of its posts. */
+static fsdp_status look_ahead(replay *r)
+{
+    const fsdp_plan *p = r->plan;
+    for (size_t i = 0; i < p->n_timeline; i++) {
+        const fsdp_plan_event *e = &p->timeline[i];
+        unit_state *u = &r->units[e->unit];
+        if (e->kind == FSDP_PLAN_UNSHARD)
+            u->gather_bytes = fmax(u->gather_bytes, (double)e->bytes);
+        else if (e->kind == FSDP_PLAN_REDUCE)
+            FSDP_TRY(match_post(r, i));
+    }
+    return FSDP_OK;
+}
+
+/* --- the replay --- */
+
+static fsdp_status start(replay *r, fsdp_link_kind kind, fsdp_transfer transfer, size_t *index,
+                         bool *is_sent)
+{
+    *is_sent = transfer.bytes > 0.0;
+    return *is_sent ? fsdp_host_link_start(&r->link, kind, transfer, index) : FSDP_OK;
+}
+
+static fsdp_status begin_gather(replay *r, int unit)
+{
+    unit_state *u = &r->units[unit];
+    return u->is_gathering
+               ? FSDP_OK
+               : start(r, FSDP_LINK_GATHER, gather_of(r, unit), &u->gather, &u->is_gathering);
+}
+
+static fsdp_status end_gather(replay *r, const fsdp_plan_event *e)
+{
+    unit_state *u = &r->units[e->unit];
+    if (!e->bytes)
+        return FSDP_OK;
+    FSDP_TRY(begin_gather(r, e->unit));
+    if (u->is_gathering)
+        r->out->exposed_gather_s += fsdp_host_link_wait(&r->link, FSDP_LINK_GATHER, u->gather);
+    u->is_gathering = false;
+    return FSDP_OK;
+}
+
+static void reshard(replay *r, const fsdp_plan_event *e)
+{
+    unit_state *u = &r->units[e->unit];
+    u->is_gathering = false; /* a unit that was prefetched but not used; the link still sends it */
+    u->is_secondary = e->phase == FSDP_PLAN_FORWARD;
+}
+
+static fsdp_status post(replay *r, size_t i)
+{
+    struct sent *s = &r->sent[i];
+    if (!s->reduce)
+        return FSDP_OK;
+    struct sent *to = &r->sent[s->reduce];
+    return start(r, FSDP_LINK_REDUCE, reduce_of(r, r->plan->timeline[i].unit, s->bytes),
+                 &to->transfer, &to->is_sent);
+}
+
+/* The sum over replicas begins when the sum over the shard group has ended, and the program waits
+ * for it at once. */
+static fsdp_status all_reduce(replay *r, const fsdp_plan_event *e)
+{
+    size_t index;
+    bool is_sent;
+    FSDP_TRY(
+        start(r, FSDP_LINK_REDUCE, all_reduce_of(r, e->unit, (double)e->bytes), &index, &is_sent));
+    if (is_sent)
+        r->out->exposed_all_reduce_s += fsdp_host_link_wait(&r->link, FSDP_LINK_REDUCE, index);
+    return FSDP_OK;
+}
+
+static fsdp_status replay_event(replay *r, size_t i)
+{
+    const fsdp_plan_event *e = &r->plan->timeline[i];
+    switch (e->kind) {
+    case FSDP_PLAN_GATHER:
+        return begin_gather(r, e->unit);
+    case FSDP_PLAN_UNSHARD:
+        return end_gather(r, e);
+    case FSDP_PLAN_RESHARD:
+        reshard(r, e);
+        break;
+    case FSDP_PLAN_POST:
+        return post(r, i);
+    case FSDP_PLAN_REDUCE:
+        if (r->sent[i].is_sent)
+            r->out->exposed_reduce_s +=
+                fsdp_host_link_wait(&r->link, FSDP_LINK_REDUCE, r->sent[i].transfer);
+        break;
+    case FSDP_PLAN_ALL_REDUCE:
+        return all_reduce(r, e);
+    case FSDP_PLAN_BEGIN:
+    case FSDP_PLAN_END:
+        break;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status replay_events(replay *r)
+{
+    const fsdp_plan *p = r->plan;
+    double flops = 0.0;
+    FSDP_TRY(look_ahead(r));
+    for (size_t i = 0; i < p->n_timeline; i++) {
+        fsdp_host_link_pass(&r->link, (p->timeline[i].flops - flops) / r->flops_per_s);
+        flops = p->timeline[i].flops;
+        FSDP_TRY(replay_event(r, i));
+    }
+    fsdp_host_link_pass(&r->link, (p->flops - flops) / r->flops_per_s);
+    return FSDP_OK;
+}
+
+/* Return the time of the small collectives: values of all ranks are gathered over a tree of the
+ * hosts. */
+static double small_s(const fsdp_plan *p, const fsdp_interconnect *net, int hosts, double *sent)
+{
+    const double bytes = (double)p->small_bytes * (hosts - 1) / hosts;
+    if (hosts < 2)
+        return 0.0;
+    *sent += bytes;
+    return (double)p->small_collectives * ceil(log2(hosts)) * net->latency_s +
+           bytes / net->bytes_per_s;
+}
+
+/* Simulate a step in which all ranks are slower by `factor`. */
+static fsdp_status simulate(const fsdp_plan *p, const fsdp_scale_options *o, double factor,
+                            fsdp_scale_estimate *out)
+{
+    replay r = {.plan = p,
+                .options = o,
+                .flops_per_s = o->flops_per_s / factor,
+                .link = {.bytes_per_s = o->interconnect.bytes_per_s},
+                .out = out};
+    out->hosts = fsdp_exchange_hosts(p->world_size, p->local_world_size);
+    r.units = fsdp_calloc(p->n_units, sizeof *r.units);
+    r.sent = fsdp_calloc(p->n_timeline, sizeof *r.sent);
+    fsdp_status status = r.units && r.sent ? replay_events(&r) : fsdp_error_nomem();
+    out->host_sent_bytes = r.link.sent_bytes;
+    out->compute_s = p->flops / o->flops_per_s;
+    out->exposed_small_s = small_s(p, &o->interconnect, out->hosts, &out->host_sent_bytes);
+    out->step_s = r.link.now_s + out->exposed_small_s;
+    fsdp_host_link_fini(&r.link);
+    fsdp_free(r.units);
+    fsdp_free(r.sent);
+    return status;
+}
+
+/* --- stragglers --- */
+
+/* Return z such that a normal variable is above it with probability `tail`. */
+static double normal_quantile(double tail)
+{
+    double low = -40.0, high = 40.0;
+    for (int i = 0; i < 100; i++) {
+        const double middle = 0.5 * (low + high);
+        if (0.5 * erfc(middle / sqrt(2.0)) > tail)
+            low = middle;
+        else
+            high = middle;
+    }
+    return 0.5 * (low + high);
+}
+
+/* Return the quantile q of the factor of the slowest rank. */
+static double slowest_factor(double straggler, int ranks, double q)
+{
+    const double tail = -expm1(log(q) / ranks); /* 1 - q^(1 / ranks) */
+    return fmax(1.0 + straggler * normal_quantile(tail), 1e-3);
+}
+
+static fsdp_status step_of_quantile(const fsdp_plan *p, const fsdp_scale_options *o, double q,
+                                    double *step_s)
+{
+    fsdp_scale_estimate slow = {0};
+    FSDP_TRY(simulate(p, o, slowest_factor(o->straggler, p->world_size, q), &slow));
+    *step_s = slow.step_s;
+    return FSDP_OK;
+}
+
+static fsdp_status estimate_stragglers(const fsdp_plan *p, const fsdp_scale_options *o,
+                                       fsdp_scale_estimate *out)
+{
+    out->straggler_step_s = 0.0;
+    for (size_t i = 0; i < FSDP_LENGTH(fsdp_scale_quantiles); i++)
+        FSDP_TRY(step_of_quantile(p, o, fsdp_scale_quantiles[i], &out->straggler_quantile_s[i]));
+    for (int i = 0; i < STRAGGLER_PARTS; i++) {
+        double step_s;
+        FSDP_TRY(step_of_quantile(p, o, (i + 0.5) / STRAGGLER_PARTS, &step_s));
+        out->straggler_step_s += step_s / STRAGGLER_PARTS;
+    }
+    return FSDP_OK;
+}
+
+/* --- the estimate --- */
+
+static fsdp_status check_options(const fsdp_scale_options *o)
+{
+    if (!(o->interconnect.bytes_per_s > 0.0) || !(o->interconnect.latency_s >= 0.0) ||
+        !isfinite(o->interconnect.bytes_per_s) || !isfinite(o->interconnect.latency_s))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "the interconnect has %g bytes per second and a latency of %g s",
+                          o->interconnect.bytes_per_s, o->interconnect.latency_s);
+    if (!(o->flops_per_s > 0.0) || !isfinite(o->flops_per_s))
+        return fsdp_error(FSDP_ERR_INVALID, "a rank has %g operations per second", o->flops_per_s);
+    if (!(o->straggler >= 0.0) || o->straggler > 1.0)
+        return fsdp_error(FSDP_ERR_INVALID, "straggler is %g, not from 0 to 1", o->straggler);
+    return FSDP_OK;
+}
+
+/* The ranks of a shard group must be on one host, or fill the hosts that they are on. */
+static fsdp_status check_units(const fsdp_plan *p)
+{
+    for (size_t i = 0; i < p->n_units; i++) {
+        const fsdp_plan_unit *u = &p->units[i];
+        const bool fits = u->shard_local_ranks == u->shard_ranks ||
+                          (u->shard_local_ranks == p->local_world_size &&
+                           u->shard_ranks % p->local_world_size == 0);
+        if (!fits)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--shard-size %d: the ranks that share unit '%s' neither are on one "
+                              "host nor fill hosts of --local-world-size %d",
+                              u->shard_ranks, fsdp_plan_unit_name(p, (int)i), p->local_world_size);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_scale_estimate_step(const fsdp_plan *plan, const fsdp_scale_options *options,
+                                     fsdp_scale_estimate *out)
+{
+    fsdp_scale_estimate e = {.world_size = plan->world_size,
+                             .local_world_size = plan->local_world_size,
+                             .flops = plan->flops,
+                             .rank_bytes = plan->reserved};
+    const double tokens = (double)plan->rows * (double)(plan->source_length + plan->target_length) *
+                          plan->micro_steps * plan->world_size;
+    FSDP_TRY(check_options(options));
+    FSDP_TRY(check_units(plan));
+    FSDP_TRY(simulate(plan, options, 1.0, &e));
+    e.straggler_step_s = e.step_s;
+    for (size_t i = 0; i < FSDP_LENGTH(fsdp_scale_quantiles); i++)
+        e.straggler_quantile_s[i] = e.step_s;
+    if (options->straggler > 0.0)
+        FSDP_TRY(estimate_stragglers(plan, options, &e));
+    e.efficiency = e.compute_s / e.straggler_step_s;
+    e.tokens_per_s = tokens / e.straggler_step_s;
+    *out = e;
+    return FSDP_OK;
+}

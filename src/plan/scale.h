@@ -1,0 +1,68 @@
+/* Estimates the time of a training step on many hosts from a plan.
+ *
+ * The estimate replays the events of the plan's last step, which are those of the program itself:
+ * the order in which units are gathered ahead, computed and reduced. Between two events the ranks
+ * compute the matrix products that the plan counted, at a given rate. A collective takes the time
+ * that exchange.h and host_link.h give. Where the program waits for a collective, the estimate
+ * waits too, and counts the time as exposed. All ranks are equal, so one rank is simulated.
+ *
+ * The time of small collectives (counts, losses, and the norm) is added at the end of the step.
+ *
+ * Note [Stragglers]. The compute time of a rank varies from step to step. The estimate assumes that
+ * its factors are independent and normal, with mean 1 and a given standard deviation. Because every
+ * unit is exchanged with all ranks, the slowest rank sets the pace of a step. The quantile q of the
+ * slowest of N factors is the quantile q^(1/N) of one factor, so nothing is drawn at random, and
+ * two estimates of one plan are equal. */
+#pragma once
+#include "src/plan/exchange.h"
+
+typedef struct fsdp_scale_options {
+    fsdp_interconnect interconnect;
+    double flops_per_s;                /* the rate of a rank; above 0 */
+    bool has_internode_reduce_dtype;   /* false: gradients cross in the dtype of the reduction */
+    fsdp_dtype internode_reduce_dtype; /* the dtype in which sums of a host cross to other hosts */
+    double straggler; /* standard deviation of a rank's compute time, as a part of its mean; 0: all
+                         ranks are equally fast */
+} fsdp_scale_options;
+
+typedef struct fsdp_scale_estimate {
+    int world_size, local_world_size, hosts;
+    double step_s;    /* step_s = compute_s + exposed_* */
+    double compute_s; /* without stragglers */
+    /* Times in which the program waits for gathers, for reduce-scatters, for sums over replicas,
+     * and for small collectives. */
+    double exposed_gather_s, exposed_reduce_s, exposed_all_reduce_s, exposed_small_s;
+    double efficiency;       /* tokens per second of a rank, compared with one rank alone */
+    double tokens_per_s;     /* source and target tokens of all ranks */
+    double host_sent_bytes;  /* bytes that one host sends in a step */
+    double flops;            /* operations of a rank in a step */
+    int64_t rank_bytes;      /* what the allocator of a rank holds at most */
+    double straggler_step_s; /* mean of the step over the stragglers' distribution */
+    /* [3] The step of the median, of one step in ten, and of one in a hundred. All four are step_s
+     * if there are no stragglers. */
+    double straggler_quantile_s[3];
+} fsdp_scale_estimate;
+
+/* Estimate the step of a plan.
+ * @return FSDP_ERR_INVALID if an option is out of range, or if the ranks of a shard group do not
+ * fill their hosts */
+FSDP_MUST_CHECK fsdp_status fsdp_scale_estimate_step(const fsdp_plan *plan,
+                                                     const fsdp_scale_options *options,
+                                                     fsdp_scale_estimate *out);
+
+/* The quantiles of straggler_quantile_s. */
+extern const double fsdp_scale_quantiles[3];
+
+/* Print a table with one row for each estimate, and what was assumed. `model` is the name of the
+ * model, `flops_source` says where flops_per_s comes from. */
+typedef struct fsdp_scale_report {
+    const fsdp_scale_estimate *estimates;
+    size_t n;
+    const fsdp_plan *plan; /* one of the plans: names the model and its batch */
+    const fsdp_scale_options *options;
+    const char *flops_source;
+    const char *strategy; /* name of the sharding strategy */
+} fsdp_scale_report;
+FSDP_MUST_CHECK fsdp_status fsdp_scale_print(const fsdp_scale_report *report, FILE *out);
+/* Print the same as one JSON object. */
+FSDP_MUST_CHECK fsdp_status fsdp_scale_print_json(const fsdp_scale_report *report, FILE *out);
