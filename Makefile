@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev libpcre2-dev libutf8proc-dev libflatbuffers-dev \
-            libmicrohttpd-dev zlib1g-dev libzstd-dev liblz4-dev
+            libmicrohttpd-dev nettle-dev zlib1g-dev libzstd-dev liblz4-dev
 # Optional libraries are used if they are found, except those in WITHOUT="oneDNN PCRE2
 # ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
@@ -58,6 +58,10 @@ DEFS += -DFSDP_HAVE_MICROHTTPD
 LEFT_OUT += src/dashboard/server_none.c
 else
 LEFT_OUT += src/dashboard/server.c
+endif
+ifeq ($(call has,nettle),1)
+PKGS += nettle
+DEFS += -DFSDP_HAVE_NETTLE
 endif
 ifeq ($(call has,libpcre2-8,PCRE2),1)
 PKGS += libpcre2-8
@@ -225,7 +229,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD NETTLE PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 

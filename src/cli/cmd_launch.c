@@ -1,6 +1,7 @@
-/* `fsdp launch`: starts the ranks of a command on one host. This file finds the program to run, and
- * starts the ranks again after a failure. src/launch has the options, which are those of torchrun
- * and of `accelerate launch`, and starts and watches the ranks of one attempt. */
+/* `fsdp launch`: starts the ranks of a command on one host or on several. This file finds the
+ * program to run, and on one host starts the ranks again after a failure. src/launch has the
+ * options, which are those of torchrun and of `accelerate launch`, and starts and watches the ranks
+ * of one attempt. src/hosts runs a job over several hosts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -15,6 +16,8 @@
 #include "src/base/alloc.h"
 #include "src/cli/cli.h"
 #include "src/comm/task.h"
+#include "src/hosts/job.h"
+#include "src/hosts/rank_stage.h"
 #include "src/launch/accelerate.h"
 #include "src/launch/launch.h"
 
@@ -251,6 +254,44 @@ static bool asks_for_text(const fsdp_launch *launch)
     return false;
 }
 
+/* Run the job over several hosts, whose launchers meet. */
+static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
+                        const fsdp_options *options)
+{
+    fsdp_hosts_job job = {.launch = launch, .config = c};
+    int code = FSDP_EXIT_FAILURE;
+    signal(SIGPIPE, SIG_IGN);
+    fsdp_status status = fsdp_hosts_job_init(&job, options);
+    if (status == FSDP_OK)
+        status = fsdp_hosts_run(&job, &code);
+    if (status != FSDP_OK)
+        code = fsdp_cli_failed("fsdp launch");
+    fsdp_hosts_job_fini(&job);
+    return code;
+}
+
+/* Check what only one host needs, and run the ranks. */
+static int run_here(fsdp_launch *launch, const fsdp_launch_config *c)
+{
+    if (fsdp_check_single_task() != FSDP_OK)
+        return fsdp_cli_not_joined("fsdp launch");
+    if (choose_port(c, &launch->master_port) != FSDP_OK)
+        return fsdp_cli_failed("fsdp launch");
+    return run_attempts(launch);
+}
+
+int fsdp_hidden_launch_command(int argc, char **argv)
+{
+    int code = FSDP_EXIT_FAILURE;
+    const bool is_agent = strcmp(argv[0], FSDP_LAUNCH_AGENT_COMMAND) == 0;
+    const fsdp_status status =
+        is_agent ? fsdp_launch_agent(argc, argv, &code) : fsdp_rank_stage(argc, argv, &code);
+    if (status == FSDP_OK)
+        return code;
+    fprintf(stderr, "fsdp launch: %s\n", fsdp_last_error());
+    return code ? code : FSDP_EXIT_FAILURE;
+}
+
 int fsdp_cmd_launch(int argc, char **argv)
 {
     fsdp_launch_config config;
@@ -265,14 +306,13 @@ int fsdp_cmd_launch(int argc, char **argv)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
-    else if (fsdp_check_single_task() != FSDP_OK)
-        code = fsdp_cli_not_joined("fsdp launch");
-    else if (choose_port(&config, &launch.master_port) != FSDP_OK ||
-             fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
+    else if (fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)
         code = fsdp_cli_failed("fsdp launch");
+    else if (config.most_nodes > 1)
+        code = run_on_hosts(&launch, &config, options);
     else
-        code = run_attempts(&launch);
+        code = run_here(&launch, &config);
     launch_fini(&launch);
     fsdp_options_destroy(options);
     return code;
