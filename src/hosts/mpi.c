@@ -251,15 +251,38 @@ static void add_openmpi(word_list *list, const fsdp_mpi_hosts *hosts)
     add(list, "--mca");
     add(list, "odls_base_sigkill_timeout");
     add_text(list, "%.0f", hosts->kill_timeout_s < 1 ? 1 : hosts->kill_timeout_s);
+    for (size_t i = 0; i < hosts->n_variables; i++) {
+        add(list, "-x");
+        add(list, hosts->variables[i]);
+    }
     add(list, "-H");
     add_hosts(list, hosts);
+}
+
+/* Add -genvlist NAME,NAME. */
+static void add_variables(word_list *list, const fsdp_mpi_hosts *hosts)
+{
+    fsdp_str text = {0};
+    for (size_t i = 0; i < hosts->n_variables; i++)
+        fsdp_str_printf(&text, "%s%s", i ? "," : "", hosts->variables[i]);
+    char *whole = fsdp_str_take(&text);
+    add(list, "-genvlist");
+    if (whole)
+        add(list, whole);
+    else
+        list->status = FSDP_ERR_NOMEM;
+    fsdp_free(whole);
 }
 
 static void add_mpich(word_list *list, const fsdp_mpi_hosts *hosts)
 {
     static const char *const fixed[] = {"-rmk",     "user", "-launcher", "ssh",
-                                        "-bind-to", "none", "-genvnone"};
+                                        "-bind-to", "none"};
     add_all(list, fixed, FSDP_LENGTH(fixed));
+    if (hosts->n_variables)
+        add_variables(list, hosts);
+    else
+        add(list, "-genvnone");
     if (hosts->agent) {
         /* Hydra takes a program without arguments, and calls it as ssh: with -x, the host and the
          * command. */

@@ -149,22 +149,37 @@ static fsdp_status add_host_to_log_dir(fsdp_launch *launch)
     return FSDP_OK;
 }
 
+/* Choose the processors of the rank among those of this host. `kind` is an fsdp_bind. */
+static fsdp_status bind_rank(const char *kind, fsdp_rank_plan *plan)
+{
+    fsdp_launch all = {.n_ranks = plan->share.local_world_size};
+    FSDP_TRY(fsdp_launch_bind(&all, (fsdp_bind)atoi(kind)));
+    if (all.cpus) {
+        plan->cpus = all.cpus[plan->share.first_local_rank];
+        plan->launch.cpus = &plan->cpus;
+    }
+    fsdp_free(all.cpus);
+    return FSDP_OK;
+}
+
 static fsdp_status run_by_words(const fsdp_mpi_place *place, int argc, char **argv, int *exit_code)
 {
     char *bytes = NULL;
     size_t size = 0;
     fsdp_rank_plan plan;
-    if (place->local_rank >= argc - 2)
+    if (argc < 3 || place->local_rank >= argc - 3)
         return fsdp_error(FSDP_ERR_INVALID, "launch-rank: no plan for local rank %d",
                           place->local_rank);
-    FSDP_TRY(read_hex(argv[2 + place->local_rank], &bytes, &size));
+    FSDP_TRY(read_hex(argv[3 + place->local_rank], &bytes, &size));
     fsdp_status status = fsdp_plan_decode(bytes, size, &plan);
     fsdp_free(bytes);
     if (status != FSDP_OK)
         return status;
     plan.share.first_rank = place->rank;
     plan.share.world_size = place->world_size;
-    status = find_host(argv[1], place, &plan.share);
+    status = find_host(argv[2], place, &plan.share);
+    if (status == FSDP_OK)
+        status = bind_rank(argv[1], &plan);
     if (status == FSDP_OK)
         status = add_host_to_log_dir(&plan.launch);
     if (status == FSDP_OK)
