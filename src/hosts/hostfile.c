@@ -342,7 +342,7 @@ static fsdp_status run_round(const fsdp_launch *launch, const fsdp_launch_config
                                   .names = (const char *const *)list->names,
                                   .variables = (const char *const *)variables.words,
                                   .n_variables = variables.n,
-                                  .kill_timeout_s = isnan(shutdown_s) ? 31 : shutdown_s + 1};
+                                  .kill_timeout_s = isnan(shutdown_s) ? 5 : shutdown_s};
     if (status == FSDP_OK)
         status = fsdp_mpi_command(mpi, &hosts, (const char *const *)ranks.words, ranks.n, &words,
                                   &n_words);

@@ -39,6 +39,16 @@ static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
     return fsdp_local_socket_send(fd, &message);
 }
 
+/* Hydra, which starts the ranks of MPICH, waits for the other ranks if one fails before MPI_Init().
+ * Ask it to end them. This is the abort command of PMI version 1, whose socket the rank has
+ * inherited. */
+static void abort_mpich(int exit_code)
+{
+    const char *text = getenv("PMI_FD");
+    if (text && atoi(text) > STDERR_FILENO)
+        dprintf(atoi(text), "cmd=abort exitcode=%d\n", exit_code);
+}
+
 /* Run the rank. If no launcher of this host prints how it ended, print it here. */
 static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
 {
@@ -56,8 +66,10 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
     *exit_code = attempt.interrupted ? FSDP_EXIT_OK : attempt.exit_code;
     if (fd >= 0)
         return send_result(fd, &attempt);
-    if (*exit_code)
+    if (*exit_code) {
         fprintf(stderr, "fsdp launch: %s\n", attempt.message);
+        abort_mpich(*exit_code);
+    }
     return FSDP_OK;
 }
 

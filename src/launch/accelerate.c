@@ -143,6 +143,8 @@ void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
     derive_reshard(a, options);
 }
 
+#define ONE_HOST "ranks of one host find each other without it"
+
 static bool is_for_several_hosts(const char *name)
 {
     static const char *const names[] = {"node-rank",      "rdzv-endpoint", "rdzv-backend",
@@ -160,8 +162,9 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
     const fsdp_launch_config *c = target;
     const fsdp_accelerate_config *a = &c->accelerate;
     const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
-    if (c->most_nodes == 1 && is_for_several_hosts(name))
-        return "one host needs no other";
+    if (c->most_nodes == 1 && is_for_several_hosts(name) &&
+        !((c->hosts || c->hostfile) && strcmp(name, "mpi") == 0))
+        return c->hosts || c->hostfile ? "the hosts are reached by ssh" : ONE_HOST;
     if (strncmp(name, "fsdp-", 5) == 0 && !a->use_fsdp)
         return "without --use_fsdp the ranks do not get it";
     if (strcmp(name, "fsdp-min-num-params") == 0 && has_policy && a->auto_wrap_policy != WRAP_SIZE)
