@@ -276,8 +276,8 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
 }
 
 /* Run the job on hosts that were named. */
-static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c,
-                      const fsdp_host_list *hosts, const fsdp_options *options)
+static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fsdp_host_list *hosts,
+                      const fsdp_options *options)
 {
     int code;
     if (!fsdp_options_given(options, "master-addr"))
@@ -321,7 +321,8 @@ int fsdp_cmd_launch(int argc, char **argv)
     if (code != FSDP_CLI_RUN)
         return code;
     launch.command = fsdp_options_positional(options, &n_words);
-    if (set_environment(&config, options) != FSDP_OK || prepare(&launch, &config, &hosts) != FSDP_OK)
+    if (set_environment(&config, options) != FSDP_OK ||
+        prepare(&launch, &config, &hosts) != FSDP_OK)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);

@@ -276,8 +276,7 @@ static void add_variables(word_list *list, const fsdp_mpi_hosts *hosts)
 
 static void add_mpich(word_list *list, const fsdp_mpi_hosts *hosts)
 {
-    static const char *const fixed[] = {"-rmk",     "user", "-launcher", "ssh",
-                                        "-bind-to", "none"};
+    static const char *const fixed[] = {"-rmk", "user", "-launcher", "ssh", "-bind-to", "none"};
     add_all(list, fixed, FSDP_LENGTH(fixed));
     if (hosts->n_variables)
         add_variables(list, hosts);

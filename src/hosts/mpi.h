@@ -30,8 +30,8 @@ typedef struct fsdp_mpi_hosts {
     const char *const *names; /* [count] what mpirun calls each host; the first is this machine */
     /* The launch agent: a program and its first argument, without spaces; NULL: ssh. */
     const char *agent;
-    const char *address;   /* address of this machine, to which daemons connect; NULL: MPI
-                              chooses */
+    const char *address;          /* address of this machine, to which daemons connect; NULL: MPI
+                                     chooses */
     const char *const *variables; /* [n_variables] variables that ranks get from this process */
     size_t n_variables;
     double kill_timeout_s; /* time that ranks have between SIGTERM and SIGKILL of MPI */
