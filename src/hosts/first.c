@@ -199,6 +199,19 @@ static void mpirun_ended(first *f, int exit_code)
     end_round(f, 0, text);
 }
 
+/* MPI's daemon on another host has ended. Some daemons that could not begin do not end mpirun. */
+static void daemon_ended(first *f, const fsdp_member *from, int exit_code)
+{
+    char text[512];
+    fsdp_local_answer_agent(&f->local, from->label, exit_code);
+    if (exit_code == 0 || f->stage != STAGE_RUNNING)
+        return;
+    snprintf(text, sizeof text, "host %s: the daemon of %s ended with exit code %d", from->host,
+             f->job->mpi.name, exit_code);
+    f->mpi_failed = true;
+    end_round(f, 0, text);
+}
+
 /* A launcher has closed its connection, or does not answer. */
 static void lose(first *f, fsdp_member *m, const char *why)
 {
@@ -339,7 +352,8 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
                                   .ranks = ranks,
                                   .names = names,
                                   .agent = agent,
-                                  .address = *address ? address : NULL,
+                                  /* Hydra takes no IPv6 address: it finds one by the host's name. */
+                                  .address = *address && !strchr(address, ':') ? address : NULL,
                                   .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(
         fsdp_mpi_command(&f->job->mpi, &hosts, command, FSDP_LENGTH(command), &words, &n_words));
@@ -503,7 +517,7 @@ static void handle_message(first *f, fsdp_member *from, const fsdp_hosts_message
     else if (m->kind == FSDP_HOSTS_DAEMON_ENDED && from->is_first)
         mpirun_ended(f, m->ints[1]);
     else if (m->kind == FSDP_HOSTS_DAEMON_ENDED)
-        fsdp_local_answer_agent(&f->local, from->label, m->ints[1]);
+        daemon_ended(f, from, m->ints[1]);
     else if (m->kind == FSDP_HOSTS_AGENT && from->is_first)
         give_daemon(f, m);
     else if (m->kind == FSDP_HOSTS_QUIET && of_round)

@@ -47,9 +47,11 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < spec->count; i++) {
         const char *name = spec->table[i].name;
-        const char *text = is_own(name) ? NULL : fsdp_options_text(options, name);
         if (is_own(name))
             continue;
+        const char *text = fsdp_options_text(options, name);
+        if (!text) /* it was not given: the default */
+            text = spec->table[i].value;
         char *shown = fsdp_strdup_printf("--%s %s", name, text ? text : "(not given)");
         FSDP_TRY(add_word(job, shown, shown ? shown : ""));
     }

@@ -250,7 +250,8 @@ static fsdp_status read_rdzv_conf(fsdp_launch_config *c, const fsdp_options *opt
                 {"last_call_timeout", &c->last_call_s}};
     c->join_timeout_s = 600;
     c->last_call_s = 30;
-    for (const char *at = c->rdzv_conf ? c->rdzv_conf : ""; *at; at += *at == ',') {
+    const char *conf = c->rdzv_conf && c->most_nodes > 1 ? c->rdzv_conf : "";
+    for (const char *at = conf; *at; at += *at == ',') {
         const int length = (int)strcspn(at, "=,");
         const char *value = at + length + (at[length] == '=');
         char *end;

@@ -130,7 +130,7 @@ capture "$fsdp" launch -n 1 true
 expect a_wrong_key_in_it_is_an_error 2 "default file \(--config none reads no file\): .*default_config.yaml:1: unknown option 'colour'"
 printf 'num_processes: 2\nnum_machines: 2\n' >hf/accelerate/default_config.yaml
 capture "$fsdp" launch -n 1 true
-expect and_so_is_a_wrong_value 2 'default_config.yaml:2: num_machines: 2: several hosts .*--config_file none reads no file'
+expect and_so_is_a_wrong_value 2 'default_config.yaml:2: num_machines: 2: say where the hosts meet.*--config_file none reads no file'
 rm -r hf
 capture "$fsdp" launch --config_file nothing.yaml -n 1 true
 expect a_file_that_does_not_exist_is_an_error 2 'nothing.yaml: No such file'
