@@ -348,13 +348,14 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
     if (f->n_hosts > 1)
         fsdp_link_own_address(&fsdp_members_at(&f->members, 1)->link, address, sizeof address);
     snprintf(agent, sizeof agent, "/proc/%d/exe -x", (int)getpid());
-    const fsdp_mpi_hosts hosts = {.count = f->n_hosts,
-                                  .ranks = ranks,
-                                  .names = names,
-                                  .agent = agent,
-                                  /* Hydra takes no IPv6 address: it finds one by the host's name. */
-                                  .address = *address && !strchr(address, ':') ? address : NULL,
-                                  .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
+    const fsdp_mpi_hosts hosts = {
+        .count = f->n_hosts,
+        .ranks = ranks,
+        .names = names,
+        .agent = agent,
+        /* Hydra takes no IPv6 address: it finds one by the host's name. */
+        .address = *address && !strchr(address, ':') ? address : NULL,
+        .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(
         fsdp_mpi_command(&f->job->mpi, &hosts, command, FSDP_LENGTH(command), &words, &n_words));
     fsdp_status status = fsdp_local_start(&f->local, f->job->mpi.starter, words);

@@ -162,6 +162,8 @@ const char *fsdp_accelerate_without_effect(const void *target, const fsdp_option
     const fsdp_launch_config *c = target;
     const fsdp_accelerate_config *a = &c->accelerate;
     const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
+    if (c->most_nodes == 1 && strcmp(name, "node-rank") == 0)
+        return "one host is node 0";
     if (c->most_nodes == 1 && is_for_several_hosts(name) &&
         !((c->hosts || c->hostfile) && strcmp(name, "mpi") == 0))
         return c->hosts || c->hostfile ? "the hosts are reached by ssh" : ONE_HOST;

@@ -132,7 +132,8 @@ static const fsdp_option table[] = {
      .help = "the same, with a line 'HOST slots=N' or 'HOST:N' for each host"},
 
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .value = "true",
-     .no_effect = "--rdzv-endpoint says where hosts meet", .group = "accepted"},
+     .no_effect = "one host needs no network, and several meet at one address",
+     .group = "accepted"},
     {.name = "monitor-interval", .type = FSDP_OPTION_DOUBLE, NOWHERE,
      .bounds = FSDP_AT_LEAST(0), .no_effect = "a rank's end is noticed at once"},
     {.name = "start-method", .type = FSDP_OPTION_STRING, NOWHERE,
