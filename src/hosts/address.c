@@ -127,7 +127,7 @@ fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, int *fd, bool *i
 {
     struct addrinfo *found;
     FSDP_TRY(resolve(endpoint->host, endpoint->port, &found));
-    /* A name may stand for 127.0.1.1 in the first host's own /etc/hosts, where other hosts do not
+    /* A name may mean 127.0.1.1 in the first host's own /etc/hosts, where other hosts do not
      * reach it. So listen everywhere, unless an address was given. */
     *fd = is_numeric(endpoint->host) && can_bind(found)
               ? listen_at(found->ai_family, found->ai_addr, found->ai_addrlen)

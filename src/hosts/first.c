@@ -54,7 +54,7 @@ typedef struct first {
     double gathering_s, last_join_s; /* when gathering began, and when the last host joined */
     double kill_s;                   /* when daemons are killed; INFINITY: not yet */
     int round, restarts;             /* number of the next round; restarts after failures so far */
-    int n_hosts, n_ranks;            /* of this round */
+    int n_hosts, n_ranks;            /* in this round */
     int signal_number;               /* the signal that ends the job; 0: none */
     bool mpi_failed;                 /* `cause` is only that mpirun failed */
     bool pointless, grows;           /* a restart is pointless; the round ends for more hosts */

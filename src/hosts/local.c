@@ -63,7 +63,7 @@ static fsdp_status set_environment(const char *socket_name)
     if (setenv(FSDP_LAUNCH_EXE_ENV, program, 1) != 0 ||
         setenv(FSDP_LAUNCH_SOCKET_ENV, socket_name, 1) != 0)
         return fsdp_error_nomem();
-    /* Whoever starts this launcher as root wants ranks of root, too. Open MPI asks again. */
+    /* A user who starts this launcher as root wants ranks of root, too. Open MPI asks again. */
     if (geteuid() == 0 && (setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1) != 0 ||
                            setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1) != 0))
         return fsdp_error_nomem();

@@ -51,7 +51,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t 
 /* Return FSDP_OK if the first word names the daemon of this MPI library. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_check_daemon(const fsdp_mpi *mpi, const char *program);
 
-/* The place of a rank, which MPI's daemon tells it in environment variables. */
+/* The place of a rank, which MPI's daemon gives in environment variables. */
 typedef struct fsdp_mpi_place {
     int rank, world_size, local_rank, local_world_size;
 } fsdp_mpi_place;

@@ -78,7 +78,7 @@ static void report(void *arg, const fsdp_hosts_message *m)
         fsdp_local_kill(&o->local);
     } else if (m->kind == FSDP_HOSTS_SIGNALLED) {
         fprintf(stderr,
-                "fsdp launch: %s: telling the first host, %s, to end the job (a second "
+                "fsdp launch: %s: asking the first host, %s, to end the job (a second "
                 "signal kills)\n",
                 strsignal(m->ints[0]), first_name(o));
         send_message(o, m);
@@ -290,7 +290,7 @@ static fsdp_status take_part(other *o)
 static fsdp_status connect_to_first(other *o, double end_s)
 {
     const fsdp_hosts_job *job = o->job;
-    bool told = false;
+    bool announced = false;
     int fd = -1;
     while (!o->ended) {
         const double left_s = end_s - fsdp_clock_s();
@@ -303,10 +303,10 @@ static fsdp_status connect_to_first(other *o, double end_s)
                               "the first host did not come within %.0f s (--rdzv-conf "
                               "join_timeout=S): %s",
                               job->config->join_timeout_s, fsdp_last_error());
-        if (!told)
+        if (!announced)
             fprintf(stderr, "fsdp launch: waiting for the first host at %s:%d\n",
                     job->endpoint.host, job->endpoint.port);
-        told = true;
+        announced = true;
         struct pollfd signals = {.fd = o->local.signals, .events = POLLIN};
         poll(&signals, 1, (int)(RETRY_S * 1e3));
         fsdp_local_handle(&o->local);

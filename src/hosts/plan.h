@@ -22,7 +22,7 @@ void fsdp_plan_encode(const fsdp_launch *launch, const fsdp_hosts_shape *shape, 
 
 /* A plan that was read. */
 typedef struct fsdp_rank_plan {
-    fsdp_launch launch; /* of one rank; launch.share is set */
+    fsdp_launch launch; /* launches one rank; launch.share is set */
     fsdp_launch_share share;
     int round;
     int redirects, tees; /* launch.redirects and launch.tees refer to them */

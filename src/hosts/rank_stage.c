@@ -26,7 +26,7 @@ static fsdp_status end_with_parent(void)
     return FSDP_OK;
 }
 
-/* Tell the launcher of this host how the rank ended. */
+/* Report to the launcher of this host how the rank ended. */
 static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
 {
     const char *texts[] = {attempt->message};

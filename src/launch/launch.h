@@ -75,6 +75,17 @@ typedef struct fsdp_launch {
     const fsdp_launch_share *share; /* borrowed; NULL: this host runs all ranks of the job */
 } fsdp_launch;
 
+/* Return RANK and LOCAL_RANK of process `index` of this launcher. */
+static inline int fsdp_launch_rank_of(const fsdp_launch *launch, int index)
+{
+    return index + (launch->share ? launch->share->first_rank : 0);
+}
+
+static inline int fsdp_launch_local_rank_of(const fsdp_launch *launch, int index)
+{
+    return index + (launch->share ? launch->share->first_local_rank : 0);
+}
+
 /* A stream of a rank that is copied to a file and to the console. The launcher reads the stream
  * from a pipe. */
 typedef struct fsdp_tee {
@@ -117,9 +128,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int r
                                                 fsdp_attempt *attempt);
 
 /* --- rank_process.c --- */
-/* Return RANK and LOCAL_RANK of process `index` of this launcher. */
-int fsdp_launch_rank_of(const fsdp_launch *launch, int index);
-int fsdp_launch_local_rank_of(const fsdp_launch *launch, int index);
 /* Start a rank with fork and exec. `mask` becomes the signal mask of the rank. After an error there
  * is no process, but the caller must still call fsdp_rank_output_close(). */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous,

@@ -101,16 +101,6 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     return n == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
 }
 
-int fsdp_launch_rank_of(const fsdp_launch *launch, int index)
-{
-    return index + (launch->share ? launch->share->first_rank : 0);
-}
-
-int fsdp_launch_local_rank_of(const fsdp_launch *launch, int index)
-{
-    return index + (launch->share ? launch->share->first_local_rank : 0);
-}
-
 /* Add the variables that torchrun sets. There is one difference: torchrun's agent runs a store on
  * MASTER_PORT, and this launcher does not. If a program needs the store, its rank 0 must create
  * it. */
