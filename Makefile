@@ -458,6 +458,10 @@ fuzz:
 	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(TEST_LDLIBS_ALL) && \
 	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done
+# Jobs over several hosts, which are network namespaces (needs root; skipped with a reason without).
+.PHONY: test-hosts
+test-hosts: $(BUILD)/fsdp
+	@for f in tests/hosts/hosts_*.sh; do FSDP_BUILD=$(BUILD) sh $$f || exit 1; done
 # Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
 soak: $(BUILD)/fsdp
 	@sh tools/soak.sh $(BUILD)
@@ -550,6 +554,7 @@ help:
 	@echo "make cuda-check tests of the CUDA device with a race detector (CUDA_SEEDS=20: more orders)"
 	@echo "make cuda-mutants  tests of the tests: faults planted in CUDA kernels"
 	@echo "make lint       layering, circles of calls, headers, formatting"
+	@echo "make test-hosts jobs over several hosts, as namespaces of this machine; needs root"
 	@echo "make fuzz       readers of untrusted bytes under libFuzzer (clang): FUZZ_S=seconds each"
 	@echo "make soak       trainings interrupted at random: SOAK_RUNS=200"
 	@echo "make bench      measure training steps and kernels"
