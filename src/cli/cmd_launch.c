@@ -280,6 +280,7 @@ static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fs
                       const fsdp_options *options)
 {
     int code;
+    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get it */
     if (!fsdp_options_given(options, "master-addr"))
         launch->master_addr = hosts->names[0];
     signal(SIGPIPE, SIG_IGN);
@@ -291,6 +292,7 @@ static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fs
 /* Check what only one host needs, and run the ranks. */
 static int run_here(fsdp_launch *launch, const fsdp_launch_config *c)
 {
+    unsetenv(FSDP_JOB_SECRET_ENV);
     if (fsdp_check_single_task() != FSDP_OK)
         return fsdp_cli_not_joined("fsdp launch");
     if (choose_port(c, &launch->master_port) != FSDP_OK)

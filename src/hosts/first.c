@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,7 +35,9 @@ static const double DAEMONS_S = 5.0; /* from mpirun's end to that of the daemons
 static const double HELD_S = 15.0;   /* how long a JOIN may wait for its place */
 
 enum {
-    MOST_OUTPUT = 65536
+    MOST_OUTPUT = 65536,
+    MANY_HOSTS = 128 /* more may need more open files than usual limits allow. Ranks inherit limits,
+                        so those of smaller jobs are left alone */
 };
 
 typedef enum stage {
@@ -632,7 +635,7 @@ static fsdp_status wait_and_handle(first *f)
         if (polled[at + 1 + i].revents && !f->members.list[i]->gone)
             read_member(f, f->members.list[i]);
     if (polled[at].revents)
-        fsdp_members_accept(&f->members, f->listener, &f->job->secret);
+        fsdp_members_accept(&f->members, f->listener, f->job);
     fsdp_free(polled);
     return FSDP_OK;
 }
@@ -647,8 +650,20 @@ static void show_secret(const fsdp_hosts_job *job)
                 job->config->has_node_rank ? " with its own --node-rank" : "", job->secret_text);
 }
 
+/* Let this process have as many connections as the system allows. */
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static fsdp_status run(first *f)
 {
+    if (f->job->config->most_nodes > MANY_HOSTS)
+        allow_many_files();
     FSDP_TRY(fsdp_members_init(&f->members, f->job));
     FSDP_TRY(fsdp_local_open(&f->local));
     show_secret(f->job);

@@ -81,7 +81,7 @@ void fsdp_members_sweep(fsdp_members *members)
 }
 
 /* If there are too many strangers, close the connection of the oldest. */
-static void limit_strangers(fsdp_members *members)
+static void limit_strangers(fsdp_members *members, int most)
 {
     fsdp_member *oldest = NULL;
     int n = 0;
@@ -93,26 +93,27 @@ static void limit_strangers(fsdp_members *members)
         if (!oldest || m->link.opened_s < oldest->link.opened_s)
             oldest = m;
     }
-    if (n < MOST_STRANGERS)
+    if (n < most)
         return;
     oldest->gone = true;
     fsdp_members_sweep(members);
 }
 
-void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_job_secret *secret)
+void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_job *job)
 {
     fsdp_member *member;
+    const int most = MOST_STRANGERS + 2 * job->config->most_nodes;
     /* A bound, so that a flood of connections does not keep the launcher from its other work. */
-    for (int i = 0; i < 2 * MOST_STRANGERS; i++) {
+    for (int i = 0; i < 2 * most; i++) {
         const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        limit_strangers(members);
+        limit_strangers(members, most);
         if (add_member(members, &member) != FSDP_OK) {
             close(fd);
             return;
         }
-        if (fsdp_link_init(&member->link, fd, true, secret) != FSDP_OK)
+        if (fsdp_link_init(&member->link, fd, true, &job->secret) != FSDP_OK)
             member->gone = true;
     }
 }

@@ -28,8 +28,9 @@ typedef struct fsdp_members {
 FSDP_MUST_CHECK fsdp_status fsdp_members_init(fsdp_members *members, const fsdp_hosts_job *job);
 void fsdp_members_fini(fsdp_members *members);
 /* Accept the connections that wait at the socket. Connections of strangers do not accumulate: at
- * most 64 may be unauthenticated at a time, and the oldest is closed for a new one. */
-void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_job_secret *secret);
+ * most 64, and two for each host of the job, may be unauthenticated at a time. For a new one the
+ * oldest is closed. Its launcher, if it is one, connects again. */
+void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_job *job);
 /* Free members that are gone. */
 void fsdp_members_sweep(fsdp_members *members);
 int fsdp_members_joined(const fsdp_members *members);

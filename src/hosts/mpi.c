@@ -228,20 +228,16 @@ static int count_ranks(const fsdp_mpi_hosts *hosts)
 static void add_openmpi(word_list *list, const fsdp_mpi_hosts *hosts)
 {
     /* --noprefix: each host finds its own daemon. Sessions stay attached, so that a daemon ends
-     * with its launcher. The launchers bind ranks themselves. */
-    static const char *const fixed[] = {"--noprefix",
-                                        "--leave-session-attached",
-                                        "--mca",
-                                        "plm",
-                                        "rsh",
-                                        "--mca",
-                                        "plm_rsh_no_tree_spawn",
-                                        "1",
-                                        "--bind-to",
-                                        "none",
-                                        "--oversubscribe",
-                                        "--map-by",
-                                        "slot"};
+     * with its launcher. The hosts are those that are named here, also inside of an allocation of a
+     * batch system. The launchers bind ranks themselves. */
+    static const char *const fixed[] = {"--noprefix", "--leave-session-attached",
+                                        "--mca",      "plm",
+                                        "rsh",        "--mca",
+                                        "ras",        "^slurm,tm,lsf,gridengine,alps,loadleveler",
+                                        "--mca",      "plm_rsh_no_tree_spawn",
+                                        "1",          "--bind-to",
+                                        "none",       "--oversubscribe",
+                                        "--map-by",   "slot"};
     add_all(list, fixed, FSDP_LENGTH(fixed));
     if (hosts->agent) {
         add(list, "--mca");

@@ -25,6 +25,7 @@ typedef struct other {
     bool joined;  /* JOIN was sent over this link */
     bool welcome; /* the first launcher has accepted it */
     bool ended;   /* the job has ended, and exit_code is set */
+    bool again;   /* the connection ended before the first launcher answered: connect again */
     bool lost;    /* the first launcher is lost; this host is ending its ranks */
     int exit_code;
     char first[FSDP_HOST_NAME]; /* name of the first host; "": unknown */
@@ -265,9 +266,13 @@ static bool check_link(other *o, fsdp_status status)
         lose_first(o, text);
         return true;
     }
-    if (!o->welcome)
+    /* The first launcher closes connections if it gets too many at a time, and may be starting
+     * again. */
+    o->again = !o->welcome && status == FSDP_ERR_COMM;
+    if (!o->welcome && !o->again)
         return false;
-    lose_first(o, fsdp_last_error());
+    if (!o->again)
+        lose_first(o, fsdp_last_error());
     return true;
 }
 
@@ -275,7 +280,7 @@ static bool check_link(other *o, fsdp_status status)
  */
 static fsdp_status take_part(other *o)
 {
-    while (!o->ended && !(o->lost && !o->local.in_round)) {
+    while (!o->ended && !o->again && !(o->lost && !o->local.in_round)) {
         FSDP_TRY(wait_and_handle(o));
         if (!o->lost && !o->ended) {
             const fsdp_status status = pump_link(o);
@@ -284,6 +289,14 @@ static fsdp_status take_part(other *o)
         }
     }
     return FSDP_OK;
+}
+
+/* Wait for a moment or a signal. */
+static void wait_before_retry(other *o)
+{
+    struct pollfd signals = {.fd = o->local.signals, .events = POLLIN};
+    poll(&signals, 1, (int)(RETRY_S * 1e3));
+    fsdp_local_handle(&o->local);
 }
 
 /* Connect to the first launcher, which may not have started yet. */
@@ -307,9 +320,7 @@ static fsdp_status connect_to_first(other *o, double end_s)
             fprintf(stderr, "fsdp launch: waiting for the first host at %s:%d\n",
                     job->endpoint.host, job->endpoint.port);
         announced = true;
-        struct pollfd signals = {.fd = o->local.signals, .events = POLLIN};
-        poll(&signals, 1, (int)(RETRY_S * 1e3));
-        fsdp_local_handle(&o->local);
+        wait_before_retry(o);
     }
     return FSDP_OK;
 }
@@ -323,13 +334,21 @@ static bool may_come_back(const other *o)
 static fsdp_status join_and_run(other *o)
 {
     const double wait_s = o->job->config->join_timeout_s;
+    double end_s = fsdp_clock_s() + wait_s;
     do {
-        o->lost = o->joined = o->welcome = false;
-        FSDP_TRY(connect_to_first(o, fsdp_clock_s() + wait_s));
+        if (o->lost)
+            end_s = fsdp_clock_s() + wait_s;
+        if (o->again)
+            wait_before_retry(o);
+        fsdp_link_close(&o->link);
+        o->lost = o->joined = o->welcome = o->again = false;
+        FSDP_TRY(connect_to_first(o, end_s));
         if (o->ended)
             return FSDP_OK;
         FSDP_TRY(take_part(o));
-    } while (may_come_back(o));
+        if (o->again && fsdp_clock_s() > end_s)
+            return fsdp_error(FSDP_ERR_COMM, "the first host did not answer within %.0f s", wait_s);
+    } while (o->again || may_come_back(o));
     if (o->lost && !o->ended)
         end_job(o, FSDP_EXIT_FAILURE);
     return FSDP_OK;

@@ -90,6 +90,7 @@ TEST(mpirun_is_called_with_the_hosts_and_the_agent)
     ASSERT(!words[n]);
     ASSERT_STR(joined(words, n),
                "mpirun.openmpi|--noprefix|--leave-session-attached|--mca|plm|rsh|--mca|"
+               "ras|^slurm,tm,lsf,gridengine,alps,loadleveler|--mca|"
                "plm_rsh_no_tree_spawn|1|--bind-to|none|--oversubscribe|--map-by|slot|--mca|"
                "plm_rsh_agent|/a -x|--mca|odls_base_sigkill_timeout|3|-H|host0:2,host1-node1:1|-n|"
                "3|prog|a b");
