@@ -45,8 +45,9 @@ static fsdp_status check_build(void)
 void fsdp_mac(const uint8_t key[FSDP_MAC_BYTES], const fsdp_mac_part *parts, size_t n_parts,
               uint8_t mac[FSDP_MAC_BYTES])
 {
+    const bool has_secret = false;
     (void)key, (void)parts, (void)n_parts, (void)mac;
-    FSDP_ASSERT(!"there is no secret in a build without nettle");
+    FSDP_ASSERT(has_secret);
 }
 #endif
 
