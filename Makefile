@@ -11,7 +11,7 @@ Q := $(if $(V),,@)
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev libpcre2-dev libutf8proc-dev libflatbuffers-dev \
-            libmicrohttpd-dev zlib1g-dev libzstd-dev liblz4-dev
+            libmicrohttpd-dev nettle-dev zlib1g-dev libzstd-dev liblz4-dev
 # Optional libraries are used if they are found, except those in WITHOUT="oneDNN PCRE2
 # ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
@@ -58,6 +58,10 @@ DEFS += -DFSDP_HAVE_MICROHTTPD
 LEFT_OUT += src/dashboard/server_none.c
 else
 LEFT_OUT += src/dashboard/server.c
+endif
+ifeq ($(call has,nettle),1)
+PKGS += nettle
+DEFS += -DFSDP_HAVE_NETTLE
 endif
 ifeq ($(call has,libpcre2-8,PCRE2),1)
 PKGS += libpcre2-8
@@ -225,7 +229,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD NETTLE PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
@@ -455,6 +459,10 @@ fuzz:
 	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(TEST_LDLIBS_ALL) && \
 	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done
+# Jobs over several hosts, which are network namespaces (needs root; skipped with a reason without).
+.PHONY: test-hosts
+test-hosts: $(BUILD)/fsdp
+	@for f in tests/hosts/hosts_*.sh; do FSDP_BUILD=$(BUILD) sh $$f || exit 1; done
 # Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
 soak: $(BUILD)/fsdp
 	@sh tools/soak.sh $(BUILD)
@@ -547,6 +555,7 @@ help:
 	@echo "make cuda-check tests of the CUDA device with a race detector (CUDA_SEEDS=20: more orders)"
 	@echo "make cuda-mutants  tests of the tests: faults planted in CUDA kernels"
 	@echo "make lint       layering, circles of calls, headers, formatting"
+	@echo "make test-hosts jobs over several hosts, as namespaces of this machine; needs root"
 	@echo "make fuzz       readers of untrusted bytes under libFuzzer (clang): FUZZ_S=seconds each"
 	@echo "make soak       trainings interrupted at random: SOAK_RUNS=200"
 	@echo "make bench      measure training steps and kernels"

@@ -38,6 +38,7 @@ hwloc hwloc.h hwloc udev
 csv csv.h csv
 yaml yaml.h yaml
 cairo cairo/cairo.h cairo pixman-1 fontconfig freetype expat png16 brotlidec brotlicommon
+nettle nettle/hmac.h nettle
 PCRE2 stddef.h pcre2-8
 utf8proc utf8proc.h utf8proc
 flatbuffers flatbuffers/flatbuffers.h stdc++

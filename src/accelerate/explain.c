@@ -76,7 +76,8 @@ fsdp_explained fsdp_explain(const fsdp_launch_config *c, const fsdp_options *opt
     const fsdp_accelerate_config *a = &c->accelerate;
     const bool has_kind = fsdp_options_given(options, "fsdp-state-dict-type");
     fsdp_explained out = {.version = a->fsdp_version + 1,
-                          .ranks = c->n_ranks,
+                          .ranks = (long)c->n_ranks * c->most_nodes,
+                          .machines = c->most_nodes,
                           .precision = fsdp_accelerate_precisions[a->mixed_precision],
                           .prefetch = prefetches[a->backward_prefetch],
                           .state_dict = has_kind ? kinds[a->state_dict_type] : kinds[2],

@@ -262,7 +262,8 @@ fsdp_status fsdp_explain_print(const fsdp_launch_config *config, const fsdp_opti
     reason_list *list = fsdp_calloc(1, sizeof *list);
     if (!list)
         return FSDP_ERR_NOMEM;
-    line(out, "ranks", "%ld on 1 machine, FSDP version %d", x->ranks, x->version);
+    line(out, "ranks", "%ld on %d machine%s, FSDP version %d", x->ranks, x->machines,
+         x->machines == 1 ? "" : "s", x->version);
     print_device(config, out);
     print_strategy(x, out);
     print_units(x, out);

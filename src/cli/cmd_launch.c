@@ -1,6 +1,7 @@
-/* `fsdp launch`: starts the ranks of a command on one host. This file finds the program to run, and
- * starts the ranks again after a failure. src/launch has the options, which are those of torchrun
- * and of `accelerate launch`, and starts and watches the ranks of one attempt. */
+/* `fsdp launch`: starts the ranks of a command on one host or on several. This file finds the
+ * program to run, and on one host starts the ranks again after a failure. src/launch has the
+ * options, which are those of torchrun and of `accelerate launch`, and starts and watches the ranks
+ * of one attempt. src/hosts runs a job over several hosts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -15,6 +16,9 @@
 #include "src/base/alloc.h"
 #include "src/cli/cli.h"
 #include "src/comm/task.h"
+#include "src/hosts/hostfile.h"
+#include "src/hosts/job.h"
+#include "src/hosts/rank_stage.h"
 #include "src/launch/accelerate.h"
 #include "src/launch/launch.h"
 
@@ -173,8 +177,12 @@ static fsdp_status set_environment(const fsdp_launch_config *c, const fsdp_optio
     return fsdp_accelerate_set_environment(c, options);
 }
 
-static fsdp_status prepare(fsdp_launch *launch, const fsdp_launch_config *c)
+static fsdp_status prepare(fsdp_launch *launch, fsdp_launch_config *c, fsdp_host_list *hosts)
 {
+    if (c->hosts || c->hostfile) {
+        FSDP_TRY(fsdp_host_list_read(c, hosts));
+        c->n_ranks = fsdp_host_list_most_ranks(hosts);
+    }
     size_t n = (size_t)c->n_ranks;
     launch->n_ranks = c->n_ranks;
     launch->role = c->role;
@@ -252,28 +260,85 @@ static bool asks_for_text(const fsdp_launch *launch)
     return false;
 }
 
+/* Run the job over several hosts, whose launchers meet. */
+static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
+                        const fsdp_options *options)
+{
+    fsdp_hosts_job job = {.launch = launch, .config = c};
+    int code = FSDP_EXIT_FAILURE;
+    signal(SIGPIPE, SIG_IGN);
+    fsdp_status status = fsdp_hosts_job_init(&job, options);
+    if (status == FSDP_OK)
+        status = fsdp_hosts_run(&job, &code);
+    if (status != FSDP_OK)
+        code = fsdp_cli_failed("fsdp launch");
+    fsdp_hosts_job_fini(&job);
+    return code;
+}
+
+/* Run the job on hosts that were named. */
+static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fsdp_host_list *hosts,
+                      const fsdp_options *options)
+{
+    int code;
+    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get it */
+    if (!fsdp_options_given(options, "master-addr"))
+        launch->master_addr = hosts->names[0];
+    signal(SIGPIPE, SIG_IGN);
+    if (fsdp_hosts_run_by_ssh(launch, c, hosts, &code) != FSDP_OK)
+        return fsdp_cli_failed("fsdp launch");
+    return code;
+}
+
+/* Check what only one host needs, and run the ranks. */
+static int run_here(fsdp_launch *launch, const fsdp_launch_config *c)
+{
+    unsetenv(FSDP_JOB_SECRET_ENV);
+    if (fsdp_check_single_task() != FSDP_OK)
+        return fsdp_cli_not_joined("fsdp launch");
+    if (choose_port(c, &launch->master_port) != FSDP_OK)
+        return fsdp_cli_failed("fsdp launch");
+    return run_attempts(launch);
+}
+
+int fsdp_hidden_launch_command(int argc, char **argv)
+{
+    int code = FSDP_EXIT_FAILURE;
+    const bool is_agent = strcmp(argv[0], FSDP_LAUNCH_AGENT_COMMAND) == 0;
+    const fsdp_status status =
+        is_agent ? fsdp_launch_agent(argc, argv, &code) : fsdp_rank_stage(argc, argv, &code);
+    if (status == FSDP_OK)
+        return code;
+    fprintf(stderr, "fsdp launch: %s\n", fsdp_last_error());
+    return code ? code : FSDP_EXIT_FAILURE;
+}
+
 int fsdp_cmd_launch(int argc, char **argv)
 {
     fsdp_launch_config config;
     fsdp_options *options;
     fsdp_launch launch = {0};
+    fsdp_host_list hosts = {0};
     int n_words;
     int code = fsdp_cli_options(fsdp_launch_options(), argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
     launch.command = fsdp_options_positional(options, &n_words);
-    if (set_environment(&config, options) != FSDP_OK || prepare(&launch, &config) != FSDP_OK)
+    if (set_environment(&config, options) != FSDP_OK ||
+        prepare(&launch, &config, &hosts) != FSDP_OK)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
-    else if (fsdp_check_single_task() != FSDP_OK)
-        code = fsdp_cli_not_joined("fsdp launch");
-    else if (choose_port(&config, &launch.master_port) != FSDP_OK ||
-             fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
+    else if ((!hosts.count && fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK) ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)
         code = fsdp_cli_failed("fsdp launch");
+    else if (config.most_nodes > 1)
+        code = run_on_hosts(&launch, &config, options);
+    else if (hosts.count)
+        code = run_by_ssh(&launch, &config, &hosts, options);
     else
-        code = run_attempts(&launch);
+        code = run_here(&launch, &config);
+    fsdp_host_list_fini(&hosts);
     launch_fini(&launch);
     fsdp_options_destroy(options);
     return code;

@@ -18,7 +18,7 @@
     X(tokenize, "make token files, Arrow folders and tokenizers from texts") \
     X(evaluate, "loss and ROUGE of models on held-out rows") \
     X(config, "write, convert and explain configuration files of Accelerate") \
-    X(launch, "start N ranks of a command on this host, as torchrun does") \
+    X(launch, "start N ranks of a command on each host, as torchrun does") \
     X(generate, "generate text with a model") \
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "compare runs by their --metrics files") \
@@ -50,6 +50,12 @@ typedef struct fsdp_command_group {
 } fsdp_command_group;
 
 extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_config_group;
+
+/* Commands that are not for users, and in no list: MPI's programs call them for `fsdp launch` on
+ * several hosts. The agent's name is the flag with which ssh would be called. */
+#define FSDP_LAUNCH_AGENT_COMMAND "-x"
+#define FSDP_LAUNCH_RANK_COMMAND "launch-rank"
+int fsdp_hidden_launch_command(int argc, char **argv);
 
 enum {
     FSDP_COMMANDS_MAX = 64

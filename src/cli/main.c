@@ -37,6 +37,8 @@ static int run_command(int argc, char **argv)
         fsdp_print_version(stdout);
         return FSDP_EXIT_OK;
     }
+    if (strcmp(name, FSDP_LAUNCH_AGENT_COMMAND) == 0 || strcmp(name, FSDP_LAUNCH_RANK_COMMAND) == 0)
+        return fsdp_hidden_launch_command(argc - 1, argv + 1);
     /* Disable oneDNN's own cache of primitives. This program caches the primitives of its matrix
      * products itself (kernels/cpu/product_onednn.c), so oneDNN would store each of them a second
      * time. `fsdp launch` does not set this environment variable, because the programs that it

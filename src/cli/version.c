@@ -19,6 +19,9 @@
 #ifdef FSDP_HAVE_MICROHTTPD
 #include <microhttpd.h>
 #endif
+#ifdef FSDP_HAVE_NETTLE
+#include <nettle/version.h>
+#endif
 #ifdef FSDP_HAVE_PCRE2
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -102,6 +105,17 @@ static const char *plot_version(void)
 {
 #ifdef FSDP_HAVE_CAIRO
     return cairo_version_string();
+#else
+    return NULL;
+#endif
+}
+
+static const char *nettle_version(void)
+{
+#ifdef FSDP_HAVE_NETTLE
+    static char text[32];
+    snprintf(text, sizeof text, "%d.%d", nettle_version_major(), nettle_version_minor());
+    return text;
 #else
     return NULL;
 #endif
@@ -250,6 +264,7 @@ static void add_libraries(fsdp_facts *to)
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");
     print_optional(to, "libmicrohttpd", microhttpd_version(), "'fsdp dashboard'");
+    print_optional(to, "nettle", nettle_version(), "'fsdp launch' on several hosts");
     print_optional(to, "pcre2", pcre2_version(), "tokenizers that split by a regular expression");
     print_optional(to, "utf8proc", utf8proc_found_version(),
                    "T5's tokenizer, and others that normalize Unicode");

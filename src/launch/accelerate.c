@@ -144,12 +144,30 @@ void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
     derive_reshard(a, options);
 }
 
+#define ONE_HOST "ranks of one host find each other without it"
+
+static bool is_for_several_hosts(const char *name)
+{
+    static const char *const names[] = {"node-rank",      "rdzv-endpoint", "rdzv-backend",
+                                        "rdzv-conf",      "local-addr",    "mpi",
+                                        "job-secret-file"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 const char *fsdp_accelerate_without_effect(const void *target, const fsdp_options *options,
                                            const char *name)
 {
     const fsdp_launch_config *c = target;
     const fsdp_accelerate_config *a = &c->accelerate;
     const bool has_policy = fsdp_options_given(options, "fsdp-auto-wrap-policy");
+    if (c->most_nodes == 1 && strcmp(name, "node-rank") == 0)
+        return "one host is node 0";
+    if (c->most_nodes == 1 && is_for_several_hosts(name) &&
+        !((c->hosts || c->hostfile) && strcmp(name, "mpi") == 0))
+        return c->hosts || c->hostfile ? "the hosts are reached by ssh" : ONE_HOST;
     if (strncmp(name, "fsdp-", 5) == 0 && !a->use_fsdp)
         return "without --use_fsdp the ranks do not get it";
     if (strcmp(name, "fsdp-min-num-params") == 0 && has_policy && a->auto_wrap_policy != WRAP_SIZE)
@@ -201,6 +219,12 @@ static fsdp_status check_precision(const fsdp_accelerate_config *a, const fsdp_o
     return FSDP_OK;
 }
 
+/* Return the number of ranks of all hosts. */
+static int world_size(const fsdp_launch_config *c)
+{
+    return c->n_ranks * c->most_nodes;
+}
+
 static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *options)
 {
     const fsdp_option_list *ids = &c->accelerate.gpu_ids;
@@ -217,7 +241,7 @@ static fsdp_status check_cards(const fsdp_launch_config *c, const fsdp_options *
     if (c->accelerate.multi_gpu && c->cpu)
         return fsdp_accelerate_refuse(options, "cpu", FSDP_ERR_INVALID,
                                       "contradicts --multi_gpu, or distributed_type MULTI_GPU");
-    if (c->accelerate.multi_gpu && c->n_ranks < 2)
+    if (c->accelerate.multi_gpu && world_size(c) < 2)
         return fsdp_accelerate_refuse(
             options, "nproc-per-node", FSDP_ERR_INVALID,
             "--multi_gpu, or distributed_type MULTI_GPU, needs at least 2 "
@@ -234,12 +258,12 @@ static fsdp_status check_parallelism(const fsdp_launch_config *c, const fsdp_opt
         return fsdp_error(FSDP_ERR_INVALID,
                           "--use_parallelism_config, or parallelism_config: needs "
                           "--use_fsdp and --fsdp_version 2");
-    if ((int64_t)a->dp_replicate_size * a->dp_shard_size != c->n_ranks &&
+    if ((int64_t)a->dp_replicate_size * a->dp_shard_size != world_size(c) &&
         (a->dp_replicate_size > 1 || a->dp_shard_size > 1))
         return fsdp_accelerate_refuse(options, "parallelism-config-dp-shard-size", FSDP_ERR_INVALID,
                                       "dp_replicate_size %d times dp_shard_size %d are not the %d "
                                       "processes",
-                                      a->dp_replicate_size, a->dp_shard_size, c->n_ranks);
+                                      a->dp_replicate_size, a->dp_shard_size, world_size(c));
     return FSDP_OK;
 }
 

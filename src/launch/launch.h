@@ -20,6 +20,11 @@ enum {
     FSDP_LAUNCH_PATH_BYTES = 512
 };
 
+/* Variables in the environment of MPI's daemons, for the processes that they start: the path of
+ * `fsdp`, and the name of the socket of the launcher. Ranks do not get them. */
+#define FSDP_LAUNCH_EXE_ENV "FSDP_LAUNCH_EXE"
+#define FSDP_LAUNCH_SOCKET_ENV "FSDP_LAUNCH_SOCKET"
+
 typedef enum fsdp_bind {
     FSDP_BIND_CORE, /* an equal block of cores for each rank */
     FSDP_BIND_NUMA, /* the cores of a NUMA node; several ranks may share them */
@@ -32,6 +37,17 @@ enum {
     FSDP_STREAM_STDOUT = 1,
     FSDP_STREAM_STDERR = 2
 };
+
+/* The place of this process's ranks in a job of several hosts. MPI's daemon starts each rank
+ * through a launcher of one rank (src/hosts/rank_stage.c). */
+typedef struct fsdp_launch_share {
+    int first_rank, world_size;             /* RANK of process 0 here; WORLD_SIZE */
+    int first_local_rank, local_world_size; /* LOCAL_RANK of process 0 here; LOCAL_WORLD_SIZE */
+    int group_rank, group_world_size;       /* index of the host, and number of hosts */
+    /* Socket to the launcher of this host; -1: none. Each byte that arrives is a signal for the
+     * ranks; 0 means that the job failed. At its end, the ranks are killed. */
+    int parent_fd;
+} fsdp_launch_share;
 
 /* What the launcher must run, and how. cmd_launch.c fills it, and the other files read it. */
 typedef struct fsdp_launch {
@@ -55,8 +71,20 @@ typedef struct fsdp_launch {
     int *tees;      /* [n_ranks] bits of the streams that go to a file and to the console. Owned */
     /* [n_ranks] False: --local-ranks-filter hides the output of this rank. Owned. */
     bool *on_console;
-    cpu_set_t *cpus; /* [n_ranks] processors of each rank; NULL: not bound. Owned */
+    cpu_set_t *cpus;                /* [n_ranks] processors of each rank; NULL: not bound. Owned */
+    const fsdp_launch_share *share; /* borrowed; NULL: this host runs all ranks of the job */
 } fsdp_launch;
+
+/* Return RANK and LOCAL_RANK of process `index` of this launcher. */
+static inline int fsdp_launch_rank_of(const fsdp_launch *launch, int index)
+{
+    return index + (launch->share ? launch->share->first_rank : 0);
+}
+
+static inline int fsdp_launch_local_rank_of(const fsdp_launch *launch, int index)
+{
+    return index + (launch->share ? launch->share->first_local_rank : 0);
+}
 
 /* A stream of a rank that is copied to a file and to the console. The launcher reads the stream
  * from a pipe. */
@@ -86,9 +114,10 @@ typedef struct fsdp_rank_process {
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
-    int exit_code;      /* 0, 1, or 128 + the signal that ended the attempt */
-    bool interrupted;   /* a signal to the launcher ended the attempt, so there is no restart */
-    bool pointless;     /* the command line is wrong, so a restart would also fail */
+    int exit_code;    /* 0, 1, or 128 + the signal that ended the attempt */
+    bool interrupted; /* a signal to the launcher, or the launcher of this host, ended the attempt,
+                         so there is no restart */
+    bool pointless;   /* the command line is wrong, so a restart would also fail */
     char message[2048]; /* describes the failure: "rank 1 (pid 7) was killed by ..." */
 } fsdp_attempt;
 

@@ -19,14 +19,17 @@
 #include "src/train_config/config_sections.h"
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
+static const char *const mpis[] = {"auto", "openmpi", "mpich", NULL}; /* fsdp_mpi_kind */
 static const char *const versions[] = {"1", "2", NULL};
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",
                                             "NO_WRAP|3", NULL};
 static const char *const state_dict_types[] = {"FULL_STATE_DICT|1", "LOCAL_STATE_DICT|2",
                                                "SHARDED_STATE_DICT|3", NULL};
+enum {
+    MOST_NODES = 4096
+};
 #define PLACE(field) .offset = offsetof(fsdp_launch_config, field)
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
-#define ONE_HOST "ranks of one host find each other without it"
 #define NO_TPU "there is no device for TPUs"
 #define COMPILED "nothing is left to compile"
 #define ZERO                                                                                       \
@@ -46,7 +49,7 @@ static const fsdp_option table[] = {
      .help = "ranks to start; gpu: one for each card; cpu: one for each processor; auto: gpu if "
              "there are cards that can be used, else cpu"},
     {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
-     .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
+     .value = "1", .metavar = "N", .help = "hosts, or MIN:MAX; the same command runs on each"},
     {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
      .metavar = "KIND", .help = "what to bind ranks to: equal blocks of cores, NUMA nodes, or "
                                 "nothing"},
@@ -106,15 +109,32 @@ static const fsdp_option table[] = {
      .help = "a MASTER_PORT that other jobs of this host do not use"},
 
     {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
-     .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
-     .group = "accepted"},
-    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .value = "static",
-     .no_effect = ONE_HOST},
-    {.name = "rdzv-endpoint", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "rdzv-conf", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
-    {.name = "local-addr", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
+     .value = "0", .bounds = FSDP_AT_LEAST(0), .group = "several hosts", .metavar = "R",
+     .help = "number of this host, from 0; host 0 is at --master-addr"},
+    {.name = "rdzv-endpoint", .type = FSDP_OPTION_STRING, PLACE(rdzv_endpoint),
+     .metavar = "HOST[:PORT]",
+     .help = "where the hosts meet, instead of --node-rank and --master-addr: the same on all"},
+    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, PLACE(rdzv_backend), .value = "static",
+     .help = "static or c10d: both are the same here"},
+    {.name = "rdzv-conf", .type = FSDP_OPTION_STRING, PLACE(rdzv_conf), .metavar = "KEY=SECONDS,...",
+     .shown_default = "join_timeout=600,last_call_timeout=30",
+     .help = "how long to wait for MIN hosts, and then for more, up to MAX"},
+    {.name = "job-secret-file", .type = FSDP_OPTION_STRING, PLACE(job_secret_file),
+     .metavar = "FILE", .shown_default = "$FSDP_JOB_SECRET, ~/.config/fsdp/job-secret, or made by host 0",
+     .help = "file with the secret by which the hosts of a job recognise each other"},
+    {.name = "mpi", .type = FSDP_OPTION_CHOICE, PLACE(mpi), .value = "auto", .choices = mpis,
+     .metavar = "NAME", .shown_default = "the program's own, else openmpi, else mpich",
+     .help = "MPI library that starts ranks on several hosts"},
+    {.name = "local-addr", .type = FSDP_OPTION_STRING, PLACE(local_addr), .metavar = "ADDRESS",
+     .help = "address of this host from which it connects to the first one"},
+    {.name = "hosts", .aliases = "H,host", .type = FSDP_OPTION_STRING, PLACE(hosts),
+     .metavar = "HOST[:N],...", .help = "run on these hosts by ssh, with N ranks on each"},
+    {.name = "hostfile", .type = FSDP_OPTION_STRING, PLACE(hostfile), .metavar = "FILE",
+     .help = "the same, with a line 'HOST slots=N' or 'HOST:N' for each host"},
+
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .value = "true",
-     .no_effect = ONE_HOST},
+     .no_effect = "one host needs no network, and several meet at one address",
+     .group = "accepted"},
     {.name = "monitor-interval", .type = FSDP_OPTION_DOUBLE, NOWHERE,
      .bounds = FSDP_AT_LEAST(0), .no_effect = "a rank's end is noticed at once"},
     {.name = "start-method", .type = FSDP_OPTION_STRING, NOWHERE,
@@ -147,7 +167,8 @@ static const char *refused_name(const char *name)
         {"megatron-lm-", "there is no Megatron-LM; --use_fsdp shards"},
         {"fp8-", "there is no fp8; --mixed_precision bf16 computes in bfloat16"},
         {"aws-", "ranks run on this machine"},
-        {"mpirun-hostfile", "this version runs on one host"},
+        {"mpirun-hostfile", "--hostfile FILE names the hosts"},
+        {"mpirun-ccl", "there is no oneCCL; MPI connects the hosts"},
         {"logs-specs", "--log-dir, --redirects and --tee say where output goes"},
         {"duplicate-std", "--tee copies output to files, and grep finds lines in them"},
         {"print-completion", "fsdp launch --help lists the options"},
@@ -162,23 +183,98 @@ static const char *refused_name(const char *name)
     return NULL;
 }
 
-/* Check --nnodes. Only one host is supported, so the value must be "1", or "1:1" in torchrun's form
- * MIN:MAX. */
+/* Read --nnodes: N, or MIN:MAX. */
+static void read_nnodes(fsdp_launch_config *c)
+{
+    char *end;
+    const long least = strtol(c->nnodes, &end, 10);
+    long most = least;
+    const bool has_least = end != c->nnodes;
+    c->least_nodes = c->most_nodes = 0;
+    if (has_least && *end == ':') {
+        const char *text = end + 1;
+        most = strtol(text, &end, 10);
+        if (end == text)
+            return;
+    }
+    if (!has_least || *end || least < 1 || most < least || most > MOST_NODES)
+        return;
+    c->least_nodes = (int)least;
+    c->most_nodes = (int)most;
+}
+
 static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options *options)
 {
-    const char *text = c->nnodes;
-    if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
-        return FSDP_OK;
-    char *end;
-    long nodes = strtol(text, &end, 10);
-    if (end == text || nodes < 1 || (*end && *end != ':'))
+    if (!c->most_nodes)
         return fsdp_accelerate_refuse(options, "nnodes", FSDP_ERR_INVALID,
-                                      "'%s' is not a number of hosts", text);
-    return fsdp_accelerate_refuse(
-        options, "nnodes", FSDP_ERR_UNSUPPORTED,
-        "%s: several hosts need MPI, which comes with a later version; this "
-        "one runs on one host",
-        text);
+                                      "'%s' is not a number of hosts from 1 to %d, or a range "
+                                      "MIN:MAX",
+                                      c->nnodes, MOST_NODES);
+    if (c->most_nodes == 1)
+        return FSDP_OK;
+    if (c->standalone)
+        return fsdp_accelerate_refuse(options, "nnodes", FSDP_ERR_INVALID,
+                                      "contradicts --standalone, which is for one host");
+    if (c->hosts || c->hostfile)
+        return fsdp_accelerate_refuse(options, "nnodes", FSDP_ERR_INVALID,
+                                      "contradicts --hosts or --hostfile, which name the hosts");
+    if (!c->rdzv_endpoint && !fsdp_options_given(options, "master-addr"))
+        return fsdp_accelerate_refuse(
+            options, "nnodes", FSDP_ERR_INVALID,
+            "%s: say where the hosts meet: --master-addr HOST and --node-rank R (host 0 is HOST), "
+            "or --rdzv-endpoint HOST:PORT, on each host",
+            c->nnodes);
+    if (c->rdzv_endpoint && fsdp_options_given(options, "master-addr"))
+        return fsdp_accelerate_refuse(options, "rdzv-endpoint", FSDP_ERR_INVALID,
+                                      "contradicts --master-addr: one of the two says where the "
+                                      "hosts meet");
+    if (strcmp(c->rdzv_backend, "static") != 0 && strcmp(c->rdzv_backend, "c10d") != 0)
+        return fsdp_accelerate_refuse(options, "rdzv-backend", FSDP_ERR_UNSUPPORTED,
+                                      "'%s': the hosts meet at the first one, without a server; "
+                                      "use static or c10d",
+                                      c->rdzv_backend);
+    if (c->node_rank >= c->most_nodes)
+        return fsdp_accelerate_refuse(options, "node-rank", FSDP_ERR_INVALID,
+                                      "%d: with %d hosts it is from 0 to %d", c->node_rank,
+                                      c->most_nodes, c->most_nodes - 1);
+    return FSDP_OK;
+}
+
+/* Read --rdzv-conf, KEY=VALUE,... with torchrun's keys. */
+static fsdp_status read_rdzv_conf(fsdp_launch_config *c, const fsdp_options *options)
+{
+    /* Waiting is the same for torchrun's static ("timeout") and dynamic rendezvous. */
+    const struct {
+        const char *key;
+        double *seconds;
+    } keys[] = {{"join_timeout", &c->join_timeout_s},
+                {"timeout", &c->join_timeout_s},
+                {"last_call_timeout", &c->last_call_s}};
+    c->join_timeout_s = 600;
+    c->last_call_s = 30;
+    const char *conf = c->rdzv_conf && c->most_nodes > 1 ? c->rdzv_conf : "";
+    for (const char *at = conf; *at; at += *at == ',') {
+        const int length = (int)strcspn(at, "=,");
+        const char *value = at + length + (at[length] == '=');
+        char *end;
+        const double seconds = strtod(value, &end);
+        size_t i = 0;
+        while (i < FSDP_LENGTH(keys) &&
+               (strncmp(keys[i].key, at, (size_t)length) != 0 || keys[i].key[length]))
+            i++;
+        if (i == FSDP_LENGTH(keys))
+            return fsdp_accelerate_refuse(options, "rdzv-conf", FSDP_ERR_UNSUPPORTED,
+                                          "'%.*s' is not supported: join_timeout, timeout and "
+                                          "last_call_timeout are",
+                                          length, at);
+        if (end == value || (*end && *end != ',') || !(seconds >= 0 && seconds <= 1e7))
+            return fsdp_accelerate_refuse(options, "rdzv-conf", FSDP_ERR_INVALID,
+                                          "'%.*s' is not a number of seconds",
+                                          (int)strcspn(value, ","), value);
+        *keys[i].seconds = seconds;
+        at = end;
+    }
+    return FSDP_OK;
 }
 
 /* Set *n to the number of GPUs, which is the number of ranks for --nproc-per-node gpu. */
@@ -188,6 +284,29 @@ static fsdp_status count_cards(int *n)
     if (status != FSDP_OK)
         fsdp_error_context(status, "--nproc-per-node gpu (a number, cpu or auto needs no card)");
     return status;
+}
+
+/* Return true if the number of ranks is that of all hosts: Accelerate's num_processes is. */
+static bool counts_all_hosts(const fsdp_options *options)
+{
+    const char *where = fsdp_options_source(options, "nproc-per-node");
+    return fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE ||
+           (where && strncmp(where, "--num", 5) == 0);
+}
+
+/* Share the ranks of all hosts equally, as `accelerate launch` does. */
+static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *options, long total,
+                               int *n)
+{
+    if (c->least_nodes != c->most_nodes || total % c->most_nodes ||
+        total / c->most_nodes > FSDP_COMM_MAX_RANKS)
+        return fsdp_accelerate_refuse(
+            options, "nproc-per-node", FSDP_ERR_INVALID,
+            "%ld processes cannot be shared equally by %s hosts: num_processes counts the ranks of "
+            "all hosts; --nproc-per-node N those of one",
+            total, c->nnodes);
+    *n = (int)(total / c->most_nodes);
+    return FSDP_OK;
 }
 
 /* Read --nproc-per-node as torchrun does. */
@@ -226,6 +345,8 @@ static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *o
     bool good = *text && !*end && !errno;
     if (!good && fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
         good = fsdp_yaml_integer(text, &value); /* PyYAML reads 0x2, too */
+    if (good && counts_all_hosts(options) && c->most_nodes > 1 && value > 0)
+        return share_ranks(c, options, value, n);
     if (!good || value < 1 || value > FSDP_COMM_MAX_RANKS)
         return fsdp_accelerate_refuse(
             options, "nproc-per-node", FSDP_ERR_INVALID,
@@ -258,6 +379,9 @@ static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
 {
     const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;
     const bool has_endpoint = fsdp_options_given(options, "rdzv-endpoint");
+    /* The hosts meet at the port, and the first one then chooses MASTER_PORT. */
+    if (c->most_nodes > 1)
+        return;
     c->may_change_port = c->is_accelerate && !fsdp_options_given(options, "master-port");
     if (has_port && !c->standalone && !has_endpoint)
         return;
@@ -276,6 +400,8 @@ static void derive(void *target, const fsdp_options *options)
 {
     fsdp_launch_config *c = target;
     c->run_id[0] = 0;
+    c->has_node_rank = fsdp_options_given(options, "node-rank");
+    read_nnodes(c);
     fsdp_accelerate_derive(c, options);
     derive_meeting(c, options);
 }
@@ -290,13 +416,14 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--module: ranks are programs, not Python modules; name the program, or "
                           "an fsdp command such as train");
-    if (c->node_rank != 0)
+    if (c->node_rank != 0 && c->most_nodes == 1)
         return fsdp_accelerate_refuse(options, "node-rank", FSDP_ERR_INVALID,
                                       "%d: with one host it is 0", c->node_rank);
     if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)
         return fsdp_error(FSDP_ERR_INVALID, "--rdzv-id: '%s' cannot be part of a file name",
                           c->rdzv_id);
     FSDP_TRY(read_nproc(c, options, &c->n_ranks));
+    FSDP_TRY(read_rdzv_conf(c, options));
     return fsdp_accelerate_check(c, options);
 }
 
@@ -306,17 +433,20 @@ const fsdp_options_spec *fsdp_launch_options(void)
         .program = "fsdp launch",
         .usage = "-n N [options] COMMAND [arguments]",
         .summary =
-            "Start N ranks of COMMAND on this host: an fsdp command (train ...) or any program "
-            "that reads torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, ...). Each rank "
+            "Start N ranks of COMMAND on this host, or on each of several: an fsdp command (train "
+            "...) or any program that reads torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, "
+            "...). Each rank "
             "is bound to its own cores; signals are passed on; when one rank fails, all end, "
             "and one message says which and why. --config_file names a file of `accelerate "
             "config`; without it, Accelerate's default_config.yaml is read if there is one "
             "(--config_file none: no file).",
-        .epilogue = "examples:\n"
-                    "  fsdp launch -n 2 train --model t5-small --data d.csv --output out\n"
-                    "  fsdp launch --nnodes 1 --nproc_per_node 4 ./my_trainer --lr 0.1\n"
-                    "  fsdp launch --config_file fsdp.yaml train --model bert --data d.csv "
-                    "--output out\n",
+        .epilogue =
+            "examples:\n"
+            "  fsdp launch -n 2 train --model t5-small --data d.csv --output out\n"
+            "  fsdp launch --nnodes 1 --nproc_per_node 4 ./my_trainer --lr 0.1\n"
+            "  fsdp launch --nnodes 2 --node-rank 0 --master-addr host0 -n 4 ./mpi_program\n"
+            "  fsdp launch --config_file fsdp.yaml train --model bert --data d.csv "
+            "--output out\n",
         .table = table,
         .count = FSDP_LENGTH(table),
         .env_prefix = "PET_",

@@ -28,12 +28,19 @@ typedef struct fsdp_accelerate_config {
 typedef struct fsdp_launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     const char *log_line_prefix_template;
-    int node_rank, master_port, max_restarts, bind, omp_num_threads;
+    const char *rdzv_endpoint, *rdzv_backend, *rdzv_conf, *local_addr; /* NULL: not given */
+    const char *hosts, *hostfile, *job_secret_file;                    /* NULL: not given */
+    int node_rank, master_port, max_restarts, bind, omp_num_threads, mpi;
     double shutdown_timeout_s;
     bool standalone, module, no_python, cpu;
     fsdp_option_list local_ranks_filter;
     fsdp_accelerate_config accelerate;
-    int n_ranks;          /* number of ranks, computed from nproc */
+    int n_ranks;                 /* number of ranks of this host, computed from nproc */
+    int least_nodes, most_nodes; /* numbers of hosts of --nnodes; 0: not valid */
+    bool has_node_rank;          /* --node-rank was given */
+    /* From --rdzv-conf: how long the hosts wait for the least number of hosts, and then for more.
+     */
+    double join_timeout_s, last_call_s;
     bool is_accelerate;   /* a file or a flag of `accelerate launch` was given */
     bool may_change_port; /* master_port is only a default: take a free port if it is in use */
     char run_id[40];      /* a random run id, to which rdzv_id then points; "": none was made */

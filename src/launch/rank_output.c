@@ -122,7 +122,7 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     process->error_fd = -1;
     if (launch->log_dir) {
         int length = snprintf(folder, sizeof folder, "%s/attempt_%d/%d", launch->log_dir,
-                              restart_count, rank);
+                              restart_count, fsdp_launch_local_rank_of(launch, rank));
         if (length < 0 || (size_t)length >= sizeof folder)
             return fsdp_error(FSDP_ERR_INVALID, "--log-dir: the path is too long");
         FSDP_TRY(fsdp_directory_make(folder));
@@ -151,14 +151,15 @@ static void write_fully(int fd, const char *bytes, size_t n)
  * is too long. An unknown macro, such as ${name}, is copied unchanged. Return the length. */
 static size_t make_prefix(const fsdp_launch *launch, int rank, char *out)
 {
-    char number[16], host[HOST_NAME_MAX + 1] = "";
-    snprintf(number, sizeof number, "%d", rank);
+    char number[16], local[16], host[HOST_NAME_MAX + 1] = "";
+    snprintf(number, sizeof number, "%d", fsdp_launch_rank_of(launch, rank));
+    snprintf(local, sizeof local, "%d", fsdp_launch_local_rank_of(launch, rank));
     if (strstr(launch->line_prefix, "${hostname}"))
         gethostname(host, sizeof host - 1);
     const struct {
         const char *macro, *value;
     } macros[] = {{"${role_name}", launch->role},
-                  {"${local_rank}", number},
+                  {"${local_rank}", local},
                   {"${rank}", number},
                   {"${hostname}", host}};
     size_t n = 0;

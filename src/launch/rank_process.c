@@ -48,6 +48,8 @@ static bool set_by_us(const char *entry)
         "OMP_NUM_THREADS",
         "FSDP_LAUNCHER_PID",
         FSDP_RENDEZVOUS_ENV,
+        FSDP_LAUNCH_EXE_ENV,
+        FSDP_LAUNCH_SOCKET_ENV,
     };
     size_t length = strcspn(entry, "=");
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
@@ -95,18 +97,24 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
         return add_int(env, "OMP_NUM_THREADS", launch->omp_num_threads);
     if (given)
         return add_variable(env, "OMP_NUM_THREADS", given);
-    return launch->n_ranks == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
+    const int n = launch->share ? launch->share->local_world_size : launch->n_ranks;
+    return n == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
 }
 
 /* Add the variables that torchrun sets. There is one difference: torchrun's agent runs a store on
  * MASTER_PORT, and this launcher does not. If a program needs the store, its rank 0 must create
  * it. */
-static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
+static bool add_torchrun(environment *env, const fsdp_launch *launch, int index, int restart_count)
 {
-    int n = launch->n_ranks;
-    return add_int(env, "RANK", rank) && add_int(env, "LOCAL_RANK", rank) &&
-           add_int(env, "WORLD_SIZE", n) && add_int(env, "LOCAL_WORLD_SIZE", n) &&
-           add_int(env, "GROUP_RANK", 0) && add_int(env, "GROUP_WORLD_SIZE", 1) &&
+    const fsdp_launch_share *share = launch->share;
+    const int n = share ? share->world_size : launch->n_ranks;
+    const int rank = fsdp_launch_rank_of(launch, index);
+    return add_int(env, "RANK", rank) &&
+           add_int(env, "LOCAL_RANK", fsdp_launch_local_rank_of(launch, index)) &&
+           add_int(env, "WORLD_SIZE", n) &&
+           add_int(env, "LOCAL_WORLD_SIZE", share ? share->local_world_size : n) &&
+           add_int(env, "GROUP_RANK", share ? share->group_rank : 0) &&
+           add_int(env, "GROUP_WORLD_SIZE", share ? share->group_world_size : 1) &&
            add_variable(env, "ROLE_NAME", launch->role) && add_int(env, "ROLE_RANK", rank) &&
            add_int(env, "ROLE_WORLD_SIZE", n) &&
            add_variable(env, "MASTER_ADDR", launch->master_addr) &&
@@ -136,7 +144,8 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     if (!meeting)
         return fsdp_error_nomem();
     fsdp_rendezvous_child_env(rendezvous, process->rank, meeting, size);
-    bool added = add_variable(env, FSDP_RENDEZVOUS_ENV, meeting) &&
+    /* Ranks of several hosts meet by MPI. */
+    bool added = (launch->share || add_variable(env, FSDP_RENDEZVOUS_ENV, meeting)) &&
                  add_int(env, "FSDP_LAUNCHER_PID", (int)getpid()) &&
                  add_variable(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&
                  add_torchrun(env, launch, process->rank, restart_count);
@@ -287,7 +296,7 @@ fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvo
         status = fsdp_error_nomem();
     if (status == FSDP_OK) {
         plan.envp = env.entries;
-        plan.stdin_fd = open_stdin(rank);
+        plan.stdin_fd = open_stdin(fsdp_launch_rank_of(launch, rank));
         status = fork_rank(&plan, process);
     }
     for (int i = 0; i < 2; i++)

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,10 +49,13 @@ typedef struct supervisor {
     fsdp_rendezvous *rendezvous;
     fsdp_rank_process *ranks; /* [n_ranks] */
     int n, running;
-    struct pollfd *polled; /* [1 + 2 n]: the signalfd, then two pipes per rank */
+    /* [1 + 2 n + 1]: the signalfd, two pipes per rank, and the launcher of this host */
+    struct pollfd *polled;
     stage stage;
     double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
     int signal_passed_on;
+    bool ended_by_others; /* the job failed elsewhere: MPI's daemon or this host's launcher said so
+                           */
     /* The first rank that failed without having been sent a signal by the launcher; -1: none. */
     int first_failed;
     char posted[128]; /* message of the abort that the launcher posted; "": none */
@@ -183,8 +187,8 @@ static void reap(supervisor *s)
         if (fsdp_rank_reap(&s->ranks[i], s->stage != STAGE_RUNNING))
             rank_ended(s, i);
         else if (fsdp_rank_has_stopped(&s->ranks[i]))
-            fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n", i,
-                    (int)s->ranks[i].pid);
+            fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n",
+                    fsdp_launch_rank_of(s->launch, i), (int)s->ranks[i].pid);
     }
 }
 
@@ -196,9 +200,10 @@ static void pass_on(supervisor *s, int number)
         return;
     }
     s->signal_passed_on = number;
-    fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
-            isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
-            s->running == 1 ? "" : "s");
+    if (!s->launch->share || s->launch->share->parent_fd < 0) /* else the launcher prints it */
+        fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
+                isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
+                s->running == 1 ? "" : "s");
     signal_all(s, number);
     ask_to_end(s, shutdown_timeout_s(s));
 }
@@ -220,12 +225,45 @@ static void stop_and_continue(supervisor *s)
     }
 }
 
+/* End the ranks because the job failed elsewhere. */
+static void end_with_others(supervisor *s)
+{
+    if (s->stage != STAGE_RUNNING)
+        return;
+    s->ended_by_others = true;
+    s->stage = STAGE_TERMINATED;
+    s->next_stage_s = fsdp_clock_s() + shutdown_timeout_s(s);
+    signal_all(s, SIGTERM);
+    continue_all(s);
+}
+
+/* Do what the launcher of this host asks for. */
+static void read_parent(supervisor *s, struct pollfd *parent)
+{
+    unsigned char number;
+    const ssize_t n = recv(parent->fd, &number, 1, MSG_DONTWAIT);
+    if (n == 1 && number == 0) {
+        end_with_others(s);
+    } else if (n == 1) {
+        pass_on(s, number);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        parent->fd = -1;
+        s->ended_by_others = true;
+        s->stage = STAGE_KILLED;
+        signal_all(s, SIGKILL);
+    }
+}
+
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
     while (read(s->polled[0].fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGTSTP)
             stop_and_continue(s);
+        else if (info.ssi_signo != SIGCHLD && s->launch->share && s->launch->share->parent_fd >= 0)
+            /* Users signal the launcher of the host. MPI's daemon sends signals when a rank
+             * failed. */
+            end_with_others(s);
         else if (info.ssi_signo != SIGCHLD)
             pass_on(s, (int)info.ssi_signo);
     }
@@ -237,7 +275,10 @@ static void watch(supervisor *s)
     while (s->running > 0) {
         for (int i = 0; i < 2 * s->n; i++)
             s->polled[1 + i].fd = s->ranks[i / 2].tee[i % 2].pipe; /* poll() skips -1 */
-        if (poll(s->polled, 1 + 2 * (nfds_t)s->n, POLL_MS) > 0) {
+        struct pollfd *parent = &s->polled[1 + 2 * s->launch->n_ranks];
+        if (poll(s->polled, 2 + 2 * (nfds_t)s->launch->n_ranks, POLL_MS) > 0) {
+            if (parent->fd >= 0 && parent->revents)
+                read_parent(s, parent);
             read_signals(s);
             for (int i = 0; i < 2 * s->n; i++)
                 if (s->polled[1 + i].fd >= 0 && s->polled[1 + i].revents)
@@ -281,8 +322,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     if (recorded && (report.step || *report.unit || *report.call))
         snprintf(place, sizeof place, " at step %u%s%s%s%s", report.step, *report.unit ? ", " : "",
                  report.unit, *report.call ? ", " : "", report.call);
-    snprintf(attempt->message, sizeof attempt->message, "rank %d (pid %d)%s%s%s%s%s", rank,
-             (int)p->pid, *how ? " " : "", how, place, *said ? ": " : "", said);
+    snprintf(attempt->message, sizeof attempt->message, "rank %d (pid %d)%s%s%s%s%s",
+             fsdp_launch_rank_of(s->launch, rank), (int)p->pid, *how ? " " : "", how, place,
+             *said ? ": " : "", said);
     attempt->pointless = s->launch->is_subcommand && *how && WIFEXITED(p->status) &&
                          WEXITSTATUS(p->status) == FSDP_EXIT_USAGE;
 }
@@ -292,8 +334,10 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     bool all_well = true;
     for (int i = 0; i < s->n; i++)
         all_well &= !failed(&s->ranks[i]);
-    *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on != 0};
-    if (s->signal_passed_on) {
+    *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on || s->ended_by_others};
+    if (s->ended_by_others && !s->signal_passed_on) {
+        attempt->exit_code = FSDP_EXIT_FAILURE;
+    } else if (s->signal_passed_on) {
         attempt->exit_code = 128 + s->signal_passed_on;
     } else if (!all_well) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
@@ -366,9 +410,12 @@ fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fs
     if (status != FSDP_OK)
         return status;
     s.ranks = fsdp_calloc(n, sizeof *s.ranks);
-    s.polled = fsdp_calloc(1 + 2 * n, sizeof *s.polled);
+    s.polled = fsdp_calloc(2 + 2 * n, sizeof *s.polled);
     if (s.ranks && s.polled) {
-        s.polled[0].events = POLLIN;
+        s.polled[0].events = s.polled[1 + 2 * n].events = POLLIN;
+        s.polled[1 + 2 * n].fd = launch->share ? launch->share->parent_fd : -1;
+        for (size_t i = 0; i < 2 * n; i++)
+            s.polled[1 + i].fd = -1; /* in case not all ranks start */
         status = run_attempt(&s, restart_count, attempt);
     } else {
         status = fsdp_error_nomem();

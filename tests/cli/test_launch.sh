@@ -167,9 +167,11 @@ expect xpu_is_refused 2 "no device for Intel's GPUs"
 run --cpu -n 1 sh -c 'echo "$FSDP_DEVICE"'
 expect cpu_is_passed_on_to_the_ranks 0 '^cpu$' out
 run --nnodes 2 -n 2 true
-expect several_hosts_are_refused 2 'one host'
-run --nnodes=1:4 -n 2 true
-expect a_range_of_hosts_is_refused 2 'one host'
+expect several_hosts_need_an_address 2 'nnodes: 2: say where the hosts meet'
+run --nnodes=4:1 -n 2 true
+expect a_range_of_hosts_is_from_least_to_most 2 "'4:1' is not a number of hosts"
+run --nnodes=2 --standalone -n 2 true
+expect standalone_is_for_one_host 2 'contradicts --standalone'
 run --nnodes none -n 2 true
 expect a_word_for_hosts_is_a_usage_error 2 "'none' is not a number of hosts"
 run -n 2 -m train true

@@ -130,7 +130,7 @@ capture "$fsdp" launch -n 1 true
 expect a_wrong_key_in_it_is_an_error 2 "default file \(--config none reads no file\): .*default_config.yaml:1: unknown option 'colour'"
 printf 'num_processes: 2\nnum_machines: 2\n' >hf/accelerate/default_config.yaml
 capture "$fsdp" launch -n 1 true
-expect and_so_is_a_wrong_value 2 'default_config.yaml:2: num_machines: 2: several hosts .*--config_file none reads no file'
+expect and_so_is_a_wrong_value 2 'default_config.yaml:2: num_machines: 2: say where the hosts meet.*--config_file none reads no file'
 rm -r hf
 capture "$fsdp" launch --config_file nothing.yaml -n 1 true
 expect a_file_that_does_not_exist_is_an_error 2 'nothing.yaml: No such file'
@@ -140,9 +140,9 @@ capture "$fsdp" launch --main_process_port 0 --num_processes 2 sh -c 'echo $MAST
 check port_0_is_a_free_one [ "$(sort -u out | wc -l)" -eq 1 -a "$(sort -u out)" -gt 1023 ]
 
 # --- what a machine without effect lists ---
-capture "$fsdp" launch --rdzv-conf a=b --same_network --monitor-interval 5 -n 1 sh -c :
+capture "$fsdp" launch --rdzv-conf a=b --local-addr h --monitor-interval 5 -n 1 sh -c :
 expect what_has_no_effect_has_a_heading 0 '^fsdp launch: accepted, without effect here:$'
-check and_is_listed_once [ "$(grep -c -- '--rdzv-conf, --same-network: ranks of one host' err)" -eq 1 ]
+check and_is_listed_once [ "$(grep -c -- '--rdzv-conf, --local-addr: ranks of one host' err)" -eq 1 ]
 
 # --- Python scripts ---
 : >T5_training.py

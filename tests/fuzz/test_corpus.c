@@ -30,6 +30,9 @@
 #define LLVMFuzzerTestOneInput fuzz_event_file
 #include "tests/fuzz/fuzz_event_file.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_hosts
+#include "tests/fuzz/fuzz_hosts.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_index
 #include "tests/fuzz/fuzz_index.c"
 #undef LLVMFuzzerTestOneInput
@@ -127,6 +130,7 @@ CORPUS(fuzz_config)
 CORPUS(fuzz_dashboard)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_event_file)
+CORPUS(fuzz_hosts)
 CORPUS(fuzz_index)
 CORPUS(fuzz_json_text)
 CORPUS(fuzz_metrics_csv)

@@ -1,0 +1,41 @@
+/* What the launchers of a job agree on, made from the options of one of them. */
+#pragma once
+#include "src/hosts/address.h"
+#include "src/hosts/mpi.h"
+#include "src/hosts/secret.h"
+#include "src/launch/launch.h"
+#include "src/launch/launch_options.h"
+
+/* Something in which the launchers of a job may not differ: an option, or a word of the command. */
+typedef struct fsdp_shared_word {
+    char *shown; /* for messages. Owned */
+    char digest[FSDP_DIGEST_TEXT];
+} fsdp_shared_word;
+
+typedef struct fsdp_hosts_job {
+    fsdp_launch *launch;              /* borrowed */
+    const fsdp_launch_config *config; /* borrowed */
+    fsdp_endpoint endpoint;           /* where the launchers meet */
+    bool may_be_first;                /* this launcher may listen at the endpoint */
+    bool may_join;                    /* this launcher may join another one that listens there */
+    fsdp_mpi mpi;
+    fsdp_job_secret secret;
+    bool made_secret;                   /* this launcher made the secret */
+    char secret_text[FSDP_SECRET_TEXT]; /* the secret that it made, to be printed */
+    fsdp_shared_word *words;            /* [n_words]. Owned */
+    size_t n_words;
+    char host[FSDP_HOST_NAME]; /* name of this host */
+} fsdp_hosts_job;
+
+/* Fill in *job. job->launch and job->config must be set. */
+FSDP_MUST_CHECK fsdp_status fsdp_hosts_job_init(fsdp_hosts_job *job, const fsdp_options *options);
+void fsdp_hosts_job_fini(fsdp_hosts_job *job);
+
+/* Run a job of several launchers, which meet at --master-addr or --rdzv-endpoint. Returns when the
+ * job has ended everywhere. After FSDP_OK, *exit_code is the exit code, and everything was printed.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_hosts_run(fsdp_hosts_job *job, int *exit_code);
+/* Run as the launcher at which the others meet, on the socket `listener`, which it owns. */
+FSDP_MUST_CHECK fsdp_status fsdp_hosts_run_first(fsdp_hosts_job *job, int listener, int *exit_code);
+/* Run as another launcher. */
+FSDP_MUST_CHECK fsdp_status fsdp_hosts_run_other(fsdp_hosts_job *job, int *exit_code);

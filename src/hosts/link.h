@@ -1,0 +1,64 @@
+/* A connection between two launchers that have proved to each other that they know the job secret.
+ *
+ * Note [How launchers authenticate]. The launcher that connects sends a random nonce. The first
+ * launcher answers with a nonce of its own and the HMAC of both under the secret. The other one
+ * checks it, and answers with its own HMAC of both nonces; a word in front of the nonces makes the
+ * two HMACs different, so neither can be a copy of the other. Each message after that carries an
+ * HMAC under a key that is derived from the secret and both nonces, over the direction, the number
+ * of the message and its bytes. So nothing can be inserted, repeated, reordered or changed.
+ * Messages are not encrypted; they contain no secret.
+ *
+ * All calls return at once: the connection does not block. A launcher that waits polls `fd` for
+ * fsdp_link_events(). */
+#pragma once
+#include "src/hosts/message.h"
+#include "src/hosts/secret.h"
+
+enum {
+    FSDP_NONCE_BYTES = 32,
+    FSDP_PEER_TEXT = 80
+};
+
+typedef enum fsdp_link_stage {
+    FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other one */
+    FSDP_LINK_CHALLENGE, /* the other one waits for the answer */
+    FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other one */
+    FSDP_LINK_OPEN       /* both are authenticated */
+} fsdp_link_stage;
+
+typedef struct fsdp_link {
+    int fd;        /* -1: closed. Owned */
+    bool is_first; /* this end is the first launcher */
+    fsdp_link_stage stage;
+    fsdp_job_secret secret;
+    uint8_t nonces[2 * FSDP_NONCE_BYTES]; /* that of the launcher that connected, then the other */
+    uint8_t session[FSDP_MAC_BYTES];      /* key of the messages */
+    uint64_t n_sent, n_received;
+    fsdp_str in, out; /* bytes that have arrived, and bytes that could not be sent yet */
+    double opened_s, heard_s, sent_s; /* fsdp_clock_s() */
+    char peer[FSDP_PEER_TEXT];        /* address and port of the other end */
+} fsdp_link;
+
+/* Begin to authenticate over the connected socket `fd`, which the link owns from now on. */
+FSDP_MUST_CHECK fsdp_status fsdp_link_init(fsdp_link *link, int fd, bool is_first,
+                                           const fsdp_job_secret *secret);
+/* Accepts {0} with fd -1, and a link that is closed already. */
+void fsdp_link_close(fsdp_link *link);
+/* What to poll the socket for. */
+short fsdp_link_events(const fsdp_link *link);
+/* Send what is waiting, read what has arrived, and continue to authenticate.
+ * @return FSDP_ERR_COMM if the connection has ended; FSDP_ERR_FORMAT if the other end does not know
+ * the secret or sent something else. The link then does not work any more. */
+FSDP_MUST_CHECK fsdp_status fsdp_link_pump(fsdp_link *link);
+/* Take the next message. *taken is set to false if none has arrived completely. The caller frees
+ * the message. Errors are those of fsdp_link_pump(). */
+FSDP_MUST_CHECK fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message,
+                                           bool *taken);
+/* Send a message, or keep it until the socket takes it. The link must be open. */
+FSDP_MUST_CHECK fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message);
+/* Send a sign of life if nothing was sent for a second. */
+FSDP_MUST_CHECK fsdp_status fsdp_link_ping(fsdp_link *link);
+/* Wait at most `timeout_s` until all that is waiting was sent. */
+void fsdp_link_drain(fsdp_link *link, double timeout_s);
+/* Write the address of this machine that the connection uses to `text`; "" if it is unknown. */
+void fsdp_link_own_address(const fsdp_link *link, char *text, size_t size);

@@ -1,0 +1,68 @@
+/* What a launcher does on its own host: it starts MPI's daemon (or mpirun, on the first host),
+ * meets the ranks and launch agents that this starts, passes signals on, and ends them all.
+ *
+ * Each rank is watched by a process of its own, `fsdp launch-rank` (rank_stage.c), a child of MPI's
+ * daemon. It connects to a socket of the launcher, gets its plan and the launcher's stdin, stdout
+ * and stderr, so that the output of each host's ranks appears on that host, and reports how the
+ * rank ended. The socket has no name in a file system, and only processes of the same user are
+ * served.
+ *
+ * What happens is reported as messages, which the launcher handles itself (the first one) or sends
+ * to the first launcher. */
+#pragma once
+#include <poll.h>
+#include <signal.h>
+
+#include "src/hosts/message.h"
+#include "src/hosts/mpi.h"
+#include "src/hosts/plan.h"
+
+/* Handle a message of this host: OUTPUT, DAEMON_ENDED, FAILED, SIGNALLED, QUIET, IDLE or AGENT. */
+typedef void fsdp_local_report_fn(void *arg, const fsdp_hosts_message *message);
+
+typedef struct fsdp_local_process fsdp_local_process;
+
+typedef struct fsdp_local {
+    fsdp_launch *launch; /* borrowed */
+    const fsdp_mpi *mpi; /* borrowed */
+    const char *host;    /* name of this host, for messages. Borrowed */
+    fsdp_local_report_fn *report;
+    void *arg;
+    int signals, listener;         /* a signalfd and a socket. Owned; -1: none */
+    sigset_t mask;                 /* the signal mask before fsdp_local_open() */
+    fsdp_local_process *processes; /* [n_processes] ranks and agents that are connected. Owned */
+    size_t n_processes, cap;
+    pid_t daemon;    /* MPI's daemon or mpirun, also its process group; 0: not running */
+    int daemon_pipe; /* its stdout and stderr; -1: none. Owned */
+    bool daemon_started;
+    bool in_round; /* a round has begun, and IDLE was not reported yet */
+    bool stopping, quiet;
+    double kill_ranks_s, kill_daemon_s; /* when SIGKILL follows; INFINITY: not yet */
+    fsdp_hosts_shape shape;
+} fsdp_local;
+
+FSDP_MUST_CHECK fsdp_status fsdp_local_open(fsdp_local *local);
+/* End what is still running, and close everything. Accepts a struct that fsdp_local_open() did not
+ * open. */
+void fsdp_local_close(fsdp_local *local);
+
+/* Begin a round: ranks may connect. */
+void fsdp_local_begin(fsdp_local *local, const fsdp_hosts_shape *shape);
+/* Start MPI's daemon or mpirun. words[0] is replaced by nothing: `program` is the file to run. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_start(fsdp_local *local, const char *program, char **words);
+/* Pass a signal on to the ranks of this host; 0: the job failed. QUIET is reported when all have
+ * ended. */
+void fsdp_local_stop(fsdp_local *local, int signal_number);
+/* End the ranks and the daemon. IDLE is reported when all have ended. */
+void fsdp_local_kill(fsdp_local *local);
+/* Give the agent of a host the exit code of the daemon. */
+void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code);
+/* Return true if agents are connected. */
+bool fsdp_local_has_agents(const fsdp_local *local);
+
+/* Fill in what to poll for, at most `most` items, and return how many there are. */
+size_t fsdp_local_polled(const fsdp_local *local, struct pollfd *polled, size_t most);
+size_t fsdp_local_polled_count(const fsdp_local *local);
+/* Handle what has happened, without waiting. Call this after each poll, and at least every 100 ms.
+ */
+void fsdp_local_handle(fsdp_local *local);

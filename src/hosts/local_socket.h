@@ -1,0 +1,30 @@
+/* The sockets between a launcher and the processes of its host (see local.h): unix sockets with an
+ * abstract name, so that no file is left behind. Messages have their length, 4 bytes, in front. */
+#pragma once
+#include <sys/types.h>
+
+#include "src/hosts/message.h"
+
+enum {
+    FSDP_LOCAL_NAME = 64 /* room for the name of a socket */
+};
+
+/* Listen at a random name, which is written to `name`. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_listen(int *fd, char name[FSDP_LOCAL_NAME]);
+/* Accept the next connection of a process of the same user. Return false if there is none. */
+bool fsdp_local_socket_accept(int listener, int *fd, pid_t *pid);
+/* Take the next message that has arrived on a socket that does not block. *in keeps the bytes of an
+ * incomplete message. *ended is set to true at the end of the connection. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in,
+                                                   fsdp_hosts_message *message, bool *taken,
+                                                   bool *ended);
+/* Send an encoded plan together with stdin, stdout and stderr of this process. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_send_plan(int fd, const char *bytes, size_t size);
+
+/* --- the other end --- */
+/* Connect to the launcher's socket, whose name is in the environment. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_connect(int *fd);
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_send(int fd, const fsdp_hosts_message *message);
+/* Receive a plan, and make the descriptors that come with it stdin, stdout and stderr. The caller
+ * frees *bytes. */
+FSDP_MUST_CHECK fsdp_status fsdp_local_socket_receive_plan(int fd, char **bytes, size_t *size);

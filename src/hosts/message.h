@@ -1,0 +1,74 @@
+/* The messages between the launchers of several hosts, and between a launcher and the processes of
+ * its own host. A message is a kind, some integers and some texts. What they mean is said at each
+ * kind. The parser accepts only what a kind allows, and never more memory than
+ * FSDP_HOSTS_MESSAGE_BYTES. */
+#pragma once
+#include <stdint.h>
+
+#include "src/base/str.h"
+
+enum {
+    FSDP_HOSTS_MESSAGE_BYTES = 1 << 20, /* most bytes of an encoded message */
+    FSDP_HOSTS_MAX = 4096               /* most hosts of a job */
+};
+
+/* Number of the protocol. Launchers with different numbers refuse each other. */
+#define FSDP_HOSTS_PROTOCOL 1u
+
+typedef enum fsdp_hosts_kind {
+    /* --- from a launcher to the first one --- */
+    /* Ask to join. Integers: node rank or -1, ranks of this host, least and most hosts, restarts.
+     * Texts: version, host name, run id, MPI library, then a digest of each word of the command. */
+    FSDP_HOSTS_JOIN = 1,
+    FSDP_HOSTS_OUTPUT,       /* text that the daemon of MPI wrote */
+    FSDP_HOSTS_DAEMON_ENDED, /* integers: round, exit code of the daemon */
+    /* A rank failed. Integers: round, rank, 1 if a restart is pointless. Text: how. */
+    FSDP_HOSTS_FAILED,
+    FSDP_HOSTS_SIGNALLED, /* integer: the signal that the launcher got */
+    FSDP_HOSTS_QUIET,     /* integer: round; no rank of this host is running any more */
+    FSDP_HOSTS_IDLE,      /* integer: round; neither ranks nor daemon are running any more */
+    /* --- from the first launcher to another one --- */
+    /* The launcher may not take part. Integer: index of the word of the command that differs, or
+     * -1. Text: why. */
+    FSDP_HOSTS_REFUSED,
+    FSDP_HOSTS_WELCOME, /* text: name of the first host */
+    /* Begin a round. Integers: round, restarts so far, index of the receiver among the hosts,
+     * MASTER_PORT, then the number of ranks of each host. Text: run id. */
+    FSDP_HOSTS_START,
+    FSDP_HOSTS_DAEMON, /* texts: the command line of MPI's daemon, which the receiver starts */
+    /* End the ranks of a round. Integers: round, signal; 0: the job failed. */
+    FSDP_HOSTS_STOP,
+    FSDP_HOSTS_KILL,   /* integer: round; end the daemon, too */
+    FSDP_HOSTS_FINISH, /* the job has ended. Integer: exit code. Text: why, or "" */
+    /* --- both directions --- */
+    FSDP_HOSTS_PING, /* a sign of life */
+    /* --- inside a host: between the launcher and a rank or agent --- */
+    /* A rank's first message. Integers: rank, world size, local rank, local world size. */
+    FSDP_HOSTS_RANK,
+    /* What a rank needs to start; see plan.h. The launcher's stdin, stdout and stderr come with it.
+     */
+    FSDP_HOSTS_PLAN,
+    /* How a rank ended. Integers: exit code, 1 if it was asked to end, 1 if a restart is pointless.
+     * Text: how. */
+    FSDP_HOSTS_RESULT,
+    /* MPI's launch agent asks for a daemon. Texts: name of the host, then the command line. */
+    FSDP_HOSTS_AGENT,
+    FSDP_HOSTS_KINDS
+} fsdp_hosts_kind;
+
+typedef struct fsdp_hosts_message {
+    fsdp_hosts_kind kind;
+    int n_ints, n_texts;
+    const int32_t *ints;      /* [n_ints] */
+    const char *const *texts; /* [n_texts] */
+    void *memory;             /* what fsdp_hosts_decode() allocated, or NULL */
+} fsdp_hosts_message;
+
+/* Append the encoded message to *out. */
+void fsdp_hosts_encode(const fsdp_hosts_message *message, fsdp_str *out);
+/* Read a message of exactly `size` bytes. The result has copies of its texts, and the caller frees
+ * it with fsdp_hosts_message_fini().
+ * @return FSDP_ERR_FORMAT if the bytes are no valid message */
+FSDP_MUST_CHECK fsdp_status fsdp_hosts_decode(const void *bytes, size_t size,
+                                              fsdp_hosts_message *message);
+void fsdp_hosts_message_fini(fsdp_hosts_message *message);

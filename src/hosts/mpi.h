@@ -1,0 +1,58 @@
+/* The programs of Open MPI and MPICH that start ranks: which are installed, and how they are
+ * called. mpirun (mpiexec.hydra) runs on the first host and starts a daemon on each other host
+ * through a launch agent, which is this program instead of ssh. */
+#pragma once
+#include <fsdp/base.h>
+
+typedef enum fsdp_mpi_kind {
+    FSDP_MPI_AUTO,
+    FSDP_MPI_OPENMPI,
+    FSDP_MPI_MPICH
+} fsdp_mpi_kind;
+
+typedef struct fsdp_mpi {
+    fsdp_mpi_kind kind;
+    char *starter;  /* path of mpirun or mpiexec.hydra. Owned */
+    char *daemon;   /* path of orted or hydra_pmi_proxy. Owned */
+    char name[128]; /* such as "Open MPI 4.1.4" */
+} fsdp_mpi;
+
+/* Find the MPI library to use. FSDP_MPI_AUTO chooses the one that `program` is linked with, if it
+ * is linked with one, else Open MPI, else MPICH. `program` may be NULL.
+ * @return FSDP_ERR_NOT_FOUND if it is not installed, FSDP_ERR_UNSUPPORTED if it is too new */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_find(fsdp_mpi_kind wanted, const char *program, fsdp_mpi *mpi);
+void fsdp_mpi_fini(fsdp_mpi *mpi);
+
+/* The hosts on which mpirun starts ranks. */
+typedef struct fsdp_mpi_hosts {
+    int count;
+    const int *ranks;         /* [count] number of ranks of each host */
+    const char *const *names; /* [count] what mpirun calls each host; the first is this machine */
+    /* The launch agent: a program and its first argument, without spaces; NULL: ssh. */
+    const char *agent;
+    const char *address;          /* address of this machine, to which daemons connect; NULL: MPI
+                                     chooses */
+    const char *const *variables; /* [n_variables] variables that ranks get from this process */
+    size_t n_variables;
+    double kill_timeout_s; /* time that ranks have between SIGTERM and SIGKILL of MPI */
+} fsdp_mpi_hosts;
+
+/* Make the command line of mpirun. It starts `command` [n_command] on each host. The caller owns
+ * *words [*n_words + 1], which ends with NULL, and frees it with fsdp_names_free(). */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi_hosts *hosts,
+                                             const char *const *command, size_t n_command,
+                                             char ***words, size_t *n_words);
+
+/* Split the command line of a daemon, as a launch agent gets it, into words: what a shell does with
+ * quotes. Anything that a shell would expand or run is refused. The caller frees *words with
+ * fsdp_names_free(). */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t n, char ***words,
+                                           size_t *n_words);
+/* Return FSDP_OK if the first word names the daemon of this MPI library. */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_check_daemon(const fsdp_mpi *mpi, const char *program);
+
+/* The place of a rank, which MPI's daemon gives in environment variables. */
+typedef struct fsdp_mpi_place {
+    int rank, world_size, local_rank, local_world_size;
+} fsdp_mpi_place;
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place);

@@ -1,0 +1,54 @@
+/* The job secret, with which the launchers of a job recognise each other.
+ *
+ * It comes from $FSDP_JOB_SECRET, from the file that --job-secret-file names, or from
+ * fsdp/job-secret in $XDG_CONFIG_HOME or ~/.config, if there is such a file. If there is none, the
+ * first launcher makes one and prints the line for the other hosts. */
+#pragma once
+#include <stdint.h>
+
+#include <fsdp/base.h>
+
+#define FSDP_JOB_SECRET_ENV "FSDP_JOB_SECRET"
+
+enum {
+    FSDP_MAC_BYTES = 32,   /* HMAC-SHA256 */
+    FSDP_SECRET_TEXT = 48, /* room for a secret that fsdp_job_secret_make() makes */
+    FSDP_SECRET_LEAST = 16 /* fewest characters of a secret */
+};
+
+typedef struct fsdp_job_secret {
+    uint8_t key[FSDP_MAC_BYTES]; /* derived from the text of the secret */
+} fsdp_job_secret;
+
+/* Read the secret. `path` is the value of --job-secret-file, or NULL. *found is set to false if
+ * there is no secret. $FSDP_JOB_SECRET is removed from the environment, so that ranks do not get
+ * it.
+ * @return FSDP_ERR_INVALID for a secret that is too short, or a file that others may read;
+ * FSDP_ERR_UNSUPPORTED in a build without nettle */
+FSDP_MUST_CHECK fsdp_status fsdp_job_secret_read(const char *path, fsdp_job_secret *secret,
+                                                 bool *found);
+/* Make a random secret. Its text is written to `text`. */
+FSDP_MUST_CHECK fsdp_status fsdp_job_secret_make(fsdp_job_secret *secret,
+                                                 char text[FSDP_SECRET_TEXT]);
+/* Derive the key from a text. */
+FSDP_MUST_CHECK fsdp_status fsdp_job_secret_of_text(const char *text, fsdp_job_secret *secret);
+
+/* A piece of what is authenticated. */
+typedef struct fsdp_mac_part {
+    const void *bytes;
+    size_t size;
+} fsdp_mac_part;
+
+/* Compute HMAC-SHA256 of the parts, one after the other. The build must have nettle: no caller can
+ * have a secret otherwise. */
+void fsdp_mac(const uint8_t key[FSDP_MAC_BYTES], const fsdp_mac_part *parts, size_t n_parts,
+              uint8_t mac[FSDP_MAC_BYTES]);
+/* Compare in a time that does not depend on the contents. */
+bool fsdp_mac_equal(const uint8_t *a, const uint8_t *b);
+/* Write the digest of a word under the secret to `digest`, as hexadecimal digits. Only launchers
+ * with the secret can guess the word from it. */
+enum {
+    FSDP_DIGEST_TEXT = 33
+};
+void fsdp_job_secret_digest(const fsdp_job_secret *secret, const char *word,
+                            char digest[FSDP_DIGEST_TEXT]);
