@@ -48,6 +48,14 @@ ifeq ($(call has,hwloc),1)
 PKGS += hwloc
 DEFS += -DFSDP_HAVE_HWLOC
 endif
+# MPI is loaded at run time and needs nothing here. WITHOUT=MPI leaves it out.
+MPI_C := $(addprefix src/comm/mpi/,abi_mpich.c abi_openmpi.c incoming.c library.c outgoing.c progress.c sockets.c transport_mpi.c world.c)
+ifeq ($(filter MPI,$(WITHOUT)),)
+DEFS += -DFSDP_HAVE_MPI
+LEFT_OUT += src/comm/mpi/mpi_none.c
+else
+LEFT_OUT += $(MPI_C)
+endif
 ifeq ($(call has,cairo),1)
 PKGS += cairo
 DEFS += -DFSDP_HAVE_CAIRO

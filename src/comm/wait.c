@@ -33,17 +33,21 @@ static bool reached(const fsdp_shared_buffer *buffer, int peer, uint64_t target)
     return atomic_load_explicit(&buffer->lanes[peer].ended, memory_order_acquire) >= target;
 }
 
-void fsdp_phase_wake(fsdp_shared_buffer *buffer)
+void fsdp_phase_show_ended(fsdp_phase_lane *lane, uint64_t ended, int futex_private)
 {
-    fsdp_group *group = buffer->group;
-    fsdp_phase_lane *lane = &buffer->lanes[group->rank];
-    atomic_store(&lane->ended, buffer->ended);
-    atomic_store(&lane->word, (uint32_t)buffer->ended);
+    atomic_store(&lane->ended, ended);
+    atomic_store(&lane->word, (uint32_t)ended);
     /* This rank stores `ended` and then loads `waiters`. A waiter increments `waiters` and then
      * loads `ended`. All these accesses are sequentially consistent. So this rank sees the waiter,
      * or the waiter sees the new `ended`. */
     if (atomic_load(&lane->waiters))
-        futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
+        futex(&lane->word, FUTEX_WAKE | futex_private, INT32_MAX, NULL);
+}
+
+void fsdp_phase_wake(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    fsdp_phase_show_ended(&buffer->lanes[group->rank], buffer->ended, group->futex_private);
 }
 
 static void sleep_until_changed(fsdp_shared_buffer *buffer, int peer, uint64_t target)
