@@ -57,14 +57,15 @@ TEST(one_task_of_several_is_refused)
         const char *mpi; /* the MPI that the tasks belong to; NULL: they cannot form a job */
     } cases[] = {
         {STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0",
-         "SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes", false},
+         "SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes", false, NULL},
         {STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0",
-         "`fsdp launch -n 2 ...`", true},
+         "`fsdp launch -n 2 ...`", true, NULL},
         /* A step whose size differs from that of the allocation. */
-        {STEP "SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=2", "fsdp launch -n 3", true},
-        {"SLURM_STEPID=12 SLURM_NPROCS=4 SLURM_PROCID=0", "SLURM_NPROCS is 4", false},
+        {STEP "SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=2", "fsdp launch -n 3", true,
+         NULL},
+        {"SLURM_STEPID=12 SLURM_NPROCS=4 SLURM_PROCID=0", "SLURM_NPROCS is 4", false, NULL},
         {"SLURM_JOB_ID=5 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1",
-         "SLURM_NTASKS is 2 and SLURM_PROCID 1", false},
+         "SLURM_NTASKS is 2 and SLURM_PROCID 1", false, NULL},
         {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0",
          "OMPI_COMM_WORLD_SIZE is 2 and OMPI_COMM_WORLD_RANK 0: mpirun started 2", false,
          "openmpi"},
