@@ -100,6 +100,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     g->control = parent->control;
     g->heartbeat = parent->heartbeat; /* valid while `home` exists: `home` keeps the parent alive */
     g->timeout_ns = parent->timeout_ns;
+    g->stall_s = parent->stall_s;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
     fsdp_group_share_hooks(g, parent);

@@ -14,13 +14,20 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 }
 
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
- * host. So on meta, count only the parts of the ranks on this host. */
+ * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
+ * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. If gradients are sharded,
+ * that is the rows that they sum. Of lanes and of gradients of whole parameters, it is everything.
+ */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
-    const int ranks = all->group && !b->context->device->kernels
-                          ? fsdp_group_local_world_size(all->group)
-                          : fsdp_group_world_size(all->group);
-    return (size_t)ranks * (flag_bytes(b, all) + (size_t)all->numel * sizeof(float));
+    const size_t ranks = (size_t)fsdp_group_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t part = (size_t)all->numel * sizeof(float);
+    const bool reads_rows = all->group == b->context->group && b->context->shard_group;
+    const size_t of_other = reads_rows ? part / ranks * here : part;
+    const bool is_plan = all->group && !b->context->device->kernels;
+    return ranks * flag_bytes(b, all) +
+           (is_plan ? here * part + (ranks - here) * of_other : ranks * part);
 }
 
 /* Return the device's address of the flags [n_params] of a rank; NULL on meta or without a
