@@ -208,10 +208,8 @@ fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world, fsdp_comm_contr
 
 /* If messages are under way that will not arrive, MPI keeps using their memory. So they are not
  * freed, and MPI is not finalized. */
-void fsdp_mpi_progress_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
+bool fsdp_mpi_progress_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
 {
-    if (!p)
-        return;
     pthread_mutex_lock(&p->lock);
     p->is_stopping = true;
     p->stop_ns = fsdp_clock_ns() + timeout_ns;
@@ -222,10 +220,11 @@ void fsdp_mpi_progress_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
     const bool is_clean = !p->sending && !p->receiving && !fsdp_comm_control_aborted(p->control);
     if (!is_clean || !fsdp_mpi_close_inbox(p)) {
         fsdp_mpi_give_up();
-        return;
+        return false;
     }
     fsdp_mpi_world_free(&p->world);
     free_progress(p);
+    return true;
 }
 
 /* ---- buffers ---- */

@@ -11,8 +11,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world,
                                                     fsdp_comm_control *control,
                                                     fsdp_mpi_progress **progress);
 /* Say to the other hosts that this rank leaves, wait until all messages have arrived, and end the
- * thread. After a failure, wait only until the other hosts have been told, or for a second. */
-void fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, int64_t timeout_ns);
+ * thread. After a failure, wait only until the other hosts have been told, or for a second. Return
+ * true if everything has arrived. */
+bool fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, int64_t timeout_ns);
 
 /* Messages for this buffer may arrive from now on. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_attach(fsdp_mpi_progress *progress,

@@ -32,6 +32,8 @@
 
 /* A process joins at most one job at a time. Groups that are split off use the same thread. */
 static fsdp_mpi_progress *progress;
+static const fsdp_mpi_abi *abi;
+static bool is_test; /* the hosts are imagined, and their ranks are of one launcher's host */
 
 static fsdp_status attach_buffer(fsdp_shared_buffer *buffer)
 {
@@ -68,11 +70,12 @@ static void release_memory(fsdp_comm_memory *memory)
 static void close_group(fsdp_group *group)
 {
     if (!group->members) {
-        const bool leaks = fsdp_mpi_progress_leaks(progress);
-        fsdp_mpi_progress_stop(progress, group->timeout_ns);
+        bool keeps = fsdp_mpi_progress_leaks(progress);
+        if (fsdp_mpi_progress_stop(progress, group->timeout_ns) && !is_test)
+            keeps |= fsdp_mpi_world_left(abi, group->control, group->rank, group->ranks_per_host);
         progress = NULL;
         fsdp_heartbeat_stop(group->heartbeat);
-        if (!leaks)
+        if (!keeps)
             munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
     fsdp_shm_destroy(group->impl);
@@ -135,9 +138,9 @@ static fsdp_status fill_group(fsdp_mpi_world *w, fsdp_shm *shm, fsdp_group *grou
 static void free_failed(fsdp_group *group, fsdp_shm *shm, int world_size)
 {
     if (progress) {
-        fsdp_mpi_progress_stop(progress, 0);
+        if (fsdp_mpi_progress_stop(progress, 0))
+            fsdp_mpi_give_up();
         progress = NULL;
-        fsdp_mpi_give_up();
     } else if (group && group->control) {
         munmap(group->control, fsdp_comm_control_bytes(world_size));
     }
@@ -191,6 +194,8 @@ fsdp_status fsdp_mpi_open(const fsdp_mpi_job *job, fsdp_group **group)
                           "init_process_group: this process has joined a job of MPI already");
     FSDP_TRY(fsdp_mpi_world_join(job, &w));
     fsdp_status status = FSDP_OK;
+    abi = w.abi;
+    is_test = w.is_test;
     if (w.world_size == 1)
         status = fsdp_comm_local.open(NULL, group);
     else

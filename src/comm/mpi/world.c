@@ -2,6 +2,8 @@
 #include "src/comm/mpi/world.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -91,10 +93,55 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
 static bool given_up;
+/* The ranks of this host that wait for each other at their end: see Note [Ending MPICH]. */
+static struct {
+    fsdp_comm_control *control; /* NULL: they do not wait */
+    int rank, ranks_per_host;
+} ending;
 
 void fsdp_mpi_give_up(void)
 {
     given_up = true;
+}
+
+/* Note [Ending MPICH]. In MPICH 4.0.2 over UCX between hosts, about one of three jobs did not
+ * return from MPI_Finalize(): one process closed its connections and waited for the other, which
+ * had begun to wait in a barrier of the process manager and no longer answered. So with MPICH,
+ * ranks of several hosts do not call it. But Hydra ends the other processes of a host, without a
+ * word and with exit status 0, as soon as one has ended without MPI_Finalize(). So the ranks of a
+ * host first wait for each other, in shared memory, when their output is written and nothing is
+ * left to do. */
+enum {
+    LEFT_AND_ENDING = 2 /* value of fsdp_comm_board.left */
+};
+
+bool fsdp_mpi_world_left(const fsdp_mpi_abi *abi, fsdp_comm_control *control, int rank,
+                         int ranks_per_host)
+{
+    if (abi != &fsdp_mpi_abi_mpich)
+        return false;
+    fsdp_mpi_give_up();
+    ending.control = control;
+    ending.rank = rank;
+    ending.ranks_per_host = ranks_per_host;
+    return true;
+}
+
+static bool all_are_ending(void)
+{
+    const int first = ending.rank - ending.rank % ending.ranks_per_host;
+    bool all = true;
+    for (int r = first; r < first + ending.ranks_per_host; r++)
+        all &= atomic_load(&ending.control->board[r].left) == LEFT_AND_ENDING;
+    return all;
+}
+
+static void wait_for_ending_ranks(void)
+{
+    fflush(NULL);
+    atomic_store(&ending.control->board[ending.rank].left, LEFT_AND_ENDING);
+    while (!all_are_ending() && !fsdp_comm_control_aborted(ending.control))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 /* MPI cannot be initialized a second time after MPI_Finalize(). So this is called when the process
@@ -102,6 +149,8 @@ void fsdp_mpi_give_up(void)
 static void finalize_at_exit(void)
 {
     bool finalized = true;
+    if (ending.control)
+        wait_for_ending_ranks();
     if (own_mpi && !given_up && own_mpi->finalized(&finalized) == 0 && !finalized)
         (void)own_mpi->finalize();
 }

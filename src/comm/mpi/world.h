@@ -40,3 +40,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *
 /* From now on, do not call MPI_Finalize() when the process ends: messages are under way that will
  * never arrive, and MPI would wait for them. */
 void fsdp_mpi_give_up(void);
+/* Called when this rank has left a world of several hosts without a failure; it may be called once.
+ * See Note [Ending MPICH]. Return true if `control` must stay mapped. */
+bool fsdp_mpi_world_left(const fsdp_mpi_abi *abi, fsdp_comm_control *control, int rank,
+                         int ranks_per_host);
