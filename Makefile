@@ -233,7 +233,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4 MPI,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
@@ -435,6 +435,12 @@ cuda-check-programs: $(CHECK)/tests/cuda/tests $(CHECK_PROGRAMS)
 cuda-check:
 	@$(MAKE) --no-print-directory $(JOBS) cuda-check-programs
 	@sh tests/cuda/check.sh $(CHECK) $(CUDA_SEEDS)
+# Training on several hosts, which are namespaces of this machine. Needs root; says what it skips.
+.PHONY: test-hosts
+test-hosts:
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@for script in tests/hosts/[!n]*.sh; do echo "$$script"; FSDP_BUILD=$(BUILD) sh $$script || exit 1; done
+
 # Faults that are planted in kernels, one at a time, and must be found by their tests.
 .PHONY: cuda-mutants cuda-flags
 cuda-mutants: $(BUILD)/tests/cuda/tests cuda-check-programs
@@ -551,6 +557,7 @@ help:
 	@echo "                which may be copied to another machine; make DEPS_DIR=DIR needs no packages"
 	@echo "make deps-pretrain  install what make pretrain needs in addition"
 	@echo "make asan tsan  tests under the sanitizers"
+	@echo "make test-hosts training on several hosts, which are namespaces of this machine; needs root"
 	@echo "make cuda-check tests of the CUDA device with a race detector (CUDA_SEEDS=20: more orders)"
 	@echo "make cuda-mutants  tests of the tests: faults planted in CUDA kernels"
 	@echo "make lint       layering, circles of calls, headers, formatting"

@@ -14,8 +14,8 @@
  * If the ranks of a group are on several hosts, each host has a buffer of its own, with the
  * counters of all ranks. A WRITE phase names the bytes that the rank has written:
  * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
- * where the counter becomes visible after the bytes. The bytes of other ranks that nobody named for
- * a host are undefined there.
+ * where the counter becomes visible after the bytes. The bytes of other ranks that no rank named
+ * for a host are undefined there.
  *
  * Every phase has an fsdp_phase_info. A rank compares its info with the infos of its peers for the
  * phase with the same number. If two ranks have different infos, all ranks return an error that

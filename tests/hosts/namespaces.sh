@@ -12,7 +12,7 @@
 #   namespaces.sh list SLOTS      NAME:SLOTS,NAME:SLOTS, as mpirun -H takes it
 #   namespaces.sh down            end all processes of the hosts, and remove them
 #
-# HOSTS_PREFIX (fsdph), HOSTS_NET (10.79.0) and HOSTS_STATE (/tmp/PREFIX) tell sets of hosts apart.
+# HOSTS_PREFIX (fsdph), HOSTS_NET (10.79.0) and HOSTS_STATE (/tmp/PREFIX) keep sets of hosts apart.
 set -eu
 prefix=${HOSTS_PREFIX:-fsdph} net=${HOSTS_NET:-10.79.0}
 state=${HOSTS_STATE:-/tmp/$prefix}

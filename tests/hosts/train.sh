@@ -45,7 +45,7 @@ on_hosts() {
             -hosts "$("$hosts" list "$slots")" -n "$((n_hosts * slots))" -bind-to none "$@"
     fi
 }
-sent() { "$hosts" bytes | awk '{ sum += $1 } END { print sum }'; }
+sent() { "$hosts" bytes | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; }
 
 # sent_in STEPS: train so many steps, and print the bytes that all hosts have sent
 sent_in() {
@@ -93,6 +93,7 @@ wait_for() {
     done
 }
 none_left() { [ -z "$("$hosts" pids 1)$("$hosts" pids 2)" ]; }
+no_ranks() { [ -z "$(rank_of 1)$(rank_of 2)" ]; }
 rank_of() { for pid in $("$hosts" pids "$1"); do
     [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != fsdp ] || { echo "$pid"; return; }; done; }
 # endless NAME: train in the background until the ranks of both hosts run
@@ -105,6 +106,7 @@ endless() {
     sleep 3
 }
 if command -v mpirun.openmpi >/dev/null; then
+    "$hosts" down
     rm -f ended
     endless
     kill -STOP "$(rank_of 2)"
@@ -122,10 +124,10 @@ if command -v mpirun.openmpi >/dev/null; then
     sleep 8
     check a_cable_may_be_out_for_2_s [ ! -e ended ]
     "$hosts" cut 2
-    check a_pulled_cable_ends_the_job wait_for [ -e ended ]
+    # mpirun itself waits until the cable is plugged in again.
+    check a_pulled_cable_ends_the_ranks_of_both_hosts wait_for no_ranks
     check and_the_rank_behind_it_is_named says 'rank 1 .*has not moved for .*cut off'
     "$hosts" heal 2
-    check and_no_rank_is_left wait_for none_left
-    wait $job
+    check and_then_nothing_is_left wait_for none_left
 fi
 tally

@@ -6,8 +6,8 @@
  * object of the library; in MPICH, it is an integer. So abi_openmpi.c and abi_mpich.c each declare
  * the few types, constants and functions that are needed, as the ABI of their library has them:
  * libmpi.so.40 of Open MPI 2 to 5, and libmpi.so.12 of the MPICH ABI compatibility initiative
- * (MPICH, Intel MPI, MVAPICH, Cray MPICH). No header is needed to build this. tests/comm/mpi_abi.sh
- * compares the declarations with the headers that are installed.
+ * (MPICH, Intel MPI, MVAPICH, Cray MPICH). No header is needed to build this.
+ * tests/cli/test_mpi_abi.sh compares the declarations with the headers that are installed.
  *
  * All functions return MPI's error code, and 0 is success. */
 #pragma once

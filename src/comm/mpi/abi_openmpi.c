@@ -54,6 +54,9 @@ static fsdp_mpi_handle handle_of_request(abi_request request)
 
 #include "src/comm/mpi/abi_calls.h"
 
+/* If the program that embeds this one is linked with Open MPI, the linker may have copied these
+ * objects into the program, and the library then uses the copies. So look for the objects as the
+ * library does: in the program first. */
 static const char *resolve(void *library)
 {
     const struct {
@@ -64,7 +67,9 @@ static const char *resolve(void *library)
                   {"ompi_mpi_info_null", &objects.info_null},
                   {"ompi_mpi_errors_return", &objects.errors_return}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].object = dlsym(library, wanted[i].name);
+        *wanted[i].object = dlsym(RTLD_DEFAULT, wanted[i].name);
+        if (!*wanted[i].object)
+            *wanted[i].object = dlsym(library, wanted[i].name);
         if (!*wanted[i].object)
             return wanted[i].name;
     }

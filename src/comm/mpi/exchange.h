@@ -93,7 +93,7 @@ struct fsdp_mpi_progress {
     fsdp_mpi_incoming *receiving, **receiving_end;
     fsdp_mpi_message inbox;
     fsdp_mpi_handle inbox_request;
-    bool has_inbox, is_broken, told_failure, told_left;
+    bool has_inbox, is_broken, sent_failure, sent_left;
     int n_left;   /* number of hosts whose rank has left */
     int n_failed; /* number of hosts whose rank has reported a failure, its own or another one */
     uint32_t next_tag;
@@ -125,7 +125,7 @@ void fsdp_mpi_append(fsdp_mpi_outgoing ***end, fsdp_mpi_outgoing *list);
 /* Send operations that were queued, and complete those that have left. */
 void fsdp_mpi_advance_outgoing(fsdp_mpi_progress *p, fsdp_mpi_outgoing *queued);
 /* Create and send a message without a buffer to this rank's partner on every other host. */
-void fsdp_mpi_tell_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message);
+void fsdp_mpi_notify_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message);
 void fsdp_mpi_drop_outgoing(fsdp_mpi_outgoing *list);
 
 /* ---- incoming.c ---- */

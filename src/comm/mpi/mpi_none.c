@@ -1,4 +1,4 @@
-/* Stands for the transport in a build without MPI. */
+/* Replaces the transport in a build without MPI. */
 #include "src/comm/mpi/transport_mpi.h"
 
 fsdp_status fsdp_mpi_open(const fsdp_mpi_job *job, fsdp_group **group)

@@ -236,7 +236,7 @@ void fsdp_mpi_advance_outgoing(fsdp_mpi_progress *p, fsdp_mpi_outgoing *queued)
     }
 }
 
-void fsdp_mpi_tell_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message)
+void fsdp_mpi_notify_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message)
 {
     fsdp_mpi_outgoing *list = NULL, **end = &list;
     for (int host = 0; host < p->world.n_hosts; host++) {

@@ -1,4 +1,4 @@
-/* See progress.h. The thread sends what the rank has queued, receives what arrives, and tells the
+/* See progress.h. The thread sends what the rank has queued, receives what arrives, and informs the
  * other hosts what the rank is doing. It never blocks in MPI: MPICH spins in a blocking call and
  * takes the core from a rank that computes. Between two rounds it sleeps. */
 #include <errno.h>
@@ -37,15 +37,15 @@ void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status)
     post_failure(p, status);
 }
 
-static void tell_failure(fsdp_mpi_progress *p)
+static void send_failure(fsdp_mpi_progress *p)
 {
     fsdp_mpi_message m = {.kind = FSDP_MPI_FAILURE};
     const uint32_t first = atomic_load(&p->control->abort);
-    if (p->told_failure || !fsdp_comm_control_failure(p->control, &m.failure.failure))
+    if (p->sent_failure || !fsdp_comm_control_failure(p->control, &m.failure.failure))
         return;
     m.failure.board = (int32_t)first - 1;
-    p->told_failure = true;
-    fsdp_mpi_tell_hosts(p, &m);
+    p->sent_failure = true;
+    fsdp_mpi_notify_hosts(p, &m);
 }
 
 /* ---- the thread ---- */
@@ -87,9 +87,9 @@ static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
     fsdp_mpi_outgoing *queue = take_queue(p, is_stopping);
     p->was_active |= queue != NULL;
     fsdp_mpi_advance_outgoing(p, queue);
-    if (is_due && !p->told_left && !p->is_broken) {
+    if (is_due && !p->sent_left && !p->is_broken) {
         p->next_board_ns = now + board_ns;
-        fsdp_mpi_tell_hosts(p, &m);
+        fsdp_mpi_notify_hosts(p, &m);
     }
 }
 
@@ -107,9 +107,9 @@ static bool may_end(fsdp_mpi_progress *p)
             p->stop_ns = now + report_ns;
         return false;
     }
-    if (!p->told_left) {
-        p->told_left = true;
-        fsdp_mpi_tell_hosts(p, &(fsdp_mpi_message){.kind = FSDP_MPI_LEFT});
+    if (!p->sent_left) {
+        p->sent_left = true;
+        fsdp_mpi_notify_hosts(p, &(fsdp_mpi_message){.kind = FSDP_MPI_LEFT});
     }
     return p->n_left == p->world.n_hosts - 1 && !p->sending && !p->receiving;
 }
@@ -134,7 +134,7 @@ static void *exchange(void *arg)
         if (!p->is_broken) {
             send_all(p, &is_stopping);
             fsdp_mpi_advance_incoming(p);
-            tell_failure(p);
+            send_failure(p);
         } else {
             fsdp_mpi_drop_outgoing(take_queue(p, &is_stopping));
         }
@@ -202,6 +202,7 @@ fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world, fsdp_comm_contr
         return fsdp_error(FSDP_ERR_NOMEM, "rank %d: cannot start a thread: %s", world->rank,
                           strerror(error));
     }
+    fsdp_mpi_finalize_at_exit(false);
     *progress = p;
     return FSDP_OK;
 }
@@ -218,10 +219,9 @@ bool fsdp_mpi_progress_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
     pthread_join(p->thread, NULL);
     fsdp_mpi_drop_outgoing(p->queue);
     const bool is_clean = !p->sending && !p->receiving && !fsdp_comm_control_aborted(p->control);
-    if (!is_clean || !fsdp_mpi_close_inbox(p)) {
-        fsdp_mpi_give_up();
+    if (!is_clean || !fsdp_mpi_close_inbox(p))
         return false;
-    }
+    fsdp_mpi_finalize_at_exit(true);
     fsdp_mpi_world_free(&p->world);
     free_progress(p);
     return true;

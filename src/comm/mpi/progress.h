@@ -11,7 +11,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world,
                                                     fsdp_comm_control *control,
                                                     fsdp_mpi_progress **progress);
 /* Say to the other hosts that this rank leaves, wait until all messages have arrived, and end the
- * thread. After a failure, wait only until the other hosts have been told, or for a second. Return
+ * thread. After a failure, wait only until the other hosts know of it, or for a second. Return
  * true if everything has arrived. */
 bool fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, int64_t timeout_ns);
 
@@ -26,7 +26,7 @@ void fsdp_mpi_progress_flush(fsdp_mpi_progress *progress, fsdp_shared_buffer *bu
 /* Return true if a detach has given up waiting, after a failure. Memory must then stay mapped. */
 bool fsdp_mpi_progress_leaks(const fsdp_mpi_progress *progress);
 
-/* Tell the other hosts that this rank has begun phase buffer->ended and waits. */
+/* Inform the other hosts that this rank has begun phase buffer->ended and waits. */
 void fsdp_mpi_progress_announce(fsdp_mpi_progress *progress, fsdp_shared_buffer *buffer);
 /* Send what this rank has written in phase buffer->ended - 1, and that it has ended the phase. */
 void fsdp_mpi_progress_end_phase(fsdp_mpi_progress *progress, fsdp_shared_buffer *buffer);

@@ -138,8 +138,8 @@ static fsdp_status fill_group(fsdp_mpi_world *w, fsdp_shm *shm, fsdp_group *grou
 static void free_failed(fsdp_group *group, fsdp_shm *shm, int world_size)
 {
     if (progress) {
-        if (fsdp_mpi_progress_stop(progress, 0))
-            fsdp_mpi_give_up();
+        (void)fsdp_mpi_progress_stop(progress, 0);
+        fsdp_mpi_finalize_at_exit(false);
         progress = NULL;
     } else if (group && group->control) {
         munmap(group->control, fsdp_comm_control_bytes(world_size));
@@ -166,7 +166,7 @@ static fsdp_status create_group(fsdp_mpi_world *w, fsdp_group **out)
     return status;
 }
 
-/* Tell the rest of the program which rank this is, as `fsdp launch` and torchrun do. */
+/* Show the rest of the program which rank this is, as `fsdp launch` and torchrun do. */
 static fsdp_status set_environment(const fsdp_mpi_world *w)
 {
     const struct {

@@ -92,16 +92,16 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 /* ---- initializing and finalizing ---- */
 
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
-static bool given_up;
+static bool may_finalize = true;
 /* The ranks of this host that wait for each other at their end: see Note [Ending MPICH]. */
 static struct {
     fsdp_comm_control *control; /* NULL: they do not wait */
     int rank, ranks_per_host;
 } ending;
 
-void fsdp_mpi_give_up(void)
+void fsdp_mpi_finalize_at_exit(bool yes)
 {
-    given_up = true;
+    may_finalize = yes;
 }
 
 /* Note [Ending MPICH]. In MPICH 4.0.2 over UCX between hosts, about one of three jobs did not
@@ -120,7 +120,7 @@ bool fsdp_mpi_world_left(const fsdp_mpi_abi *abi, fsdp_comm_control *control, in
 {
     if (abi != &fsdp_mpi_abi_mpich)
         return false;
-    fsdp_mpi_give_up();
+    fsdp_mpi_finalize_at_exit(false);
     ending.control = control;
     ending.rank = rank;
     ending.ranks_per_host = ranks_per_host;
@@ -151,7 +151,7 @@ static void finalize_at_exit(void)
     bool finalized = true;
     if (ending.control)
         wait_for_ending_ranks();
-    if (own_mpi && !given_up && own_mpi->finalized(&finalized) == 0 && !finalized)
+    if (own_mpi && may_finalize && own_mpi->finalized(&finalized) == 0 && !finalized)
         (void)own_mpi->finalize();
 }
 

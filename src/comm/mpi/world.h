@@ -37,9 +37,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_world_connect(const fsdp_mpi_world *world, 
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *world, fsdp_status mine);
 /* Make an error of MPI's error code. `call` is a name such as "MPI_Isend". */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *call, int code);
-/* From now on, do not call MPI_Finalize() when the process ends: messages are under way that will
- * never arrive, and MPI would wait for them. */
-void fsdp_mpi_give_up(void);
+/* Say whether MPI_Finalize() is to be called when the process ends. It must not be called while the
+ * thread of progress.h runs, or if messages are under way that will never arrive: MPI would wait
+ * for them. */
+void fsdp_mpi_finalize_at_exit(bool yes);
 /* Called when this rank has left a world of several hosts without a failure; it may be called once.
  * See Note [Ending MPICH]. Return true if `control` must stay mapped. */
 bool fsdp_mpi_world_left(const fsdp_mpi_abi *abi, fsdp_comm_control *control, int rank,
