@@ -16,7 +16,8 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
  * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
  * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. If gradients are sharded,
- * that is the rows that they sum. Of lanes and of gradients of whole parameters, it is everything.
+ * that is the rows that they sum. They read everything in lanes, and
+ * in gradients of whole parameters.
  */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {

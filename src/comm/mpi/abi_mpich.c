@@ -48,7 +48,7 @@ static fsdp_mpi_handle handle_of_request(abi_request request)
     return (unsigned)request;
 }
 
-#include "src/comm/mpi/abi_calls.h"
+#include "src/comm/mpi/abi_calls.inc"
 
 static const char *resolve(void *library)
 {

@@ -52,7 +52,7 @@ static fsdp_mpi_handle handle_of_request(abi_request request)
     return (fsdp_mpi_handle)request;
 }
 
-#include "src/comm/mpi/abi_calls.h"
+#include "src/comm/mpi/abi_calls.inc"
 
 /* If the program that embeds this one is linked with Open MPI, the linker may have copied these
  * objects into the program, and the library then uses the copies. So look for the objects as the

@@ -31,7 +31,7 @@ typedef struct fsdp_mpi_range {
 typedef struct fsdp_mpi_board {
     uint32_t beat, joined, number;
     int32_t peer;
-    uint64_t sequence, target; /* of fsdp_comm_blocked, with `number` and `peer` */
+    uint64_t sequence, target; /* fields of fsdp_comm_blocked, as are `number` and `peer` */
     fsdp_comm_location at;
 } fsdp_mpi_board;
 

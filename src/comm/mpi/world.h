@@ -42,6 +42,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *
  * for them. */
 void fsdp_mpi_finalize_at_exit(bool yes);
 /* Called when this rank has left a world of several hosts without a failure; it may be called once.
- * See Note [Ending MPICH]. Return true if `control` must stay mapped. */
+ * See Note [Ending MPICH] in world.c. Return true if `control` must stay mapped. */
 bool fsdp_mpi_world_left(const fsdp_mpi_abi *abi, fsdp_comm_control *control, int rank,
                          int ranks_per_host);
