@@ -49,7 +49,7 @@ PKGS += hwloc
 DEFS += -DFSDP_HAVE_HWLOC
 endif
 # MPI is loaded at run time and needs nothing here. WITHOUT=MPI leaves it out.
-MPI_C := $(addprefix src/comm/mpi/,abi_mpich.c abi_openmpi.c incoming.c library.c outgoing.c progress.c sockets.c transport_mpi.c world.c)
+MPI_C := $(addprefix src/comm/mpi/,abi_mpich.c abi_openmpi.c exchange.c incoming.c library.c outgoing.c progress.c sockets.c transport_mpi.c world.c)
 ifeq ($(filter MPI,$(WITHOUT)),)
 DEFS += -DFSDP_HAVE_MPI
 LEFT_OUT += src/comm/mpi/mpi_none.c

@@ -109,7 +109,9 @@ static inline int fsdp_mpi_partner(const fsdp_mpi_world *world, int host)
     return host * world->ranks_per_host + world->local_rank;
 }
 
-/* Post a failure of this rank: MPI or memory has failed. The thread then calls MPI no more. */
+/* Post a failure of this rank with the message in fsdp_last_error(). */
+void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status);
+/* The same, because MPI or memory has failed. The thread then calls MPI no more. */
 void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status);
 
 /* ---- outgoing.c ---- */

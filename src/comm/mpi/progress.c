@@ -19,24 +19,6 @@ static const int64_t board_ns = 250000000;
  * which the ranks there can report it: when the first rank ends, mpirun kills the others. */
 static const int64_t failure_ns = 1000000000, report_ns = 300000000;
 
-/* ---- failures ---- */
-
-static void post_failure(const fsdp_mpi_progress *p, fsdp_status status)
-{
-    fsdp_comm_failure failure = {.rank = p->world.rank,
-                                 .status = (int32_t)status,
-                                 .kind = FSDP_FAILURE_OF_RANK,
-                                 .at = fsdp_comm_place_get(&p->control->board[p->world.rank].at)};
-    fsdp_comm_copy_text(failure.message, sizeof failure.message, fsdp_last_error());
-    fsdp_comm_control_abort(p->control, p->world.rank, &failure);
-}
-
-void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status)
-{
-    p->is_broken = true;
-    post_failure(p, status);
-}
-
 static void send_failure(fsdp_mpi_progress *p)
 {
     fsdp_mpi_message m = {.kind = FSDP_MPI_FAILURE};
@@ -324,7 +306,7 @@ static void queue_messages(fsdp_mpi_progress *p, fsdp_shared_buffer *buffer, fsd
         entry ? fsdp_mpi_create_messages(&p->world, entry, kind, count, &list)
               : fsdp_error(FSDP_ERR_STATE, "mpi: buffer %u is not attached", buffer->number);
     if (status != FSDP_OK) {
-        post_failure(p, status);
+        fsdp_mpi_post_failure(p, status);
         return;
     }
     pthread_mutex_lock(&p->lock);
