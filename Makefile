@@ -48,6 +48,14 @@ ifeq ($(call has,hwloc),1)
 PKGS += hwloc
 DEFS += -DFSDP_HAVE_HWLOC
 endif
+# MPI is loaded at run time and needs nothing here. WITHOUT=MPI leaves it out.
+MPI_C := $(addprefix src/comm/mpi/,abi_mpich.c abi_openmpi.c exchange.c incoming.c library.c outgoing.c progress.c sockets.c transport_mpi.c world.c)
+ifeq ($(filter MPI,$(WITHOUT)),)
+DEFS += -DFSDP_HAVE_MPI
+LEFT_OUT += src/comm/mpi/mpi_none.c
+else
+LEFT_OUT += $(MPI_C)
+endif
 ifeq ($(call has,cairo),1)
 PKGS += cairo
 DEFS += -DFSDP_HAVE_CAIRO
@@ -229,7 +237,7 @@ check-deps:
 	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
 	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
 	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD NETTLE PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,CSV YAML HWLOC CAIRO MICROHTTPD NETTLE PCRE2 UTF8PROC FLATBUFFERS ZLIB ZSTD LZ4 MPI,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh '$(WITHOUT)' '$(CUDA_HOME)' '$(CUDA_INCLUDE)' '$(CUDA_NVCC)' '$(strip $(CUDA_CODE))'
 
@@ -461,7 +469,7 @@ fuzz:
 	done
 # Jobs over several hosts, which are network namespaces (needs root; skipped with a reason without).
 .PHONY: test-hosts
-test-hosts: $(BUILD)/fsdp
+test-hosts: all
 	@for f in tests/hosts/hosts_*.sh; do FSDP_BUILD=$(BUILD) sh $$f || exit 1; done
 # Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
 soak: $(BUILD)/fsdp

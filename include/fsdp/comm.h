@@ -2,8 +2,9 @@
  * @file
  * Process groups, which are the ranks that train together, and collectives for small data.
  *
- * In production a rank is a process that `fsdp launch` has started (transport "shm"). In tests a
- * rank is a thread (transport "threads"). The code is the same.
+ * In production a rank is a process that `fsdp launch` has started (transport "shm"), or mpirun,
+ * mpiexec or srun (transport "shm" on one host, "mpi" on several). In tests a rank is a thread
+ * (transport "threads"). The code is the same.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -23,22 +24,26 @@ typedef enum fsdp_reduce_op {
 
 /**
  * torch.distributed.init_process_group: join the job that this process belongs to. Reads RANK,
- * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. If these
- * variables are not set, the group has only this rank (a world of one). But if srun or mpirun has
- * started several processes, it is an error that the variables are not set.
+ * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. If Open MPI or
+ * MPICH has started this process as one of several, the job is all processes that it has started,
+ * on one host or several: their library is loaded, MPI is initialized unless the program has done
+ * so, and RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK are set. MPI is then
+ * finalized when the process ends, or by the program if the program has initialized it. If no
+ * launcher's variables are set, the group has only this rank (a world of one). But if srun without
+ * an MPI has started several processes, it is an error that the variables are not set.
  *
  * In a collective, a rank waits at most FSDP_TIMEOUT_S seconds (default 600) for a peer that does
  * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
  * at most FSDP_STALL_S seconds (default 4; 0: FSDP_TIMEOUT_S applies). A rank knows that a peer is
  * stopped because it gets no heartbeats: each process has a thread that sends a heartbeat to the
- * peers twice a second.
+ * peers twice a second. Peers on other hosts may be silent twice as long.
  *
- * @param backend "shm" or NULL, which have the same effect. A world of one always uses the
- *                transport "local"
+ * @param backend NULL: as the environment says; "shm": started by `fsdp launch`; "mpi": started by
+ *                MPI. A world of one always uses the transport "local"
  * @param group   out: owned by the caller, destroyed with fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if an environment variable is wrong; FSDP_ERR_UNSUPPORTED if another
- *         launcher started the ranks; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a
- *         peer has failed
+ *         launcher started the ranks, or MPI's library cannot be loaded or does not belong to it;
+ * FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,
                                                              fsdp_group **group);
@@ -88,7 +93,7 @@ FSDP_API int fsdp_group_world_size(const fsdp_group *group);
 FSDP_API int fsdp_group_local_rank(const fsdp_group *group);
 /** Return the number of ranks of the group that are on this host; 1 if `group` is NULL. */
 FSDP_API int fsdp_group_local_world_size(const fsdp_group *group);
-/** Return the group's transport: "local" (one rank), "threads" or "shm"; static storage. */
+/** Return the group's transport: "local" (one rank), "threads", "shm" or "mpi"; static storage. */
 FSDP_API const char *fsdp_group_backend(const fsdp_group *group);
 
 /** Wait until all ranks have made this call. Collective. */

@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/cli/cli.h"
+#include "src/comm/mpi/library.h"
 #include "src/comm/task.h"
 
 int fsdp_cli_columns(void)
@@ -71,7 +72,9 @@ int fsdp_cli_misused(const char *program)
 
 int fsdp_cli_not_joined(const char *program)
 {
-    return fsdp_task_0_reports() ? FSDP_EXIT_FAILURE : fsdp_cli_failed(program);
+    fsdp_mpi_job job; /* what keeps a process from joining may be on its host only */
+    return fsdp_task_0_reports() && !fsdp_mpi_find_job(&job) ? FSDP_EXIT_FAILURE
+                                                             : fsdp_cli_failed(program);
 }
 
 fsdp_status fsdp_cli_join(const char *program, fsdp_group **group)

@@ -121,6 +121,16 @@ static const char *nettle_version(void)
 #endif
 }
 
+/* MPI is loaded when a rank needs it, so there is no version yet. */
+static const char *mpi_version(void)
+{
+#ifdef FSDP_HAVE_MPI
+    return "loaded in ranks that mpirun, mpiexec or srun has started";
+#else
+    return NULL;
+#endif
+}
+
 static const char *microhttpd_version(void)
 {
 #ifdef FSDP_HAVE_MICROHTTPD
@@ -272,6 +282,7 @@ static void add_libraries(fsdp_facts *to)
     print_optional(to, "zlib", zlib_found_version(), ".gz files");
     print_optional(to, "zstd", zstd_version(), ".zst files");
     print_optional(to, "lz4", lz4_version(), "Arrow files compressed with LZ4");
+    print_optional(to, "MPI", mpi_version(), "several hosts");
 }
 
 void fsdp_add_version(fsdp_facts *to)

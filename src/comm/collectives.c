@@ -55,6 +55,14 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Say that this rank has written the first `bytes` bytes of its slot, which all ranks read. */
+static void wrote_slot(const collective *c, size_t bytes)
+{
+    fsdp_group *group = c->group;
+    fsdp_phase_wrote(&group->scratch, FSDP_ALL_READERS,
+                     (size_t)group->rank * FSDP_SCRATCH_SLOT_BYTES, bytes);
+}
+
 static void copy_counted(fsdp_group *group, void *to, const void *from, size_t bytes)
 {
     if (bytes)
@@ -133,6 +141,8 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
             copy_counted(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
+        if (group->rank == root)
+            fsdp_phase_wrote(&group->scratch, FSDP_ALL_READERS, 0, chunk);
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         if (group->rank != root)
@@ -166,6 +176,7 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         copy_counted(group, scratch_slot(group, group->rank), (const unsigned char *)send + done,
                      chunk);
+        wrote_slot(&c, chunk);
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         for (int r = 0; r < group->world_size; r++)
@@ -317,6 +328,7 @@ fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dty
         unsigned char *part = (unsigned char *)buf + done * size;
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         copy_counted(group, scratch_slot(group, group->rank), part, chunk * size);
+        wrote_slot(&c, chunk * size);
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         copy_counted(group, part, scratch_slot(group, 0), chunk * size);
@@ -388,9 +400,13 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
          * contains `ranks` chunks of `send`: one chunk for the result of each rank. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
-        for (size_t r = 0; r < ranks; r++)
-            copy_counted(group, scratch_slot(group, group->rank) + r * chunk * sizeof *send,
-                         send + r * count + done, chunk * sizeof *send);
+        for (size_t r = 0; r < ranks; r++) {
+            const size_t bytes = chunk * sizeof *send;
+            copy_counted(group, scratch_slot(group, group->rank) + r * bytes,
+                         send + r * count + done, bytes);
+            fsdp_phase_wrote(&group->scratch, (int)r,
+                             (size_t)group->rank * FSDP_SCRATCH_SLOT_BYTES + r * bytes, bytes);
+        }
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         reduce_slice(group, chunk, op, recv + done);

@@ -11,6 +11,12 @@
  * fsdp_phase_end() increments this rank's counter with release semantics and wakes peers that wait
  * for it. There is no other lock.
  *
+ * If the ranks of a group are on several hosts, each host has a buffer of its own, with the
+ * counters of all ranks. A WRITE phase names the bytes that the rank has written:
+ * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
+ * where the counter becomes visible after the bytes. The bytes of other ranks that no rank named
+ * for a host are undefined there.
+ *
  * Every phase has an fsdp_phase_info. A rank compares its info with the infos of its peers for the
  * phase with the same number. If two ranks have different infos, all ranks return an error that
  * says what these two ranks do ("rank 1 begins ... of unit 3, but rank 0 began ... of unit 4"). A
@@ -80,6 +86,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
  * phase of the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
+/* Say that in the open WRITE phase this rank has written, or will have written when the phase ends,
+ * `bytes` bytes at `offset`. Rank `reader` of the group reads them in the next READ phases, or
+ * every rank does (FSDP_ALL_READERS). Ranks of other hosts get these bytes and no others. No effect
+ * if all ranks are on one host, or if no phase has begun. If memory runs out, the failure is
+ * posted, and the next phases of all ranks fail. */
+enum {
+    FSDP_ALL_READERS = -1
+};
+void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes);
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 

@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/cpus.h"
-#include "src/comm/comm.h"
+#include "src/comm/group.h"
 
 fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
 {
@@ -24,14 +24,16 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
         status = fsdp_all_gather(group, &mine, sizeof mine, all);
     int sharing = 0;
     for (int r = 0; r < world_size; r++)
-        sharing += CPU_EQUAL(&all[r], &mine) != 0;
+        sharing += CPU_EQUAL(&all[r], &mine) && (!group || fsdp_group_is_here(group, r));
     fsdp_free(all);
     if (status != FSDP_OK)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
-    const int quota = fsdp_cpu_quota(""); /* all ranks are in one cgroup and share its quota */
-    if (quota > 0 && quota / world_size < share)
-        share = quota / world_size;
+    const int quota =
+        fsdp_cpu_quota(""); /* the ranks of a host are in one cgroup, with one quota */
+    const int local = fsdp_group_local_world_size(group);
+    if (quota > 0 && quota / local < share)
+        share = quota / local;
     *threads = share > 1 ? share : 1;
     if (group)
         fsdp_group_set_threads(group, *threads);

@@ -60,10 +60,12 @@ fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s)
                                  .status = FSDP_ERR_COMM,
                                  .kind = FSDP_FAILURE_STOPPED,
                                  .at = fsdp_comm_place_get(&group->control->board[accused].at)};
+    const bool is_here = accused / group->ranks_per_host == own / group->ranks_per_host;
     snprintf(failure.message, sizeof failure.message,
-             "has not moved for %.1f s (stopped by a signal or a debugger?), and rank %d waits "
-             "for it",
-             silent_s, own);
+             "has not moved for %.1f s (%s), and rank %d waits for it", silent_s,
+             is_here ? "stopped by a signal or a debugger?"
+                     : "its host is down, cut off from the network, or the process is stopped?",
+             own);
     fsdp_comm_control_abort(group->control, own, &failure);
     return fsdp_comm_control_error(group->control);
 }

@@ -18,17 +18,24 @@ enum {
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
+static fsdp_status check_available(const char *what, size_t bytes)
+{
+    const size_t available = fsdp_host_memory_available();
+    if (available < RESERVE_BYTES || bytes > available - RESERVE_BYTES)
+        return fsdp_error(FSDP_ERR_NOMEM,
+                          "%s: %zu bytes of shared memory are wanted, %zu are available", what,
+                          bytes, available);
+    return FSDP_OK;
+}
+
 /* Allocate the pages of a memfd in slices, and check the available memory before each slice.
  * posix_fallocate() alone would not return an error when memory runs out: it would allocate all
  * memory of the machine. */
 static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += SLICE_BYTES) {
-        size_t available = fsdp_host_memory_available(), left = bytes - at;
-        if (available < RESERVE_BYTES || left > available - RESERVE_BYTES)
-            return fsdp_error(FSDP_ERR_NOMEM,
-                              "%s: %zu bytes of shared memory are wanted, %zu are available", what,
-                              left, available);
+        const size_t left = bytes - at;
+        FSDP_TRY(check_available(what, left));
         size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
         int error;
         do
@@ -42,13 +49,25 @@ static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *out)
+/* Set the size of a memfd without allocating its pages. */
+static fsdp_status set_size(const char *what, int fd, size_t bytes, size_t least)
+{
+    FSDP_TRY(check_available(what, least));
+    if (ftruncate(fd, (off_t)bytes) != 0)
+        return fsdp_error(errno == EFBIG || errno == EINVAL ? FSDP_ERR_NOMEM : FSDP_ERR_IO,
+                          "%s: cannot make shared memory of %zu bytes: %s", what, bytes,
+                          strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status create(const char *what, size_t bytes, bool is_sparse, size_t least, int *out)
 {
     int fd = memfd_create("fsdp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return fsdp_error(errno == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO, "%s: memfd_create: %s",
                           what, strerror(errno));
-    fsdp_status status = allocate_pages(what, fd, bytes);
+    fsdp_status status =
+        is_sparse ? set_size(what, fd, bytes, least) : allocate_pages(what, fd, bytes);
     if (status != FSDP_OK) {
         close(fd);
         return status;
@@ -60,6 +79,16 @@ fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *out)
     }
     *out = fd;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *fd)
+{
+    return create(what, bytes, false, 0, fd);
+}
+
+fsdp_status fsdp_memfd_create_sparse(const char *what, size_t bytes, size_t least, int *fd)
+{
+    return create(what, bytes, true, least, fd);
 }
 
 fsdp_status fsdp_memfd_map(const char *what, int fd, size_t bytes, void **data)

@@ -41,7 +41,7 @@ static fsdp_status read_limits(fsdp_group *group)
     return FSDP_OK;
 }
 
-void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
+fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
 {
     buffer->group = group;
     buffer->next = group->buffers;
@@ -49,6 +49,9 @@ void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
     if (buffer->next)
         buffer->next->place = &buffer->next;
     group->buffers = buffer;
+    return group->ops->buffer_attach && fsdp_group_spans_hosts(group)
+               ? group->ops->buffer_attach(buffer)
+               : FSDP_OK;
 }
 
 fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
@@ -57,6 +60,8 @@ fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
     group->ops = ops;
     group->refs = 1;
     group->next_buffer = 1;
+    if (!group->ranks_per_host)
+        group->ranks_per_host = group->world_size;
     if (!group->control)
         return FSDP_OK;
     fsdp_shared_buffer *scratch = &group->scratch;
@@ -65,10 +70,20 @@ fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
     scratch->lanes = (fsdp_phase_lane *)(void *)base;
     scratch->data = base + fsdp_phase_lanes_bytes(group->world_size);
     scratch->bytes = (size_t)group->world_size * FSDP_SCRATCH_SLOT_BYTES;
-    fsdp_shared_buffer_link(group, scratch);
     fsdp_group_set_threads(group, 1);
+    FSDP_TRY(fsdp_shared_buffer_link(group, scratch));
     atomic_store(&group->control->board[group->rank].joined, 1);
     return FSDP_OK;
+}
+
+static void unlink_buffer(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    if (group->ops->buffer_detach && fsdp_group_spans_hosts(group))
+        group->ops->buffer_detach(buffer);
+    *buffer->place = buffer->next;
+    if (buffer->next)
+        buffer->next->place = buffer->place;
 }
 
 void fsdp_group_release(fsdp_group *group)
@@ -76,6 +91,9 @@ void fsdp_group_release(fsdp_group *group)
     if (--group->refs > 0)
         return;
     fsdp_shared_buffers_sweep(group, true);
+    if (group->scratch.place)
+        unlink_buffer(&group->scratch);
+    fsdp_free(group->scratch.ranges);
     group->ops->close(group);
     fsdp_shared_buffer_destroy(group->home);
     fsdp_group_release_hooks(group);
@@ -83,17 +101,11 @@ void fsdp_group_release(fsdp_group *group)
     fsdp_free(group);
 }
 
-static void unlink_buffer(fsdp_shared_buffer *buffer)
-{
-    *buffer->place = buffer->next;
-    if (buffer->next)
-        buffer->next->place = buffer->place;
-}
-
 static void free_buffer(const fsdp_group *group, fsdp_shared_buffer *buffer)
 {
     if (buffer->memory.data)
         group->ops->memory_release(&buffer->memory);
+    fsdp_free(buffer->ranges);
     fsdp_free(buffer);
 }
 
@@ -215,7 +227,6 @@ void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_
 void fsdp_group_set_threads(fsdp_group *group, int threads)
 {
     if (group->control)
-        group->spin_ns = (int64_t)group->control->world_size * threads <= group->control->cores
-                             ? spin_limit_ns
-                             : 0;
+        group->spin_ns =
+            (int64_t)group->ranks_per_host * threads <= group->control->cores ? spin_limit_ns : 0;
 }

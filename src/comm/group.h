@@ -11,10 +11,11 @@ typedef struct fsdp_comm_memory {
     void *handle; /* private to the transport */
 } fsdp_comm_memory;
 
-/* A message in the scratch buffer about memory that rank 0 creates. Rank 0 describes the memory to
- * the other ranks. They answer with offers in which only `status` and `message` are set. */
+/* A message in the scratch buffer about memory that the first rank of each host creates. It
+ * describes the memory to the other ranks of the host. They answer with offers in which only
+ * `status` and `message` are set. */
 typedef struct fsdp_comm_offer {
-    /* On rank 0: result of creating the memory. On other ranks: result of mapping it. */
+    /* On the first rank: result of creating the memory. On other ranks: result of mapping it. */
     int32_t status;
     char message[256];
     void *pointer; /* set by the threads transport: address of the memory */
@@ -48,12 +49,12 @@ typedef struct fsdp_comm_ops {
     /* Join the job that the environment describes. NULL: ranks cannot join a job with this
      * transport. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
-    /* Called on rank 0 in a WRITE phase: create memory, fill in the offer, and send what the peers
-     * need to map it. */
+    /* Called on the first rank of each host in a WRITE phase: create memory, fill in the offer, and
+     * send what the peers on this host need to map it. */
     fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
                                  fsdp_comm_offer *offer);
-    /* Called on the other ranks in the READ phase after that WRITE phase: map the memory that the
-     * offer describes. */
+    /* Called on the other ranks of the host in the READ phase after that WRITE phase: map the
+     * memory that the offer describes. */
     fsdp_status (*memory_attach)(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
                                  fsdp_comm_memory *memory);
     /* Called on each rank after all ranks have mapped the memory. NULL: nothing is needed. */
@@ -62,6 +63,18 @@ typedef struct fsdp_comm_ops {
     /* Return pages to the system. The caller must ensure that no rank reads these pages before they
      * are written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
+    /* The functions below are only for groups whose ranks are on several hosts: see Note [Several
+     * hosts] in mpi/transport_mpi.c. They are NULL in transports of one host. */
+    /* A buffer has been added to group->buffers, or will be removed from it. Its number, lanes,
+     * data and size are set. attach returns FSDP_ERR_NOMEM if it cannot. */
+    fsdp_status (*buffer_attach)(fsdp_shared_buffer *buffer);
+    void (*buffer_detach)(fsdp_shared_buffer *buffer);
+    /* This rank has announced phase buffer->ended and has to wait for a peer. */
+    void (*phase_announced)(fsdp_shared_buffer *buffer);
+    /* This rank has ended phase buffer->ended - 1. Send what it has written in the phase. */
+    void (*phase_ended)(fsdp_shared_buffer *buffer);
+    /* Wait until all data that this rank has sent from the buffer has left it. */
+    void (*buffer_flush)(fsdp_shared_buffer *buffer);
     /* Called after a split, by all ranks of `parent`. Set up what memory_create and memory_attach
      * need in the new group `group`, whose rank, world_size and members are already set. `group` is
      * NULL on a rank that is in no new group, or alone in its new group. The function pointer is
@@ -72,6 +85,12 @@ typedef struct fsdp_comm_ops {
 } fsdp_comm_ops;
 
 extern const fsdp_comm_ops fsdp_comm_local, fsdp_comm_threads, fsdp_comm_shm;
+
+/* Bytes that this rank has written in a WRITE phase: see fsdp_phase_wrote(). */
+typedef struct fsdp_written_range {
+    int reader; /* the rank that reads the bytes; FSDP_ALL_READERS: every rank */
+    size_t offset, bytes;
+} fsdp_written_range;
 
 /* A buffer's number has the id of its group in the upper bits, and a count in the lower
  * FSDP_BUFFER_BITS bits. Numbers are never reused. */
@@ -89,19 +108,30 @@ struct fsdp_shared_buffer {
     uint32_t number; /* unique in the world; 0: the scratch of the world's collectives */
     bool open;       /* this rank has begun a phase and not ended it */
     fsdp_phase phase;
-    uint64_t ended;             /* number of phases that this rank has ended */
-    uint64_t written;           /* the value that `ended` had after the last WRITE phase */
-    uint64_t discarded;         /* the value that `written` had at the last discard */
-    uint64_t discard_ended;     /* the value that `ended` had after the last discard */
-    size_t kept;                /* bytes of each part that the last discard kept */
+    uint64_t ended;         /* number of phases that this rank has ended */
+    uint64_t written;       /* the value that `ended` had after the last WRITE phase */
+    uint64_t discarded;     /* the value that `written` had at the last discard */
+    uint64_t discard_ended; /* the value that `ended` had after the last discard */
+    size_t kept;            /* bytes of each part that the last discard kept */
+    /* What this rank has written in the open WRITE phase. Empty if the group is on one host. */
+    fsdp_written_range *ranges;
+    size_t n_ranges, cap_ranges;
+    bool range_lost;            /* memory ran out for `ranges`, and the failure was posted */
     fsdp_shared_buffer *next;   /* in group->buffers */
     fsdp_shared_buffer **place; /* group->buffers, or the `next` that points to this buffer */
+};
+
+enum {
+    /* A rank on another host may be silent this many times as long as one on this host. */
+    FSDP_REMOTE_STALL = 2
 };
 
 struct fsdp_group {
     const fsdp_comm_ops *ops;
     void *impl; /* private to the transport */
     int rank, world_size, local_rank, local_world_size;
+    /* World ranks [h * ranks_per_host, (h + 1) * ranks_per_host) are on host h. */
+    int ranks_per_host;
     int refs; /* one for the owner, and one per buffer: buffers may outlive the owner's reference */
     /* For a group that was split off (split.c), `members` has the world rank of each rank of the
      * group, and `home` is the buffer of the parent that contains the group's scratch buffer. For
@@ -143,6 +173,27 @@ static inline int fsdp_group_rank_of_world(const fsdp_group *group, int world_ra
             return r;
     return !group->members && world_rank >= 0 && world_rank < group->world_size ? world_rank : -1;
 }
+/* Return the number of the host of rank `rank` of the group. */
+static inline int fsdp_group_host(const fsdp_group *group, int rank)
+{
+    return fsdp_group_world_rank(group, rank) / group->ranks_per_host;
+}
+static inline bool fsdp_group_is_here(const fsdp_group *group, int rank)
+{
+    return fsdp_group_host(group, rank) == fsdp_group_host(group, group->rank);
+}
+/* Return the first rank of the group that is on this rank's host. It creates shared memory. */
+static inline int fsdp_group_local_root(const fsdp_group *group)
+{
+    int r = 0;
+    while (!fsdp_group_is_here(group, r))
+        r++;
+    return r;
+}
+static inline bool fsdp_group_spans_hosts(const fsdp_group *group)
+{
+    return group->local_world_size < group->world_size;
+}
 /* Return true if tests simulate a network for the group (network_testing.h). */
 static inline bool fsdp_group_has_network(const fsdp_group *group)
 {
@@ -168,7 +219,7 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
  * that all ranks report, which is that of the first failure. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
-void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
+FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
 /* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is
  * about to be freed: wait a moment for peers, and give up what they still use. */
 void fsdp_shared_buffers_sweep(fsdp_group *group, bool last);

@@ -13,6 +13,7 @@
  * (fsdp_phase_room()), so they have compared the record. */
 #include "src/comm/phase.h"
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
@@ -35,27 +36,46 @@ fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
     return FSDP_OK;
 }
 
-static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_phase_record *own)
+fsdp_status fsdp_phase_compare(const fsdp_shared_buffer *buffer, int peer, uint64_t n)
 {
     fsdp_group *group = buffer->group;
-    uint64_t n = buffer->ended;
-    for (int peer = 0; peer < group->world_size; peer++) {
-        const fsdp_phase_lane *lane = &buffer->lanes[peer];
-        if (peer == group->rank || atomic_load(&lane->begun) <= n)
-            continue;
-        fsdp_phase_record theirs = lane->ring[n % FSDP_PHASE_RING];
-        if (same_record(own, &theirs))
-            continue;
-        char mine[160], other[160];
-        fsdp_phase_describe(own, mine, sizeof mine);
-        fsdp_phase_describe(&theirs, other, sizeof other);
-        return fsdp_group_fail(group,
-                               fsdp_error(FSDP_ERR_COMM,
-                                          "ranks diverged: rank %d begins %s, but rank %d began %s",
-                                          fsdp_group_world_rank(group, group->rank), mine,
-                                          fsdp_group_world_rank(group, peer), other));
-    }
+    const fsdp_phase_lane *lanes = buffer->lanes;
+    if (atomic_load(&lanes[group->rank].begun) <= n || atomic_load(&lanes[peer].begun) <= n)
+        return FSDP_OK;
+    const fsdp_phase_record own = lanes[group->rank].ring[n % FSDP_PHASE_RING];
+    const fsdp_phase_record theirs = lanes[peer].ring[n % FSDP_PHASE_RING];
+    if (same_record(&own, &theirs))
+        return FSDP_OK;
+    char mine[160], other[160];
+    fsdp_phase_describe(&own, mine, sizeof mine);
+    fsdp_phase_describe(&theirs, other, sizeof other);
+    return fsdp_group_fail(
+        group, fsdp_error(FSDP_ERR_COMM, "ranks diverged: rank %d begins %s, but rank %d began %s",
+                          fsdp_group_world_rank(group, group->rank), mine,
+                          fsdp_group_world_rank(group, peer), other));
+}
+
+static fsdp_status compare_with_peers(const fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    for (int peer = 0; peer < group->world_size; peer++)
+        if (peer != group->rank)
+            FSDP_TRY(fsdp_phase_compare(buffer, peer, buffer->ended));
     return FSDP_OK;
+}
+
+/* Ranks on other hosts see this rank's announcement only if it is sent to them. It is not needed if
+ * this rank can end the phase: the end of the phase is sent, too. */
+static void announce_if_waiting(fsdp_shared_buffer *buffer, uint64_t target)
+{
+    const fsdp_group *group = buffer->group;
+    bool waits = false;
+    if (!group->ops->phase_announced || !fsdp_group_spans_hosts(group))
+        return;
+    for (int r = 0; r < group->world_size && !waits; r++)
+        waits = r != group->rank && atomic_load(&buffer->lanes[r].ended) < target;
+    if (waits)
+        group->ops->phase_announced(buffer);
 }
 
 static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
@@ -80,14 +100,39 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
         FSDP_TRY(fsdp_phase_wait_for_all(buffer, fsdp_phase_room(buffer), record->info.kind));
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
-        FSDP_TRY(compare_with_peers(buffer, record));
+        FSDP_TRY(compare_with_peers(buffer));
+        announce_if_waiting(buffer, target_of(buffer, phase));
         if (phase == FSDP_PHASE_READ || !fsdp_group_skips_writer_wait(buffer))
             FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
         fsdp_network_arrive(buffer, phase, &record->info);
     }
     buffer->phase = phase;
     buffer->open = true;
+    buffer->n_ranges = 0;
     return FSDP_OK;
+}
+
+/* Ranges for readers of one host often follow each other. So extend the last range if possible. */
+void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, size_t bytes)
+{
+    const fsdp_group *group = buffer->group;
+    if (!buffer->open || !buffer->lanes || !bytes || !fsdp_group_spans_hosts(group))
+        return;
+    FSDP_ASSERT(buffer->phase == FSDP_PHASE_WRITE && offset <= buffer->bytes &&
+                bytes <= buffer->bytes - offset);
+    fsdp_written_range *last = buffer->n_ranges ? &buffer->ranges[buffer->n_ranges - 1] : NULL;
+    if (last && last->reader == reader && last->offset + last->bytes == offset) {
+        last->bytes += bytes;
+        return;
+    }
+    if (!FSDP_GROW(buffer->ranges, buffer->cap_ranges, buffer->n_ranges + 1)) {
+        if (!buffer->range_lost)
+            fsdp_group_abort(buffer->group, FSDP_ERR_NOMEM);
+        buffer->range_lost = true;
+        return;
+    }
+    buffer->ranges[buffer->n_ranges++] =
+        (fsdp_written_range){.reader = reader, .offset = offset, .bytes = bytes};
 }
 
 fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
@@ -127,5 +172,8 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "phase_end", NULL);
     fsdp_network_post(buffer);
     fsdp_phase_wake(buffer);
+    if (buffer->group->ops->phase_ended && fsdp_group_spans_hosts(buffer->group))
+        buffer->group->ops->phase_ended(buffer);
+    buffer->n_ranges = 0;
     fsdp_trace_end();
 }

@@ -5,6 +5,7 @@
 
 #include "src/base/assert.h"
 #include "src/comm/group.h"
+#include "src/comm/mpi/transport_mpi.h"
 #include "src/comm/rendezvous.h"
 #include "src/comm/task.h"
 
@@ -60,20 +61,46 @@ static const fsdp_comm_ops *find_transport(const char *name)
     return NULL;
 }
 
+static fsdp_status wait_for_ranks(fsdp_group **group)
+{
+    fsdp_status status = fsdp_barrier(*group);
+    if (status != FSDP_OK) {
+        fsdp_error_context(status, "init_process_group: waiting for all %d ranks",
+                           fsdp_group_world_size(*group));
+        fsdp_destroy_process_group(*group);
+        *group = NULL;
+    }
+    return status;
+}
+
+static fsdp_status join_mpi(const fsdp_mpi_job *job, fsdp_group **group)
+{
+    FSDP_TRY(fsdp_mpi_open(job, group));
+    return wait_for_ranks(group);
+}
+
 fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
 {
     fsdp_comm_world world;
+    fsdp_mpi_job job;
     if (!group)
         return fsdp_error(FSDP_ERR_INVALID, "init_process_group: group is NULL");
     const fsdp_comm_ops *wanted = backend ? find_transport(backend) : NULL;
-    if (backend && !wanted)
+    if (backend && !wanted && strcmp(backend, "mpi") != 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "init_process_group: backend '%s' is not in this build, which has 'shm'",
+                          "init_process_group: backend '%s' is not in this build, which has 'shm' "
+                          "and 'mpi'",
                           backend);
     if (wanted && !wanted->open)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
     FSDP_TRY(read_world(&world));
+    if ((!backend || strcmp(backend, "mpi") == 0) && fsdp_mpi_find_job(&job))
+        return join_mpi(&job, group);
+    if (backend && strcmp(backend, "mpi") == 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "init_process_group: backend 'mpi' is for processes that mpirun, mpiexec "
+                          "or srun --mpi=pmix|pmi2 has started, and no variable of these is set");
     if (world.world_size == 1) {
         FSDP_TRY(fsdp_check_single_task());
         return fsdp_comm_local.open(&world, group);
@@ -83,12 +110,5 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
                           "init_process_group: backend 'local' is a world of one, WORLD_SIZE is %d",
                           world.world_size);
     FSDP_TRY(fsdp_comm_shm.open(&world, group));
-    fsdp_status status = fsdp_barrier(*group);
-    if (status != FSDP_OK) {
-        fsdp_error_context(status, "init_process_group: waiting for all %d ranks",
-                           world.world_size);
-        fsdp_destroy_process_group(*group);
-        *group = NULL;
-    }
-    return status;
+    return wait_for_ranks(group);
 }

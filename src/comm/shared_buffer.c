@@ -92,9 +92,15 @@ static fsdp_status attach_memory(const request *r, const fsdp_comm_offer *offer)
     return FSDP_OK;
 }
 
-/* Create the memory of a buffer on all ranks. Rank 0 creates it in a WRITE phase, and the others
- * map it in the READ phase that follows. In a second pair of phases, the ranks exchange their
- * results. So a buffer exists on all ranks or on none. */
+static void wrote_offer(fsdp_group *group)
+{
+    fsdp_phase_wrote(&group->scratch, FSDP_ALL_READERS,
+                     (size_t)group->rank * FSDP_SCRATCH_SLOT_BYTES, sizeof(fsdp_comm_offer));
+}
+
+/* Create the memory of a buffer on all ranks. The first rank of each host creates it in a WRITE
+ * phase, and the others of the host map it in the READ phase that follows. In a second pair of
+ * phases, the ranks exchange their results. So a buffer exists on all ranks or on none. */
 static fsdp_status share_memory(const request *r)
 {
     fsdp_group *group = r->group;
@@ -102,25 +108,30 @@ static fsdp_status share_memory(const request *r)
     const size_t bytes = r->lanes_bytes + r->bytes;
     fsdp_comm_offer *own = offer_of(group, group->rank);
     fsdp_status status = r->made ? FSDP_OK : fsdp_error_nomem();
+    const int root = fsdp_group_local_root(group);
+    const bool creates = group->rank == root;
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
-    if (group->rank == 0) {
+    if (creates) {
         if (status == FSDP_OK)
             status = create_memory(r, own);
         set_offer_status(own, status);
+        wrote_offer(group);
     }
     fsdp_phase_end(&group->scratch);
 
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
-    const fsdp_comm_offer *offer = offer_of(group, 0);
-    if (group->rank != 0 && offer->status == FSDP_OK) {
+    const fsdp_comm_offer *offer = offer_of(group, root);
+    if (!creates && offer->status == FSDP_OK) {
         if (status == FSDP_OK)
             status = attach_memory(r, offer);
     }
     fsdp_phase_end(&group->scratch);
 
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
-    if (group->rank != 0)
+    if (!creates) {
         set_offer_status(own, status);
+        wrote_offer(group);
+    }
     fsdp_phase_end(&group->scratch);
 
     FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
@@ -174,6 +185,13 @@ static fsdp_status create(request *r)
     r->lanes_bytes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
     if (r->bytes > PTRDIFF_MAX - r->lanes_bytes - FSDP_COMM_PAGE)
         return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", r->bytes);
+    if (r->device && fsdp_group_spans_hosts(group))
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "shared buffer of %zu bytes: the ranks are on %d hosts, and the memory of "
+            "a card is shared on one host only: train with --device cpu, or on one "
+            "host",
+            r->bytes, group->world_size / group->local_world_size);
     FSDP_TRY(take_number(group, &r->number));
     fsdp_shared_buffers_sweep(group, false);
     r->made = fsdp_calloc(1, sizeof *r->made);
@@ -202,8 +220,13 @@ fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group, const fsdp_device *d
         r.device ? made->on_device.data : (unsigned char *)made->memory.data + r.lanes_bytes;
     made->bytes = bytes;
     made->number = r.number;
-    fsdp_shared_buffer_link(group, made);
     group->refs++;
+    const fsdp_status status = fsdp_shared_buffer_link(group, made);
+    if (status != FSDP_OK) { /* peers may already use the buffer and wait for this rank */
+        fsdp_group_abort(group, status);
+        fsdp_shared_buffer_destroy(made);
+        return status;
+    }
     *buffer = made;
     return FSDP_OK;
 }
@@ -243,8 +266,10 @@ fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
         return FSDP_OK;
     FSDP_TRY(fsdp_phase_wait_for_all(buffer, buffer->discard_ended, FSDP_KIND_BUFFER));
     FSDP_TRY(begin_memory(buffer, FSDP_PHASE_READ, buffer->number, buffer->bytes));
+    if (group->ops->buffer_flush && fsdp_group_spans_hosts(group))
+        group->ops->buffer_flush(buffer);
     _Atomic uint32_t *discarding = &buffer->lanes[0].discarding;
-    if (atomic_fetch_add(discarding, 1) + 1 == (uint32_t)group->world_size) {
+    if (atomic_fetch_add(discarding, 1) + 1 == (uint32_t)group->local_world_size) {
         atomic_store(discarding, 0);
         if (group->ops->memory_discard)
             discard_parts(buffer, keep);

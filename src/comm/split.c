@@ -89,13 +89,18 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
         if (mine[r].rank == parent->rank)
             g->rank = r;
     }
-    g->local_rank = g->rank;
-    g->world_size = g->local_world_size = p->ranks;
+    g->world_size = p->ranks;
+    g->ranks_per_host = parent->ranks_per_host;
+    for (int r = 0; r < p->ranks; r++) {
+        g->local_rank += r < g->rank && fsdp_group_is_here(g, r);
+        g->local_world_size += fsdp_group_is_here(g, r);
+    }
     g->ops = parent->ops;
     g->refs = 1;
     g->control = parent->control;
     g->heartbeat = parent->heartbeat; /* valid while `home` exists: `home` keeps the parent alive */
     g->timeout_ns = parent->timeout_ns;
+    g->stall_s = parent->stall_s;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
     fsdp_group_share_hooks(g, parent);
@@ -106,7 +111,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
 }
 
 /* Use the part of `home` that begins at `offset` as the scratch buffer of g. g then owns `home`. */
-static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
+static fsdp_status adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
 {
     unsigned char *base = (unsigned char *)fsdp_shared_buffer_data(home) + offset;
     g->home = home;
@@ -114,7 +119,7 @@ static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset
     g->scratch.data = base + fsdp_phase_lanes_bytes(g->world_size);
     g->scratch.bytes = (size_t)g->world_size * FSDP_SCRATCH_SLOT_BYTES;
     g->scratch.number = g->id << FSDP_BUFFER_BITS;
-    fsdp_shared_buffer_link(g, &g->scratch);
+    return fsdp_shared_buffer_link(g, &g->scratch);
 }
 
 static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, fsdp_group **out)
@@ -127,9 +132,11 @@ static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, f
     status = fsdp_agree(parent, status);
     fsdp_group *many = p.ranks > 1 ? g : NULL;
     if (status == FSDP_OK && many)
-        adopt_scratch(many, home, p.offset);
+        status = adopt_scratch(many, home, p.offset);
     else
         fsdp_shared_buffer_destroy(home);
+    if (status != FSDP_OK)
+        fsdp_group_abort(parent, status);
     if (status == FSDP_OK && parent->ops->connect)
         status = parent->ops->connect(parent, many);
     if (status == FSDP_OK) {

@@ -113,7 +113,8 @@ static bool is_one_of_several(task *found)
 fsdp_status fsdp_check_single_task(void)
 {
     static const char advice[] =
-        "but ranks find each other only if `fsdp launch -n %s ...` starts them: run that once. "
+        "but ranks find each other only if `fsdp launch -n %s ...` starts them, or an MPI (mpirun, "
+        "srun --mpi=pmix for Open MPI, srun --mpi=pmi2 for MPICH): run that once. "
         "WORLD_SIZE=1 in the environment makes each process a run of its own";
     task t;
     char n[24] = "N", how[sizeof advice + sizeof n];

@@ -1,6 +1,8 @@
 /* Detects processes that another launcher started. srun, mpirun, torchrun and similar launchers
- * start a program several times. This library cannot connect such processes. Each would be a world
- * of one, and all would write the same files. task.c recognizes them by their environment. */
+ * start a program several times. Processes that an MPI has started form one job
+ * (mpi/transport_mpi.h). But plain srun and torchrun only start them, and a program that starts
+ * ranks itself must run once. Each process would be a world of one, and all would write the same
+ * files. task.c recognizes them by their environment. */
 #pragma once
 #include <fsdp/base.h>
 

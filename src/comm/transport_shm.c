@@ -1,8 +1,8 @@
-/* The transport "shm": ranks are processes of one host. Each shared buffer is a memfd that rank 0
- * creates and sends to the others over the sockets inherited from the launcher (rendezvous.h). A
- * process maps only memory that belongs to its own user and whose size cannot change. A descriptor
- * is closed after its memory has been mapped, so the limit on open files does not limit the number
- * of buffers. */
+/* The transport "shm": ranks are processes of one host. Each shared buffer is a memfd that the
+ * first rank of the host creates and sends to the others over the sockets inherited from the
+ * launcher (rendezvous.h). A process maps only memory that belongs to its own user and whose size
+ * cannot change. A descriptor is closed after its memory has been mapped, so the limit on open
+ * files does not limit the number of buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,13 +16,7 @@
 #include "src/comm/fd.h"
 #include "src/comm/group.h"
 #include "src/comm/rendezvous.h"
-
-typedef struct shm_group {
-    int *sockets; /* [world_size] the socket to each rank; -1: none */
-    int world_size;
-    int control_fd; /* -1 after the control block has been mapped */
-    uint64_t sent;  /* number of buffers that rank 0 has created */
-} shm_group;
+#include "src/comm/shm.h"
 
 /* The message that accompanies a descriptor. The descriptor is the memfd of a buffer, or a socket
  * for a new group. */
@@ -34,17 +28,24 @@ static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736
 
 /* ---- buffers ---- */
 
-static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
-                                 fsdp_comm_offer *offer)
+fsdp_status fsdp_shm_memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
+                                   fsdp_comm_offer *offer)
 {
-    shm_group *shm = group->impl;
+    fsdp_shm *shm = group->impl;
     fd_message message = {buffer_magic, ++shm->sent, bytes};
     int fd;
     offer->number = message.number;
-    FSDP_TRY(fsdp_memfd_create("shm", bytes, &fd));
+    if (fsdp_group_spans_hosts(group)) { /* see Note [Memory on several hosts] in shm.h */
+        const size_t hosts = (size_t)(group->world_size / group->local_world_size);
+        FSDP_TRY(fsdp_memfd_create_sparse("shm", bytes, bytes / hosts, &fd));
+    } else {
+        FSDP_TRY(fsdp_memfd_create("shm", bytes, &fd));
+    }
     fsdp_status status = fsdp_memfd_map("shm", fd, bytes, &memory->data);
     memory->bytes = bytes;
-    for (int r = 1; status == FSDP_OK && r < group->world_size; r++) {
+    for (int r = 0; status == FSDP_OK && r < group->world_size; r++) {
+        if (r == group->rank || !fsdp_group_is_here(group, r))
+            continue;
         status = fsdp_fd_send(shm->sockets[r], &message, sizeof message, fd);
         fsdp_error_context(status, "shm: to rank %d", r);
     }
@@ -52,14 +53,15 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
     return status;
 }
 
-/* Receive the message with this magic and number from rank 0, and its descriptor. Rank 0 sent the
- * message before it ended a WRITE phase, and this rank has waited for the end of that phase. So the
- * message has arrived. Messages about a buffer or a split that failed are skipped. */
-static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, fd_message *message,
-                              int *fd)
+/* Receive the message with this magic and number from rank `root`, the first of this host, and its
+ * descriptor. That rank sent the message before it ended a WRITE phase, and this rank has waited
+ * for the end of that phase. So the message has arrived. Messages about a buffer or a split that
+ * failed are skipped. */
+static fsdp_status receive_fd(fsdp_shm *shm, int root, uint64_t magic, uint64_t number,
+                              fd_message *message, int *fd)
 {
     for (;;) {
-        FSDP_TRY(fsdp_fd_receive(shm->sockets[0], message, sizeof *message, fd));
+        FSDP_TRY(fsdp_fd_receive(shm->sockets[root], message, sizeof *message, fd));
         if (message->magic == magic && message->number == number)
             return FSDP_OK;
         close(*fd);
@@ -69,13 +71,14 @@ static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, f
     }
 }
 
-static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
-                                 fsdp_comm_memory *memory)
+fsdp_status fsdp_shm_memory_attach(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
+                                   fsdp_comm_memory *memory)
 {
     size_t size;
     int fd;
     fd_message message;
-    FSDP_TRY(receive_fd(group->impl, buffer_magic, offer->number, &message, &fd));
+    FSDP_TRY(receive_fd(group->impl, fsdp_group_local_root(group), buffer_magic, offer->number,
+                        &message, &fd));
     fsdp_status status = fsdp_memfd_check("shm", fd, &size);
     if (status == FSDP_OK && size != bytes)
         status = fsdp_error(FSDP_ERR_COMM, "shm: a buffer of %zu bytes came instead of %zu", size,
@@ -87,21 +90,21 @@ static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_com
     return status;
 }
 
-static void memory_release(fsdp_comm_memory *memory)
+void fsdp_shm_memory_release(fsdp_comm_memory *memory)
 {
     munmap(memory->data, memory->bytes);
 }
 
 /* Remove the pages from the memfd, and so from the mappings of all ranks. If the kernel refuses,
  * the pages are kept, which costs memory but does no harm. */
-static void memory_discard(void *pages, size_t bytes)
+void fsdp_shm_memory_discard(void *pages, size_t bytes)
 {
     (void)madvise(pages, bytes, MADV_REMOVE);
 }
 
 /* ---- joining ---- */
 
-static void shm_destroy(shm_group *shm)
+void fsdp_shm_destroy(fsdp_shm *shm)
 {
     if (!shm)
         return;
@@ -121,7 +124,7 @@ static void close_group(fsdp_group *group)
         fsdp_heartbeat_stop(group->heartbeat);
         munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
-    shm_destroy(group->impl);
+    fsdp_shm_destroy(group->impl);
 }
 
 static fsdp_status malformed_rendezvous(const char *text)
@@ -149,7 +152,7 @@ static bool next_number(const char **text, int *number)
  * list may be wrong and name other open files of this process, which this rank must not close. So
  * this function only stores the numbers. take_descriptors() checks all descriptors before this rank
  * owns them. */
-static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
+static fsdp_status parse_rendezvous(const fsdp_comm_world *world, fsdp_shm *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
     int version = 0;
@@ -162,7 +165,7 @@ static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm
     return *text ? malformed_rendezvous(world->rendezvous) : FSDP_OK;
 }
 
-static fsdp_status take_descriptors(const fsdp_comm_world *world, shm_group *shm, size_t *bytes)
+static fsdp_status take_descriptors(const fsdp_comm_world *world, fsdp_shm *shm, size_t *bytes)
 {
     int control_fd = -1;
     fsdp_status status = parse_rendezvous(world, shm, &control_fd);
@@ -184,9 +187,9 @@ static fsdp_status take_descriptors(const fsdp_comm_world *world, shm_group *shm
     return FSDP_OK;
 }
 
-static fsdp_status shm_create(int world_size, shm_group **out)
+fsdp_status fsdp_shm_create(int world_size, fsdp_shm **out)
 {
-    shm_group *shm = fsdp_calloc(1, sizeof *shm);
+    fsdp_shm *shm = fsdp_calloc(1, sizeof *shm);
     if (!shm)
         return fsdp_error_nomem();
     shm->world_size = world_size;
@@ -202,7 +205,7 @@ static fsdp_status shm_create(int world_size, shm_group **out)
     return FSDP_OK;
 }
 
-static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, size_t bytes,
+static fsdp_status map_control(const fsdp_comm_world *world, fsdp_shm *shm, size_t bytes,
                                fsdp_comm_control **out)
 {
     void *mapped;
@@ -223,7 +226,7 @@ static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, siz
 
 /* Fill in `shm` and `group`. After a failure, the caller releases what they contain: if
  * group->control is set, it is a mapping of *control_bytes bytes. */
-static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp_group *group,
+static fsdp_status join_world(const fsdp_comm_world *world, fsdp_shm *shm, fsdp_group *group,
                               size_t *control_bytes)
 {
     FSDP_TRY(take_descriptors(world, shm, control_bytes));
@@ -240,7 +243,7 @@ static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp
 static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 {
     size_t control_bytes = 0;
-    shm_group *shm = NULL;
+    fsdp_shm *shm = NULL;
     if (world->local_world_size != world->world_size || world->local_rank != world->rank)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "WORLD_SIZE is %d and LOCAL_WORLD_SIZE %d: shm joins ranks of one host",
@@ -250,7 +253,7 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
                           "WORLD_SIZE is %d, but " FSDP_RENDEZVOUS_ENV " is not set: start the "
                           "ranks with `fsdp launch -n %d ...` instead of torchrun or by hand",
                           world->world_size, world->world_size);
-    FSDP_TRY(shm_create(world->world_size, &shm));
+    FSDP_TRY(fsdp_shm_create(world->world_size, &shm));
     fsdp_group *group = fsdp_calloc(1, sizeof *group);
     fsdp_status status = group ? join_world(world, shm, group, &control_bytes) : fsdp_error_nomem();
     if (status == FSDP_OK) {
@@ -259,7 +262,7 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
     }
     if (group && group->control)
         munmap(group->control, control_bytes);
-    shm_destroy(shm);
+    fsdp_shm_destroy(shm);
     fsdp_free(group);
     return status;
 }
@@ -268,10 +271,10 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 
 /* `fd` is one end of a socket pair between ranks `to` and `peer` of the parent. Send it to rank
  * `to`, or store it in `own` if this rank is `to`. */
-static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
+static fsdp_status hand_over(fsdp_group *parent, fsdp_shm *own, int to, int peer,
                              const fsdp_group *group, int fd)
 {
-    const shm_group *shm = parent->impl;
+    const fsdp_shm *shm = parent->impl;
     const fd_message message = {socket_magic, parent->n_split, (uint64_t)peer};
     if (to == parent->rank) {
         int at = fsdp_group_rank_of_world(group, fsdp_group_world_rank(parent, peer));
@@ -284,16 +287,17 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* Called on rank 0 of the parent. All rank numbers here are ranks in the parent. roots[r] is the
- * first rank of the new group that contains rank r, or -1 if rank r is in no new group or alone in
- * its new group. Each new group needs one socket pair between its first rank and every other rank
- * of the group. Create these pairs, and send the two ends of each pair to its two ranks. */
+/* Called on the first rank of the parent on each host. All rank numbers here are ranks in the
+ * parent. roots[r] is the first rank on r's host of the new group that contains rank r, or -1 if
+ * rank r is in no new group or alone in its new group. Each new group needs, on each host, one
+ * socket pair between its first rank there and every other rank of the group there. Create these
+ * pairs, and send the two ends of each pair to its two ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
-                                shm_group *own)
+                                fsdp_shm *own)
 {
     for (int r = 0; r < parent->world_size; r++) {
         int pair[2];
-        if (roots[r] < 0 || roots[r] == r)
+        if (roots[r] < 0 || roots[r] == r || !fsdp_group_is_here(parent, r))
             continue;
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
             return fsdp_error(FSDP_ERR_IO, "shm: socketpair: %s", strerror(errno));
@@ -307,46 +311,56 @@ static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp
     return FSDP_OK;
 }
 
-static fsdp_status receive_sockets(fsdp_group *parent, const fsdp_group *group, shm_group *own)
+static fsdp_status receive_socket(fsdp_group *parent, const fsdp_group *group, fsdp_shm *own)
 {
-    for (int r = 1; group && r < group->world_size; r++) {
-        fd_message message;
-        int fd;
-        if (group->rank != 0 && r > 1)
-            break;
-        FSDP_TRY(receive_fd(parent->impl, socket_magic, parent->n_split, &message, &fd));
-        int peer = (int)message.detail;
-        int at = message.detail < (uint64_t)parent->world_size
-                     ? fsdp_group_rank_of_world(group, fsdp_group_world_rank(parent, peer))
-                     : -1;
-        if (at < 0 || own->sockets[at] >= 0) {
-            close(fd);
-            return fsdp_error(FSDP_ERR_COMM, "shm: a socket to rank %d, which is no peer", peer);
-        }
-        own->sockets[at] = fd;
+    fd_message message;
+    int fd;
+    FSDP_TRY(receive_fd(parent->impl, fsdp_group_local_root(parent), socket_magic, parent->n_split,
+                        &message, &fd));
+    const int peer = (int)message.detail;
+    const int at = message.detail < (uint64_t)parent->world_size
+                       ? fsdp_group_rank_of_world(group, fsdp_group_world_rank(parent, peer))
+                       : -1;
+    if (at < 0 || own->sockets[at] >= 0) {
+        close(fd);
+        return fsdp_error(FSDP_ERR_COMM, "shm: a socket to rank %d, which is no peer", peer);
     }
+    own->sockets[at] = fd;
     return FSDP_OK;
 }
 
-static fsdp_status connect_group(fsdp_group *parent, fsdp_group *group)
+/* The first rank of a group on a host has a socket to every other rank there, and the others have
+ * one to the first rank. */
+static fsdp_status receive_sockets(fsdp_group *parent, const fsdp_group *group, fsdp_shm *own)
 {
-    shm_group *own = NULL;
-    int root = group ? fsdp_group_rank_of_world(parent, group->members[0]) : -1;
+    const bool is_first = group && group->local_rank == 0;
+    const int n = !group || group->local_world_size == 1 ? 0
+                  : is_first                             ? group->local_world_size - 1
+                                                         : 1;
+    for (int i = 0; i < n; i++)
+        FSDP_TRY(receive_socket(parent, group, own));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_shm_connect(fsdp_group *parent, fsdp_group *group)
+{
+    fsdp_shm *own = NULL;
+    const int first = group ? fsdp_group_local_root(group) : -1;
+    int root = group ? fsdp_group_rank_of_world(parent, group->members[first]) : -1;
     int *roots = fsdp_calloc((size_t)parent->world_size, sizeof *roots);
     fsdp_status status = roots ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && group)
-        status = shm_create(group->world_size, &own);
+        status = fsdp_shm_create(group->world_size, &own);
     if (own)
         group->impl = own;
     status = fsdp_agree(parent, status);
     if (status == FSDP_OK)
         status = fsdp_all_gather(parent, &root, sizeof root, roots);
+    const bool sends = parent->local_rank == 0;
     if (status == FSDP_OK)
-        status = fsdp_agree(parent,
-                            parent->rank == 0 ? send_sockets(parent, roots, group, own) : FSDP_OK);
+        status = fsdp_agree(parent, sends ? send_sockets(parent, roots, group, own) : FSDP_OK);
     if (status == FSDP_OK)
-        status =
-            fsdp_agree(parent, parent->rank != 0 ? receive_sockets(parent, group, own) : FSDP_OK);
+        status = fsdp_agree(parent, sends ? FSDP_OK : receive_sockets(parent, group, own));
     fsdp_free(roots);
     return status;
 }
@@ -354,10 +368,10 @@ static fsdp_status connect_group(fsdp_group *parent, fsdp_group *group)
 const fsdp_comm_ops fsdp_comm_shm = {
     .name = "shm",
     .open = open_group,
-    .memory_create = memory_create,
-    .memory_attach = memory_attach,
-    .memory_release = memory_release,
-    .memory_discard = memory_discard,
-    .connect = connect_group,
+    .memory_create = fsdp_shm_memory_create,
+    .memory_attach = fsdp_shm_memory_attach,
+    .memory_release = fsdp_shm_memory_release,
+    .memory_discard = fsdp_shm_memory_discard,
+    .connect = fsdp_shm_connect,
     .close = close_group,
 };

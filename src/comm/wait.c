@@ -33,17 +33,21 @@ static bool reached(const fsdp_shared_buffer *buffer, int peer, uint64_t target)
     return atomic_load_explicit(&buffer->lanes[peer].ended, memory_order_acquire) >= target;
 }
 
-void fsdp_phase_wake(fsdp_shared_buffer *buffer)
+void fsdp_phase_show_ended(fsdp_phase_lane *lane, uint64_t ended, int futex_private)
 {
-    fsdp_group *group = buffer->group;
-    fsdp_phase_lane *lane = &buffer->lanes[group->rank];
-    atomic_store(&lane->ended, buffer->ended);
-    atomic_store(&lane->word, (uint32_t)buffer->ended);
+    atomic_store(&lane->ended, ended);
+    atomic_store(&lane->word, (uint32_t)ended);
     /* This rank stores `ended` and then loads `waiters`. A waiter increments `waiters` and then
      * loads `ended`. All these accesses are sequentially consistent. So this rank sees the waiter,
      * or the waiter sees the new `ended`. */
     if (atomic_load(&lane->waiters))
-        futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
+        futex(&lane->word, FUTEX_WAKE | futex_private, INT32_MAX, NULL);
+}
+
+void fsdp_phase_wake(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    fsdp_phase_show_ended(&buffer->lanes[group->rank], buffer->ended, group->futex_private);
 }
 
 static void sleep_until_changed(fsdp_shared_buffer *buffer, int peer, uint64_t target)
@@ -128,6 +132,31 @@ static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
                           own, mine, other_rank, other));
 }
 
+/* If the process of world rank `peer` seems to be stopped, or its host cannot be reached, return
+ * true. Set *stopped to the rank that must be named, and *silent_s to the time for which it has
+ * been silent. The heartbeat of a rank on another host is passed on by its partner on this host,
+ * the rank with the same local index (Note [Several hosts] in mpi/transport_mpi.c). If the partner
+ * is stopped, both are silent, and the partner is named. A network may be interrupted for a few
+ * seconds and recover, so a rank on another host may be silent for longer. */
+static bool is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s)
+{
+    const int per_host = group->ranks_per_host;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    const int partner = own / per_host * per_host + peer % per_host;
+    *stopped = peer;
+    *silent_s = fsdp_heartbeat_silent_s(group->heartbeat, peer);
+    if (*silent_s <= 0 || partner == peer)
+        return *silent_s > 0;
+    const double partner_s =
+        partner == own ? 0 : fsdp_heartbeat_silent_s(group->heartbeat, partner);
+    if (partner_s > 0) {
+        *stopped = partner;
+        *silent_s = partner_s;
+        return true;
+    }
+    return *silent_s >= FSDP_REMOTE_STALL * group->stall_s;
+}
+
 /* Return the error that ends the wait, or FSDP_OK to continue waiting. */
 static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
 {
@@ -147,9 +176,10 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
                               "group",
                               own, mine, other_rank));
     }
-    double silent_s = fsdp_heartbeat_silent_s(group->heartbeat, other_rank);
-    if (silent_s > 0)
-        return fsdp_group_accuse(group, other_rank, silent_s);
+    int stopped;
+    double silent_s;
+    if (is_stopped(group, other_rank, &stopped, &silent_s))
+        return fsdp_group_accuse(group, stopped, silent_s);
     if (waited >= poll_ns)
         FSDP_TRY(check_circle(buffer, peer));
     if (waited < group->timeout_ns)

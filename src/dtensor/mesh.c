@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
+#include "src/comm/group.h"
 #include "src/comm/plan_group.h"
 #include "src/dtensor/mesh.h"
 
@@ -72,6 +73,51 @@ static int stride_of(const fsdp_device_mesh *m, int d)
     return stride;
 }
 
+/* Return the number of the host of rank `rank`. The group of a plan has no list of hosts. */
+static int host_of(const fsdp_group *group, int rank)
+{
+    return fsdp_group_is_plan(group) ? rank / fsdp_group_local_world_size(group)
+                                     : fsdp_group_host(group, rank);
+}
+
+/* Check that the groups along dimension d have equally many ranks on each host that they have any
+ * on. Memory is then shared in the same way everywhere, and all ranks choose the same buffers.
+ * `first` is a rank with coordinate 0. *expected is that number, or 0 if it is not known yet. */
+static fsdp_status check_hosts_of_group(const fsdp_device_mesh *m, const fsdp_group *group, int d,
+                                        int first, int *expected)
+{
+    const int stride = stride_of(m, d), last = first + (m->shape[d] - 1) * stride;
+    int n = 0;
+    for (int r = first; r <= last; r += stride) {
+        n++;
+        if (r < last && host_of(group, r + stride) == host_of(group, r))
+            continue;
+        if (*expected && n != *expected)
+            return fsdp_error(
+                FSDP_ERR_UNSUPPORTED,
+                "device mesh: with %d ranks on each host, its dimension %d has groups "
+                "of %d ranks that have %d ranks on one host and %d on another: the size "
+                "of a group (--shard-size) must divide the ranks of a host, or be a "
+                "multiple of them",
+                fsdp_group_local_world_size(group), d, m->shape[d], *expected, n);
+        *expected = n;
+        n = 0;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_hosts(const fsdp_device_mesh *m, const fsdp_group *group)
+{
+    const int ranks = fsdp_group_world_size(group);
+    if (fsdp_group_local_world_size(group) == ranks)
+        return FSDP_OK;
+    for (int d = 0; d < m->ndim; d++)
+        for (int r = 0, expected = 0; r < ranks; r++)
+            if (r / stride_of(m, d) % m->shape[d] == 0)
+                FSDP_TRY(check_hosts_of_group(m, group, d, r, &expected));
+    return FSDP_OK;
+}
+
 static fsdp_status make_groups(fsdp_device_mesh *m, fsdp_group *group)
 {
     if (m->ndim == 1 || !group) {
@@ -99,6 +145,8 @@ fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim, const int *shap
     memcpy(m->shape, shape, (size_t)ndim * sizeof *shape);
     set_coordinates(m, fsdp_group_rank(group));
     fsdp_status status = copy_names(m, names);
+    if (status == FSDP_OK)
+        status = check_hosts(m, group);
     if (status == FSDP_OK)
         status = make_groups(m, group);
     if (status != FSDP_OK) {

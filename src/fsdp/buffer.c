@@ -133,6 +133,12 @@ fsdp_status fsdp_buffer_begin(fsdp_buffer *b, fsdp_phase phase, const fsdp_phase
     return FSDP_OK;
 }
 
+void fsdp_buffer_wrote(fsdp_buffer *b, int reader, size_t offset, size_t bytes)
+{
+    if (b->shared && b->in_phase)
+        fsdp_phase_wrote(b->shared, reader, offset, bytes);
+}
+
 void fsdp_buffer_end(fsdp_buffer *b)
 {
     if (b->shared && b->in_phase) {

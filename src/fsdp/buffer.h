@@ -49,6 +49,8 @@ void fsdp_buffer_destroy(fsdp_buffer *buffer); /* accepts NULL */
 void *fsdp_buffer_data(const fsdp_buffer *buffer);
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_begin(fsdp_buffer *buffer, fsdp_phase phase,
                                               const fsdp_phase_info *info);
+/* See fsdp_phase_wrote(). No effect if the buffer is private. */
+void fsdp_buffer_wrote(fsdp_buffer *buffer, int reader, size_t offset, size_t bytes);
 void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */
 
 typedef struct fsdp_pool {

@@ -446,7 +446,7 @@ static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 
 /* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
  * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
- * its touched rows. */
+ * its touched rows. Name all that the peers read. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -457,6 +457,8 @@ static void write_flags(const fsdp_grad_buffer *b)
         b->flags[i] = p->grad.touched ? (unsigned char)(1 + p->grad.order % 255) : 0;
         if (p->grad.touched && p->grad.table.most)
             fsdp_grad_rows_post(b, &parts, p);
+        else if (p->grad.touched)
+            fsdp_grad_parts_name_whole(b, &parts, p);
     }
     fsdp_grad_parts_write_flags(b, &parts);
 }

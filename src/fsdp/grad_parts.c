@@ -14,13 +14,21 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 }
 
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
- * host. So on meta, count only the parts of the ranks on this host. */
+ * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
+ * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. If gradients are sharded,
+ * that is the rows that they sum. They read everything in lanes, and
+ * in gradients of whole parameters.
+ */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
-    const int ranks = all->group && !b->context->device->kernels
-                          ? fsdp_group_local_world_size(all->group)
-                          : fsdp_group_world_size(all->group);
-    return (size_t)ranks * (flag_bytes(b, all) + (size_t)all->numel * sizeof(float));
+    const size_t ranks = (size_t)fsdp_group_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t part = (size_t)all->numel * sizeof(float);
+    const bool reads_rows = all->group == b->context->group && b->context->shard_group;
+    const size_t of_other = reads_rows ? part / ranks * here : part;
+    const bool is_plan = all->group && !b->context->device->kernels;
+    return ranks * flag_bytes(b, all) +
+           (is_plan ? here * part + (ranks - here) * of_other : ranks * part);
 }
 
 /* Return the device's address of the flags [n_params] of a rank; NULL on meta or without a
@@ -34,8 +42,11 @@ static unsigned char *flags_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_p
 void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     unsigned char *own = flags_of_rank(b, all, fsdp_group_rank(all->group));
-    if (own)
-        fsdp_device_from_host(b->context->device, own, b->flags, b->n_params);
+    if (!own)
+        return;
+    fsdp_device_from_host(b->context->device, own, b->flags, b->n_params);
+    fsdp_buffer_wrote(all->buffer, FSDP_ALL_READERS,
+                      (size_t)(own - (unsigned char *)fsdp_buffer_data(all->buffer)), b->n_params);
 }
 
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
@@ -44,6 +55,36 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
     return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(b, all) +
                       (size_t)(rank * all->numel) * sizeof(float)
                 : NULL;
+}
+
+void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int reader,
+                          int64_t first, int64_t n)
+{
+    const char *base = fsdp_buffer_data(all->buffer);
+    const char *own = fsdp_grad_parts_of_rank(b, all, fsdp_group_rank(all->group));
+    if (base)
+        fsdp_buffer_wrote(all->buffer, reader, (size_t)(own - base) + (size_t)first * sizeof(float),
+                          (size_t)n * sizeof(float));
+}
+
+/* The rows of neighbouring ranks follow each other in each run, and so do their ranges. */
+void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
+                                const fsdp_param *p)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    const int dim = p->owner.shard.dim, ranks = fsdp_group_world_size(all->group);
+    const int64_t place = p->grad.whole->offset;
+    if (!b->context->shard_group) {
+        fsdp_grad_parts_name(b, all, FSDP_ALL_READERS, place, fsdp_param_numel(p));
+        return;
+    }
+    for (int64_t run = 0; run < p->slice.runs; run++)
+        for (int r = 0; r < ranks; r++) {
+            int64_t begin, end;
+            fsdp_shard_rows(parameter->shape[dim], ranks, r, &begin, &end);
+            const fsdp_slice s = fsdp_slice_of(parameter->ndim, parameter->shape, dim, begin, end);
+            fsdp_grad_parts_name(b, all, r, place + s.first + run * s.stride, s.length);
+        }
 }
 
 /* Return the error for parameter i, whose flag is `theirs` on rank r and `own` on this rank. */

@@ -21,6 +21,15 @@ typedef struct fsdp_grad_parts {
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Copy b->flags to this rank's flags in the buffer. No effect on meta and without a group. */
 void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
+/* Name elements [first, first + n) of this rank's part, which rank `reader` reads (or every rank:
+ * FSDP_ALL_READERS). Ranks of other hosts get only elements that are named. Call this before the
+ * WRITE phase ends. */
+void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int reader,
+                          int64_t first, int64_t n);
+/* Name the elements of p's whole gradient, which is at its place in this rank's part: each rank
+ * reads the rows that it owns. */
+void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                const fsdp_param *p);
 /* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
 /* Check that all ranks have gradients of the same parameters and, in a section, that these

@@ -205,6 +205,9 @@ static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
                 b->context->device->context, own + p->grad.lane_offset * sizeof(float),
                 fsdp_tensor_ptr(p->grad.partial),
                 (size_t)fsdp_tensor_numel(p->grad.partial) * sizeof(float));
+        if (p->grad.partial)
+            fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS, (int64_t)p->grad.lane_offset,
+                                 fsdp_tensor_numel(p->grad.partial));
     }
     fsdp_grad_parts_write_flags(b, lanes);
 }

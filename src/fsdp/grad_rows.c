@@ -203,6 +203,29 @@ static const float *table_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_par
                              : fsdp_tensor_ptr(p->grad.table.rows);
 }
 
+/* Return the rank that owns row `row` of p and reads it in the tables of all ranks. */
+static int owner_of_row(const fsdp_grad_parts *parts, const fsdp_param *p, int64_t row)
+{
+    int64_t begin, end;
+    fsdp_shard_rows(p->parameter->shape[0], fsdp_group_world_size(parts->group), 0, &begin, &end);
+    return (int)(row / (end > 1 ? end : 1));
+}
+
+/* Name what the peers read of this rank's list and table: the list, row 0, and the rows that they
+ * own. */
+static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p)
+{
+    const fsdp_row_table *t = &p->grad.table;
+    const int64_t place = p->grad.whole->offset, width = width_of(p);
+    const int64_t table = place + list_numel(p);
+    const bool is_whole = !b->context->shard_group; /* every rank owns every row */
+    fsdp_grad_parts_name(b, parts, FSDP_ALL_READERS, place, 1 + t->n);
+    fsdp_grad_parts_name(b, parts, FSDP_ALL_READERS, table, is_whole ? (1 + t->n) * width : width);
+    for (int64_t i = 0; !is_whole && i < t->n; i++)
+        fsdp_grad_parts_name(b, parts, owner_of_row(parts, p, t->ids[i]), table + (1 + i) * width,
+                             width);
+}
+
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                          const fsdp_param *p)
 {
@@ -212,6 +235,7 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
         (int32_t *)(void *)place_of_rank(b, parts, p, fsdp_group_rank(b->context->group));
     fsdp_device_from_host(b->context->device, list, &n, sizeof n);
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
+    name_rows(b, parts, p);
 }
 
 /* Row i + 1 of rank r's table belongs to ids[i], for i < n. Store in own->place which of these rows

@@ -70,6 +70,20 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
+/* Name this rank's rows, which the peers read. */
+static void name_own_rows(const fsdp_copy_memory *m)
+{
+    const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
+    for (size_t i = 0; i < m->base.n_params; i++) {
+        const fsdp_param *p = m->base.params[i];
+        for (int64_t run = 0; run < p->slice.runs; run++) {
+            const int64_t first = (int64_t)p->offset + p->slice.first + run * p->slice.stride;
+            fsdp_buffer_wrote(m->buffer, FSDP_ALL_READERS, (size_t)first * size,
+                              (size_t)p->slice.length * size);
+        }
+    }
+}
+
 /* Write this rank's rows to the copy, unless a kept copy already has them. */
 static fsdp_status write_copy(fsdp_copy_memory *m)
 {
@@ -82,8 +96,10 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
         FSDP_TRY(open_copy(m));
         write_own_rows(m);
     }
-    if (m->is_open)
+    if (m->is_open) {
+        name_own_rows(m);
         fsdp_buffer_end(m->buffer);
+    }
     m->is_open = false;
     m->unwritten = 0;
     m->is_gathered = true;

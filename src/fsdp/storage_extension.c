@@ -148,8 +148,10 @@ static fsdp_status pack_own(const packed_memory *m)
     /* Wait for kernels that may still use the memory, because the host will write to it. */
     FSDP_TRY(fsdp_device_synchronize(c->device));
     while (base && next_place(m, &at)) {
-        if (at.rank == rank)
-            FSDP_TRY(pack(m->base.params[at.param], base + at.offset, at.bytes));
+        if (at.rank != rank)
+            continue;
+        FSDP_TRY(pack(m->base.params[at.param], base + at.offset, at.bytes));
+        fsdp_buffer_wrote(m->packed, FSDP_ALL_READERS, at.offset, at.bytes);
     }
     return FSDP_OK;
 }

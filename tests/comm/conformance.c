@@ -22,8 +22,10 @@ static fsdp_status check_identity(fsdp_group *group)
 {
     int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
     CHECK(rank >= 0 && rank < world_size);
-    CHECK(fsdp_group_local_rank(group) == rank);
-    CHECK(fsdp_group_local_world_size(group) == world_size);
+    const int local_world_size = fsdp_group_local_world_size(group);
+    CHECK(world_size % local_world_size == 0);
+    CHECK(fsdp_group_local_rank(group) == rank % local_world_size);
+    CHECK((local_world_size < world_size) == (strcmp(fsdp_group_backend(group), "mpi") == 0));
     CHECK(world_size > 1 || strcmp(fsdp_group_backend(group), "local") == 0);
     int32_t one = 1;
     FSDP_TRY(fsdp_all_reduce(group, &one, 1, FSDP_DTYPE_I32, FSDP_REDUCE_SUM));
@@ -196,6 +198,7 @@ static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
         FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
         for (size_t i = 0; i < part; i++)
             data[(size_t)rank * part + i] = pattern(rank + (int)step, i);
+        fsdp_phase_wrote(buffer, FSDP_ALL_READERS, (size_t)rank * part, part);
         fsdp_phase_end(buffer);
         info.kind = FSDP_KIND_ALL_GATHER;
         FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
@@ -205,6 +208,46 @@ static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
                 CHECK(data[(size_t)r * part + i] == pattern(r + (int)step, i));
         fsdp_phase_end(buffer);
     }
+    fsdp_shared_buffer_destroy(buffer);
+    return FSDP_OK;
+}
+
+/* Each rank writes a row for every rank and, after these, a byte for itself that all ranks read. A
+ * rank reads its own row of every rank's rows. There are more ranges than fit in one message. */
+static fsdp_status check_rows_for_readers(fsdp_group *group)
+{
+    enum {
+        ROW = 12,
+        ROUNDS = 40
+    };
+    const int rank = fsdp_group_rank(group), ranks = fsdp_group_world_size(group);
+    const size_t part = (size_t)(ranks * ROW * ROUNDS + 1);
+    fsdp_shared_buffer *buffer = NULL;
+    FSDP_TRY(fsdp_shared_buffer_create(group, part * (size_t)ranks, &buffer));
+    unsigned char *data = fsdp_shared_buffer_data(buffer);
+    fsdp_phase_info info = {.unit = 2, .kind = FSDP_KIND_GRADIENT, .bytes = part};
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    for (int n = 0; n < ROUNDS; n++)
+        for (int r = 0; r < ranks; r++) {
+            const size_t row = (size_t)rank * part + (size_t)((n * ranks + r) * ROW);
+            for (size_t i = 0; i < ROW; i++)
+                data[row + i] = pattern(rank + 3 * r + n, i);
+            fsdp_phase_wrote(buffer, r, row, ROW);
+        }
+    const size_t last = (size_t)(rank + 1) * part - 1;
+    data[last] = pattern(rank, 5);
+    fsdp_phase_wrote(buffer, FSDP_ALL_READERS, last, 1);
+    fsdp_phase_end(buffer);
+    info.kind = FSDP_KIND_REDUCE_SCATTER;
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    for (int from = 0; from < ranks; from++) {
+        CHECK(data[(size_t)(from + 1) * part - 1] == pattern(from, 5));
+        for (int n = 0; n < ROUNDS; n++)
+            for (size_t i = 0; i < ROW; i++)
+                CHECK(data[(size_t)from * part + (size_t)((n * ranks + rank) * ROW) + i] ==
+                      pattern(from + 3 * rank + n, i));
+    }
+    fsdp_phase_end(buffer);
     fsdp_shared_buffer_destroy(buffer);
     return FSDP_OK;
 }
@@ -266,6 +309,7 @@ fsdp_status comm_conformance(fsdp_group *group, void *arg)
         FSDP_TRY(check_shared_buffer(group, sizes[i]));
     }
     FSDP_TRY(check_nan_survives(group));
+    FSDP_TRY(check_rows_for_readers(group));
     FSDP_TRY(check_counters(group));
     return check_arguments(group);
 }

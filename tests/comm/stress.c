@@ -46,6 +46,8 @@ static void write_part(stress *s, int b)
     s->discarded[b] = false;
     for (size_t i = part_begin(s->rank), end = part_begin(s->rank + 1); i < end; i++)
         data[i] = stamp(s->version[b], b, i);
+    fsdp_phase_wrote(s->buffers[b], FSDP_ALL_READERS, part_begin(s->rank) * sizeof *data,
+                     (part_begin(s->rank + 1) - part_begin(s->rank)) * sizeof *data);
 }
 
 static void read_all(stress *s, int b)

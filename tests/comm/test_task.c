@@ -6,6 +6,7 @@
 
 #include <fsdp/comm.h>
 
+#include "src/comm/mpi/library.h"
 #include "src/comm/rendezvous.h"
 #include "src/comm/task.h"
 #include "tests/test.h"
@@ -53,36 +54,77 @@ TEST(one_task_of_several_is_refused)
     static const struct {
         const char *environment, *says;
         bool reported_by_task_0;
+        const char *mpi; /* the MPI that the tasks belong to; NULL: they cannot form a job */
     } cases[] = {
         {STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0",
-         "SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes", false},
+         "SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes", false, NULL},
         {STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0",
-         "`fsdp launch -n 2 ...`", true},
+         "`fsdp launch -n 2 ...`", true, NULL},
         /* A step whose size differs from that of the allocation. */
-        {STEP "SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=2", "fsdp launch -n 3", true},
-        {"SLURM_STEPID=12 SLURM_NPROCS=4 SLURM_PROCID=0", "SLURM_NPROCS is 4", false},
+        {STEP "SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=2", "fsdp launch -n 3", true,
+         NULL},
+        {"SLURM_STEPID=12 SLURM_NPROCS=4 SLURM_PROCID=0", "SLURM_NPROCS is 4", false, NULL},
         {"SLURM_JOB_ID=5 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1",
-         "SLURM_NTASKS is 2 and SLURM_PROCID 1", false},
+         "SLURM_NTASKS is 2 and SLURM_PROCID 1", false, NULL},
         {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0",
-         "OMPI_COMM_WORLD_SIZE is 2 and OMPI_COMM_WORLD_RANK 0: mpirun started 2", false},
+         "OMPI_COMM_WORLD_SIZE is 2 and OMPI_COMM_WORLD_RANK 0: mpirun started 2", false,
+         "openmpi"},
         {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 PMIX_RANK=1", "OMPI_COMM_WORLD_RANK 1",
-         true},
-        {"PMI_SIZE=4 PMI_RANK=3", "PMI_SIZE is 4 and PMI_RANK 3: mpiexec", true},
-        {"MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE is 2", true},
-        {"PMIX_RANK=1", "PMIX_RANK is 1: a PMIx launcher started several processes", false},
+         true, "openmpi"},
+        {"PMI_SIZE=4 PMI_RANK=3", "PMI_SIZE is 4 and PMI_RANK 3: mpiexec", true, "mpich"},
+        {"MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE is 2", true, "mpich"},
+        {"PMIX_RANK=1", "PMIX_RANK is 1: a PMIx launcher started several processes", false,
+         "openmpi"},
         /* mpirun in a batch script: the variables of the allocation do not hide it. */
         {"SLURM_NTASKS=2 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0",
-         "OMPI_COMM_WORLD_SIZE is 2", false},
+         "OMPI_COMM_WORLD_SIZE is 2", false, "openmpi"},
+        /* srun --mpi=pmix, and srun --mpi=pmi2 */
+        {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMIX_RANK=1",
+         "PMIX_RANK is 1: a PMIx launcher started several processes", false, "openmpi"},
+        {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMI_RANK=1 PMI_SIZE=2", "PMI_SIZE is 2", true,
+         "mpich"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fsdp_group *group = NULL;
+        fsdp_mpi_job job;
         set_all(cases[i].environment);
-        ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_UNSUPPORTED, cases[i].says);
-        ASSERT(!group);
+        ASSERT_ERROR(fsdp_check_single_task(), FSDP_ERR_UNSUPPORTED, cases[i].says);
         ASSERT_ERROR(fsdp_check_single_task(), FSDP_ERR_UNSUPPORTED, "WORLD_SIZE=1");
+        ASSERT(fsdp_mpi_find_job(&job) == (cases[i].mpi != NULL));
+        if (cases[i].mpi)
+            ASSERT_STR(job.key, cases[i].mpi);
+        else
+            ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_UNSUPPORTED,
+                         cases[i].says);
+        ASSERT(!group);
         ASSERT(fsdp_task_0_reports() == cases[i].reported_by_task_0);
     }
     set_all("");
+}
+
+TEST(a_variable_names_another_mpi_and_a_job_of_one_is_none)
+{
+    fsdp_mpi_job job;
+    fsdp_group *group = NULL;
+    set_all("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1");
+    setenv("FSDP_MPI", "mpich", 1);
+    ASSERT(fsdp_mpi_find_job(&job));
+    ASSERT_STR(job.key, "mpich");
+    ASSERT_INT(job.size, 2);
+    ASSERT_INT(job.rank, 1);
+#ifdef FSDP_HAVE_MPI
+    setenv("FSDP_MPI", "lam", 1);
+    ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "FSDP_MPI is 'lam'");
+#endif
+    unsetenv("FSDP_MPI");
+    set_all("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0");
+    ASSERT(!fsdp_mpi_find_job(&job));
+    set_all("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 WORLD_SIZE=4 RANK=1");
+    ASSERT(!fsdp_mpi_find_job(&job));
+    set_all("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 WORLD_SIZE=2 RANK=1");
+    ASSERT(fsdp_mpi_find_job(&job));
+    set_all("");
+    ASSERT_ERROR(fsdp_init_process_group("mpi", &group), FSDP_ERR_INVALID, "mpirun, mpiexec");
 }
 
 TEST(a_program_that_runs_once_is_a_world_of_one)

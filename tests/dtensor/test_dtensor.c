@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
+#include "src/comm/plan_group.h"
 #include "tests/test.h"
 
 /* The chunks are in order and cover all rows: every rank has ceil(n / W) rows until none are
@@ -244,4 +245,31 @@ TEST_RANKS(full_tensor_on_meta_has_the_shape_alone, 2)
     fsdp_tensor_release(full);
     fsdp_tensor_release(local);
     fsdp_device_destroy(meta);
+}
+
+/* Whether groups of a mesh have equally many ranks on each host, seen by a rank of a plan. */
+TEST(a_mesh_whose_groups_are_unequal_on_hosts_is_refused)
+{
+    static const struct {
+        int ranks, local, shape[2];
+        bool fits;
+    } cases[] = {
+        {6, 3, {3, 2}, false}, /* ranks 2 and 3 are on different hosts, 0 and 1 are not */
+        {6, 3, {2, 3}, true},  /* a replica on each host */
+        {8, 2, {2, 4}, true},  /* a replica on two hosts */
+        {8, 4, {4, 2}, true},  /* two replicas on each host */
+        {12, 4, {2, 6}, false}, {4, 1, {2, 2}, true}, {6, 6, {3, 2}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_group *group = NULL;
+        fsdp_device_mesh *mesh = NULL;
+        ASSERT_OK(fsdp_plan_group_create(0, cases[i].ranks, cases[i].local, &group));
+        if (cases[i].fits)
+            ASSERT_OK(fsdp_device_mesh_create(group, 2, cases[i].shape, NULL, &mesh));
+        else
+            ASSERT_ERROR(fsdp_device_mesh_create(group, 2, cases[i].shape, NULL, &mesh),
+                         FSDP_ERR_UNSUPPORTED, "must divide the ranks of a host");
+        fsdp_device_mesh_destroy(mesh);
+        fsdp_destroy_process_group(group);
+    }
 }

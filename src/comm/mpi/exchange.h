@@ -1,0 +1,140 @@
+/* The state of the thread that exchanges messages with other hosts, and the messages. Only
+ * progress.c, outgoing.c and incoming.c include this. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "src/comm/mpi/progress.h"
+#include "src/comm/phase_record.h"
+
+enum {
+    FSDP_MPI_INLINE_RANGES = 16,
+    FSDP_MPI_PIECE_BYTES = 4 << 20, /* longer ranges are sent in pieces */
+    FSDP_MPI_HEADER_TAG = 0,
+    FSDP_MPI_LAST_TAG = 32767, /* every MPI has tags up to this one */
+    /* A range list longer than this is an error: no buffer has so many parameters and readers. */
+    FSDP_MPI_MOST_RANGES = 1 << 22
+};
+
+typedef enum fsdp_mpi_kind {
+    FSDP_MPI_ANNOUNCED, /* the sender has begun phase `count` of a buffer and waits */
+    FSDP_MPI_ENDED,     /* the sender has ended `count` phases of a buffer; its bytes follow */
+    FSDP_MPI_BOARD,     /* what the sender is doing, a few times a second */
+    FSDP_MPI_FAILURE,   /* a failure on the sender's host */
+    FSDP_MPI_LEFT,      /* the sender has left the world; its last message */
+} fsdp_mpi_kind;
+
+typedef struct fsdp_mpi_range {
+    uint64_t offset, bytes;
+} fsdp_mpi_range;
+
+typedef struct fsdp_mpi_board {
+    uint32_t beat, joined, number;
+    int32_t peer;
+    uint64_t sequence, target; /* fields of fsdp_comm_blocked, as are `number` and `peer` */
+    fsdp_comm_location at;
+} fsdp_mpi_board;
+
+typedef struct fsdp_mpi_failure {
+    int32_t board; /* the board of the failure */
+    fsdp_comm_failure failure;
+} fsdp_mpi_failure;
+
+/* A header. It has the tag FSDP_MPI_HEADER_TAG, so headers of one rank arrive in the order in which
+ * they were sent. If it has more ranges than fit, a message with the whole list follows. Then the
+ * bytes of the ranges follow, in pieces. All these messages have the tag of the header. */
+typedef struct fsdp_mpi_message {
+    uint32_t kind;   /* fsdp_mpi_kind */
+    int32_t source;  /* world rank of the sender */
+    uint32_t buffer; /* number of the buffer */
+    int32_t rank;    /* the sender's rank in the buffer's group */
+    uint32_t tag, n_ranges;
+    uint64_t count;
+    fsdp_phase_record record;
+    union {
+        fsdp_mpi_range ranges[FSDP_MPI_INLINE_RANGES];
+        fsdp_mpi_board board;
+        fsdp_mpi_failure failure;
+    };
+} fsdp_mpi_message;
+
+/* A buffer that this rank has. */
+typedef struct fsdp_mpi_entry {
+    fsdp_shared_buffer *buffer;
+    _Atomic int sending, receiving; /* number of operations that use the memory */
+} fsdp_mpi_entry;
+
+/* The newest buffer of a group: a message for a newer one is early, and one for an older one that
+ * does not exist any more is late. */
+typedef struct fsdp_mpi_newest {
+    uint32_t group, number;
+} fsdp_mpi_newest;
+
+typedef struct fsdp_mpi_outgoing fsdp_mpi_outgoing;
+typedef struct fsdp_mpi_incoming fsdp_mpi_incoming;
+
+struct fsdp_mpi_progress {
+    fsdp_mpi_world world;
+    fsdp_comm_control *control;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Protected by `lock`. */
+    fsdp_mpi_outgoing *queue, **queue_end;
+    fsdp_mpi_entry **entries;
+    size_t n_entries, cap_entries;
+    fsdp_mpi_newest *newest;
+    size_t n_newest, cap_newest;
+    bool is_stopping;
+    int64_t stop_ns; /* the time at which the thread gives up waiting for other hosts */
+    _Atomic bool leaks;
+    /* Used by the thread only. */
+    fsdp_mpi_outgoing *sending, **sending_end;
+    fsdp_mpi_incoming *receiving, **receiving_end;
+    fsdp_mpi_message inbox;
+    fsdp_mpi_handle inbox_request;
+    bool has_inbox, is_broken, sent_failure, sent_left;
+    int n_left;   /* number of hosts whose rank has left */
+    int n_failed; /* number of hosts whose rank has reported a failure, its own or another one */
+    uint32_t next_tag;
+    int64_t next_board_ns;
+    bool was_active; /* something has arrived or completed in this round */
+    void *sink;      /* [FSDP_MPI_PIECE_BYTES] for bytes of buffers that do not exist any more */
+};
+
+/* Return the rank with which `rank` exchanges messages on `host` if all ranks of the world take
+ * part. */
+static inline int fsdp_mpi_partner(const fsdp_mpi_world *world, int host)
+{
+    return host * world->ranks_per_host + world->local_rank;
+}
+
+/* Post a failure of this rank with the message in fsdp_last_error(). */
+void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status);
+/* The same, because MPI or memory has failed. The thread then calls MPI no more. */
+void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status);
+
+/* ---- outgoing.c ---- */
+
+/* Create the messages that say what this rank has done on a buffer: one for each other host that
+ * has ranks of the buffer's group. `count` is the phase it has begun (FSDP_MPI_ANNOUNCED) or the
+ * number of phases it has ended (FSDP_MPI_ENDED). Append them to *end. */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_create_messages(const fsdp_mpi_world *world,
+                                                     fsdp_mpi_entry *entry, fsdp_mpi_kind kind,
+                                                     uint64_t count, fsdp_mpi_outgoing **list);
+/* Append a list of operations. */
+void fsdp_mpi_append(fsdp_mpi_outgoing ***end, fsdp_mpi_outgoing *list);
+/* Send operations that were queued, and complete those that have left. */
+void fsdp_mpi_advance_outgoing(fsdp_mpi_progress *p, fsdp_mpi_outgoing *queued);
+/* Create and send a message without a buffer to this rank's partner on every other host. */
+void fsdp_mpi_notify_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message);
+void fsdp_mpi_drop_outgoing(fsdp_mpi_outgoing *list);
+
+/* ---- incoming.c ---- */
+
+/* Take the headers that have arrived, receive the bytes, and show the ranks of this host what the
+ * others have done. */
+void fsdp_mpi_advance_incoming(fsdp_mpi_progress *p);
+/* Stop receiving headers. Return false if MPI does not complete this. */
+bool fsdp_mpi_close_inbox(fsdp_mpi_progress *p);
+void fsdp_mpi_drop_incoming(fsdp_mpi_progress *p);
