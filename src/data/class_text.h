@@ -3,13 +3,14 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
+#include "src/data/causal_text.h"
 
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
- * the tokenizer, and the longer text is cut first. `pair` is NULL for a single text. *cut is set to
+ * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. *cut is set to
  * the number of ids that were cut off; NULL: they are not counted, which takes time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
-                                                   const char *text, const char *pair,
+                                                   fsdp_data_text text, fsdp_data_text pair,
                                                    fsdp_example *example, int64_t *cut);
 
 /* Set *class to the class that `label` names: one of options->class_names, or a number. Returns

@@ -194,7 +194,8 @@ static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_exampl
     size_t length;
     FSDP_TRY(join_prefix(d, p, &source, &length));
     if (o->task == FSDP_TASK_CAUSAL_LM) {
-        fsdp_status made = fsdp_causal_text_encode(o, source, p->target, example, cut);
+        const fsdp_data_text prompt = {source, length}, text = {p->target, p->target_len};
+        fsdp_status made = fsdp_causal_text_encode(o, prompt, text, example, cut);
         fsdp_free(source);
         return made;
     }
@@ -227,25 +228,49 @@ static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
     return pair_get_cut(self, index, example, NULL);
 }
 
+/* Copy a text [length] as one that ends at its NUL: U+FFFD takes the place of a NUL. */
+static char *copy_without_nul(const char *text, size_t length)
+{
+    fsdp_str copy = {0};
+    fsdp_str_append(&copy, "", 0);
+    for (size_t at = 0; at < length; at++) {
+        const size_t n = strnlen(text + at, length - at);
+        fsdp_str_append(&copy, text + at, n);
+        at += n;
+        if (at < length)
+            fsdp_str_append(&copy, "\xEF\xBF\xBD", 3);
+    }
+    return fsdp_str_take(&copy);
+}
+
+static fsdp_status copy_texts(const char *joined, size_t length, const pair *p, char **source,
+                              char **target)
+{
+    char *first = copy_without_nul(joined, length);
+    char *second = first ? copy_without_nul(p->target, p->target_len) : NULL;
+    if (!second) {
+        fsdp_free(first);
+        return FSDP_ERR_NOMEM;
+    }
+    *source = first;
+    *target = second;
+    return FSDP_OK;
+}
+
 static fsdp_status pair_texts(void *self, int64_t index, char **source, char **target)
 {
     const pair_dataset *d = self;
     pair p = {0};
     size_t length;
-    char *joined = NULL, *reference = NULL;
+    char *joined = NULL;
     fsdp_status status = read_pair(d, index, &p);
     if (status == FSDP_OK)
         status = join_prefix(d, &p, &joined, &length);
-    if (status == FSDP_OK && !(reference = fsdp_strndup(p.target, p.target_len)))
-        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = copy_texts(joined, length, &p, source, target);
     fsdp_csv_row_fini(&p.row);
-    if (status != FSDP_OK) {
-        fsdp_free(joined);
-        return status;
-    }
-    *source = joined;
-    *target = reference;
-    return FSDP_OK;
+    fsdp_free(joined);
+    return status;
 }
 
 static fsdp_status pair_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)

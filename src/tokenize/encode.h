@@ -43,7 +43,7 @@ typedef struct fsdp_encoded {
     bool lists[FSDP_SPOOLED_LISTS]; /* some rows have labels, token_type_ids, position_ids */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */
-    fsdp_str text;        /* the same */
+    fsdp_json_text text;  /* the same */
 } fsdp_encoded;
 
 void fsdp_encoded_fini(fsdp_encoded *encoded);

@@ -18,6 +18,11 @@ static const char *write_text(fsdp_test *t, const char *name, const char *text)
     return path;
 }
 
+static fsdp_data_text text_of(const char *text)
+{
+    return (fsdp_data_text){text, text ? strlen(text) : 0};
+}
+
 static fsdp_tokenizer *open_tokenizer(fsdp_test *t)
 {
     fsdp_tokenizer *tokenizer = NULL;
@@ -159,7 +164,8 @@ TEST(pairs_are_encoded_and_cut_as_the_tokenizer_says)
                                             cases[i].max_length ? cases[i].max_length : INT64_MAX};
         fsdp_example e = {0};
         int64_t cut;
-        ASSERT_OK(fsdp_class_text_encode(&o, cases[i].text, cases[i].pair, &e, &cut));
+        ASSERT_OK(
+            fsdp_class_text_encode(&o, text_of(cases[i].text), text_of(cases[i].pair), &e, &cut));
         ASSERT_INT(cut, cases[i].cut);
         check_list(t, &e.source, cases[i].ids, cases[i].count);
         ASSERT_INT(e.token_type_ids.len, cases[i].pair ? cases[i].count : 0);
@@ -170,7 +176,7 @@ TEST(pairs_are_encoded_and_cut_as_the_tokenizer_says)
     }
     fsdp_example e = {0};
     const fsdp_dataset_options o = {.tokenizer = tokenizer, .type_vocab_size = 2, .max_length = 2};
-    ASSERT_ERROR(fsdp_class_text_encode(&o, "a", "b", &e, NULL), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_class_text_encode(&o, text_of("a"), text_of("b"), &e, NULL), FSDP_ERR_INVALID,
                  "max_length 2: the special tokens alone are 3 ids");
     fsdp_example_fini(&e);
     fsdp_tokenizer_close(tokenizer);
@@ -200,7 +206,7 @@ TEST(segments_are_there_if_the_tokenizer_returns_them)
         const fsdp_dataset_options o = {.tokenizer = tokenizer,
                                         .type_vocab_size = cases[i].type_vocab_size,
                                         .max_length = INT64_MAX};
-        ASSERT_OK(fsdp_class_text_encode(&o, "a", "b", &e, NULL));
+        ASSERT_OK(fsdp_class_text_encode(&o, text_of("a"), text_of("b"), &e, NULL));
         ASSERT_INT(e.source.len, 5);
         ASSERT_INT(e.token_type_ids.len, cases[i].segments ? 5 : 0);
         fsdp_example_fini(&e);
