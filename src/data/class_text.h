@@ -47,3 +47,9 @@ typedef struct fsdp_found_labels {
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);
+/* Set *any to true if the first row of `path` has the label of a class, or a list of them. Plain
+ * text, token files, and rows whose labels are those of a masked language model, one for each id,
+ * have none; rows that cannot be read have none either. Fails only with FSDP_ERR_NOMEM.
+ * (label_scan.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_labels_exist(const char *path, const fsdp_dataset_options *options,
+                                              bool *any);

@@ -149,7 +149,10 @@ static bool take_key(cursor *c, const char **key, size_t *bytes)
     while (c->at < c->end && (unsigned char)*c->at >= 0x20 && *c->at != '"' && *c->at != '\\')
         c->at++;
     *bytes = (size_t)(c->at - *key);
-    return fsdp_utf8_valid_length(*key, *bytes) == *bytes && take(c, '"') && take(c, ':');
+    if (c->at == c->end || *c->at != '"' || fsdp_utf8_valid_length(*key, *bytes) < *bytes)
+        return false;
+    c->at++;
+    return take(c, ':');
 }
 
 /* ---- values that are skipped ---- */

@@ -81,7 +81,8 @@ static void append_entry(fsdp_str *row, unsigned *x)
 {
     static const char *const keys[] = {"\"id\"",     "\"url\"",  "\"\"",         "\"\xc3\xa9\"",
                                        "\"text\"",   "\"a\"",    "\"texts\"",    "\"tex\\u0074\"",
-                                       "\"a\\\"b\"", "\"\xff\"", "\"a\\u0000\"", "a"};
+                                       "\"a\\\"b\"", "\"\xff\"", "\"a\\u0000\"", "\"a\t\"",
+                                       "a"};
     const unsigned kind = next(x), n = sizeof keys / sizeof *keys;
     fsdp_str_printf(row, "%s%s", keys[kind % 16 < 8 ? kind % 4 : kind / 16 % n],
                     kind % 3 ? ": " : " :");
