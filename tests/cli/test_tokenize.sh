@@ -89,6 +89,8 @@ check and_the_run_goes_on_when_there_is_room same full.bin whole.bin
 fails_on_a_full_disk a_check_that_cannot_be_printed tokenize --tokenizer llama --data text.txt --check
 run tokenize --tokenizer llama --data text.txt --output text.bin
 expect an_output_is_not_replaced 1 'text.bin: exists; --overwrite replaces it'
+run tokenize --tokenizer llama --data text.txt --output documents
+expect documents_are_rows_and_it_is_said 0 "^text.txt: each document is a row; 'fsdp train' joins .* --block-size" out
 mkdir disk && : >disk/real.bin && ln -s disk/real.bin sym.bin && ln -s disk/new.bin dangling.bin
 for link in sym dangling; do
     run tokenize --tokenizer llama --data text.txt --output $link.bin --overwrite
