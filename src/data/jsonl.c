@@ -181,15 +181,15 @@ static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *exampl
     return FSDP_OK;
 }
 
-static fsdp_status jsonl_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status jsonl_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const jsonl_dataset *d = self;
-    for (int64_t i = first; i < first + len; i++) {
+    for (int64_t i = range->first; i < range->first + range->len; i++) {
         const int64_t cut = cut_of(d, &d->rows[i]);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
     }
-    sum->counted_rows += len;
+    sum->counted_rows += range->len;
     return FSDP_OK;
 }
 
