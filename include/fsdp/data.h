@@ -303,7 +303,7 @@ typedef struct fsdp_dataset_options {
     /** CLASSIFICATION: what labels are. REGRESSION: a number, or a list of num_classes numbers.
      * MULTI_LABEL: a list of num_classes numbers from 0 to 1, a list of classes from 0 to
      * num_classes - 1, or a list of names of classes. In CSV, a list is in brackets, as in JSON;
-     * numbers may also stand without brackets, "3,14". For both, num_classes must be given. */
+     * numbers need no brackets there, "3,14". For both, num_classes must be given. */
     fsdp_problem_type problem_type;
     /** MULTI_LABEL: what a list of numbers is. */
     fsdp_label_lists label_lists;

@@ -8,8 +8,8 @@
 #include "src/text/utf8.h"
 
 enum {
-    MAX_DEPTH = 32,       /* of arrays and objects in the value of a key */
-    MAX_NUMBER_BYTES = 64 /* of a number */
+    MAX_DEPTH = 32,       /* arrays and objects in the value of a key */
+    MAX_NUMBER_BYTES = 64 /* the longest number */
 };
 
 /* A place in the row. */

@@ -462,18 +462,18 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
 }
 
 /* Keys that say what kind of row it is. The last ones do so only if no option names the text. */
-static const char *const telling_keys[] = {"input_ids",     "prompt_ids", "completion_ids",
-                                           "prompt_length", "messages",   "conversations",
-                                           "prompt",        "completion"};
+static const char *const form_keys[] = {"input_ids",     "prompt_ids", "completion_ids",
+                                        "prompt_length", "messages",   "conversations",
+                                        "prompt",        "completion"};
 enum {
     N_ID_KEYS = 4
 };
 
-static bool is_telling(const fsdp_dataset_options *o, const char *name, size_t bytes)
+static bool is_form_key(const fsdp_dataset_options *o, const char *name, size_t bytes)
 {
-    const size_t n = o->source_column ? N_ID_KEYS : FSDP_LENGTH(telling_keys);
+    const size_t n = o->source_column ? N_ID_KEYS : FSDP_LENGTH(form_keys);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(telling_keys[i], name, bytes) == 0 && !telling_keys[i][bytes])
+        if (strncmp(form_keys[i], name, bytes) == 0 && !form_keys[i][bytes])
             return true;
     return false;
 }
@@ -487,7 +487,7 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     for (const char *at = key; *at; at++) /* in the row, it may be written with an escape */
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
-    return is_telling(o, key, strlen(key)) ? NULL : key;
+    return is_form_key(o, key, strlen(key)) ? NULL : key;
 }
 
 /* Return true if the other keys of a row may change how it is read, or why it is refused. */
@@ -495,7 +495,7 @@ static bool others_matter(const fsdp_dataset_options *o, const fsdp_json_text *f
 {
     for (size_t i = 0; i < found->n_others; i++) {
         const fsdp_json_text_key *other = &found->others[i];
-        if (is_telling(o, other->name, other->bytes) ||
+        if (is_form_key(o, other->name, other->bytes) ||
             fsdp_key_may_be_refused(other->name, other->bytes))
             return true;
     }

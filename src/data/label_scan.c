@@ -33,6 +33,7 @@ typedef struct scan {
     int64_t row;                /* the row that is looked at: its line, or its number for Arrow */
     int64_t listed_row;         /* the first row with numbers and commas, "3,14"; 0: none */
     char listed[60];            /* the label of that row */
+    int64_t smallest_row;       /* the first row with `smallest`, if that is negative */
     int64_t smallest, largest;  /* the smallest and the largest integer */
     int64_t rows;
     char **class_names; /* [n_class_names] of a ClassLabel column */
@@ -155,7 +156,10 @@ static fsdp_status add_label(scan *s, const char *label)
         s->all_integers = false;
     } else {
         s->largest = number > s->largest ? number : s->largest;
-        s->smallest = number < s->smallest ? number : s->smallest;
+        if (number < s->smallest) {
+            s->smallest = number;
+            s->smallest_row = s->row;
+        }
     }
     return add_name(s, label);
 }
@@ -342,14 +346,17 @@ static fsdp_status check_classes(const scan *s, const char *path)
     if (problem_of(s) != FSDP_PROBLEM_SINGLE_LABEL)
         return FSDP_OK;
     FSDP_TRY(check_listed(s, path));
-    if (s->all_integers && (s->smallest < 0 || s->largest >= MAX_CLASSES))
+    if (s->all_integers && s->smallest < 0)
+        return fsdp_error(
+            FSDP_ERR_FORMAT,
+            "%s: %s %" PRId64 ": label: expected a class, 0 or more, or a name, found "
+            "%" PRId64 "%s",
+            path, fsdp_is_arrow_path(path) ? "row" : "line", s->smallest_row, s->smallest,
+            s->smallest == -1 ? ", which rows without a label have in GLUE: leave them out" : "");
+    if (s->all_integers && s->largest >= MAX_CLASSES)
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64 "%s",
-                          path, MAX_CLASSES - 1, s->smallest < 0 ? s->smallest : s->largest,
-                          s->smallest == -1
-                              ? ", which rows without a label have in GLUE: leave them "
-                                "out"
-                              : "");
+                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64,
+                          path, MAX_CLASSES - 1, s->largest);
     if (!s->all_numbers && s->more)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: label: more than %d different names; are they classes?", path,

@@ -26,7 +26,7 @@ typedef enum decode_type {
 typedef struct decode_op {
     decode_type type;
     char *text;          /* suffix, prefix, replacement of Metaspace, pattern, or padding; owned */
-    char *content;       /* REPLACE; CTC: what stands between words; owned */
+    char *content;       /* REPLACE; CTC: what is between words; owned */
     fsdp_regex *regex;   /* REPLACE, instead of `text`; owned */
     bool cleanup;        /* WORD_PIECE, CTC */
     bool leaves_first;   /* METASPACE: marks of the first token are left out */
@@ -454,7 +454,7 @@ static void append_ctc(const decode_op *op, const char *text, size_t length, fsd
     fsdp_str_fini(&clean);
 }
 
-/* Of equal tokens that follow one another, only the first one counts (connectionist temporal
+/* Only the first one of equal tokens in sequence counts (connectionist temporal
  * classification: one for each frame of a sound). Tokens of padding alone are left out. */
 static fsdp_status decode_ctc(const decode_op *op, const fsdp_token_texts *texts,
                               fsdp_token_texts *out)

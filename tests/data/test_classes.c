@@ -289,7 +289,7 @@ TEST(a_label_that_is_no_class_is_an_error_with_its_line)
 TEST(lists_of_numbers_are_indices_or_multi_hot)
 {
     static const struct {
-        const char *labels[3]; /* of three rows */
+        const char *labels[3]; /* three rows */
         int64_t classes;       /* 0: found by fsdp_labels_find() */
         int64_t found;         /* classes that it finds */
         fsdp_label_lists asked, lists;
@@ -573,5 +573,6 @@ TEST(a_file_says_which_classes_it_has)
         fsdp_found_labels_fini(&found);
     }
     ASSERT_ERROR(fsdp_labels_find(write_text(t, "a.csv", "text,label\na,-1\nb,1\n"), &o, &found),
-                 FSDP_ERR_FORMAT, "a.csv: label: expected classes from 0 to ");
+                 FSDP_ERR_FORMAT,
+                 "a.csv: line 2: label: expected a class, 0 or more, or a name, found -1, which");
 }

@@ -574,7 +574,7 @@ TEST(a_share_of_several_files_counts_its_own_rows)
     ASSERT_INT(counted, 10);
 }
 
-/* Masking changes no row's length: what the rows lose is told. */
+/* Masking changes no row's length: what the rows lose is said. */
 TEST(masked_rows_that_are_cut_are_counted)
 {
     fsdp_dataset *set;

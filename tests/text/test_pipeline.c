@@ -381,7 +381,8 @@ TEST(failing_allocations_are_reported)
     ASSERT(n > 100 && n < 5000);
 }
 
-/* Texts of the tokenizers library, 0.22: decoders.CTC() and Sequence([CTC, Fuse, Replace]). */
+/* The texts are those of the tokenizers library, 0.22: decoders.CTC() and Sequence([CTC, Fuse,
+ * Replace]). */
 TEST(frames_of_speech_are_decoded)
 {
     static const char json[] =
@@ -400,7 +401,7 @@ TEST(frames_of_speech_are_decoded)
     static const struct {
         int n;
         int32_t ids[16];
-        const char *texts[3]; /* of each decoder */
+        const char *texts[3]; /* one for each decoder */
     } cases[] = {
         {15,
          {0, 1, 1, 0, 2, 3, 0, 3, 4, 5, 5, 0, 5, 6, 7},
