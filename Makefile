@@ -407,17 +407,18 @@ pretrain: $(SETUP) deps-pretrain
 
 # Sanitizers check memory accesses, so they get fewer random cases, and kernels that compile faster.
 # ASan skips scripts whose programs run in other tests too, and the tests on the fake device: they
-# run only under TSan, which finds races, and uses of freed memory as well.
+# run only under TSan, which finds races, and uses of freed memory as well. Both run two files of
+# tests at a time: no test measures time there.
 ASAN_SKIP := tensor/test_on_fake|cuda/test_on_cuda|cuda/test_gpu_check|cli/test_(fsdp2_train|verify|evaluate|bench)
 asan:
-	@FSDP_TEST_CASES=20 TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
+	@FSDP_TEST_CASES=20 TEST_BESIDE=. TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1
 # TSan skips what has no threads of its own: scripts whose threads (loaders, files, saves) are also
 # covered by test_train.sh and C tests, since their ranks are processes; models, whose ranks meet in
-# the collectives that fsdp and comm test; kernels that share work as others do; plans and options.
-TSAN_SKIP := cuda/|cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
+# the collectives that fsdp and comm test; kernels that share work as others do; plans, options, texts.
+TSAN_SKIP := cuda/|cli/test_([^dt]|t5|tokenize|train_options|transformers|troubleshooting)|(plan|bench|models|train_config|options|text|accelerate|foreign|fuzz)/|_shm|kernels/test_(gemm|attention|norm|elementwise|optim|math|loss|rope)|autograd/test_ops_activated_linear|train/test_(span_corruption|flags)
 tsan:
-	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	@FSDP_TEST_CASES=20 TEST_BESIDE=. TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1
 # Races and wrong accesses of the CUDA device: its tests, and faults that must be found, in the check
 # build, for each EMU_SEED below CUDA_SEEDS.

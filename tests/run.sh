@@ -11,9 +11,10 @@ build=$1
 filter=${2:-}
 # Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
 # wait for each other. All others, whose ranks wait at every step or which measure time, have the
-# machine to themselves, and run last.
+# machine to themselves, and run last. The extended regular expression $TEST_BESIDE replaces this one.
 beside='^tests/(autograd|base|batch|checkpoint_tools|cuda|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
+beside=${TEST_BESIDE:-$beside}
 lanes=2
 dir=$(mktemp -d) || exit 1
 # timeout passes the signal on to all processes it started. A shell that waits for one sees that

@@ -11,11 +11,15 @@ be those of `fsdp train`. Then the other way round: FSDP2 on N ranks saves, `fsd
 continues on M. transformers' Adafactor does not accept DTensors; in that case PyTorch's side is one
 process with an unsharded model, which still uses files of torch.distributed.checkpoint. Needs torch
 and transformers; the tests do not need this script. The exit code is not 0 if anything differs.
+
+PyTorch's ranks are processes that run one training after another, because starting them, with the
+imports of torch and transformers, takes longer than all steps together.
 """
 import argparse
 import json
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import tempfile
@@ -82,10 +86,8 @@ def blocks(model):
     return [m for m in model.modules() if type(m).__name__ in names]
 
 
-def train_rank(rank, world, kind, optimizer_name, folder, first, last, load, save, out, port):
+def train(rank, world, kind, optimizer_name, folder, first, last, load, save):
     """One rank of FSDP2: steps [first, last), after loading and before saving a checkpoint."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)
     model = CONFIGS[kind][0].from_pretrained(folder, attn_implementation="eager").train()
     if optimizer_name not in UNSHARDED:
@@ -115,17 +117,58 @@ def train_rank(rank, world, kind, optimizer_name, folder, first, last, load, sav
     if save:
         model_state, optim_state = get_state_dict(model, optimizer)
         dcp.save({"model": model_state, "optim": optim_state}, checkpoint_id=save)
-    if rank == 0:
-        pathlib.Path(out).write_text(json.dumps(losses))
     dist.barrier()
+    return losses
+
+
+def serve(rank, world, port, jobs, results):
+    """A rank that runs trainings until it gets None."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    while (job := jobs.get()) is not None:
+        losses = train(rank, world, *job)
+        if rank == 0:
+            results.put(losses)
     dist.destroy_process_group()
 
 
+class Ranks:
+    """`world` processes of PyTorch, which are started by the first training."""
+
+    def __init__(self, world, port):
+        context = mp.get_context("spawn")
+        self.jobs, self.results = [context.Queue() for _ in range(world)], context.Queue()
+        self.processes = [context.Process(target=serve, args=(rank, world, port, self.jobs[rank],
+                                                              self.results), daemon=True)
+                          for rank in range(world)]
+        for process in self.processes:
+            process.start()
+
+    def losses(self, *job):
+        for jobs in self.jobs:
+            jobs.put(job)
+        while True:
+            try:
+                return self.results.get(timeout=1)
+            except queue.Empty:
+                if not all(process.is_alive() for process in self.processes):
+                    sys.exit("a process of PyTorch has ended; its error is above")
+
+    def end(self):
+        for jobs in self.jobs:
+            jobs.put(None)
+        for process in self.processes:
+            process.join()
+
+
+RANKS = {}  # by their number
+
+
 def torch_losses(kind, optimizer, work, world, first, last, port, load=None, save=None):
-    out = work / "losses.json"
-    mp.spawn(train_rank, nprocs=world, join=True,
-             args=(world, kind, optimizer, work / "model", first, last, load, save, out, port))
-    return json.loads(out.read_text())
+    if world not in RANKS:
+        RANKS[world] = Ranks(world, port + world)
+    return RANKS[world].losses(kind, optimizer, work / "model", first, last, load, save)
 
 
 def fsdp_losses(program, optimizer, work, world, *more):
@@ -163,8 +206,8 @@ def check(kind, optimizer, program, ranks, read_ranks, port):
                               load=work / "ours" / f"checkpoint-{MIDDLE}")
         good = compare(f"{kind}, {optimizer}: ours on {ranks} ranks, continued by PyTorch on {read_there}",
                        theirs, ours[MIDDLE:])
-        first = torch_losses(kind, optimizer, work, there, 0, MIDDLE, port + 1, save=work / "theirs")
-        whole = torch_losses(kind, optimizer, work, there, 0, STEPS, port + 2)
+        first = torch_losses(kind, optimizer, work, there, 0, MIDDLE, port, save=work / "theirs")
+        whole = torch_losses(kind, optimizer, work, there, 0, STEPS, port)
         good &= compare(f"{kind}, {optimizer}: both from the beginning", ours, whole)
         good &= compare(f"{kind}, {optimizer}: PyTorch up to the checkpoint", first, whole[:MIDDLE])
         counts = ("--resume-step", MIDDLE) if optimizer == "sgd" else ()
@@ -186,8 +229,10 @@ def main():
     program = str(pathlib.Path(options.fsdp).resolve())
     cases = [(kind, optimizer) for kind in options.types.split(",")
              for optimizer in options.optimizers.split(",")]
-    good = [check(*case, program, options.ranks, options.read_ranks, options.port + 10 * i)
-            for i, case in enumerate(cases)]
+    good = [check(*case, program, options.ranks, options.read_ranks, options.port)
+            for case in cases]
+    for ranks in RANKS.values():
+        ranks.end()
     return 0 if all(good) else 1
 
 

@@ -6,8 +6,9 @@ usage: tools/check_tensorboard.py [--fsdp build/fsdp] [--ranks N]
 A tiny model is trained on N ranks with a checkpoint in the middle, and once more from that
 checkpoint. Every scalar that TensorBoard then shows must be the number in the file of metrics,
 rounded to float32, each step once. A third run is killed in the middle: what it reported up to then
-must be readable. Needs PyPI's tensorboard; the tests do not need this script. The exit code is not 0
-if anything differs, and 77 if there is no tensorboard.
+must be readable. The histograms of the last step must be those that NumPy makes of the weights that
+were saved, and the same on one rank. Needs PyPI's tensorboard and safetensors; the tests do not need this script. The exit code is not 0
+if anything differs, and 77 if one of them is missing.
 """
 import argparse
 import json
@@ -21,9 +22,11 @@ import tempfile
 import time
 
 try:
+    import numpy as np
+    import safetensors.numpy
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 except ImportError:
-    print("skipped: no tensorboard here (pip install tensorboard)")
+    print("skipped: no tensorboard or no safetensors here (pip install tensorboard safetensors)")
     sys.exit(77)
 
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 67,
@@ -117,6 +120,51 @@ def check_killed(options, work):
     return compare("killed", *both)
 
 
+def histograms(folder):
+    """{(tag, step): histogram}"""
+    events = EventAccumulator(str(folder), size_guidance={"histograms": 0})
+    events.Reload()
+    return {(tag, e.step): e.histogram_value for tag in events.Tags()["histograms"]
+            for e in events.Histograms(tag)}
+
+
+def unit_of(name):
+    parts = name.split(".")
+    units = [".".join(parts[:3])] if parts[1] == "layers" else ["lm_head", "model.embed_tokens"]
+    return next((unit for unit in units if name.startswith(unit + ".")), "root")
+
+
+def check_histograms(options, work):
+    """Layers, the embeddings and the head are units, and the rest is the root."""
+    found = []
+    for ranks in (1, options.ranks):
+        logs, output = work / f"histograms{ranks}", work / f"output{ranks}"
+        line = command(options, work, "--logging_dir", str(logs), "--output", str(output),
+                       "--load-best-model-at-end", "false", "--gradient-accumulation-steps",
+                       str(options.ranks // ranks), "--max-steps", "4", "--log-histograms", "2",
+                       "--max-grad-norm", "1")
+        line[line.index("-n") + 1] = str(ranks)
+        line.remove("--no-save-model")
+        subprocess.run(line, check=True, capture_output=True)
+        found.append(histograms(logs))
+    one, many = found
+    good = one == many and {step for _, step in many} == {2, 4}
+    with safetensors.numpy.safe_open(output / "model.safetensors", "np") as weights:
+        values = {}
+        for name in weights.keys():
+            values.setdefault(unit_of(name), []).append(weights.get_tensor(name).ravel())
+    good &= {tag for tag, _ in many} == {f"{what}/{unit}" for what in ("weights", "gradients") for unit in values}
+    for unit, arrays in values.items():
+        x, h = np.concatenate(arrays), many[f"weights/{unit}", 4]
+        counts, _ = np.histogram(x, h.bucket_limit)
+        good &= (h.num == x.size and h.min == x.min() and h.max == x.max() and h.bucket[0] == 0 and
+                 list(counts) == list(h.bucket[1:]) and np.isclose(h.sum, x.sum(dtype=np.float64), rtol=1e-12) and
+                 np.isclose(h.sum_squares, np.square(x, dtype=np.float64).sum(), rtol=1e-12))
+    print(f"histograms: {len(many)} of {len(values)} units on 1 and {options.ranks} ranks, "
+          f"{'ok' if good else 'FAIL'}")
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--fsdp", default="build/fsdp")
@@ -130,7 +178,7 @@ def main():
         (work / "rows.jsonl").write_text("".join(
             json.dumps({"input_ids": [1 + (i * 7 + k * k) % 66 for k in range(5 + i % 9)]}) + "\n"
             for i in range(40)))
-        good = [check_resumed(options, work), check_killed(options, work)]
+        good = [check_resumed(options, work), check_killed(options, work), check_histograms(options, work)]
     return 0 if all(good) else 1
 
 

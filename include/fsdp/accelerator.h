@@ -1,9 +1,9 @@
 /**
  * @file
- * An accelerator: what Hugging Face Accelerate's class Accelerator is, in C. It joins the ranks,
- * reads what `fsdp launch --config_file FILE` or `accelerate launch` said, shards models, splits
- * the data, and decides when gradients are complete. A training loop stays the loop that it was on
- * one rank:
+ * An accelerator, like the class Accelerator of Hugging Face Accelerate. It joins the ranks, reads
+ * the environment variables of `fsdp launch --config_file FILE` or `accelerate launch`, shards
+ * models, splits the data, and decides when gradients are complete. A training loop for many ranks
+ * looks like a loop for one rank:
  *
  *     FSDP_TRY(fsdp_accelerator_create(NULL, &accelerator));
  *     FSDP_TRY(fsdp_accelerator_prepare_model(accelerator, model));
@@ -23,15 +23,17 @@
  *             fsdp_batch_release(batch);
  *         }
  *
- * Names and meanings are Accelerate's. Everything is done by the functions of the other headers,
- * which a program may also call on the same objects. An accelerator has no state outside itself:
- * each rank has its own, ranks may be threads (fsdp_run_ranks()), and a program may have several
- * accelerators, one after the other or at the same time. It installs no signal handlers, prints
- * nothing unless fsdp_accelerator_print() is called, and neither exits nor calls MPI.
+ * Names and meanings are Accelerate's. An accelerator calls the functions of the other headers. A
+ * program may also call these functions itself, on the same objects. There is no global state: each
+ * rank has its own accelerator, ranks may be threads (fsdp_run_ranks()), and a program may have
+ * several accelerators, one after the other or at the same time. An accelerator installs no signal
+ * handlers, prints nothing unless fsdp_accelerator_print() is called, and neither exits nor calls
+ * MPI.
  *
- * prepare changes an object in place and borrows it: the caller still owns models, optimizers and
- * loaders. Destroy them before the accelerator, which owns the group and the device that they use,
- * but after fsdp_accelerator_free_memory() if a forward was not followed by its backward.
+ * The prepare functions change an object in place and borrow it: the caller still owns models,
+ * optimizers and loaders. Destroy these objects before the accelerator, which owns the group and
+ * the device that they use. If a forward was not followed by its backward, call
+ * fsdp_accelerator_free_memory() before destroying them.
  */
 #pragma once
 #include <stdio.h>
@@ -76,40 +78,43 @@ typedef struct fsdp_accelerator_options {
      * one, as fsdp_default_device() does. */
     fsdp_device *device;
     bool cpu; /**< compute on the CPU, even if there is a card */
-    /** "no", "fp16" or "bf16". As Accelerate does, fp16 and bf16 compute, and reduce gradients, in
-     * this dtype, and fp16 scales the loss. NULL: ACCELERATE_MIXED_PRECISION, or "no". */
+    /** "no", "fp16" or "bf16". As in Accelerate, fp16 and bf16 are the dtype in which units compute
+     * and reduce gradients. With fp16, the loss is scaled, too. NULL: ACCELERATE_MIXED_PRECISION,
+     * or "no". */
     const char *mixed_precision;
     /** 0: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, or 1 */
     int gradient_accumulation_steps;
     /** GradientAccumulationPlugin(sync_with_dataloader=False): the end of a loader does not end an
-     * accumulation, which then goes on in the next epoch */
+     * accumulation. The accumulation continues in the next epoch. */
     bool no_sync_with_dataloader;
-    /** DataLoaderConfiguration(split_batches=True): the batch size of a loader is that of all ranks
-     * together, which must be divisible by their number; a schedule then advances by 1 a step */
+    /** DataLoaderConfiguration(split_batches=True): the batch size of a loader is the sum over all
+     * ranks. It must be divisible by the number of ranks. A schedule then advances by 1 at each
+     * optimizer step. */
     bool split_batches;
-    /** even_batches=False: a loader repeats no examples, and ranks may get batches with fewer rows
-     * or none at its end */
+    /** even_batches=False: a loader repeats no examples. At the end of an epoch, ranks may get
+     * batches with fewer rows, or with none. */
     bool no_even_batches;
     /** step_scheduler_with_optimizer=False: every fsdp_accelerator_scheduler_step() advances its
      * schedule by 1, whatever the optimizer does */
     bool no_step_scheduler_with_optimizer;
-    /** fsdp_plugin: how models are sharded. Copied; a mesh and other pointers in it must outlive
-     * the models. NULL: as the environment says. If it is set, the environment decides nothing of
-     * it, and mixed_precision must be NULL: its mp_policy says in what dtype to compute. */
+    /** fsdp_plugin: how models are sharded. The struct is copied, but what its pointers point to,
+     * such as a mesh, must outlive the models. NULL: the environment decides. If fully_shard is
+     * set, the environment has no influence on these options, and mixed_precision must be NULL,
+     * because fully_shard->mp_policy has the dtypes. */
     const fsdp_fully_shard_options *fully_shard;
-    /** Which modules become units. Borrowed until the last prepare. NULL: as the environment says.
-     * If that says nothing, the units of `fsdp train` for a model of this library, and the whole
-     * model as one unit for any other. */
+    /** Which modules become units. Borrowed until the last prepare. NULL: the environment decides.
+     * If the environment has no policy, a model of this library gets the units of `fsdp train`, and
+     * any other model is one unit. */
     const fsdp_wrap_policy *auto_wrap_policy;
     /** GradScalerKwargs for fp16; `disabled` and `group` are ignored. NULL: the defaults */
     const fsdp_grad_scaler_options *grad_scaler;
-    /** Kind of fsdp_accelerator_save_state(): 1 + fsdp_state_dict_type. 0: FSDP_STATE_DICT_TYPE, or
-     * SHARDED_STATE_DICT */
+    /** The kind of folder that fsdp_accelerator_save_state() writes, as 1 + fsdp_state_dict_type.
+     * 0: that of the variable FSDP_STATE_DICT_TYPE, or SHARDED_STATE_DICT if it is not set. */
     int state_dict_type;
     const char *project_dir; /**< folder of checkpoints and logs; copied */
     const char *logging_dir; /**< folder of logs; copied; NULL: project_dir */
-    /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "all" or
-     * "none"; copied. NULL: none */
+    /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "csv"
+     * (metrics.csv, with a column for each name), "all" or "none"; copied. NULL: none */
     const char *log_with;
     /** Program that gets each row as a JSON line on its standard input, e.g. for W&B or MLflow
      * (docs/tracking.md); copied. NULL: none */
@@ -127,10 +132,10 @@ typedef struct fsdp_accelerator_options {
  * Accelerator(). Collective.
  * @param options     NULL: all defaults
  * @param accelerator out: owned by the caller, destroyed with fsdp_accelerator_destroy()
- * @return FSDP_ERR_INVALID if an option or a variable has a value that is not allowed, or two
- *         contradict each other (the message names it and the allowed values); FSDP_ERR_UNSUPPORTED
- *         for a tracker that this library does not have (the message says what to use); the errors
- *         of fsdp_init_process_group() and fsdp_device_create()
+ * @return FSDP_ERR_INVALID if the value of an option or a variable is not allowed (the message
+ *         contains the allowed values), or if two of them contradict each other;
+ *         FSDP_ERR_UNSUPPORTED for a tracker that this library does not have (the message says what
+ *         to use); the errors of fsdp_init_process_group() and fsdp_device_create()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_create(const fsdp_accelerator_options *options, fsdp_accelerator **accelerator);
@@ -162,31 +167,32 @@ FSDP_API FSDP_PRINTF(2, 3) void fsdp_accelerator_print(const fsdp_accelerator *a
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_wait_for_everyone(fsdp_accelerator *accelerator);
 /** `with accelerator.main_process_first():` the code between begin and end runs on the main process
- * first, and on the others when it has finished there. Collective: every rank calls both, also if
- * the code in between fails, in which case the rank should call fsdp_group_abort(). @{ */
+ * first. The other ranks run it after the main process has called end. Collective: every rank must
+ * call both functions, even if the code in between fails. After such a failure, the rank should
+ * also call fsdp_group_abort(). @{ */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_main_process_first_begin(fsdp_accelerator *accelerator);
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_main_process_first_end(fsdp_accelerator *accelerator);
 /** @} */
-/** split_between_processes(): get the items [*begin, *end) of `length` items that this rank works
- * on. As in Accelerate, the first ranks get one item more if the number of ranks does not divide
- * the length. */
+/** split_between_processes(): divide `length` items among the ranks. This rank gets the items
+ * from *begin to *end - 1. As in Accelerate, if the number of ranks does not divide `length`, the
+ * first ranks get one item more than the other ranks. */
 FSDP_API void fsdp_accelerator_split_between_processes(const fsdp_accelerator *accelerator,
                                                        int64_t length, int64_t *begin,
                                                        int64_t *end);
 /**
- * accelerate.utils.set_seed(): set the seed of the forwards that have no batch
- * (fsdp_accelerator_scope_open()) and of random_states_<rank>.pkl in saved states; initially 42.
- * There is no global generator: loaders, fsdp_module_init() and fsdp_pretrained_load() have seeds
- * of their own.
+ * accelerate.utils.set_seed(): set the seed, which is initially 42. Only two things depend on it:
+ * the random numbers of forwards without a batch (fsdp_accelerator_scope_open()), and the files
+ * random_states_<rank>.pkl in saved states. There is no global generator: loaders,
+ * fsdp_module_init() and fsdp_pretrained_load() have seeds of their own.
  */
 FSDP_API void fsdp_accelerator_set_seed(fsdp_accelerator *accelerator, uint64_t seed);
 /** set_trigger(): make the next fsdp_accelerator_check_trigger() true on all ranks, e.g. because
  * this rank wants to stop early. */
 FSDP_API void fsdp_accelerator_set_trigger(fsdp_accelerator *accelerator);
-/** check_trigger(): set *triggered to true on all ranks if one of them has called
- * fsdp_accelerator_set_trigger() since the last call. Collective. */
+/** check_trigger(): set *triggered to true on all ranks if any rank has called
+ * fsdp_accelerator_set_trigger() since the last fsdp_accelerator_check_trigger(). Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_accelerator *accelerator,
                                                                     bool *triggered);
 /** @} */
@@ -195,11 +201,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
 /**
  * prepare(model): shard `model` in place, as the environment or the options say. The model may have
  * memory or not. If it has memory on the main process, all ranks get the values of the main
- * process, as with FSDP_SYNC_MODULE_STATES=true, unless that variable is false; then each rank
- * keeps the values that it has. A model that the program has sharded itself is not changed. If
- * activation checkpointing was chosen, each unit below the root gets it. Collective.
+ * process. If FSDP_SYNC_MODULE_STATES is false, each rank keeps its own values instead. If the
+ * options have fully_shard, fully_shard->sync_module_states decides. A model that the program has
+ * sharded itself is not sharded again. Activation checkpointing, if it was chosen, is applied to
+ * the blocks of a model of this library, or else to all units below the root. Collective.
  *
- * Several models are prepared in their order, which is that of the files of
+ * The order in which models are prepared is the order of their files in
  * fsdp_accelerator_save_state().
  *
  * @param model a root; borrowed until fsdp_accelerator_free_memory() or
@@ -212,7 +219,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_acceler
 /**
  * prepare(optimizer). The optimizer may have been created before its model was sharded: it updates
  * the sharded parameters.
- * @param optimizer all its parameters are those of one prepared model; borrowed like a model
+ * @param optimizer all its parameters must belong to one prepared model; borrowed like a model
  * @return FSDP_ERR_INVALID if the optimizer was prepared before, has no parameters, or has a
  *         parameter that belongs to no prepared model (the message names it), FSDP_ERR_UNSUPPORTED
  *         if its parameters belong to several models
@@ -220,13 +227,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_acceler
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer *optimizer);
 /**
- * prepare(data_loader): split the loader's examples over the ranks. Batch i of an epoch is that of
- * rank i modulo the number of ranks, as with Accelerate's BatchSamplerShard. Unless no_even_batches
- * is set or the sampler has drop_last, the last batches are filled up with the first examples of
- * the epoch (fsdp_sampler.even_batches); fsdp_accelerator_gather_for_metrics() drops these.
+ * prepare(data_loader): split the loader's examples over the ranks. As with Accelerate's
+ * BatchSamplerShard, batch i of an epoch goes to the rank whose number is i modulo the number of
+ * ranks. The last batches are filled up with the first examples of the epoch
+ * (fsdp_sampler.even_batches), unless no_even_batches is set or the sampler has drop_last.
+ * fsdp_accelerator_gather_for_metrics() drops the results of these repeated examples.
  *
- * Then read it with fsdp_accelerator_next(). If the sampler's `accumulation` is above 1, it must be
- * gradient_accumulation_steps; the loader then has whole accumulations only.
+ * After this call, read the loader with fsdp_accelerator_next(). If the sampler's `accumulation` is
+ * above 1, it must be equal to gradient_accumulation_steps. The loader then returns only whole
+ * accumulations.
  *
  * @param loader with the sampler of a single rank: FSDP_SAMPLER_DEFAULT, rank 0 of 1; borrowed like
  *               a model
@@ -237,20 +246,20 @@ fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_prepare_data_loader(fsdp_accelerator *accelerator, fsdp_loader *loader);
 /**
- * prepare(scheduler): make a learning rate scheduler of a schedule. It sets the optimizer's rate
- * now, and at each fsdp_accelerator_scheduler_step().
+ * prepare(scheduler): create a learning rate scheduler from a schedule. It sets the optimizer's
+ * learning rate now, and at each fsdp_accelerator_scheduler_step().
  *
- * As in Accelerate, a schedule is written for the steps of a single process, of which each
- * optimizer step does as many as there are ranks: it advances by the number of ranks at each
- * optimizer step (by 1 with split_batches), and not at all if the optimizer's step was skipped or
- * gradients were only accumulated.
+ * As in Accelerate, a schedule counts the steps of a single process, and an optimizer step of W
+ * ranks counts as W of them. So each fsdp_accelerator_scheduler_step() advances the schedule by W,
+ * or by 1 with split_batches. It does not advance the schedule if the optimizer's step was skipped,
+ * or if gradients are still being accumulated.
  *
  * @param optimizer prepared before
  * @param schedule  copied. If its `lr` is 0, the optimizer's learning rate is used
  * @param scheduler out: owned by the accelerator
- * @return FSDP_ERR_INVALID if the optimizer is unknown or has a scheduler already, if the
- *         schedule's and the optimizer's learning rates differ, or as fsdp_lr_schedule_check();
- *         FSDP_ERR_UNSUPPORTED if the optimizer's groups have different learning rates
+ * @return FSDP_ERR_INVALID if the optimizer was not prepared or has a scheduler already, or if the
+ *         learning rates of the schedule and the optimizer differ; FSDP_ERR_UNSUPPORTED if the
+ *         optimizer's groups have different learning rates; the errors of fsdp_lr_schedule_check()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_scheduler(
     fsdp_accelerator *accelerator, fsdp_optimizer *optimizer, const fsdp_lr_schedule *schedule,
@@ -260,8 +269,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_scheduler(
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_unwrap_model(
     const fsdp_accelerator *accelerator, fsdp_module *model, fsdp_module **unwrapped);
 /** free_memory() and clear(): forget all prepared objects, so that the caller may destroy them and
- * prepare others. Schedulers are freed, an unfinished forward or accumulation is cancelled.
- * Registered objects stay. */
+ * prepare others. Free the schedulers, and cancel an unfinished forward or accumulation. Objects
+ * that were registered for checkpointing stay registered. */
 FSDP_API void fsdp_accelerator_free_memory(fsdp_accelerator *accelerator);
 /** @} */
 
@@ -275,12 +284,12 @@ FSDP_API void fsdp_accelerator_free_memory(fsdp_accelerator *accelerator);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_next(fsdp_accelerator *accelerator,
                                                            fsdp_loader *loader, fsdp_batch **batch);
-/** Go to the first batch of an epoch. Also call this to leave an epoch early.
+/** Go to the first batch of epoch `epoch`. Also call this after leaving an epoch early.
  * @return FSDP_ERR_INVALID for an unknown loader or a negative epoch */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_set_epoch(fsdp_accelerator *accelerator,
                                                                 fsdp_loader *loader, int64_t epoch);
 /** skip_first_batches(): go to batch `num_batches` of the loader's current epoch, to resume a run.
- * Whole optimizer steps are skipped without reading anything.
+ * Batches of whole optimizer steps are skipped without being read.
  * @return FSDP_ERR_INVALID for an unknown loader, or if the epoch has fewer batches on a rank */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_skip_first_batches(
     fsdp_accelerator *accelerator, fsdp_loader *loader, int64_t num_batches);
@@ -291,15 +300,16 @@ FSDP_API bool fsdp_accelerator_end_of_dataloader(const fsdp_accelerator *acceler
 
 /** @name A step @{ */
 /**
- * `with accelerator.accumulate(model):` around the work on one batch. Between begin and end,
- * fsdp_accelerator_sync_gradients() is true for the last batch of an accumulation: the
- * gradient_accumulation_steps-th one, or the last one of the loader. While it is false,
- * fsdp_accelerator_optimizer_step(), fsdp_accelerator_zero_grad() and
- * fsdp_accelerator_scheduler_step() do nothing.
+ * `with accelerator.accumulate(model):` call begin before the work on a batch, and end after it.
+ * Between begin and end, fsdp_accelerator_sync_gradients() is true only for the last batch of an
+ * accumulation: batch number gradient_accumulation_steps, or the last batch of the loader. While it
+ * is false, fsdp_accelerator_optimizer_step(), fsdp_accelerator_zero_grad() and
+ * fsdp_accelerator_scheduler_step() do nothing. Both functions apply to all prepared models.
  *
- * Gradients of all batches are reduced over the ranks, in an order that does not depend on how a
- * batch is split, as with sync_each_batch=True. So an accumulation has the gradients of one larger
- * batch, to the bit if losses are divided alike. It applies to all models that run in between.
+ * As with sync_each_batch=True, the gradients of every batch are reduced over the ranks. The order
+ * of the additions does not depend on how a batch is split into smaller ones. So an accumulation
+ * has the same gradients as one larger batch, bit for bit if the losses are divided by the same
+ * number.
  *
  * @return FSDP_ERR_STATE if begin and end do not alternate @{
  */
@@ -313,22 +323,22 @@ FSDP_API bool fsdp_accelerator_sync_gradients(const fsdp_accelerator *accelerato
 
 /**
  * outputs = model(**batch); accelerator.backward(outputs.loss), for a model of this library. As in
- * Accelerate, the loss is the mean over this rank's labels, and is divided by
- * gradient_accumulation_steps for backward, even if an accumulation is shorter. Gradients are means
+ * Accelerate, the loss is the mean over this rank's labels. For backward, it is divided by
+ * gradient_accumulation_steps, even if the accumulation has fewer batches. Gradients are the means
  * over the ranks. Collective.
- * @param loss out: the mean over this rank's labels, not divided further; may be NULL
- * @return FSDP_ERR_INVALID for an unknown model; the errors of fsdp_forward_backward()
+ * @param loss out: the mean over this rank's labels, before this division; may be NULL
+ * @return FSDP_ERR_INVALID if the model was not prepared; the errors of fsdp_forward_backward()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_forward_backward(
     fsdp_accelerator *accelerator, fsdp_module *model, const fsdp_batch *batch, double *loss);
 /**
- * Open a scope for the forward of any module, on the accelerator's tape, with the place of this
- * batch in its accumulation. Mixed precision is a property of the units (autocast is not needed).
+ * Open a scope for the forward of any module, with the accelerator's tape and the current
+ * micro-step. Nothing like autocast is needed: units have a mixed-precision policy.
  * @param training true: with dropout and a tape, for fsdp_accelerator_backward(). false: as after
  *                 model.eval(), under torch.no_grad()
- * @param batch    borrowed until backward has ended. NULL: the module has other inputs, and the
- *                 random numbers of this forward depend on fsdp_accelerator_set_seed(), on the
- *                 number of such forwards before it, and on the rank
+ * @param batch    borrowed until backward has ended. NULL: the module has other inputs. The random
+ *                 numbers of this forward then depend on fsdp_accelerator_set_seed(), on the number
+ *                 of earlier training forwards without a batch, and on the rank
  * @param scope    out: closed with fsdp_scope_close() after backward
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scope_open(fsdp_accelerator *accelerator,
@@ -338,17 +348,20 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scope_open(fsdp_accelerato
 /**
  * accelerator.backward(loss): divide the loss by gradient_accumulation_steps, multiply it by the
  * scale of fp16, and run fsdp_backward() for all forwards since the last backward. Collective.
+ *
+ * Do not call this for a loss of fsdp_linear_cross_entropy(), because the gradient of such a loss
+ * must be 1. Multiply the factor of fsdp_linear_cross_entropy() by fsdp_accelerator_loss_factor(),
+ * and call fsdp_accelerator_backward_scaled() instead.
  * @param loss a scalar of a scope of fsdp_accelerator_scope_open()
- * @return the failure of the scope, if it has failed; the errors of fsdp_backward(). For
- *         fsdp_linear_cross_entropy(), whose gradient must be 1, multiply its factor by
- *         fsdp_accelerator_loss_factor() and call fsdp_accelerator_backward_scaled() instead
+ * @return the failure of the scope, if it has failed; the errors of fsdp_backward()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward(fsdp_accelerator *accelerator,
                                                                fsdp_scope *scope,
                                                                fsdp_tensor *loss);
 /** Return the factor by which fsdp_accelerator_backward() multiplies a loss. */
 FSDP_API double fsdp_accelerator_loss_factor(const fsdp_accelerator *accelerator);
-/** fsdp_accelerator_backward() for a loss that has fsdp_accelerator_loss_factor() in it already. */
+/** Like fsdp_accelerator_backward(), for a loss that was already multiplied by
+ * fsdp_accelerator_loss_factor(). */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward_scaled(fsdp_accelerator *accelerator,
                                                                       fsdp_scope *scope,
                                                                       fsdp_tensor *loss);
@@ -365,9 +378,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_backward_scaled(fsdp_accel
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_clip_grad_norm(fsdp_accelerator *accelerator, fsdp_module *model, double max_norm,
                                 const fsdp_clip_grad_options *options, double *total_norm);
-/** clip_grad_value_(): limit each element of the gradients to [-clip_value, clip_value]. Unlike
- * Accelerate's with FSDP, it works for sharded models. Errors as fsdp_accelerator_clip_grad_norm().
- */
+/** clip_grad_value_(): limit each element of the gradients to [-clip_value, clip_value]. This also
+ * works for sharded models, which Accelerate's clip_grad_value_() refuses. Returns the errors of
+ * fsdp_accelerator_clip_grad_norm(). */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *accelerator,
                                                                       fsdp_module *model,
                                                                       double clip_value);
@@ -389,13 +402,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scheduler_step(
     fsdp_accelerator *accelerator, fsdp_accelerated_scheduler *scheduler);
 /** get_last_lr(): return the learning rate of the next optimizer step. */
 FSDP_API double fsdp_accelerated_scheduler_last_lr(const fsdp_accelerated_scheduler *scheduler);
-/** last_epoch: return the number of steps of the schedule so far. */
+/** last_epoch: return the number of steps by which the schedule has advanced. */
 FSDP_API int64_t fsdp_accelerated_scheduler_last_epoch(const fsdp_accelerated_scheduler *scheduler);
 /** @} */
 
 /** @name Values of all ranks
- * All are collective. A tensor may have any dtype, and is copied to host memory on the way. The
- * result is a new reference to a contiguous tensor on the accelerator's device. @{ */
+ * All of these functions are collective. A tensor may have any dtype. It is copied to host memory
+ * and back. The result is a new reference to a contiguous tensor on the accelerator's device. @{ */
 /**
  * gather(): concatenate the tensors of all ranks along dimension 0, in rank order. Scalars give a
  * vector of one element for each rank.
@@ -406,9 +419,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *a
                                                              fsdp_tensor *tensor,
                                                              fsdp_tensor **gathered);
 /**
- * gather_for_metrics(): gather(), without the rows of examples that were repeated to fill the last
- * batches of the loader from which fsdp_accelerator_next() read last. Row i must belong to row i of
- * the batch. Ranks may have different numbers of rows, as with no_even_batches.
+ * gather_for_metrics(): do what fsdp_accelerator_gather() does, but leave out the rows of examples
+ * that were repeated to fill the last batches of the loader that was read last. Row i of the tensor
+ * must be the result for row i of the batch. Ranks may have different numbers of rows, as with
+ * no_even_batches.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_for_metrics(
     fsdp_accelerator *accelerator, fsdp_tensor *tensor, fsdp_tensor **gathered);
@@ -423,8 +437,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a
                                                              const char *reduction,
                                                              fsdp_tensor **reduced);
 /**
- * pad_across_processes(): make dimension `dim` of the tensors as large as it is on the rank with
- * most entries, so that they can be gathered.
+ * pad_across_processes(): pad dimension `dim` of all ranks' tensors to its largest size on any
+ * rank, so that the tensors can be gathered.
  * @param dim       negative: counted from the end
  * @param pad_index value of the new elements
  * @param pad_first true: put the new elements before the old ones; default: after them
@@ -434,11 +448,37 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_pad_across_processes(fsdp_accelerator *accelerator, fsdp_tensor *tensor, int dim,
                                       double pad_index, bool pad_first, fsdp_tensor **padded);
+/** Bytes of a process: a text, a struct, a file, or anything else that the program makes of them.
+ */
+typedef struct fsdp_object_bytes {
+    const void *bytes; /**< [n], followed by a NUL byte, so that a text is a string */
+    size_t n;
+} fsdp_object_bytes;
+/**
+ * gather_object(): give every rank the bytes of all ranks. Their lengths may differ.
+ * @param bytes   [n] of this rank; may be NULL if n is 0
+ * @param objects out: [num_processes] in rank order; freed with fsdp_object_bytes_free()
+ * @return FSDP_ERR_NOMEM: every rank needs memory for num_processes times the longest object
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather_object(fsdp_accelerator *accelerator,
+                                                                    const void *bytes, size_t n,
+                                                                    fsdp_object_bytes **objects);
+/**
+ * broadcast_object_list(): give every rank the bytes of process `from_process`. The arguments
+ * `bytes` and `n` of other processes are not read.
+ * @param object out: freed with fsdp_object_bytes_free()
+ * @return FSDP_ERR_INVALID if there is no such process
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_accelerator_broadcast_object(fsdp_accelerator *accelerator, const void *bytes, size_t n,
+                                  int from_process, fsdp_object_bytes **object);
+/** Free the result of the two functions above. Accepts NULL. */
+FSDP_API void fsdp_object_bytes_free(fsdp_object_bytes *objects);
 /** @} */
 
 /** @name States and models in files @{ */
-/** An object of the program whose state is saved with the rest: it has two functions, which
- * translate its state into items of a state dict and back. */
+/** An object of the program whose state is saved together with the models. Its two functions
+ * convert the state to items of a state dict, and back. */
 typedef struct fsdp_checkpointed_object {
     const char *name; /**< for messages; copied */
     /** state_dict(): add items to `dict`. Called on all ranks; the values of rank 0 are saved, and
@@ -450,25 +490,49 @@ typedef struct fsdp_checkpointed_object {
     void *object; /**< borrowed until the accelerator is destroyed */
 } fsdp_checkpointed_object;
 
-/** register_for_checkpointing(): save and load the object's state, too. The same objects must be
- * registered in the same order when a state is loaded.
- * @param object copied. FSDP_ERR_INVALID if a function is missing, or if it was registered before
- */
+/** register_for_checkpointing(): from now on, save and load the state of an object, too. A program
+ * that loads a saved state must have registered the same objects in the same order.
+ * @param object copied
+ * @return FSDP_ERR_INVALID if a function is missing, or if the object was registered before */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_for_checkpointing(
     fsdp_accelerator *accelerator, const fsdp_checkpointed_object *object);
+/** A function of the program that save_state() or load_state() calls before anything else. It is
+ * called on all ranks; if it fails on one, the call fails on all of them. It may be collective.
+ * @param context what was registered
+ * @param dir     the folder. save_state(): one with a temporary name, which gets its own name when
+ *                it is complete; files that the function writes to it become a part of the state
+ */
+typedef fsdp_status fsdp_accelerator_state_hook(void *context, fsdp_accelerator *accelerator,
+                                                const char *dir);
+/** register_save_state_pre_hook(): have save_state() call `hook`, after those that were registered
+ * before. Its files must not have the names of files of the state.
+ * @param context borrowed until the hook is removed
+ * @param handle  out: for fsdp_accelerator_remove_hook(); may be NULL
+ * @return FSDP_ERR_INVALID if `hook` is NULL */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_save_state_pre_hook(
+    fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
+    int64_t *handle);
+/** register_load_state_pre_hook(): likewise, of load_state(). */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_hook(
+    fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
+    int64_t *handle);
+/** handle.remove(): forget a hook. FSDP_ERR_INVALID if there is none with this handle. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *accelerator,
+                                                                  int64_t handle);
 /**
  * save_state(): write a folder that Accelerate, with FSDP, can load at any number of processes, and
  * fsdp_accelerate_load_state() too. The folder is complete or absent; the state that it had before
  * is replaced. Collective; if one rank fails, all fail.
  *
- *     pytorch_model_fsdp_<i>/, optimizer_<i>/      models and optimizers, in the order of prepare;
- *                                                  with FULL_STATE_DICT files
- * pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ... scheduler.bin,
- * scheduler_1.bin, ...          schedulers scaler.pt                                    the scaler
- * of fp16 custom_checkpoint_<i>.pkl                    registered objects, as torch.save() writes
- * them random_states_<rank>.pkl                     Python's generators after set_seed()
- *     accelerator_state.json                       of this library: the number of forwards without
- * a batch, for their random numbers
+ * - pytorch_model_fsdp_<i>/, optimizer_<i>/: models and optimizers, in the order of prepare; with
+ *   FULL_STATE_DICT the files pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ...
+ * - scheduler.bin, scheduler_1.bin, ...: schedulers
+ * - scaler.pt: the scaler of fp16
+ * - custom_checkpoint_<i>.pkl: registered objects, as torch.save() writes them
+ * - random_states_<rank>.pkl: Python's generators after set_seed(), for Accelerate. They are not
+ *   read here, where no random number depends on them
+ * - accelerator_state.json: of this library: the number of forwards without a batch, for their
+ *   random numbers
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers
@@ -485,9 +549,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_save_state(fsdp_accelerato
                                                                  const char *dir);
 /**
  * load_state(): load a folder that Accelerate or fsdp_accelerator_save_state() wrote, at any number
- * of ranks. A run that skips the batches it has done then continues with the same bits. Collective.
- * @param dir NULL, with automatic_checkpoint_naming: the newest of its folders. The next saved
- *            state then gets the number after it
+ * of ranks. If the program then skips the batches that were read before the state was saved, it
+ * gets the same bits as a run without interruption. Collective.
+ * @param dir NULL, with automatic_checkpoint_naming: the newest folder with an automatic name. The
+ *            next saved state then gets the next number
  * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_INVALID if the numbers of registered
  *         and saved objects differ; the errors of fsdp_accelerate_load_state()
  */
@@ -504,14 +569,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_get_state_dict(fsdp_accele
 typedef struct fsdp_accelerator_save_model_options {
     int64_t max_shard_bytes; /**< default 10e9, as in Accelerate */
     fsdp_dtype dtype;        /**< dtype in the files; default float32 */
-    /** The folder becomes a complete one of transformers: with config.json, generation_config.json
-     * and the tokenizer's files. NULL: it has weights only, as in Accelerate */
+    /** If this is set, the folder is a complete transformers model, with config.json,
+     * generation_config.json and the tokenizer's files. NULL: the folder has only weights, as in
+     * Accelerate. */
     const fsdp_pretrained *pretrained;
 } fsdp_accelerator_save_model_options;
 
-/** save_model(), or unwrapped_model.save_pretrained(): write model.safetensors, or shards and their
- * index, to the folder `dir`, which appears complete or not at all. An older model in it is
- * replaced. Collective; if one rank fails, all fail.
+/** save_model(), or unwrapped_model.save_pretrained(): write model.safetensors, or several shards
+ * and their index, to the folder `dir`. The folder appears complete or not at all. An older model
+ * in the folder is replaced. Collective; if one rank fails, all fail.
  * @param options NULL: all defaults
  * @return FSDP_ERR_INVALID for an unknown model, or if `dir` is a checkpoint; FSDP_ERR_IO */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -535,8 +601,8 @@ typedef struct fsdp_tracker_value {
  * <logging_dir>/<project_name>. Without trackers, this and fsdp_accelerator_log() do nothing.
  * Collective; only the main process writes.
  * @param config [n] options of the run; may be NULL if n is 0
- * @return FSDP_ERR_INVALID if there is no folder to write to; FSDP_ERR_STATE if they are open;
- *         FSDP_ERR_IO
+ * @return FSDP_ERR_INVALID if there is no folder to write to; FSDP_ERR_STATE if trackers are open
+ *         already; FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_init_trackers(fsdp_accelerator *accelerator, const char *project_name,
@@ -544,7 +610,7 @@ fsdp_accelerator_init_trackers(fsdp_accelerator *accelerator, const char *projec
 /** log(values, step): write a row. Does nothing on ranks other than the main process. Not
  * collective.
  * @param values [n], at most 64 with different names other than "kind" and "step"
- * @param step   negative: none
+ * @param step   number of the step; negative: the row has none
  * @return FSDP_ERR_STATE before fsdp_accelerator_init_trackers(); FSDP_ERR_INVALID for a wrong name
  *         or too many values; FSDP_ERR_IO */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_log(fsdp_accelerator *accelerator,

@@ -320,12 +320,12 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  * The output embedding and the loss of a language model in one operation. The logits are x w^T. The
  * result is `factor` times the sum, over the rows of x, of -log softmax(x w^T)[label].
  *
- * At most 352 rows of logits are in memory at a time. If gradients are needed, forward computes the
- * gradients of x and w together with the loss, and assumes that the gradient of the result will be
- * 1. So use `factor` to scale the loss, and do not scale the result. If w is a sharded parameter,
- * forward also adds w's gradient to the gradients of w's unit. After such a forward, the program
- * must call fsdp_backward() with a root that depends on the result, or call fsdp_tape_reset(). A
- * scope without a tape computes only the loss.
+ * Only some rows of the logits are in memory at a time (at most 352 on a CPU). If gradients are
+ * needed, forward computes the gradients of x and w together with the loss, and assumes that the
+ * gradient of the result will be 1. So use `factor` to scale the loss, and do not scale the result.
+ * If w is a sharded parameter, forward also adds w's gradient to the gradients of w's unit. After
+ * such a forward, the program must call fsdp_backward() with a root that depends on the result, or
+ * call fsdp_tape_reset(). A scope without a tape computes only the loss.
  *
  * @param x      [T, D]; nothing is computed for ignored rows
  * @param w      [V, D]

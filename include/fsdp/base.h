@@ -27,7 +27,8 @@ extern "C" {
 #define FSDP_PRINTF(format_index, first_arg)
 #endif
 
-/** Status codes, chosen by what a caller can do about a failure. The message says what happened. */
+/** Status codes. Each code shows what a caller can do about the failure; the message says what
+ * happened. */
 typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_ERR_INVALID,     /**< an argument, a flag or a shape that the caller passed is wrong */
@@ -36,9 +37,10 @@ typedef enum fsdp_status {
     FSDP_ERR_UNSUPPORTED, /**< the request is well-formed, but this build cannot do it */
     FSDP_ERR_IO,          /**< the operating system refused (disk full, permission) */
     FSDP_ERR_NOMEM,       /**< an allocation failed or would exceed a limit */
-    FSDP_ERR_STATE,       /**< calls in the wrong order, e.g. reading a resharded parameter */
-    FSDP_ERR_COMM,    /**< a peer failed, or made other calls than this rank; the group can only be
-                         destroyed */
+    FSDP_ERR_STATE,   /**< functions were called in the wrong order, e.g. a resharded parameter was
+                         read */
+    FSDP_ERR_COMM,    /**< a peer failed, or did not make the same calls as this rank; the group can
+                         only be destroyed */
     FSDP_ERR_TIMEOUT, /**< a peer did not answer in time; the group can only be destroyed */
     FSDP_ERR_NUMERIC, /**< NaN or infinity where training cannot continue */
 } fsdp_status;
@@ -53,8 +55,8 @@ FSDP_API const char *fsdp_status_name(fsdp_status status);
 FSDP_API const char *fsdp_last_error(void);
 
 /**
- * Format this thread's message, of at most 1023 bytes, and return `status`. Does not allocate. All
- * errors are created by this function: `return fsdp_error(FSDP_ERR_INVALID, "...")`.
+ * Format this thread's message, of at most 1023 bytes, and return `status`. Does not allocate.
+ * Every error is created by a call of this function: `return fsdp_error(FSDP_ERR_INVALID, "...")`.
  */
 FSDP_API FSDP_PRINTF(2, 3) fsdp_status fsdp_error(fsdp_status status, const char *format, ...);
 
@@ -73,7 +75,7 @@ FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const cha
 /** Element types, named as in torch. */
 typedef enum fsdp_dtype {
     FSDP_DTYPE_F32,  /**< float32 */
-    FSDP_DTYPE_BF16, /**< bfloat16: has the upper 16 bits of a float32 */
+    FSDP_DTYPE_BF16, /**< bfloat16: the upper 16 bits of a float32 */
     FSDP_DTYPE_F16,  /**< float16 (IEEE binary16) */
     FSDP_DTYPE_F64,  /**< float64 */
     FSDP_DTYPE_I64,  /**< int64 */
@@ -89,7 +91,7 @@ FSDP_API const char *fsdp_dtype_name(fsdp_dtype dtype);
 /** Return true if `dtype` is float32, bfloat16, float16 or float64. */
 FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
 /**
- * Set *dtype to the dtype called `name`. All common names are known: "bfloat16", "torch.bfloat16",
+ * Set *dtype to the dtype called `name`. Accepts the usual names: "bfloat16", "torch.bfloat16",
  * "bf16", "BF16", "fp32", "half", ...
  * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */

@@ -30,7 +30,8 @@ typedef struct fsdp_bert_config {
     int64_t type_vocab_size;         /**< number of segments: token_type_ids are less than this */
     int64_t num_labels; /**< number of classes: num_labels in the file, else the number of entries
                              of id2label in the file, else 2 */
-    /** problem_type of the file. Without it: regression if num_labels is 1, otherwise one class */
+    /** problem_type of the file. Without it: regression if num_labels is 1, otherwise one class
+     * per sequence. */
     fsdp_problem_type problem_type;
     double hidden_dropout_prob, attention_probs_dropout_prob;
     double classifier_dropout; /**< if config.json has null, this field gets the value of

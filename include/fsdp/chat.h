@@ -4,18 +4,21 @@
  *
  * A model that was trained on conversations comes with a template, a small program in Jinja, that
  * writes a list of messages as one text. This library runs the part of Jinja that such templates
- * use. A template that goes beyond it is refused by name and line when it is opened.
+ * use. If a template uses another part, opening or rendering it fails, and the message names the
+ * part and the line.
  *
- * For training, the texts of the assistant are found, so that only they have a loss:
+ * For training, fsdp_chat_render() can also return where the assistant's texts are in the text, so
+ * that only these have a loss:
  *
- * - If the template has a block {% generation %}, they are the texts in these blocks, as in
- *   transformers' assistant masks.
- * - Otherwise the conversation is also rendered up to each turn of the assistant. What the template
- *   writes for the messages before it and the generation prompt must be the beginning of what it
- *   writes with the turn, and that the beginning of the whole text. The rest is the assistant's
- *   text, with the token that ends the turn. Some templates write earlier messages differently when
- *   others follow: they drop thoughts of earlier turns, or put the system's message before the last
- *   question. Then this rule fails, and the error says for which message.
+ * - If the template has {% generation %} blocks, the assistant's texts are the texts in these
+ *   blocks, as in transformers' assistant masks.
+ * - Otherwise, two more texts are rendered for each turn of the assistant: one of the messages
+ *   before the turn, with the generation prompt, and one of these messages and the turn. The first
+ *   must be the beginning of the second, and the second the beginning of the whole text. What only
+ *   the second has is the assistant's text, with the token that ends the turn. Some templates write
+ *   earlier messages differently when others follow: they drop thoughts of earlier turns, or put
+ *   the system's message before the last question. Rendering then fails, and the error names the
+ *   message.
  */
 #pragma once
 #include <stddef.h>
@@ -38,13 +41,13 @@ typedef struct fsdp_chat_span {
 typedef struct fsdp_chat_text {
     char *text; /**< [bytes] UTF-8, NUL-terminated */
     size_t bytes;
-    fsdp_chat_span *spans; /**< [n_spans] the parts that were wanted, in order */
+    fsdp_chat_span *spans; /**< [n_spans] the parts that fsdp_chat_options.spans names, in order */
     size_t n_spans;
 } fsdp_chat_text;
 
 FSDP_API void fsdp_chat_text_fini(fsdp_chat_text *text);
 
-/** Which parts of the text are found. */
+/** Which parts of the conversation's text are returned in fsdp_chat_text.spans. */
 typedef enum fsdp_chat_spans {
     FSDP_CHAT_SPANS_NONE,
     FSDP_CHAT_SPANS_ASSISTANT, /**< each turn of the assistant */
@@ -53,10 +56,10 @@ typedef enum fsdp_chat_spans {
     FSDP_CHAT_SPANS_COMPLETION,
 } fsdp_chat_spans;
 
-/** With all fields zero: the conversation alone. */
+/** Options of fsdp_chat_render(). With all fields zero: only the text of the conversation. */
 typedef struct fsdp_chat_options {
-    bool add_generation_prompt; /**< end with what begins the assistant's next turn */
-    fsdp_chat_spans spans;      /**< which parts are found */
+    bool add_generation_prompt; /**< end with the beginning of a turn of the assistant */
+    fsdp_chat_spans spans;      /**< which parts are returned in fsdp_chat_text.spans */
     const char *kwargs;         /**< chat_template_kwargs: a JSON object with more variables for the
                                      template, e.g. {"enable_thinking": false}; NULL: none */
 } fsdp_chat_options;
@@ -77,15 +80,15 @@ typedef struct fsdp_chat_options {
  *               fsdp_chat_template_families(); NULL: the folder's own template
  * @param out    new template, closed with fsdp_chat_template_close()
  * @return FSDP_ERR_NOT_FOUND if there is no template; FSDP_ERR_FORMAT if it is not valid Jinja;
- *         FSDP_ERR_UNSUPPORTED if it uses what this library has not. The message contains the file,
- *         and the line in the template.
+ *         FSDP_ERR_UNSUPPORTED if it uses a part of Jinja that this library does not have. The
+ *         message contains the file, and the line in the template.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_chat_template_open(const char *folder, const char *name,
                                                              fsdp_chat_template **out);
 /** Accepts NULL. */
 FSDP_API void fsdp_chat_template_close(fsdp_chat_template *chat);
-/** Return the names of the templates that this library has itself: "chatml", "gemma", ...; the list
- * ends with NULL. */
+/** Return the names of the model families whose templates are built into this library: "chatml",
+ * "gemma", ...; the list ends with NULL. */
 FSDP_API const char *const *fsdp_chat_template_families(void);
 /** Return where the template comes from, for messages: a path, or the name of a family; borrowed.
  */
@@ -98,13 +101,13 @@ FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
  *                     and "content", a text or a list of {"type": "text", "text": ...}, and other
  *                     keys that the template knows, such as "tool_calls". Instead of "messages",
  *                     there may be "prompt" and "completion", which are such lists. The keys
- *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys
- *                     are ignored.
+ *                     "tools", "documents" and "chat_template_kwargs" are used, too. Other keys are
+ *                     ignored.
  * @param options      NULL: all zero
  * @param out          out: freed with fsdp_chat_text_fini(); its old contents are not freed
- * @return FSDP_ERR_FORMAT if that is not a conversation; FSDP_ERR_INVALID if the template refuses
- *         it, fails on it, or takes too long; FSDP_ERR_UNSUPPORTED if the assistant's texts cannot
- * be found, or if the template uses what this library has not
+ * @return FSDP_ERR_FORMAT if `conversation` is not such an object; FSDP_ERR_INVALID if the template
+ *         refuses it, fails on it, or takes too long; FSDP_ERR_UNSUPPORTED if the assistant's texts
+ *         cannot be found, or if the template uses a part of Jinja that this library does not have
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_chat_render(const fsdp_chat_template *chat,
                                                       const char *conversation, size_t bytes,

@@ -122,17 +122,19 @@ typedef struct fsdp_span_corruption {
 
 /**
  * BERT's objective (Devlin et al. 2019, section 3.1), as in transformers'
- * DataCollatorForLanguageModeling. Some tokens of each row are chosen at random: these are the
- * labels. In the row, 80 % of them become the mask token and 10 % a token drawn from the whole
- * vocabulary. The choice is a function of seed, epoch and the example's index.
+ * DataCollatorForLanguageModeling. Some tokens of each row are chosen at random. The model must
+ * predict these tokens, so they are the labels. In the row, 80 % of the chosen tokens are replaced
+ * by the mask token, 10 % by a token drawn from the whole vocabulary, and 10 % stay as they are.
+ * The choice is a function of seed, epoch and the example's index.
  */
 typedef struct fsdp_masking {
     double mlm_probability;     /**< share of the tokens that are chosen, at most 1; 0 means 0.15 */
     int32_t mask_token_id;      /**< [MASK]; -1: unknown, so every row must have labels */
     const int32_t *special_ids; /**< [n_special] tokens that are never chosen, such as [CLS] */
     size_t n_special;
-    const char *why_no_mask; /**< end of the message if a row needs the mask token, and it is not
-                                  known; must live as long as the dataset. NULL: none */
+    const char *why_no_mask; /**< text that is appended to the error message if a row needs the mask
+                                  token, which is unknown; must live as long as the dataset; may be
+                                  NULL */
 } fsdp_masking;
 
 /**
@@ -166,10 +168,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
                                                                   int64_t *targets_length,
                                                                   int64_t *spans);
 
-/** What of a row with a prompt and a completion has a loss. */
+/** Which part of a row with a prompt and a completion has a loss. */
 typedef enum fsdp_completion_loss {
-    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion, if the row has a prompt; otherwise all */
-    /** The completion; of a conversation without prompt and completion, the last message. */
+    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion, if the row has a prompt; else all of it */
+    /** The completion. In a conversation without prompt and completion: the last message. */
     FSDP_COMPLETION_LOSS_ONLY,
     FSDP_COMPLETION_LOSS_ALL, /**< prompt and completion */
 } fsdp_completion_loss;
@@ -177,10 +179,10 @@ typedef enum fsdp_completion_loss {
 /** CAUSAL_LM: how conversations become examples. Pointers must live as long as the dataset. */
 typedef struct fsdp_chat_rows {
     const fsdp_chat_template *chat_template; /**< NULL: conversations are an error */
-    const char *why_no_template;          /**< end of the message if there is a conversation and no
-                                               template; NULL: none */
-    const char *kwargs;                   /**< fsdp_chat_options.kwargs */
-    bool assistant_only_loss;             /**< only the assistant's texts have a loss */
+    const char *why_no_template; /**< text that is appended to the error message if there is
+                                      a conversation but no template; may be NULL */
+    const char *kwargs;          /**< fsdp_chat_options.kwargs */
+    bool assistant_only_loss;    /**< only the assistant's texts have a loss */
     fsdp_completion_loss completion_loss; /**< also for texts with prompts */
 } fsdp_chat_rows;
 /** Where a document of plain text ends. */
@@ -271,26 +273,27 @@ typedef struct fsdp_dataset_options {
     bool no_special_tokens; /**< CAUSAL_LM, texts: do not add the special tokens that the tokenizer
                                  adds to a text */
     bool no_eos;            /**< CAUSAL_LM, texts: do not end a text with eos */
-    /** CLASSIFICATION, texts: the column or key with the second text of a pair, whose first text is
-     * in source_column, and the one with the class. If source_column is NULL, the texts are one of
-     * the usual pairs that the file has (sentence1 and sentence2, question1 and question2, premise
-     * and hypothesis, question and sentence, question and answer, text1 and text2, text and
-     * text_pair), or "sentence", or "text". If label_column is NULL, it is "label", or "labels". */
+    /** CLASSIFICATION, texts: columns or keys. label_column has the class. If rows are pairs of
+     * texts, source_column has the first text and text_pair_column the second one. If source_column
+     * is NULL, the texts are the first of these pairs that the file has: sentence1 and sentence2,
+     * question1 and question2, premise and hypothesis, question and sentence, question and answer,
+     * text1 and text2, text and text_pair; or else "sentence", or "text". If label_column is NULL,
+     * it is "label", or "labels". */
     const char *text_pair_column, *label_column;
-    /** SEQ2SEQ: the languages of the source and the target, as in transformers' run_translation.
-     * The texts are then the keys of these names in the object "translation" of a row of JSON, or
-     * columns of these names in CSV. Either both or none are set. They exclude source_column and
-     * target_column. */
+    /** SEQ2SEQ: the languages of the source and the target, such as "en" and "de", as in
+     * transformers' run_translation. In JSON, the texts are at the keys "en" and "de" of the object
+     * "translation" of each row. In CSV, they are in the columns "en" and "de". Set both or none.
+     * If both are set, source_column and target_column must be NULL. */
     const char *source_lang, *target_lang;
     /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
      * has it. Used only during fsdp_dataset_open(). */
     const char *json_field;
-    /** CSV: the character between two fields. 0: a tab in files .tsv and .tab. In other files it is
-     * the one of comma, tab, semicolon and vertical bar with which the header has the columns;
-     * fsdp_dataset_note() names it if it is not a comma. */
+    /** CSV: the character between two fields. 0: a tab in files .tsv and .tab; in other files the
+     * first of comma, tab, semicolon and vertical bar with which the header has the needed
+     * columns (fsdp_dataset_note() names it if it is not a comma). */
     char delimiter;
-    /** CSV: quotes are characters like any other, so no field contains a line end or the delimiter
-     * (Python's csv.QUOTE_NONE). */
+    /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
+     * delimiter (Python's csv.QUOTE_NONE). */
     bool no_csv_quotes;
     fsdp_documents documents;     /**< plain text, for CAUSAL_LM and span corruption */
     fsdp_token_dtype token_dtype; /**< token files without a header */
@@ -314,9 +317,9 @@ typedef struct fsdp_dataset_options {
     /** If a label is not a class, this text is appended to the error. It should say how to get more
      * classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< true: of a folder of token files, use only the files for validation, and
-                        of a DatasetDict, the split for validation; false: use only the other files,
-                          and the split "train" */
+    /** true: in a folder of token files, use only the files for validation, and in a DatasetDict,
+     * the split for validation. false: use only the other files, and the split "train". */
+    bool validation;
     /** Token files: a document begins at each document_token, and documents do not attend to each
      * other. If the file is not a token file and `validation` is false, setting this is an error.
      * If the file is not a token file and `validation` is true, this has no effect: a program may
@@ -346,13 +349,12 @@ typedef struct fsdp_dataset_options {
  *
  * JSON (.jsonl, .json, .ndjson): one object per line, or an array of objects, or an object with
  * such an array (json_field), or objects one after the other. A file of CSV or JSON may be
- * compressed with gzip or zstd; its first bytes decide, not its name. A key that this library does
- * not use is ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would
- * change the loss (another input of a model, a weight of the loss), unless its value has no effect
- * (e.g. a mask of ones). A row of any task can have ids: "input_ids": [...], and optionally
- * "attention_mask":
- * [...]. The mask may have zeros only at its ends. Tokens whose mask is 0 are left out. The other
- * keys depend on the task:
+ * compressed with gzip or zstd, which is recognised by its first bytes, not by its name. A key that
+ * this library does not use is ignored, and fsdp_dataset_note() lists it. But such a key is an
+ * error if it would change the loss (another input of a model, a weight of the loss), unless its
+ * value has no effect (e.g. a mask of ones). A row of any task can have ids: "input_ids", and
+ * optionally "attention_mask". The mask may have zeros only at its ends. Tokens whose mask is 0 are
+ * left out. The other keys depend on the task:
  * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
  *   source_prefix is not prepended to ids. Ids are cut only if the options set a length. If the
@@ -363,7 +365,7 @@ typedef struct fsdp_dataset_options {
  *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
  *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
  *   opened. A conversation has "messages", or "prompt" and "completion" that are lists of messages
- *   (fsdp_chat_render()); `chat` of the options says how it is written and what has a loss.
+ *   (fsdp_chat_render()). options->chat says how it becomes a text, and which part has a loss.
  * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
  *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is,
  * other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the key
@@ -395,9 +397,9 @@ typedef struct fsdp_dataset_options {
  * a file are too few for a row, they are left out. Files are mapped. The ids of a file above 64 MiB
  * are not checked when it is opened, but when they are read.
  *
- * Plain text (.txt, .text, .raw, .md, .tokens), CAUSAL_LM: documents, divided as `documents` says.
- * Each becomes bos, its ids and eos. All are joined and cut into rows of max_length tokens, as
- * token files are. The ids are in memory.
+ * Plain text (.txt, .text, .raw, .md, .tokens), CAUSAL_LM: options->documents says where a document
+ * ends. Each document becomes bos, its ids and eos. All documents are joined and cut into rows of
+ * max_length tokens, like token files. The ids are kept in memory.
  *
  * A pattern ("data/fineweb_train_*.bin") or a folder selects several files of one kind, in byte
  * order of their names. In a folder, files with the word "val", "valid" or "validation" in their
@@ -432,20 +434,21 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
                                                        fsdp_dataset **out);
 
-/** Create a dataset from the caller's functions `ops`. On failure `self` is not closed. */
+/** Create a dataset from the caller's functions `ops`, which get `self`. On failure, ops->close()
+ * is not called. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self,
                                                          fsdp_dataset **out);
 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable text that lists the unused keys of JSON lines, or the unused columns of
- * Arrow tables. For each key of JSON lines, it gives the number of the first line that has the key.
- * For Arrow tables, further lines may say what classes are called, and which split is used. NULL if
- * there is nothing to say. The dataset owns the text. */
+/** Get a human-readable text about the file: keys of JSON lines (with the number of the first line
+ * that has the key) or columns that are not used, and choices that this library has made, such as
+ * columns, a delimiter, names of classes or a split. NULL if there is nothing to say. The dataset
+ * owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
-/** What a dataset does not use of the rows of its file. */
+/** The rows and tokens of its file that a dataset does not use. */
 typedef struct fsdp_left_out {
     int64_t counted_rows;  /**< rows for which cut_rows and cut_tokens were counted */
     int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
@@ -458,9 +461,9 @@ typedef struct fsdp_left_out {
 /**
  * Count what a dataset leaves out.
  *
- * @param most_rows rows whose cut tokens are counted, from the first one; 0: all rows. Rows of
- * texts are tokenised for this, which takes time
- * @param out       the sums, of all parts if the dataset is a mixture
+ * @param most_rows count cut tokens only in this number of rows, from the first one; 0: in all
+ *                  rows. Texts must be tokenised to count them, which takes time
+ * @param out       the counts; if the dataset is a mixture, the sums over its parts
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset,
                                                            int64_t most_rows, fsdp_left_out *out);
@@ -567,8 +570,8 @@ typedef struct fsdp_sampler {
     bool drop_last;
     /** FSDP_SAMPLER_DEFAULT without drop_last: fill the micro-batches of the epoch's last round
      * (one micro-batch for each rank) with the first examples of the epoch, as Accelerate's
-     * even_batches=True does. They then have batch_size rows on every rank, and the repeated
-     * examples are the last rows, in rank order. Default: no example is repeated. */
+     * even_batches=True does. These micro-batches then have batch_size rows on every rank, and the
+     * repeated examples are the last rows, in rank order. Default: no example is repeated. */
     bool even_batches;
     uint64_t seed;
     bool has_order_seed; /**< the order depends on order_seed instead of seed */
@@ -627,6 +630,7 @@ typedef struct fsdp_loader_options {
 typedef struct fsdp_loader fsdp_loader;
 
 /**
+ * Create a loader.
  * @param dataset borrowed until fsdp_loader_destroy()
  * @param out     new loader at step 0 of epoch 0; its workers start immediately
  */
@@ -644,8 +648,8 @@ FSDP_API const fsdp_loader_options *fsdp_loader_get_options(const fsdp_loader *l
  * Replace the loader's sampler, e.g. to split the examples over ranks, and go to step 0 of epoch 0.
  * Batches that workers have prepared are dropped.
  * @param sampler copied; a field `samples` or `accumulation` that is 0 has its default
- * @return FSDP_ERR_INVALID as fsdp_loader_create(), and the loader has not changed; FSDP_ERR_IO if
- *         a worker cannot be started again, and the loader can only be destroyed
+ * @return FSDP_ERR_INVALID if fsdp_sampler_check() fails; the loader has then not changed.
+ *         FSDP_ERR_IO if a worker cannot be started again; the loader can then only be destroyed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_set_sampler(fsdp_loader *loader,
                                                              const fsdp_sampler *sampler);

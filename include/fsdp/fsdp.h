@@ -428,10 +428,10 @@ FSDP_API extern const char *const fsdp_sharding_strategy_choices[];
 FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /** @} */
 
-/** What the environment says about sharding; see fsdp_options_from_environment(). */
+/** The sharding that environment variables describe; see fsdp_options_from_environment(). */
 typedef struct fsdp_environment_options {
-    fsdp_sharding_strategy sharding_strategy; /**< the hybrid ones need a mesh, which is the
-                                                 caller's: fully_shard.mesh is NULL */
+    fsdp_sharding_strategy sharding_strategy; /**< for a hybrid one, the caller must create a mesh
+                                                 and set fully_shard.mesh, which is NULL */
     fsdp_fully_shard_options fully_shard;     /**< for fsdp_fully_shard() and fsdp_auto_wrap() */
     bool activation_checkpointing;
 } fsdp_environment_options;
@@ -440,20 +440,20 @@ typedef struct fsdp_environment_options {
  * Read the variables that `fsdp launch --config_file` and `accelerate launch` set for their
  * workers: ACCELERATE_MIXED_PRECISION, FSDP_VERSION, FSDP_SHARDING_STRATEGY,
  * FSDP_RESHARD_AFTER_FORWARD, FSDP_OFFLOAD_PARAMS, FSDP_BACKWARD_PREFETCH, FSDP_FORWARD_PREFETCH
- * and FSDP_ACTIVATION_CHECKPOINTING. A field whose variables are not set has its default. A program
- * calls this function first and then sets the fields that its own code or flags decide, so that
- * these take precedence over the file, and the file over the defaults:
+ * and FSDP_ACTIVATION_CHECKPOINTING. A field whose variables are not set has its default. Call this
+ * function first, and then set the fields that the program's own code or flags decide. These then
+ * take precedence over the launcher's configuration file:
  *
  *     fsdp_environment_options environment;
  *     FSDP_TRY(fsdp_options_from_environment(&environment));
  *     environment.fully_shard.mp_policy.reduce_dtype = FSDP_DTYPE_F32;
  *     FSDP_TRY(fsdp_fully_shard(model, group, device, &environment.fully_shard));
  *
- * With fp16, losses need a gradient scaler.
+ * If the precision is fp16, losses need a gradient scaler.
  *
  * @param environment out: set if FSDP_OK is returned
- * @return FSDP_ERR_INVALID if a variable has another value than the allowed ones; the message names
- *         it and them
+ * @return FSDP_ERR_INVALID if the value of a variable is not allowed; the message contains the
+ *         variable and the allowed values
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_options_from_environment(fsdp_environment_options *environment);

@@ -40,8 +40,8 @@ FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
  * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
  * already has a parent.
- * @param name copied. FSDP_ERR_INVALID if the name is empty, contains a dot, or is that of another
- *             child
+ * @param name copied. FSDP_ERR_INVALID if the name is empty, contains a dot, or is already the name
+ *             of a child or parameter of `parent`
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name,
                                                            fsdp_module *child);
@@ -294,7 +294,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_norm_create(const char *class_name, in
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module);
 /** Return fsdp_linear() of x with the layer's weight and bias (if there is a bias). */
 FSDP_API fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x);
-/** Return fsdp_embedding() of ids [n] with the layer's weight and padding_idx -1. */
+/** Return fsdp_embedding() of ids [n] with the layer's weight and without a padding_idx. */
 FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding,
                                              const int32_t *ids, int64_t n);
 /** Return fsdp_layer_norm() of x with the layer's weight and bias (if there is a bias). */

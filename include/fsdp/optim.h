@@ -38,8 +38,8 @@ typedef struct fsdp_adamw_options {
                 default false */
     /** The dtype of the moments: FSDP_DTYPE_F32 (default) or FSDP_DTYPE_BF16. A bfloat16 moment is
      * computed in float32 and rounded to nearest, as by torch.optim.AdamW(fused=True) for bfloat16
-     * parameters. exp_avg_sq then stops to follow the gradients if 1 - beta2 is below 2^-9. A state
-     * that exists keeps its dtype. */
+     * parameters. exp_avg_sq then stops following the gradients if 1 - beta2 is below 2^-9. A state
+     * that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
 } fsdp_adamw_options;
 
@@ -88,9 +88,9 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
  * updated once per step. The state of a parameter consists of two tensors, "exp_avg" and
  * "exp_avg_sq".
  *
- * These tensors are float32 and have this rank's rows. They are allocated in the first step in
- * which the parameter has a gradient. So an optimizer may be created before fsdp_fully_shard(), but
- * the sharding must not change after the first step.
+ * These tensors have this rank's rows and the dtype options->state_dtype. They are allocated in the
+ * first step in which the parameter has a gradient. So an optimizer may be created before
+ * fsdp_fully_shard(), but the sharding must not change after the first step.
  *
  * @param module    its parameters form group 0; NULL: add groups with fsdp_adamw_add_group(). The
  *                  module must exist as long as the optimizer is used.
@@ -206,9 +206,11 @@ FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
                                       const fsdp_parameter *parameter);
 /**
  * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
- * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32 and has the rows of the
- * parameter's local tensor. If the local tensor is a DTensor, so is the state tensor. Return NULL
- * if the optimizer keeps no state tensor of this name, or has not created it yet. Borrowed.
+ * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32, unless
+ * fsdp_adamw_options.state_dtype says otherwise. It has the shape of the parameter's local tensor,
+ * and is a DTensor if the local tensor is one. For the states of Adafactor, see
+ * fsdp_adafactor_create(). Return NULL if the optimizer keeps no state tensor of this name, or has
+ * not created it yet. Borrowed.
  */
 FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
                                            const fsdp_parameter *parameter, const char *name);

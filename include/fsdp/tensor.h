@@ -8,8 +8,9 @@
  * must release. A storage, for example that of a parameter, may lose its memory and get other
  * memory later. So keep the tensor, not its data pointer.
  *
- * A device is what one rank computes with: kernels, threads, a caching allocator. Tensors on the
- * device "meta" have no data. Operations on such tensors only compute shapes and count memory.
+ * A device has all that one rank needs to compute: kernels, threads, a caching allocator. Tensors
+ * on the device "meta" have no data. Operations on such tensors only compute shapes and count
+ * memory.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -40,7 +41,7 @@ typedef enum fsdp_tag {
 /** Return the name of a tag: "param", "grad", ...; static storage. */
 FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
-/** Options of a device. A field that is 0 or NULL has its default. */
+/** Options of a device. A field that is 0 or NULL gets its default. */
 typedef struct fsdp_device_options {
     /** "cpu"; "cuda": the card of this rank, which is card `local_rank` modulo the number of cards;
      * "cuda:N": card N; "auto": a card if there is one that this library can use, else the CPU;
@@ -51,29 +52,29 @@ typedef struct fsdp_device_options {
                     default 1 */
     const char *isa; /**< one of the instruction sets that `fsdp --version` lists; default:
                         $FSDP_ISA if it is set, else the best one of this CPU */
-    int local_rank;  /**< number of this rank among those of its host, for "cuda" and "auto" */
+    int local_rank;  /**< number of this rank among the ranks of its host, for "cuda" and "auto" */
 } fsdp_device_options;
 
 /**
  * Create the device of a rank. For a rank of a group, fsdp_default_device() is simpler.
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID for an unknown name, a card that is not there, or if a number is
+ * @return FSDP_ERR_INVALID if the name is unknown, if there is no card N, or if a number is
  *         negative. FSDP_ERR_UNSUPPORTED for "cuda" if this build has no CUDA, if there is no card
- *         or no driver, or if the card is too old; or if the CPU does not have the instruction set
- *         `isa`.
+ *         or no driver, or if the card is too old; also if the CPU does not have the instruction
+ *         set `isa`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
-/** torch.cuda.device_count(): return the number of cards; 0 if this build has no CUDA, or if there
- * is no driver. */
+/** torch.cuda.device_count(): return the number of cards. Return 0 if this build has no CUDA, or if
+ * there is no driver. */
 FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies
- * bfloat16 in hardware (AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16 slowly. False on
- * meta. */
+ * bfloat16 in hardware (on a CPU, by AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16 slowly.
+ * On meta, return false. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
  * torch.cuda.synchronize(): wait until all work that was started on the device has ended. Functions
@@ -84,8 +85,8 @@ FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
 
-/** Amounts of memory in bytes. `allocated` is what tensors have now; `reserved` is what the
- * allocator has from the system, including free memory that it keeps. */
+/** Amounts of memory in bytes. `allocated` is the memory that tensors have now. `reserved` is the
+ * memory that the allocator has got from the system, including free memory that it keeps. */
 typedef struct fsdp_memory_stats {
     int64_t allocated, allocated_peak;
     int64_t reserved, reserved_peak;
@@ -95,8 +96,8 @@ typedef struct fsdp_memory_stats {
     int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< tag_allocated at the time of allocated_peak */
 } fsdp_memory_stats;
 
-/** Get the amounts of memory that this rank uses. If L ranks of a host share a buffer, the amounts
- * of each of these ranks include 1/L of the buffer's bytes. */
+/** Set *stats to the amounts of memory that this rank uses. If L ranks of a host share a buffer,
+ * the amounts of each of these ranks include 1/L of the buffer's bytes. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
 /** Set each peak to the current amount. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
@@ -114,31 +115,31 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_data(fsdp_device *device, 
                                                            int ndim, const int64_t *shape,
                                                            const void *data, fsdp_tag tag,
                                                            fsdp_tensor **tensor);
-/** Add a reference to `tensor`. Returns `tensor`. Accepts NULL. */
+/** Add a reference to `tensor`, and return `tensor`. Accepts NULL. */
 FSDP_API fsdp_tensor *fsdp_tensor_retain(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_release(fsdp_tensor *tensor); /**< accepts NULL */
 
 FSDP_API fsdp_dtype fsdp_tensor_dtype(const fsdp_tensor *tensor);
 FSDP_API fsdp_device *fsdp_tensor_device(const fsdp_tensor *tensor);
 FSDP_API int fsdp_tensor_ndim(const fsdp_tensor *tensor);
-/** Get the shape [ndim]. Borrowed. */
+/** Return the shape [ndim]. It is borrowed from the tensor. */
 FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Return true if the tensor's elements are in memory now and fsdp_tensor_data() can return them.
- * False on meta, and while the tensor is resharded. If the elements are offloaded or stored as two
- * halves, true only within a read or write (fsdp_tensor_begin_read(),
- * fsdp_tensor_begin_write()). */
+/** Return true if the tensor's elements are in memory now. It is false on meta, and while the
+ * tensor is resharded. If the elements are offloaded or stored as two halves, it is true only
+ * within a read or a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * Get a host pointer to the first element, on a device whose memory the host can read and write:
- * cpu. On cuda, copy instead: fsdp_tensor_copy_to_host(), fsdp_tensor_copy_from_host(),
- * fsdp_tensor_to_floats(). Waits until all work that was started on the device has ended. The
- * pointer is valid until the storage loses its memory or the tensor is released. After an operation
- * that writes the tensor, call this function again before reading the elements.
+ * Return a host pointer to the first element. This works only on a device whose memory the host can
+ * read and write, such as cpu. On cuda, copy instead: fsdp_tensor_copy_to_host(),
+ * fsdp_tensor_copy_from_host(), fsdp_tensor_to_floats(). Waits until all work that was started on
+ * the device has ended. The pointer is valid until the storage loses its memory or the tensor is
+ * released. After an operation that writes the tensor, call this function again before reading the
+ * elements.
  * @return NULL if the storage has no data, if a kernel failed, or if the device has memory of its
- *         own; fsdp_last_error() is set
+ *         own; fsdp_last_error() then says which
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
@@ -148,7 +149,7 @@ FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
 /** Create a view with another shape and the same number of elements. One entry of `shape` may be
- * -1. This entry is then computed from the others. The tensor must be contiguous. */
+ * -1; it is then computed from the others. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
 /** Create a view with two dimensions swapped; it is not contiguous. */
@@ -174,14 +175,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *te
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_to_host(const fsdp_tensor *tensor, void *dst,
                                                               size_t bytes);
 /**
- * Set all elements to the numel elements of the tensor's dtype in host memory at `src`, which may
- * be reused when the call returns. The tensor must be contiguous. Call it within a write:
+ * Copy numel elements of the tensor's dtype from host memory at `src` to the tensor, which must be
+ * contiguous. `src` may be reused when the call returns. Call this within a write:
  * fsdp_tensor_begin_write().
- * @return the same as fsdp_tensor_copy_to_host()
+ * @return the same errors as fsdp_tensor_copy_to_host()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_copy_from_host(fsdp_tensor *tensor,
                                                                 const void *src, size_t bytes);
-/** Get the element of a tensor that has only one. */
+/** Set *value to the only element of a tensor that has exactly one. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**

@@ -3,7 +3,7 @@
  * Tokenizers convert text to ids and back, id for id like the fast tokenizers of transformers (the
  * tokenizers library).
  *
- * A tokenizer is read from a tokenizer.json, or from the files that a model had before: a
+ * A tokenizer is read from a tokenizer.json, or from files of the kinds that were used before it: a
  * SentencePiece model (T5's spiece.model, Llama 2's tokenizer.model), tiktoken's file (Llama 3's
  * tokenizer.model), vocab.json with merges.txt (GPT-2) or vocab.txt (BERT).
  *
@@ -47,10 +47,10 @@ FSDP_API void fsdp_token_list_fini(fsdp_token_list *list);
  * special ones, and say whether a text begins with <s> (add_bos_token) and ends with </s>
  * (add_eos_token).
  *
- * A tokenizer.json says itself what is done to a text. For the other files, tokenizer_class in
- * tokenizer_config.json says it, or the kind of the file: T5's for a unigram model, Llama 2's for a
- * SentencePiece BPE model, Llama 3's for tiktoken's file, GPT-2's for vocab.json, BERT's for
- * vocab.txt.
+ * A tokenizer.json describes all steps of encoding. A tokenizer from another file encodes like the
+ * class that tokenizer_class in tokenizer_config.json names. Without that field, it encodes like T5
+ * for a SentencePiece unigram model, Llama 2 for a SentencePiece BPE model, Llama 3 for tiktoken's
+ * file, GPT-2 for vocab.json, and BERT for vocab.txt.
  *
  * A text that contains a special token ("</s>") gets the token's id, as in transformers, unless
  * split_special_tokens in tokenizer_config.json is true.
@@ -76,16 +76,17 @@ FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
  *
  * @param text       [length] bytes of UTF-8; need not end in NUL
  * @param max_length largest number of ids to append, including special tokens. If the text has more
- *                   ids, the rest of the text is left out. 0: no limit
- * @return FSDP_ERR_INVALID if the text is not UTF-8, if max_length is negative or less than the
+ *                   ids, its end is left out, or its beginning if truncation_side in
+ *                   tokenizer_config.json is "left". 0: no limit
+ * @return FSDP_ERR_INVALID if the text is not UTF-8, or if max_length is negative or less than the
  *         number of special tokens. After an error, the list has the same ids as before
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer,
                                                            const char *text, size_t length,
                                                            int max_length, fsdp_token_list *list);
 
-/** The same without adding special tokens (add_special_tokens=False). Special tokens in the text
- * become ids all the same. */
+/** Like fsdp_tokenizer_encode(), but without adding special tokens (add_special_tokens=False). A
+ * special token that the text contains still becomes its id. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_text(const fsdp_tokenizer *tokenizer,
                                                                 const char *text, size_t length,
                                                                 int max_length,
@@ -93,7 +94,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_text(const fsdp_token
 
 /** Which text of a pair is truncated if both together are too long, as in transformers. */
 typedef enum fsdp_truncation {
-    FSDP_TRUNCATION_LONGEST_FIRST, /**< the longer one, and both if they are equally long */
+    FSDP_TRUNCATION_LONGEST_FIRST, /**< the longer one until both are equally long, then both */
     FSDP_TRUNCATION_ONLY_FIRST,
     FSDP_TRUNCATION_ONLY_SECOND,
 } fsdp_truncation;
@@ -110,8 +111,8 @@ typedef struct fsdp_encode_options {
     bool no_special_tokens;
     int max_length; /**< largest length of the whole result; 0: no limit */
     fsdp_truncation truncation;
-    bool truncate_left; /**< leave out the beginning of a text and not its end; also if
-                             truncation_side in tokenizer_config.json is "left" */
+    bool truncate_left; /**< truncate a text at its beginning, not at its end. If truncation_side in
+                             tokenizer_config.json is "left", this is always done */
     fsdp_offset_unit offsets;
 } fsdp_encode_options;
 
@@ -120,11 +121,12 @@ typedef struct fsdp_token_offset {
     uint32_t begin, end;
 } fsdp_token_offset;
 
-/** The result for one text or a pair of texts. Initialise it with {0}. It can be used again. */
+/** The result for one text or a pair of texts. Initialise it with {0}. It can be used for several
+ * calls. */
 typedef struct fsdp_encoding {
     fsdp_token_list ids;
     int32_t *type_ids;          /**< [ids.len]: token_type_ids */
-    fsdp_token_offset *offsets; /**< [ids.len] if they were wanted */
+    fsdp_token_offset *offsets; /**< [ids.len] unless options.offsets is FSDP_OFFSETS_NONE */
     int8_t *texts; /**< [ids.len]: 0: first text, 1: second text, -1: special token that
                         was added */
     size_t type_ids_cap, offsets_cap, texts_cap;
@@ -133,12 +135,13 @@ typedef struct fsdp_encoding {
 FSDP_API void fsdp_encoding_fini(fsdp_encoding *encoding);
 
 /**
- * Replace the contents of `encoding` by the result for a text or a pair of texts.
+ * Encode a text or a pair of texts, and replace the contents of `encoding` by the result.
  *
  * @param pair    [pair_length]: the second text, or NULL
  * @param options NULL: all zero
- * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if the text that may be truncated is
- * too short. After an error, the contents of `encoding` are unspecified
+ * @return as fsdp_tokenizer_encode(). Also FSDP_ERR_INVALID if `truncation` names one text, and
+ *         removing all of its tokens is not enough. After an error, the contents of `encoding` are
+ *         unspecified
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_pair(
     const fsdp_tokenizer *tokenizer, const char *text, size_t length, const char *pair,
@@ -154,15 +157,15 @@ enum {
                                        may generate such ids */
     FSDP_DECODE_CLEAN_UP = 4, /**< clean_up_tokenization_spaces=True: "a , b ." becomes "a, b.". As
                                    in transformers, this has no effect on BPE tokenizers */
-    FSDP_DECODE_CONFIGURED = 8, /**< CLEAN_UP if tokenizer_config.json has
-                                     "clean_up_tokenization_spaces": true */
-    /** The text for people: decode(ids, skip_special_tokens=True) of transformers. */
+    FSDP_DECODE_CONFIGURED = 8, /**< the same as FSDP_DECODE_CLEAN_UP if tokenizer_config.json has
+                                     "clean_up_tokenization_spaces": true; otherwise no effect */
+    /** The flags that give the text of decode(ids, skip_special_tokens=True) of transformers. */
     FSDP_DECODE_TEXT = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN | FSDP_DECODE_CONFIGURED
 };
 
 /**
  * Convert ids to text, as decode() of transformers does; flags 0:
- * clean_up_tokenization_spaces=False. A token that is no text (NUL) is left out.
+ * clean_up_tokenization_spaces=False. NUL characters are left out of the text.
  *
  * @param ids   [count]
  * @param flags FSDP_DECODE_*, or 0
@@ -188,8 +191,8 @@ FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
 /** Return the id of <extra_id_0>; T5: 32,099. Return -1 if there is none. */
 FSDP_API int32_t fsdp_tokenizer_first_sentinel(const fsdp_tokenizer *tokenizer);
 
-/** Return the id of the token that encoding puts before each text; Llama: 1, <s>. Return -1 if it
- * puts none, or more than one (BERT's [CLS] is one). */
+/** Return the id of the token that encoding puts before each text: <s> (1) for Llama, [CLS] for
+ * BERT. Return -1 if encoding puts no token, or several tokens, before a text. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's
  * first input. */

@@ -19,8 +19,8 @@ fsdp_status fsdp_explain_read(const char *path, const char *ranks, fsdp_launch_c
 
 /* ---- values ---- */
 
-/* Return the strategy without parallelism_config, which may make it a hybrid one. The launcher has
- * checked that keys agree with each other. */
+/* Return the sharding strategy, without regard to parallelism_config, which may turn it into a
+ * hybrid one. fsdp_accelerate_check() has already refused contradictory keys. */
 static fsdp_sharding_strategy base_strategy(const fsdp_accelerate_config *a,
                                             const fsdp_options *options)
 {
@@ -37,8 +37,8 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
 }
 
-/* Set strategy, replicas and shards. Without parallelism_config a hybrid strategy has one replica
- * on each host, and there is one host. */
+/* Set out->strategy, out->replicas and out->shards. Without parallelism_config, a hybrid strategy
+ * has one replica on each host, and there is only one host. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {

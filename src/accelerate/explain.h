@@ -1,5 +1,5 @@
-/* Says in words what `fsdp launch --config_file FILE train ...` does. The file is parsed and
- * checked by the option table of `fsdp launch`, so both accept the same keys and values. */
+/* Explains in words what `fsdp launch --config_file FILE train ...` does. This code uses the option
+ * table of `fsdp launch` to parse and check the file, so it accepts the same keys and values. */
 #pragma once
 #include <stdio.h>
 
@@ -19,22 +19,22 @@ typedef struct fsdp_explained {
     int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
     const char *precision;   /* "no", "fp16" or "bf16" */
     const char *wrap_policy; /* as Accelerate names it */
-    /* TRANSFORMER_BASED_WRAP: names separated by commas; "": the model's blocks */
+    /* TRANSFORMER_BASED_WRAP: the classes of units, separated by commas; "": the model's blocks */
     char classes[FSDP_EXPLAINED_CLASSES_BYTES];
-    int64_t min_num_params; /* SIZE_BASED_WRAP */
+    int64_t min_num_params; /* SIZE_BASED_WRAP: least number of parameters of a unit */
     const char *prefetch;   /* as Accelerate names it */
     const char *state_dict; /* as Accelerate names it */
     const char *ignored;    /* ignored modules; NULL: none */
     bool forward_prefetch, offload, checkpointing, checkpointing_offload;
 } fsdp_explained;
 
-/* Read the file as `fsdp launch --config_file PATH train` does, into *config. `ranks` is the value
- * of --num_processes, which takes precedence over the file; NULL: not given. The caller owns
- * *options, which keep pointers to both words. Errors are those of the launcher. */
+/* Set *config and *options to what `fsdp launch --config_file PATH train` reads. `ranks` is the
+ * value of --num_processes, which takes precedence over the file; NULL: not given. The caller owns
+ * *options, which keep pointers to `path` and `ranks`. Errors are those of the launcher. */
 FSDP_MUST_CHECK fsdp_status fsdp_explain_read(const char *path, const char *ranks,
                                               fsdp_launch_config *config, fsdp_options **options);
-/* Compute what the configuration means for `fsdp train`. Texts in the result point into `config` or
- * are static. */
+/* Return what the configuration means for `fsdp train`. Strings in the result point into `config`
+ * or are static. */
 fsdp_explained fsdp_explain(const fsdp_launch_config *config, const fsdp_options *options);
 /* Print what the configuration does, and which of the file's keys have no effect. */
 FSDP_MUST_CHECK fsdp_status fsdp_explain_print(const fsdp_launch_config *config,

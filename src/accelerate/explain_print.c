@@ -16,13 +16,13 @@ enum {
     HEADING_COLUMNS = 14,
     LINE_COLUMNS = 100,
     TEXT_BYTES = 1000,
-    MAX_REASONS = 40 /* different reasons for no effect */
+    MAX_REASONS = 40 /* maximum number of different reasons why keys have no effect */
 };
 
 /* ---- lines ---- */
 
-/* Print `text` in lines of at most LINE_COLUMNS columns. The first line follows the heading, which
- * takes `indent` columns. */
+/* Print `text` in lines of at most LINE_COLUMNS columns. The caller has printed `indent` columns of
+ * the first line. All other lines are indented by `indent` columns. */
 static void print_wrapped(FILE *out, int indent, const char *text)
 {
     int column = indent;
@@ -42,7 +42,7 @@ static void print_wrapped(FILE *out, int indent, const char *text)
     fputc('\n', out);
 }
 
-/* Print one line of the explanation. */
+/* Print `heading`, and the formatted text next to it. */
 FSDP_PRINTF(3, 4)
 static void line(FILE *out, const char *heading, const char *format, ...)
 {
@@ -77,7 +77,7 @@ static void print_strategy(const fsdp_explained *x, FILE *out)
              x->replicas == 1 ? "; with one replica this is the same as without HYBRID_" : "");
 }
 
-/* Bytes that a rank receives in a step for each parameter. */
+/* Print how many bytes a rank receives in a step for each parameter. */
 static void print_communication(const fsdp_explained *x, FILE *out)
 {
     const double part = (double)(x->shards - 1) / (double)x->shards;
@@ -170,7 +170,8 @@ static void print_checkpoints(const fsdp_explained *x, FILE *out)
 
 /* ---- what has no effect ---- */
 
-/* Return why `fsdp train` gets option `name` of the launcher in vain, or NULL. */
+/* Return the reason why `fsdp train` ignores option `name` of the launcher. Return NULL if it does
+ * not ignore the option. */
 static const char *reason_of_train(const char *name)
 {
     const fsdp_options_spec *train = fsdp_train_options();
@@ -180,7 +181,8 @@ static const char *reason_of_train(const char *name)
     return index < 0 ? NULL : accepted.table[index].no_effect;
 }
 
-/* Return why a row of the launcher's table has no effect, or NULL. */
+/* Return the reason why an option of the launcher's table has no effect. Return NULL if it has an
+ * effect. */
 static const char *reason(const fsdp_launch_config *config, const fsdp_options *options,
                           const fsdp_option *row)
 {
@@ -197,7 +199,7 @@ static const char *reason(const fsdp_launch_config *config, const fsdp_options *
 
 typedef struct reason_list {
     const char *reasons[MAX_REASONS];
-    char keys[MAX_REASONS][TEXT_BYTES]; /* keys with each reason, separated by commas */
+    char keys[MAX_REASONS][TEXT_BYTES]; /* keys[i]: keys with reasons[i], separated by commas */
     size_t n;
 } reason_list;
 
@@ -216,7 +218,7 @@ static void add_reason(reason_list *list, const char *text, const char *key)
     snprintf(list->keys[i] + used, sizeof list->keys[i] - used, "%s%s", used ? ", " : "", key);
 }
 
-/* Keys that have no effect for the same reason share a line. */
+/* Add to `list` the keys of the file that have no effect, grouped by reason. */
 static void list_without_effect(const fsdp_launch_config *config, const fsdp_options *options,
                                 reason_list *list)
 {

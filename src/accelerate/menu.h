@@ -1,4 +1,5 @@
-/* Asks the user, on a terminal with arrow keys, else by lines of text. */
+/* Asks the user questions. On a terminal, the user chooses with the arrow keys. Otherwise the user
+ * types lines of text. */
 #pragma once
 #include <stdio.h>
 
@@ -6,19 +7,22 @@
 
 typedef struct fsdp_menu_io {
     FILE *in, *out;
-    bool keys; /* both are a terminal: choices are selected with arrow keys */
+    bool keys; /* `in` and `out` are a terminal, so the user chooses with the arrow keys */
 } fsdp_menu_io;
 
-/* Print `prompt`, and read a line without its newline. Free *line with fsdp_free(). Returns
- * FSDP_ERR_STATE at the end of the input. */
+/* Print `prompt`, read a line, and set *line to it, without its newline and the blanks before it.
+ * The caller frees *line with fsdp_free(). Return FSDP_ERR_STATE if the input has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_menu_line(const fsdp_menu_io *io, const char *prompt, char **line);
-/* Let the user choose one of the words, which begin at `initial`. With keys: up and down (also k
- * and j), a digit moves to the word that it spells, or else to the word with this number (0: the
- * first), and Enter selects. Without: a line with a word or a number; an empty line selects
- * `initial`. Returns FSDP_ERR_STATE at the end of the input and after Ctrl-C. */
+/* Let the user choose one of words [count], and set *chosen to its index. Word `initial` is
+ * selected at first. If io->keys, up and down (or k and j) change the selection, and Enter ends the
+ * choice. A digit selects the word that is equal to the digit or, if there is none, the word with
+ * this number, counted from 1 (0: the first word). If not io->keys, the user types a word or its
+ * number, or an empty line for `initial`. Return FSDP_ERR_STATE if the input has ended, or after
+ * Ctrl-C. */
 FSDP_MUST_CHECK fsdp_status fsdp_menu_choose(const fsdp_menu_io *io, const char *prompt,
                                              const char *const *words, size_t count, size_t initial,
                                              size_t *chosen);
-/* Return the index of the word that `text` names, by itself (case does not matter) or by its number
- * from 1 on; `count` if none. */
+/* Return the index of the word in words [count] that is equal to `text`, in upper or lower case. If
+ * there is none and `text` is a number from 1 to `count`, return this number minus 1. Otherwise
+ * return `count`. */
 size_t fsdp_menu_find(const char *text, const char *const *words, size_t count);

@@ -187,8 +187,8 @@ static bool is_gpu_without_fsdp(const fsdp_answers *a)
     return is_gpu(a) && !is_fsdp(a);
 }
 
-/* True if Accelerate asks for GPUs of this machine. With FSDP it does not ask, but reads gpu_ids.
- */
+/* Return true if Accelerate asks which GPUs of this machine to use. With FSDP it does not ask, but
+ * still reads gpu_ids from the file. */
 static bool asks_for_gpus(const fsdp_answers *a)
 {
     return is_gpu_without_fsdp(a) || (is_single(a) && fsdp_answer_is(a, "use_cpu", "false"));
@@ -345,7 +345,7 @@ static fsdp_status write_answer(const fsdp_answers *a, size_t i, fsdp_yaml *conf
     return fsdp_yaml_set(map, q->key, a->values[i], is_string);
 }
 
-/* The keys that Accelerate writes without asking, and those of questions that it did not ask. */
+/* Add the keys that Accelerate writes to every file, if `config` does not have them yet. */
 static fsdp_status write_rest(const fsdp_answers *a, fsdp_yaml *config)
 {
     static const struct {

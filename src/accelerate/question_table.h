@@ -7,8 +7,8 @@ enum {
 };
 
 typedef struct fsdp_answers {
-    char *values[FSDP_QUESTIONS]; /* canonical texts; NULL: the question does not apply */
-    char *given[FSDP_QUESTIONS];  /* what the user gave without being asked; NULL: nothing */
+    char *values[FSDP_QUESTIONS]; /* texts for the file; NULL: the question does not apply */
+    char *given[FSDP_QUESTIONS];  /* answers from the command line ("key=value"); NULL: none */
 } fsdp_answers;
 
 typedef enum fsdp_question_kind {
@@ -19,29 +19,29 @@ typedef enum fsdp_question_kind {
 } fsdp_question_kind;
 
 typedef struct fsdp_question {
-    const char *key;     /* in the file; two questions may have the same, if only one applies */
-    const char *section; /* the map that the key is in; NULL: the file itself; "": not written */
+    const char *key;     /* in the file; of several questions with one key, at most one applies */
+    const char *section; /* the map that contains the key; NULL: the top level; "": not written */
     const char *prompt;
     fsdp_question_kind kind;
     const char *const *values;             /* CHOICE: NULL-terminated */
     const char *const *shown;              /* CHOICE: what the menu shows; NULL: `values` */
     const char *value;                     /* default; NULL: the answer has none */
-    const char *default_without_questions; /* NULL: `value` */
+    const char *default_without_questions; /* default if the user is not asked; NULL: `value` */
     long least;                            /* INT: the smallest number */
     bool may_be_empty;
     bool (*applies)(const fsdp_answers *answers);
-    bool (*asked)(const fsdp_answers *answers); /* NULL: asked whenever it applies */
-    const char *(*refuse)(const char *value);   /* why a value is refused; NULL: it is not */
-    const char *needs; /* for an error: what must be answered so that the question applies */
-    const char *hint;  /* YES_NO, for an error: added to it */
+    bool (*asked)(const fsdp_answers *answers); /* NULL: always asked if it applies */
+    const char *(*refuse)(const char *value);   /* return why `value` is refused; NULL: it is not */
+    const char *needs; /* for an error message: which answers make this question apply */
+    const char *hint;  /* YES_NO: added to the error message for a wrong answer; may be NULL */
 } fsdp_question;
 
 extern const fsdp_question fsdp_questions[FSDP_QUESTIONS];
 
-/* Return the answer to the question that applies; "" if there is none. */
+/* Return the answer to the question that has this key and applies; "" if there is none. */
 const char *fsdp_answer(const fsdp_answers *answers, const char *key);
 bool fsdp_answer_is(const fsdp_answers *answers, const char *key, const char *value);
-/* Check answers against each other. */
+/* Return FSDP_ERR_INVALID if answers contradict each other. */
 FSDP_MUST_CHECK fsdp_status fsdp_answers_check(const fsdp_answers *answers);
 /* Write the answers into an empty map, with the keys that Accelerate always writes. */
 FSDP_MUST_CHECK fsdp_status fsdp_answers_write(const fsdp_answers *answers, fsdp_yaml *config);

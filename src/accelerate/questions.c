@@ -36,7 +36,7 @@ static size_t count_words(const char *const *words)
     return n;
 }
 
-/* Return the canonical text of yes or no; NULL if `text` is neither. */
+/* Return "true" if `text` means yes, "false" if it means no, and NULL if it means neither. */
 static const char *yes_or_no(const char *text)
 {
     static const char *const yes[] = {"yes", "y", "true", "t", "1", "on"};
@@ -70,7 +70,8 @@ static fsdp_status wrong_choice(const fsdp_question *q, const char *text)
     return status;
 }
 
-/* Set *value to the canonical text of the answer `text`; the caller owns it. */
+/* Check the answer `text`, and set *value to the text that the file will have. The caller owns
+ * *value. */
 static fsdp_status read_answer(const fsdp_question *q, const char *text, char **value)
 {
     const char *found = text;
@@ -117,7 +118,7 @@ static fsdp_status ask_once(const fsdp_question *q, const fsdp_menu_io *io, char
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Ask until the answer is right. */
+/* Ask the question until its answer is valid. */
 static fsdp_status ask(const fsdp_question *q, const fsdp_menu_io *io, char **value)
 {
     for (;;) {
@@ -154,7 +155,7 @@ static fsdp_status answer(fsdp_answers *a, size_t i, const fsdp_menu_io *io)
 
 static fsdp_status check_used(const fsdp_answers *a, size_t i)
 {
-    /* Several questions may have the same key; one of them takes the answer. */
+    /* Several questions may have the same key. It is enough if one of them applies. */
     for (size_t k = 0; k < FSDP_QUESTIONS; k++)
         if (a->values[k] && strcmp(question(k)->key, question(i)->key) == 0)
             return FSDP_OK;
@@ -224,8 +225,9 @@ static bool is_given(const fsdp_answers *a, const char *key)
     return false;
 }
 
-/* `distributed_type=FSDP` is two answers, and so is MULTI_GPU, which means that without questions
- * FSDP is not chosen, unless use_fsdp says so. */
+/* Store the answer `value` to the questions whose key is `key`. `distributed_type=FSDP` gives two
+ * answers: MULTI_GPU, and use_fsdp=yes. `distributed_type=MULTI_GPU` also gives use_fsdp=no, unless
+ * use_fsdp was given, because the default of use_fsdp without questions is yes. */
 static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
 {
     bool any = false;

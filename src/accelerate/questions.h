@@ -1,18 +1,18 @@
-/* The questions of `accelerate config` on its FSDP path, with the same choices, order and defaults,
- * and the file that it writes. What this program cannot do (DeepSpeed, other devices) is refused
- * when it is chosen. */
+/* Asks the questions that `accelerate config` asks for FSDP, with the same choices, order and
+ * defaults, and makes the configuration that it writes. If the user chooses something that this
+ * program does not support (DeepSpeed, other devices), the answer is refused. */
 #pragma once
 #include "src/accelerate/menu.h"
 #include "src/accelerate/yaml_tree.h"
 
-/* Make a configuration.
+/* Set *config to a new configuration, which the caller owns.
  *
- * `given` [n]: answers as "key=value", which are not asked for. Keys are those of the file, with or
- * without "fsdp_", also old ones (fsdp_sharding_strategy); a choice may also be given by its
- * number. `io`: where to ask what is not given; NULL: not asked, the defaults count, with FSDP as
- * the default type.
+ * `given` [n] has answers in the form "key=value". The user is not asked these questions again.
+ * Keys are those of the file, with or without "fsdp_", or old ones such as fsdp_sharding_strategy.
+ * A choice may also be given by its number. All other questions are asked through `io`. If `io` is
+ * NULL, they get their defaults; the default of distributed_type is then FSDP.
  *
- * Returns FSDP_ERR_INVALID for a key or value that is wrong, that contradicts others, or that is
- * missing; the message names it and what is possible. */
+ * Return FSDP_ERR_INVALID if a key or value is wrong, contradicts others, or is missing. The
+ * message contains the key and what is possible. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n,
                                                 const fsdp_menu_io *io, fsdp_yaml *config);

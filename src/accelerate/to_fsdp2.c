@@ -52,7 +52,8 @@ static long number(const conversion *c, const char *key)
     return text ? atol(text) : 1;
 }
 
-/* FSDP2 says HYBRID_SHARD by a mesh of replicas and shards: each machine has a replica. */
+/* Write HYBRID_SHARD as FSDP2 has it: a mesh of replicas and shards, with one replica on each
+ * machine. */
 static fsdp_status set_mesh(const conversion *c)
 {
     static const char *const others[] = {"parallelism_config_tp_size",
@@ -128,7 +129,8 @@ static fsdp_status remove_keys(const conversion *c)
     return FSDP_OK;
 }
 
-/* Replace a menu number by its word. */
+/* If the value of `key` is a number in the menu `words`, replace it by the word. Replace
+ * LOCAL_STATE_DICT by SHARDED_STATE_DICT. */
 static fsdp_status name_value(const conversion *c, const char *key, const char *const *words)
 {
     const fsdp_yaml *value = fsdp_yaml_find(section(c), key);

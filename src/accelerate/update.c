@@ -10,8 +10,8 @@
 #include "src/options/options_parse.h"
 #include "src/train_config/config_accelerate.h"
 
-/* The keys that files of Accelerate 1.15 may have at the top, and the defaults of those that it
- * always writes. NULL: the key is written only if it has a value. */
+/* The keys that files of Accelerate 1.15 may have at the top level, with their defaults. Accelerate
+ * always writes the keys that have a default here. NULL: the key has no default. */
 static const struct {
     const char *key, *value;
     bool is_string;
@@ -99,7 +99,7 @@ static bool is_null(const fsdp_yaml *value)
            (!*value->text || strcmp(value->text, "~") == 0 || strcasecmp(value->text, "null") == 0);
 }
 
-/* Replace the keys of old files. */
+/* Replace keys of old files: fp16 by mixed_precision, and dynamo_backend by dynamo_config. */
 static fsdp_status replace_old_keys(fsdp_yaml *config)
 {
     const char *fp16 = fsdp_yaml_text(config, "fp16"),
@@ -124,7 +124,7 @@ static fsdp_status replace_old_keys(fsdp_yaml *config)
     return FSDP_OK;
 }
 
-/* Remove what has no value: null, and maps without a key. */
+/* Remove the keys whose value is null or an empty map. */
 static void remove_empty(fsdp_yaml *config)
 {
     for (size_t i = config->n; i-- > 0;) {

@@ -2,8 +2,9 @@
 #pragma once
 #include "src/accelerate/yaml_tree.h"
 
-/* Add the keys that new files have, with their defaults, and replace those of old files: fp16 and
- * dynamo_backend. Keys without a value are removed. Returns FSDP_ERR_INVALID, and leaves the file
- * alone, if a key is not one of Accelerate's files; the message names `path`, the line and the key.
- * On failure, `config` may be changed in part. */
+/* Update `config`, which was read from the file `path`. Replace the old keys fp16 and
+ * dynamo_backend by new ones, remove keys without a value, and add the missing keys that Accelerate
+ * always writes, with their defaults. Return FSDP_ERR_INVALID if Accelerate does not know a key;
+ * the message contains `path`, the line and the key. After a failure, `config` may be partly
+ * updated. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_update(fsdp_yaml *config, const char *path);

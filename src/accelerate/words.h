@@ -1,15 +1,14 @@
-/* The values of keys in Accelerate's files that are a choice from a menu. A value may be a word or
- * its number in the menu, which counts from 1. All lists end with NULL. */
+/* The menus of `accelerate config`, as NULL-terminated lists of words. In Accelerate's files, the
+ * value of such a key is a word of the menu, or the number of the word, counted from 1. */
 #pragma once
 #include <stdbool.h>
 
 extern const char *const fsdp_accelerate_strategies[];
 extern const char *const fsdp_accelerate_wrap_policies[];
 extern const char *const fsdp_accelerate_prefetches[];
-extern const char *const fsdp_accelerate_state_dicts[]; /* FSDP1's order */
+extern const char *const fsdp_accelerate_state_dicts[]; /* the menu for FSDP1 */
 
-/* Find the word that `text` is, in any case, also behind a dot ("ShardingStrategy.FULL_SHARD"), or
- * whose number it is. Set *index to its index, unless `index` is NULL. Return NULL if there is
- * none.
- */
+/* Return the word of the menu `words` that `text` gives, or NULL if there is none. `text` is the
+ * word in upper or lower case, the word after a dot ("ShardingStrategy.FULL_SHARD"), or the number
+ * of the word. If `index` is not NULL, set *index to the index of the word in `words`. */
 const char *fsdp_accelerate_word(const char *text, const char *const *words, int *index);

@@ -1,5 +1,4 @@
 /* Prints a configuration as Accelerate's JSON files have it. See yaml_tree.h. */
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,8 +9,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/json.h"
+#include "src/options/yaml_value.h"
 
-/* Set *value to the boolean that a plain scalar is in YAML 1.1. */
+/* Return true if YAML 1.1 reads `text` without quotes as a boolean, and set *value to it. */
 static bool is_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"false", "no", "off", "true", "yes", "on"};
@@ -26,14 +26,6 @@ static bool is_bool(const char *text, bool *value)
 static bool is_null(const char *text)
 {
     return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
-}
-
-static bool is_integer(const char *text, int64_t *value)
-{
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return *text && !*end && errno == 0 && strspn(text, "+-0123456789") == strlen(text);
 }
 
 /* Numbers with an exponent but without a dot are texts to PyYAML. */
@@ -54,7 +46,7 @@ static void put_scalar(fsdp_json_node to, const fsdp_yaml *from)
     const bool plain = !from->quoted;
     if (plain && is_bool(text, &boolean))
         key ? fsdp_json_set_bool(to, key, boolean) : fsdp_json_append_bool(to, boolean);
-    else if (plain && is_integer(text, &integer))
+    else if (plain && fsdp_yaml_integer(text, &integer))
         key ? fsdp_json_set_i64(to, key, integer) : fsdp_json_append_i64(to, integer);
     else if (plain && is_real(text, &real))
         key ? fsdp_json_set_f64(to, key, real) : fsdp_json_append_f64(to, real);

@@ -9,10 +9,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/options/yaml_value.h"
 
 enum {
     MAX_DEPTH = 16,
-    MAX_NODES = 10000 /* aliases can multiply nodes */
+    MAX_NODES = 10000 /* a limit is needed, because aliases can multiply nodes */
 };
 
 typedef struct tree_reader {
@@ -114,11 +115,13 @@ static fsdp_status read_file(tree_reader *r, FILE *file, fsdp_yaml *root)
     yaml_parser_set_input_file(&parser, file);
     fsdp_status status = FSDP_OK;
     if (!yaml_parser_load(&parser, &r->document)) {
+        const bool has_next = parser.buffer.pointer < parser.buffer.last;
+        const char next = has_next ? (char)*parser.buffer.pointer : 0;
         status =
             parser.error == YAML_MEMORY_ERROR
                 ? fsdp_error_nomem()
                 : fsdp_error(FSDP_ERR_FORMAT, "%s:%zu: %s", r->path, parser.problem_mark.line + 1,
-                             parser.problem ? parser.problem : "not YAML");
+                             fsdp_yaml_problem(parser.problem, next));
     } else {
         const yaml_node_t *node = yaml_document_get_root_node(&r->document);
         status = node && node->type == YAML_MAPPING_NODE

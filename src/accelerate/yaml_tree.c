@@ -47,7 +47,8 @@ void fsdp_yaml_remove(fsdp_yaml *map, const char *key)
     map->n--;
 }
 
-/* Set *value to the entry `key`, which is empty and of no kind yet. */
+/* Add an empty entry `key` to `map`, in place of an old entry with this key. Set *value to the new
+ * entry. The caller sets its kind. */
 static fsdp_status make_entry(fsdp_yaml *map, const char *key, fsdp_yaml **value)
 {
     char *name = fsdp_strdup(key);
@@ -72,8 +73,9 @@ static bool looks_like_another_type(const char *text)
     strtod(text, &end);
     if (*text && !*end)
         return true;
-    /* Numbers with base 60, with underscores, and dates begin with a digit. An IP address has three
-     * dots, and a list of cards has commas, which no number has. */
+    /* In YAML, dates, numbers with underscores and numbers in base 60 begin with a digit. So treat
+     * a text that begins with a digit as one of these, unless it is an IP address (three dots) or a
+     * list of cards (commas). */
     if (strchr(text, ','))
         return false;
     const bool digit = isdigit((unsigned char)text[text[0] == '-' || text[0] == '+']);
@@ -83,7 +85,7 @@ static bool looks_like_another_type(const char *text)
     return digit && !(dots == 3 && strspn(text, "0123456789.") == strlen(text));
 }
 
-/* Return true if the text can be written without quotes whatever is around it. */
+/* Return true if the text can be written without quotes at any place in a file. */
 static bool is_plain(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -122,7 +124,7 @@ fsdp_status fsdp_yaml_set_empty(fsdp_yaml *map, const char *key, fsdp_yaml_kind 
 
 /* ---- writing ---- */
 
-/* Characters that a quoted text in single quotes cannot have. */
+/* Return true if `text` has a control character, which cannot be written in single quotes. */
 static bool needs_escapes(const char *text)
 {
     for (; *text; text++)
@@ -133,7 +135,7 @@ static bool needs_escapes(const char *text)
 
 static void print_text(fsdp_str *out, const char *text, bool quoted)
 {
-    /* "-1" and "~" without quotes were read so, and would be texts with them. */
+    /* If `quoted` is false, -1 is a number and ~ is null. In quotes they would become strings. */
     if (!quoted && (is_plain(text) || looks_like_another_type(text))) {
         fsdp_str_printf(out, "%s", text);
         return;

@@ -1,4 +1,4 @@
-/* Creates an accelerator: its group, device and settings; and the calls about processes. */
+/* Creates and destroys accelerators, and implements the calls about processes. */
 #include "src/accelerator/accelerator.h"
 
 #include <stdarg.h>
@@ -8,8 +8,8 @@
 #include "src/comm/comm.h"
 
 enum {
-    DEFAULT_SEED = 42,      /* Accelerate's examples set this one */
-    DESTROY_TRACKERS_S = 10 /* how long destroy() waits for the program that gets the rows */
+    DEFAULT_SEED = 42,      /* the seed that Accelerate's examples set */
+    DESTROY_TRACKERS_S = 10 /* seconds that destroy() waits for the tracker program to end */
 };
 
 /* ---- creating ---- */
@@ -25,8 +25,8 @@ static fsdp_status open_device(fsdp_accelerator *a, const fsdp_accelerator_optio
     return FSDP_OK;
 }
 
-/* Hybrid strategies of the environment need a mesh (replicate, shard). Without sizes there is one
- * replica, as for fsdp_fully_shard(). */
+/* Create a mesh (replicate, shard) if the environment gives the sizes of one. A hybrid strategy
+ * without sizes has one replica, as in fsdp_fully_shard(), and needs no mesh. */
 static fsdp_status open_mesh(fsdp_accelerator *a)
 {
     static const char *const names[] = {"replicate", "shard"};
@@ -56,7 +56,8 @@ static fsdp_status open_scaler(fsdp_accelerator *a, const fsdp_accelerator_optio
     return fsdp_grad_scaler_create(&scaler, &a->scaler);
 }
 
-/* Read the settings, and agree that all ranks could. */
+/* Join the process group, and read the settings. If reading fails on a rank, all ranks return an
+ * error. */
 static fsdp_status open_group(fsdp_accelerator *a, const fsdp_accelerator_options *o)
 {
     a->group = o->group;
@@ -89,7 +90,7 @@ fsdp_status fsdp_accelerator_create(const fsdp_accelerator_options *options, fsd
     const fsdp_accelerator_options *o = options ? options : &defaults;
     fsdp_accelerator *a = fsdp_calloc(1, sizeof *a);
     if (!a) {
-        /* Peers may be waiting for this rank. */
+        /* Peers may be waiting for this rank in a collective. */
         if (o->group)
             fsdp_group_abort(o->group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
@@ -145,6 +146,7 @@ void fsdp_accelerator_destroy(fsdp_accelerator *a)
     fsdp_free(a->loaders);
     fsdp_free(a->outer);
     free_objects(a);
+    fsdp_free(a->hooks);
     fsdp_device_mesh_destroy(a->mesh);
     if (a->owns_device)
         fsdp_device_destroy(a->device);

@@ -1,5 +1,5 @@
-/* The accelerator's own state. Its files call in one direction: objects.c finds prepared objects;
- * prepare.c, data.c, step.c and checkpoint.c are the calls of a loop. */
+/* The private state of an accelerator. objects.c finds prepared objects for the other files.
+ * prepare.c, data.c, step.c and checkpoint.c implement the calls of a training loop. */
 #pragma once
 #include <fsdp/accelerator.h>
 
@@ -9,40 +9,49 @@
 struct fsdp_accelerated_scheduler {
     fsdp_optimizer *optimizer; /* borrowed */
     fsdp_lr_schedule schedule;
-    int64_t last_epoch; /* steps of the schedule so far */
-    bool one_a_step;    /* split_batches: an optimizer step advances the schedule by 1 */
+    int64_t last_epoch; /* number of steps by which the schedule has advanced */
+    bool one_a_step;    /* an optimizer step advances the schedule by 1, not by the world size */
 };
 
-/* A prepared loader and its place in the epoch. */
+/* A prepared loader, and how far the program has read the epoch. */
 typedef struct fsdp_accelerated_loader {
     fsdp_loader *loader; /* borrowed */
     int64_t epoch;
     int64_t given;   /* batches of the epoch that were returned or skipped */
     int64_t batches; /* batches of an epoch on this rank */
-    bool ended;      /* the end of the epoch was returned: the next batch is that of a new epoch */
+    bool ended;      /* the program has got the end of the epoch; the next read begins a new one */
 } fsdp_accelerated_loader;
 
 typedef struct fsdp_prepared_optimizer {
     fsdp_optimizer *optimizer; /* borrowed */
-    size_t model;              /* index of the model that it updates */
-    /* fp16, since the scale was last updated: its gradients were unscaled, it has stepped */
+    size_t model;              /* index of the model whose parameters the optimizer updates */
+    /* fp16: true if, since the last update of the scale, the gradients were unscaled (unscaled), or
+     * the optimizer has made a step (stepped). */
     bool unscaled, stepped;
-    bool skipped; /* its last step was skipped, because a gradient was not finite */
+    bool skipped; /* the last step was skipped, because a gradient was not finite */
 } fsdp_prepared_optimizer;
 
 /* An object of fsdp_accelerator_register_for_checkpointing(). */
 typedef struct fsdp_registered_object {
-    fsdp_checkpointed_object is; /* its `name` is the field below */
+    fsdp_checkpointed_object is; /* is.name is the copy `name` */
     char *name;                  /* owned */
 } fsdp_registered_object;
 
+/* A function that save_state() or load_state() calls first. */
+typedef struct fsdp_registered_hook {
+    fsdp_accelerator_state_hook *call;
+    void *context; /* borrowed */
+    int64_t handle;
+    bool loads; /* true: load_state() calls it; false: save_state() */
+} fsdp_registered_hook;
+
 struct fsdp_accelerator {
-    fsdp_group *group; /* NULL only before it is joined */
+    fsdp_group *group; /* NULL only until fsdp_accelerator_create() has joined the group */
     bool owns_group;
     fsdp_device *device;
     bool owns_device;
-    fsdp_device_mesh *mesh;           /* HSDP of the environment, or NULL; owned */
-    fsdp_activation_offload *offload; /* for kept activations, or NULL; owned */
+    fsdp_device_mesh *mesh;           /* for HSDP, if the environment gives sizes; owned; or NULL */
+    fsdp_activation_offload *offload; /* for offloaded activations; owned; or NULL */
     fsdp_accelerator_settings settings;
     FILE *out;
     fsdp_tape *tape;
@@ -61,33 +70,36 @@ struct fsdp_accelerator {
     size_t n_loaders, cap_loaders;
     fsdp_registered_object *objects;
     size_t n_objects, cap_objects;
+    fsdp_registered_hook *hooks; /* [n_hooks] in the order in which they were registered */
+    size_t n_hooks, cap_hooks;
+    int64_t next_hook; /* handle of the next one */
 
     fsdp_loader *active; /* the loader that was read last and has not ended, or NULL */
-    /* Loaders whose iteration was begun before that of `active` and goes on after it, the newest
-     * last; e.g. the training loader while another one evaluates. */
+    /* Other loaders whose epoch has begun and not ended, the newest last. For example, the training
+     * loader while the evaluation loader is `active`. */
     fsdp_loader **outer;
     size_t n_outer, cap_outer;
 
     bool accumulating; /* between accumulate_begin and accumulate_end */
     bool sync_gradients;
-    int micro_step, n_micro_steps; /* the place of the current batch; 0 and 1 outside */
+    int micro_step, n_micro_steps; /* while accumulating: index, number of micro-steps; else 0, 1 */
     int next_micro_step;           /* 0: the next batch begins an accumulation */
-    int planned;                   /* micro-steps of the accumulation that was begun */
+    int planned;                   /* number of micro-steps of the current accumulation */
     uint64_t seed;
-    uint32_t forwards; /* training scopes without a batch so far */
+    uint32_t forwards; /* number of training scopes that were opened without a batch */
     bool triggered;
 
-    fsdp_tracking *tracking; /* on the main process, while trackers are open */
+    fsdp_tracking *tracking; /* NULL on all but the main process, and while no trackers are open */
     bool tracks;             /* trackers are open */
     int64_t iteration;       /* number of the next checkpoint */
 };
 
-/* ---- objects.c: return the index of a prepared object, or -1 ---- */
+/* ---- objects.c: find a prepared object; if it was not prepared, return -1 or NULL ---- */
 int64_t fsdp_accelerator_find_model(const fsdp_accelerator *a, const fsdp_module *model);
 int64_t fsdp_accelerator_find_optimizer(const fsdp_accelerator *a, const fsdp_optimizer *optimizer);
 fsdp_accelerated_loader *fsdp_accelerator_find_loader(const fsdp_accelerator *a,
                                                       const fsdp_loader *loader);
-/* Return FSDP_OK, or FSDP_ERR_INVALID with a message for an object that was not prepared. */
+/* Return FSDP_ERR_INVALID if the object was not prepared. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_model(const fsdp_accelerator *a,
                                                         const fsdp_module *model);
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_optimizer(const fsdp_accelerator *a,
@@ -96,18 +108,26 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
                                                          const fsdp_loader *loader);
 
 /* ---- data.c ---- */
-/* Return the number of examples that the ranks' current batches of the active loader have together,
- * without repeated ones; -1 if there is no active loader or it repeats none. */
+/* Return the number of examples in the current batches of all ranks, without the examples that
+ * even_batches repeats. Return -1 if no loader is active, or if the active loader does not repeat
+ * examples. */
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
 /* ---- step.c ---- */
 /* fp16: update the scale if an optimizer has stepped since the last update. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
-/* Set the optimizer's learning rate to that of the scheduler's place. */
+/* Set the optimizer's learning rate to that of the schedule at last_epoch. */
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
+
+/* ---- hooks.c ---- */
+/* Call the hooks of save_state() or, if `loads`, of load_state(). Collective; if a hook fails on a
+ * rank, all ranks return its error. */
+FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads,
+                                                        const char *dir);
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);
-/* Check the words of options->log_with. */
+/* Check options->log_with. Return an error if it has an unknown name, or the name of a service
+ * although `command` (options->tracker_command) is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trackers(const char *log_with,
                                                             const char *command);

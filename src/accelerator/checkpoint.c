@@ -1,5 +1,6 @@
-/* save_state() and load_state(), and models in files. The folder is that of
- * <fsdp/accelerate.h>, with the registered objects and a small file of this library. */
+/* Implements save_state(), load_state(), and the calls that save models. A checkpoint folder has
+ * the files that <fsdp/accelerate.h> describes, a file for each registered object, and
+ * accelerator_state.json, which only this library writes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ fsdp_status fsdp_accelerator_register_for_checkpointing(fsdp_accelerator *a,
     return add_object(a, object);
 }
 
-/* The caller owns the result, which is NULL when out of memory. */
+/* Return the path of the file of registered object `i`; NULL when out of memory. The caller owns
+ * the path. */
 static char *object_path(const char *dir, size_t i)
 {
     return fsdp_strdup_printf("%s/custom_checkpoint_%zu.pkl", dir, i);
@@ -89,7 +91,8 @@ static fsdp_status read_object(fsdp_accelerator *a, size_t i, const char *dir)
     return fsdp_agree(a->group, status);
 }
 
-/* Check that the folder has as many objects as are registered. */
+/* Return FSDP_ERR_INVALID if the number of objects in the folder is not the number of registered
+ * objects. */
 static fsdp_status check_objects(const fsdp_accelerator *a, const char *dir)
 {
     char **names;
@@ -107,7 +110,7 @@ static fsdp_status check_objects(const fsdp_accelerator *a, const char *dir)
     return FSDP_OK;
 }
 
-/* ---- the small file ---- */
+/* ---- accelerator_state.json ---- */
 
 static fsdp_status write_small(const fsdp_accelerator *a, const char *dir)
 {
@@ -125,7 +128,7 @@ static fsdp_status write_small(const fsdp_accelerator *a, const char *dir)
     return status;
 }
 
-/* A folder of Accelerate does not have the file. */
+/* Read accelerator_state.json if the folder has it. A folder that Accelerate wrote does not. */
 static fsdp_status read_small(fsdp_accelerator *a, const char *dir)
 {
     fsdp_json *doc = NULL;
@@ -145,7 +148,7 @@ static fsdp_status read_small(fsdp_accelerator *a, const char *dir)
 
 /* ---- models, optimizers and schedulers ---- */
 
-/* The arrays of an fsdp_accelerate_state. */
+/* An fsdp_accelerate_state and the arrays to which it points. */
 typedef struct prepared {
     fsdp_accelerate_state state;
     fsdp_optimizer **optimizers;
@@ -188,7 +191,8 @@ static void fill_prepared(const fsdp_accelerator *a, prepared *p)
                                 .seed = a->seed};
 }
 
-/* *p must be freed with fini_prepared() even on failure. */
+/* Set *p to the state of the accelerator. The caller must call fini_prepared(), also after a
+ * failure. */
 static fsdp_status init_prepared(const fsdp_accelerator *a, prepared *p)
 {
     *p = (prepared){.optimizers = fsdp_calloc(a->n_optimizers + 1, sizeof *p->optimizers),
@@ -201,8 +205,8 @@ static fsdp_status init_prepared(const fsdp_accelerator *a, prepared *p)
     return enough ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Give the schedulers the places that were read. As in PyTorch, the base learning rate is that of
- * the folder. */
+/* Set the schedulers to what was read from the checkpoint. As in PyTorch, the base learning rate of
+ * the checkpoint replaces that of the schedule. */
 static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 {
     for (size_t i = 0; i < a->n_schedulers; i++) {
@@ -218,8 +222,8 @@ static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 
 /* ---- names ---- */
 
-/* Set *newest to the largest number of a folder checkpoint_<i> in `dir`, or to -1, and *oldest to
- * the smallest. *n counts them. */
+/* Set *n to the number of folders checkpoint_<i> in `dir`. Set *oldest and *newest to the smallest
+ * and the largest i, or to -1 if there are no such folders. */
 static fsdp_status list_checkpoints(const char *dir, int64_t *oldest, int64_t *newest, int64_t *n)
 {
     char **names;
@@ -241,8 +245,8 @@ static fsdp_status list_checkpoints(const char *dir, int64_t *oldest, int64_t *n
     return FSDP_OK;
 }
 
-/* The folder of checkpoint `number`, or of all of them if it is negative. The caller owns the
- * result, which is NULL when out of memory. */
+/* Return the path of checkpoint `number` or, if `number` is negative, of the folder that contains
+ * all checkpoints. Return NULL when out of memory. The caller owns the path. */
 static char *automatic_path(const fsdp_accelerator *a, int64_t number)
 {
     if (number < 0)
@@ -259,7 +263,8 @@ static fsdp_status no_folder(const char *call)
                       call);
 }
 
-/* Set *path to the folder of save_state(dir). The caller owns it, also after an error. */
+/* Set *path to the folder to which save_state(dir) writes. The caller owns *path, also after an
+ * error. */
 static fsdp_status name_saved(const fsdp_accelerator *a, const char *dir, char **path)
 {
     if (!a->settings.automatic_checkpoint_naming) {
@@ -292,7 +297,7 @@ static fsdp_status remove_checkpoint(const fsdp_accelerator *a, int64_t number)
     return status;
 }
 
-/* Remove the oldest checkpoints beyond total_limit. */
+/* Remove the oldest checkpoints until at most total_limit remain. */
 static fsdp_status remove_oldest(const fsdp_accelerator *a)
 {
     int64_t oldest = -1, newest, n = 0;
@@ -309,8 +314,8 @@ static fsdp_status remove_oldest(const fsdp_accelerator *a)
     return status;
 }
 
-/* Set *number to that of the newest checkpoint with an automatic name. The main process looks for
- * it, so that all ranks load the same one. */
+/* Set *number to the number of the newest checkpoint that has an automatic name. Only the main
+ * process lists the folder, so that all ranks load the same checkpoint. */
 static fsdp_status find_newest(const fsdp_accelerator *a, int64_t *number)
 {
     int64_t oldest, n;
@@ -327,8 +332,8 @@ static fsdp_status find_newest(const fsdp_accelerator *a, int64_t *number)
     return status;
 }
 
-/* Set *path to the folder of load_state(dir), and *number to that of an automatic name, or to -1.
- * The caller owns *path, also after an error. */
+/* Set *path to the folder from which load_state(dir) reads. Set *number to the number in its name
+ * if `dir` is NULL, otherwise to -1. The caller owns *path, also after an error. */
 static fsdp_status name_loaded(const fsdp_accelerator *a, const char *dir, char **path,
                                int64_t *number)
 {
@@ -353,6 +358,7 @@ static fsdp_status write_state(void *arg, const char *dir)
     const saving *s = arg;
     fsdp_accelerator *a = s->accelerator;
     const fsdp_accelerate_options options = {.type = a->settings.state_dict_type};
+    FSDP_TRY(fsdp_accelerator_call_hooks(a, false, dir));
     FSDP_TRY(fsdp_accelerate_write(&s->prepared->state, dir, a->group, &options));
     for (size_t i = 0; i < a->n_objects; i++)
         FSDP_TRY(write_object(a, i, dir));
@@ -400,6 +406,7 @@ static fsdp_status load_into(fsdp_accelerator *a, const char *dir, prepared *p)
     if (status == FSDP_OK)
         status = init_prepared(a, p);
     FSDP_TRY(fsdp_agree(a->group, status));
+    FSDP_TRY(fsdp_accelerator_call_hooks(a, true, dir));
     FSDP_TRY(fsdp_accelerate_load_state(&p->state, dir, a->group, NULL));
     place_schedulers(a, p);
     for (size_t i = 0; i < a->n_objects; i++)

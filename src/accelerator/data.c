@@ -62,7 +62,8 @@ fsdp_status fsdp_accelerator_prepare_data_loader(fsdp_accelerator *a, fsdp_loade
 
 /* ---- which loader is being read ---- */
 
-/* Take `loader` out of the loaders that are being read. */
+/* Remove `loader` from a->active and a->outer. If it was active, the newest loader in a->outer
+ * becomes active again. */
 static void leave(fsdp_accelerator *a, const fsdp_loader *loader)
 {
     size_t kept = 0;

@@ -1,5 +1,5 @@
-/* See environment.h. fsdp_options_from_environment() reads what concerns a unit; the table here has
- * the variables that it leaves out. */
+/* See environment.h. fsdp_options_from_environment() reads the variables that set options of units.
+ * The table in this file has the other variables. */
 #include "src/accelerator/environment.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "src/base/assert.h"
 
 const char *const fsdp_accelerator_precisions[] = {"no", "fp16", "bf16", NULL};
-/* The tutorials' policies of these precisions, which Accelerate sets, too. */
+/* For each precision, the name of its policy in PyTorch's tutorials
+ * (fsdp_mixed_precision_preset()). Accelerate sets the same policies. */
 static const char *const presets[] = {"fp32_policy", "fpSixteen", "bfSixteen"};
 
 typedef struct variables {
@@ -27,7 +28,7 @@ typedef struct variables {
 
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",
                                             "NO_WRAP|3", NULL};
-/* By fsdp_state_dict_type; the numbers are those of Accelerate's menu. */
+/* Indexed by fsdp_state_dict_type. The numbers are those of Accelerate's menu. */
 static const char *const state_dict_types[] = {"SHARDED_STATE_DICT|3", "FULL_STATE_DICT|1",
                                                "LOCAL_STATE_DICT|2", NULL};
 
@@ -87,8 +88,8 @@ static fsdp_status read_precision(const fsdp_accelerator_options *o, fsdp_accele
                       strcmp(word, "fp8") == 0 ? "; this library does not compute in float8" : "");
 }
 
-/* Set how units are sharded: the caller's options, or those of the environment with the policy of
- * the precision. */
+/* Set s->fully_shard to the options that the caller gave. If there are none, set it to those of the
+ * environment, with the mp_policy of s->precision. */
 static fsdp_status read_sharding(const fsdp_accelerator_options *o, fsdp_accelerator_settings *s)
 {
     fsdp_mixed_precision mp;

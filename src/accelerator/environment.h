@@ -1,4 +1,5 @@
-/* What an accelerator does, from its options and the variables of Accelerate's launcher. */
+/* The settings of an accelerator. They are read from its options and from the environment variables
+ * that Accelerate's launcher sets. */
 #pragma once
 #include <fsdp/accelerator.h>
 #include <fsdp/options.h>
@@ -9,16 +10,16 @@ typedef struct fsdp_accelerator_settings {
     int gradient_accumulation_steps;
     bool sync_with_dataloader, split_batches, even_batches, step_scheduler_with_optimizer;
     fsdp_fully_shard_options fully_shard; /* its mesh is NULL unless the caller gave it */
-    bool code_shards;                     /* fully_shard is that of the caller */
+    bool code_shards;                     /* the caller gave `fully_shard` */
     bool sync_module_states;              /* FSDP_SYNC_MODULE_STATES is not false */
     bool activation_checkpointing, activation_offload;
     int replicas, shard_size; /* sizes of a mesh for HSDP; 0: not given */
     bool is_hybrid;           /* the strategy of the environment is a hybrid one */
 
     const fsdp_wrap_policy *auto_wrap_policy; /* the caller's; NULL: none */
-    bool wraps;                               /* FSDP_AUTO_WRAP_POLICY is set */
-    fsdp_wrap_policy policy;                  /* if `wraps`: what it says */
-    /* TRANSFORMER_BASED_WRAP without classes: the units of a model of this library */
+    bool wraps;                               /* the environment gives a wrap policy */
+    fsdp_wrap_policy policy;                  /* the policy of the environment, if `wraps` */
+    /* The policy is TRANSFORMER_BASED_WRAP without classes: use the default units of the model. */
     bool default_units;
     fsdp_options *variables; /* owns the strings of `policy`; NULL if none were parsed */
     const char **classes;    /* [n + 1] for policy.transformer_layer_cls; owned */
@@ -31,7 +32,8 @@ typedef struct fsdp_accelerator_settings {
 
 extern const char *const fsdp_accelerator_precisions[]; /* "no", "fp16", "bf16", NULL */
 
-/* Not collective. *settings must be freed with fsdp_accelerator_settings_fini() even on failure. */
+/* Read and check the settings. Not collective. The caller must call
+ * fsdp_accelerator_settings_fini(), also after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_settings_read(const fsdp_accelerator_options *options,
                                                            fsdp_accelerator_settings *settings);
 void fsdp_accelerator_settings_fini(fsdp_accelerator_settings *settings);

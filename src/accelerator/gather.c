@@ -1,5 +1,5 @@
-/* Tensors of all ranks: gather, gather_for_metrics, reduce, pad_across_processes. They are copied
- * to host memory, which the collectives of <fsdp/comm.h> work on. */
+/* Implements gather, gather_for_metrics, reduce and pad_across_processes. The tensors are copied to
+ * host memory, because the collectives of <fsdp/comm.h> need their data there. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* ---- shapes ---- */
 
-/* What a rank sends to the others about its tensor. */
+/* The dtype and shape of a rank's tensor, which the rank sends to all ranks. */
 typedef struct form {
     int32_t dtype, ndim;
     int64_t shape[FSDP_MAX_DIMS];
@@ -34,8 +34,9 @@ static size_t print_form(char *text, size_t bytes, const form *f)
     return n;
 }
 
-/* Gather the forms of all ranks, and check that they differ only in dimension `free_dim` (-1: in
- * none). *forms [world_size] is owned by the caller. Collective. */
+/* Set *forms [world_size] to the forms of all ranks; the caller owns it. Return an error on all
+ * ranks if the forms differ, except in the size of dimension `free_dim` (-1: no exception).
+ * Collective. */
 static fsdp_status exchange(fsdp_accelerator *a, const char *call, const fsdp_tensor *tensor,
                             int free_dim, form **forms)
 {
@@ -77,7 +78,7 @@ static size_t bytes_of(const fsdp_tensor *tensor)
     return (size_t)fsdp_tensor_numel(tensor) * fsdp_dtype_size(fsdp_tensor_dtype(tensor));
 }
 
-/* Copy the elements of any tensor, row-major. */
+/* Copy the elements of a tensor to host memory, row-major. The tensor may be strided. */
 static fsdp_status copy_out(fsdp_tensor *tensor, void *to)
 {
     fsdp_tensor *packed = NULL;
@@ -91,8 +92,8 @@ static fsdp_status copy_out(fsdp_tensor *tensor, void *to)
 
 /* ---- gather ---- */
 
-/* Gather tensors that may have different numbers of rows (`rows` [world_size]) and put the first
- * `keep` of all rows into `out` [keep * row_bytes]. Collective. */
+/* Gather the tensors of all ranks. The tensor of rank r has rows[r] rows. Write the first `keep` of
+ * all gathered rows to `out` [keep * row_bytes]. Collective. */
 static fsdp_status gather_rows(fsdp_accelerator *a, fsdp_tensor *tensor, const int64_t *rows,
                                size_t row_bytes, int64_t keep, unsigned char *out)
 {
@@ -118,8 +119,8 @@ static fsdp_status gather_rows(fsdp_accelerator *a, fsdp_tensor *tensor, const i
     return status;
 }
 
-/* Gather tensors whose forms are known. `most` is the largest number of rows of the result; -1: all
- * rows. Collective. */
+/* Gather the tensors of all ranks, which have the given forms [world_size], into a new tensor. It
+ * gets the first `most` rows, or all rows if `most` is -1 or there are fewer. Collective. */
 static fsdp_status gather_forms(fsdp_accelerator *a, fsdp_tensor *tensor, const form *forms,
                                 int64_t most, fsdp_tensor **gathered)
 {
@@ -192,7 +193,7 @@ static fsdp_status read_reduction(const char *word, fsdp_dtype dtype, fsdp_reduc
     return FSDP_OK;
 }
 
-/* Reduce a contiguous tensor whose dtype fsdp_all_reduce() has. */
+/* Reduce a contiguous tensor of a dtype that fsdp_all_reduce() supports. */
 static fsdp_status reduce_plain(fsdp_accelerator *a, const fsdp_tensor *tensor, fsdp_reduce_op op,
                                 fsdp_tensor **reduced)
 {
@@ -212,7 +213,7 @@ static fsdp_status reduce_plain(fsdp_accelerator *a, const fsdp_tensor *tensor, 
     return status;
 }
 
-/* bfloat16 and float16 are reduced in float32, and rounded once. */
+/* Reduce a tensor. Reduce bfloat16 and float16 in float32, and round the result once. */
 static fsdp_status reduce_as(fsdp_accelerator *a, fsdp_tensor *tensor, fsdp_reduce_op op,
                              fsdp_tensor **reduced)
 {
@@ -276,8 +277,8 @@ static fsdp_status element_of(fsdp_accelerator *a, double value, fsdp_dtype dtyp
     return status;
 }
 
-/* The places of a padded tensor: for each of `outer` blocks, `old` entries of `entry_bytes` become
- * `wide` entries. */
+/* How to pad a tensor. The tensor consists of `outer` blocks. A block has `old` entries of
+ * `entry_bytes` bytes before it is padded, and `wide` entries afterwards. */
 typedef struct padding {
     size_t outer, old, wide, entry_bytes;
     bool pad_first;

@@ -1,4 +1,4 @@
-/* prepare(): shards models, and checks that the objects of a loop belong together. */
+/* Implements prepare: shards models, and checks that the objects of a loop belong together. */
 #include <inttypes.h>
 
 #include <fsdp/models.h>
@@ -37,7 +37,9 @@ static fsdp_status has_values(fsdp_module *model, bool *yes)
     return FSDP_OK;
 }
 
-/* Decide whether all ranks get the values of rank 0: if it has any. */
+/* Set *sync to true if rank 0 must broadcast the model's values to all ranks. If the caller gave
+ * fully_shard, it decides. Otherwise values are broadcast if rank 0 has them, unless
+ * FSDP_SYNC_MODULE_STATES is false. */
 static fsdp_status choose_sync(fsdp_accelerator *a, fsdp_module *model, bool *sync)
 {
     bool mine = false;
@@ -138,7 +140,7 @@ static fsdp_status contains(fsdp_module *model, const fsdp_parameter *parameter,
     return FSDP_OK;
 }
 
-/* Find the model that has the optimizer's first parameter. */
+/* Set *model to the index of the model that has the optimizer's first parameter. */
 static fsdp_status first_model(const fsdp_accelerator *a, const fsdp_parameter_list *list,
                                size_t *model)
 {
@@ -157,7 +159,8 @@ static fsdp_status first_model(const fsdp_accelerator *a, const fsdp_parameter_l
     return FSDP_OK;
 }
 
-/* Check that all parameters of an optimizer are those of one model. */
+/* Set *model to the index of the model that has all parameters of the optimizer. Return an error if
+ * there is no such model. */
 static fsdp_status find_model_of(const fsdp_accelerator *a, const fsdp_optimizer *optimizer,
                                  size_t *model)
 {

@@ -1,4 +1,5 @@
-/* One step of a loop: accumulation, forward and backward, clipping, optimizers, schedulers. */
+/* Implements the calls of a training step: accumulation, forward and backward, clipping, optimizers
+ * and schedulers. */
 #include <stdlib.h>
 
 #include <fsdp/train.h>
@@ -16,7 +17,7 @@ fsdp_status fsdp_accelerator_accumulate_begin(fsdp_accelerator *a)
                                           "accumulate_end");
     if (a->next_micro_step == 0)
         a->planned = a->settings.gradient_accumulation_steps;
-    /* The last batch of a loader completes an accumulation that has fewer micro-steps. */
+    /* The last batch of a loader ends the accumulation, even if it then has fewer micro-steps. */
     if (a->settings.sync_with_dataloader && fsdp_accelerator_end_of_dataloader(a))
         a->planned = a->next_micro_step + 1;
     a->micro_step = a->next_micro_step;
@@ -106,7 +107,8 @@ fsdp_status fsdp_accelerator_scope_open(fsdp_accelerator *a, bool training, cons
     return FSDP_OK;
 }
 
-/* Create the gradient of the loss: a tensor like `loss` with this value. */
+/* Create the gradient of the loss: a tensor with the shape and dtype of `loss` and with the value
+ * `value`. */
 static fsdp_status make_gradient(fsdp_accelerator *a, const fsdp_tensor *loss, double value,
                                  fsdp_tensor **gradient)
 {
@@ -199,7 +201,7 @@ fsdp_status fsdp_accelerator_clip_grad_value(fsdp_accelerator *a, fsdp_module *m
 
 /* ---- optimizers ---- */
 
-/* Return a number that grows with each step that is not skipped. */
+/* Return a number that increases with every step of the optimizer that is not skipped. */
 static int64_t updates_of(const fsdp_optimizer *optimizer)
 {
     const fsdp_parameter_list *list = fsdp_optimizer_parameters(optimizer);

@@ -1,4 +1,5 @@
-/* Trackers: passes the rows of a program on to the files and the program of tracking.h. */
+/* Implements trackers: writes the rows that a program logs to files, and passes them on to a
+ * tracker program (src/report/tracking.h). */
 #include <string.h>
 #include <strings.h>
 
@@ -11,12 +12,12 @@
 #include "src/report/metrics.h"
 
 enum {
-    PROGRAM_END_S = 120 /* how long end_training() waits for the program that gets the rows */
+    PROGRAM_END_S = 120 /* seconds that end_training() waits for the tracker program to end */
 };
 
 /* ---- log_with ---- */
 
-static const char *const files[] = {"tensorboard", "json", "all", "none"};
+static const char *const files[] = {"tensorboard", "json", "csv", "all", "none"};
 /* Trackers of Accelerate that are services. */
 static const char *const services[] = {"wandb",  "trackio", "comet_ml", "aim",
                                        "mlflow", "clearml", "dvclive",  "swanlab"};
@@ -46,14 +47,12 @@ static fsdp_status check_word(const char *word, size_t bytes, bool has_command)
             "(docs/tracking.md has scripts of ten lines)",
             text, text);
     }
-    if (strcasecmp(text, "csv") == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "accelerator: log_with csv: a CSV file has fixed "
-                                                "columns; use json or tensorboard");
     const int nearest = fsdp_nearest_name(text, files, FSDP_LENGTH(files));
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "accelerator: log_with \"%s\": none of tensorboard, json, all and none%s%s%s",
-                      text, nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : files[nearest],
-                      nearest < 0 ? "" : "?");
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "accelerator: log_with \"%s\": none of tensorboard, json, csv, all and none%s%s%s", text,
+        nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : files[nearest],
+        nearest < 0 ? "" : "?");
 }
 
 fsdp_status fsdp_accelerator_check_trackers(const char *log_with, const char *command)
@@ -84,17 +83,20 @@ static bool logs_with(const fsdp_accelerator *a, const char *name)
 
 static fsdp_status open_tracking(fsdp_accelerator *a, const char *dir)
 {
-    char *lines = dir ? fsdp_path_join(dir, "metrics.jsonl") : NULL;
+    char *lines = dir ? fsdp_path_join(dir, "metrics.jsonl") : NULL,
+         *csv = dir ? fsdp_path_join(dir, "metrics.csv") : NULL;
     const fsdp_tracking_options options = {.metrics = logs_with(a, "json") ? lines : NULL,
+                                           .log_csv = logs_with(a, "csv") ? csv : NULL,
                                            .events = logs_with(a, "tensorboard") ? dir : NULL,
                                            .command = a->settings.tracker_command,
                                            .append = true};
-    fsdp_status status = dir && !lines ? FSDP_ERR_NOMEM : FSDP_OK;
+    fsdp_status status = dir && (!lines || !csv) ? FSDP_ERR_NOMEM : FSDP_OK;
     if (status == FSDP_OK && dir)
         status = fsdp_directory_make(dir);
     if (status == FSDP_OK)
         status = fsdp_tracking_open(&options, &a->tracking);
     fsdp_free(lines);
+    fsdp_free(csv);
     return status;
 }
 
@@ -115,7 +117,8 @@ static fsdp_status write_config(fsdp_accelerator *a, const char *project,
 static fsdp_status start(fsdp_accelerator *a, const char *project,
                          const fsdp_tracker_option *config, size_t n)
 {
-    const bool writes_files = logs_with(a, "json") || logs_with(a, "tensorboard");
+    const bool writes_files =
+        logs_with(a, "json") || logs_with(a, "csv") || logs_with(a, "tensorboard");
     if (a->tracks)
         return fsdp_error(FSDP_ERR_STATE, "accelerator: trackers are open already");
     if (writes_files && !a->settings.logging_dir)

@@ -49,9 +49,10 @@ struct fsdp_grad_sink {
      * run of a checkpointed part will record are included. Once the number is 0, the gradient is
      * complete, unless another forward reads the leaf later. */
     int n_readers;
-    /* Number of leaves, from this one on, whose gradients one product computes if they are adjacent
-     * in memory: Note [Joined products] in joined_linear.h. 0: this leaf is not the first of such
-     * leaves. The operation sets it before it calls `target` of these leaves, in their order. */
+    /* If this leaf is the first of several leaves whose gradients one product can compute (Note
+     * [Joined products] in joined_linear.h), the number of these leaves, otherwise 0. The product
+     * needs gradients that are adjacent in memory. The operation sets n_joined, then calls `target`
+     * of these leaves in order. */
     int n_joined;
     /* Set *dst to the tensor to which the caller must write a gradient of the leaf. If *beta is 0,
      * this is the first gradient, and it overwrites the tensor. If *beta is 1, it is added to the
@@ -227,12 +228,12 @@ typedef struct fsdp_run {
     bool without_values;
     fsdp_scope_options options;
     uint64_t rng_calls; /* number of dropout calls so far; a part of the key of random numbers */
-    /* The values of module buffers are rounded to this dtype. Their memory is float32. */
+    /* Module buffers are stored as float32, but their values are rounded to this dtype. */
     fsdp_dtype buffer_dtype;
     float loss_factor; /* the head multiplies the sum of the label losses by this factor */
     fsdp_status status;
     char message[512];
-    bool names_module; /* the message begins with the module in whose forward memory was missing */
+    bool names_module; /* `message` begins with the path of the module that ran out of memory */
 } fsdp_run;
 
 struct fsdp_scope {
@@ -260,9 +261,9 @@ fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
 /* Like fsdp_check_inputs(), but a matrix may have any row stride if its rows are contiguous. */
 bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
-/* Set *value to the value of a gradient with one element. If it is known to be one, the device is
- * not asked, so nothing waits for kernels. On meta, it is 1. Return false if the scope has failed.
- */
+/* Set *value to the value of a gradient with one element. If the value is already known to be 1, it
+ * is not read from the device, so the host does not wait for kernels. On meta, the value is 1.
+ * Return false if the scope has failed. */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */

@@ -246,7 +246,8 @@ static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *nod
     }
 }
 
-/* Write the path of the region's module, as far as regions of this tape know it. */
+/* Write the path of the region's module to `text`. It is made from the names of the region and of
+ * its parents on this tape. */
 static void region_path(const fsdp_tape *tape, uint32_t region, char *text, size_t bytes)
 {
     char inner[160] = "";

@@ -27,7 +27,7 @@
  * in the first run of the enclosing part, where the inner call is not checkpointed. The second time
  * is in the second run of the enclosing part. There, the inner call reuses the results that the
  * enclosing part has kept, and keeps results of its own. The third time is in the backward of the
- * inner call, which reuses these. */
+ * inner call, which reuses the inner call's own results. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"

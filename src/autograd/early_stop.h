@@ -34,9 +34,9 @@ typedef struct fsdp_early_stop {
     bool result_is_needed;
 } fsdp_early_stop;
 
-/* Call begin_first() before the first run of the part, and end_first() after it. Call the other two
- * functions before and after the second run. Operations between such a pair of calls are
- * counted. */
+/* Call begin_first() before the first run of the part, and end_first() after it. Call
+ * begin_second() before the second run, and end_second() after it. Operations are counted only
+ * between the two calls of such a pair. */
 void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t mark,
                                  const fsdp_args *inputs);
 void fsdp_early_stop_end_first(fsdp_run *run);

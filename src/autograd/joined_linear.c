@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct joined_options {
-    int64_t rows, in_features, features; /* features of one layer */
+    int64_t rows, in_features, features; /* features: the output features of one layer */
     fsdp_dtype dtype;
     int n;
     bool has_bias;
@@ -62,8 +62,9 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
     fsdp_scope_check(s, fsdp_scope_kernels(s)->gemm(fsdp_scope_context(s), args));
 }
 
-/* Return n gradients [rows, width] as one matrix [rows, n * width]. Usually attention has written
- * them as such; otherwise copy them. The gradient of a result that nothing has read is 0. */
+/* Return n gradients [rows, width] as one matrix [rows, n * width]. Usually attention has already
+ * written them as columns of one matrix; otherwise copy them to a new one. The gradient of a result
+ * that nothing has read is 0. */
 static fsdp_tensor *joined(fsdp_scope *s, fsdp_tensor *const *grad_out, int n, int64_t rows,
                            int64_t width, fsdp_dtype dtype)
 {
@@ -100,8 +101,8 @@ static char *column_ptr(const fsdp_tensor *t, int64_t first)
     return (char *)fsdp_tensor_ptr(t) + (size_t)first * fsdp_dtype_size(t->dtype);
 }
 
-/* Return true if the places of the n gradients are one place: each directly after the one before.
- */
+/* Return true if one product can write all n gradients: each is in memory directly after the one
+ * before it. */
 static bool are_neighbours(const fsdp_grad_destination *d, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -133,7 +134,8 @@ static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_
                                   .beta = dw[first].beta});
 }
 
-/* The gradients of inputs [first, first + n) should be adjacent. */
+/* Ask the owner of the targets to place the gradients of inputs [first, first + n) directly one
+ * after another (fsdp_grad_sink.n_joined). */
 static void announce_joined(const fsdp_node *node, int first, int n)
 {
     const fsdp_tensor *leaf = node->in[first].leaf;
@@ -141,8 +143,8 @@ static void announce_joined(const fsdp_node *node, int first, int n)
         leaf->sink->n_joined = n;
 }
 
-/* The gradients of the biases are the column sums of dy. If their places are not one place, the
- * sums go to a temporary tensor first. */
+/* Compute the gradients of the biases, which are the column sums of dy. If these gradients are not
+ * adjacent in memory, the sums are first written to a temporary tensor. */
 static void bias_gradients(fsdp_scope *s, const fsdp_node *n, const joined_options *o,
                            const fsdp_tensor *dy, fsdp_tensor **grad_in)
 {
@@ -221,8 +223,8 @@ static const fsdp_op joined_op = {.name = "joined_linear",
 
 /* --- forward --- */
 
-/* Return true if the n tensors are one tensor in memory, and either all or none of them need a
- * gradient. */
+/* Return true if the n tensors are adjacent in memory, so that they can be read as one tensor, and
+ * if either all or none of them need a gradient. */
 static bool are_one(const fsdp_scope *s, fsdp_tensor *const *t, int n)
 {
     for (int i = 1; i < n; i++)

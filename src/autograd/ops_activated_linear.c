@@ -7,8 +7,8 @@
 #include "src/base/philox.h"
 
 enum {
-    LEAST_FEATURES = 512, /* fewest features of a part in backward */
-    LEAST_ROWS = 128,     /* fewest rows of a part in forward */
+    LEAST_FEATURES = 512, /* minimum number of features of a part in backward */
+    LEAST_ROWS = 128,     /* minimum number of rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -54,7 +54,7 @@ static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
 
 /* --- backward --- */
 
-/* What the backward of all parts has in common. */
+/* State that the backward passes of all parts share. */
 typedef struct backward_run {
     fsdp_scope *s;
     const fsdp_node *n;

@@ -64,8 +64,8 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
-/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. Gradients of
- * joined columns are joined columns, too (Note [Joined products] in joined_linear.h). */
+/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. If q, k and v
+ * are joined columns (Note [Joined products] in joined_linear.h), so are their gradients. */
 static void new_gradients(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *d[3])
 {
     fsdp_tensor *const *qkv = n->saved;

@@ -1,7 +1,7 @@
-/* Losses of logits that are in memory, for a classification head with few classes: softmax
- * cross-entropy, and those of targets that are numbers, mean squared error and binary
- * cross-entropy. Backward computes the loss again from the logits, so the gradient of the loss may
- * have any value. The loss for a vocabulary, in ops_loss.c, requires that its gradient is 1.
+/* Losses for a classification head, which has so few classes that all logits fit in memory: softmax
+ * cross-entropy for class labels, and mean squared error or binary cross-entropy for targets that
+ * are numbers. Backward computes d_logits from the saved logits, so the gradient of the loss may
+ * have any value. The loss over a vocabulary, in ops_loss.c, requires that its gradient is 1.
  * Legend: T rows, V classes or labels. */
 #include "src/autograd/ops.h"
 
@@ -124,7 +124,7 @@ typedef struct target_loss_options {
     bool binary;
 } target_loss_options;
 
-/* Run the kernel, which not every device has. */
+/* Run the kernel target_loss. If the device does not have this kernel, the scope fails. */
 static void run_kernel(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *losses,
                        const fsdp_tensor *logits, const float *targets,
                        const target_loss_options *o, bool gradient, float factor)

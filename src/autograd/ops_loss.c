@@ -21,8 +21,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* The number of rows is rounded up to a multiple of this. Chunks then have few different
-     * shapes, and GEMM primitives are cached by shape. */
+    /* The number of rows of a chunk is rounded up to a multiple of this. Chunks then have few
+     * different shapes, and GEMM primitives are cached by shape. */
     ROW_ALIGN = 8
 };
 enum {
@@ -62,12 +62,11 @@ typedef struct loss_run {
     fsdp_tensor *gathered;
     fsdp_tensor *dx, *dw; /* NULL if not needed */
     float beta;           /* beta of the next product that writes dw */
-    /* db [V]: NULL if not needed. ones [chunk] of the dtype of x: the product of ones with d_logits
-     * is the sum of their rows. NULL without db. */
+    /* db [V]: gradient of the bias; NULL if not needed. ones [chunk], in the dtype of x: its
+     * product with d_logits is the sum of the rows of d_logits; NULL if db is NULL. */
     fsdp_tensor *db, *ones;
     float db_beta; /* beta of the next product that writes db */
-    bool wrote; /* true: dw is the tensor that collects w's gradient; false: dw is a separate tensor
-                 */
+    bool wrote;    /* dw is the target of the leaf w, not a separate tensor */
 } loss_run;
 
 /* --- backward --- */
@@ -265,8 +264,8 @@ static bool find_labelled(loss_run *r, const int32_t *labels)
     return true;
 }
 
-/* Return the maximum number of rows of a chunk: as many as have logits of loss_bytes, but at least
- * least_loss_rows and at most loss_rows (fsdp_device_traits). */
+/* Return the maximum number of rows of a chunk: as many as have loss_bytes bytes of logits, but at
+ * least least_loss_rows and at most loss_rows (fsdp_device_traits). */
 static int64_t most_rows(const fsdp_device_traits *traits, int64_t row_bytes)
 {
     const int64_t rows = row_bytes ? traits->loss_bytes / row_bytes : traits->loss_rows;
@@ -275,7 +274,8 @@ static int64_t most_rows(const fsdp_device_traits *traits, int64_t row_bytes)
     return rows < traits->loss_rows ? rows : traits->loss_rows;
 }
 
-/* Return the row stride of logits: the vocabulary, rounded up to what products are fast with. */
+/* Return the row stride of the logits: the size of the vocabulary, rounded up to a multiple of
+ * loss_columns, because products with such strides are faster. */
 static int64_t logits_ld(const fsdp_device_traits *traits, int64_t vocab)
 {
     return (vocab + traits->loss_columns - 1) / traits->loss_columns * traits->loss_columns;

@@ -12,10 +12,10 @@ enum {
 };
 enum {
     SAVED_X,
-    SAVED_W,    /* lasting */
+    SAVED_W,    /* from lasting_of() */
     SAVED_RSTD, /* rms_norm: [vectors] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
-    SAVED_BIAS  /* lasting; NULL if there is none */
+    SAVED_BIAS  /* from lasting_of(); NULL if there is no bias */
 };
 
 static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)
@@ -27,8 +27,9 @@ static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_scope_own(s, t);
 }
 
-/* Return a tensor with the values of w, which has data even while w is resharded: a copy, unless
- * w's storage has a lasting one. Return NULL if w is NULL or no node will be recorded. */
+/* Return a tensor with the values of w that can be read even while w is resharded: one over
+ * w->storage->lasting if that exists, otherwise a copy of w. Return NULL if w is NULL or no node
+ * will be recorded. */
 static fsdp_tensor *lasting_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
 {
     if (!w || !is_recorded)

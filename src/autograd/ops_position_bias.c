@@ -9,11 +9,11 @@
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
-/* The same as T5Attention._relative_position_bucket in transformers. Half of the buckets are for
- * one distance each. The other half are for ranges of distances, whose lengths grow logarithmically
- * up to max_distance. Like torch, this function computes the logarithm and the quotients in float32
- * and truncates the result. With other rounding, some distances at a boundary would be in a
- * different bucket. */
+/* Computes the same as T5Attention._relative_position_bucket in transformers. Half of the buckets
+ * hold a single distance each. Each of the others holds a range of distances; the ranges grow
+ * exponentially up to max_distance. Like torch, this function computes the logarithm and the
+ * quotients in float32 and truncates the result. With other rounding, some distances at a boundary
+ * would be in a different bucket. */
 int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
                                       int64_t max_distance)
 {

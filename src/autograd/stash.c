@@ -19,11 +19,12 @@ struct fsdp_stashed {
     fsdp_activation_offload *offload;
     int refs;
     fsdp_tensor *tensor; /* NULL while the tensor is only in the file */
-    /* On a device with memory of its own, the memory that requests to the file use: a copy of the
-     * tensor in host memory, from a request until its end is known. Otherwise NULL. */
+    /* On a device with its own memory: the copy of the tensor in host memory that a request to the
+     * file reads or writes. It exists from the start of the request until the request is known to
+     * have ended. Otherwise NULL. */
     void *host;
     /* The following fields are used only with offload. */
-    uint64_t number; /* number of the call that stored the tensor first */
+    uint64_t number; /* number of the first call that stored the tensor */
     uint64_t offset;
     size_t bytes;
     fsdp_file_ticket ticket; /* the last request to the file that uses the tensor's memory */

@@ -235,8 +235,9 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-/* Count the temporary and old directories that process `pid` left behind next to `path` (0: any
- * process that has ended). If `removing` is true, also remove them or move them back. */
+/* Count the temporary and old directories that process `pid` left behind next to `path`. If `pid`
+ * is 0, count those of all processes that have ended. If `removing` is true, also remove these
+ * directories or move them back. */
 static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
@@ -361,9 +362,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of a folder of the old directory. The folder itself is not kept as a whole, but entry by
- * entry. The reason is that the folder is stale, or that the new directory has a folder of this
- * name, too. is_stale() has already been called for the entry. */
+/* The entries of a folder of the old directory are kept one by one, and not the folder as a whole,
+ * if the folder is stale or if the new directory has a folder of this name, too. This is one such
+ * entry, for which is_stale() has already been called. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;
@@ -383,8 +384,8 @@ static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, c
         return keep_entries(k, e->name);
     if (is_new || e->is_stale)
         return FSDP_OK;
-    /* The parent may be a stale folder. Stale folders are not kept, so it may be missing in the new
-     * directory. */
+    /* The parent may be a folder that was not kept, because it is stale. So it may be missing in
+     * the new directory. */
     FSDP_TRY(make_parent(to));
     return keep_tree(k, from, to);
 }

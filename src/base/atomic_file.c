@@ -1,5 +1,5 @@
-/* Writes a file that appears atomically: it is written under a temporary name, synced and renamed,
- * and then its folder is synced. */
+/* Writes a file that appears atomically: the file is written under a temporary name, synced and
+ * renamed, and then its folder is synced. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 #include "src/base/io_testing.h"
@@ -34,7 +35,7 @@ struct fsdp_atomic_file {
     /* used only if keeps_holes: the offset after the last byte written or skipped */
     uint64_t end;
     uint64_t appended;   /* offset of the next append */
-    fsdp_append_fn *see; /* may be NULL */
+    fsdp_append_fn *see; /* the observer of appends; NULL: no observer */
     void *context;       /* argument of `see` */
 };
 
@@ -44,7 +45,7 @@ fsdp_status fsdp_io_sync(int fd, const char *path)
     do
         result = fsdp_io_should_fail(FSDP_IO_SYNC) ? -1 : fsync(fd);
     while (result != 0 && errno == EINTR);
-    /* Pipes, devices and some network file systems do not support fsync. */
+    /* fsync() does not work for pipes, devices and some network file systems. */
     if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
         return FSDP_OK;
     return fsdp_io_error(path, "cannot sync to the disk");
@@ -147,10 +148,10 @@ static fsdp_status reserve_space(const fsdp_atomic_file *file, uint64_t bytes)
         return FSDP_OK;
     int result;
     do
-        result = fallocate(file->fd, 0, 0, (off_t)bytes);
+        result = fsdp_growing_fallocate(file->fd, 0, (off_t)bytes);
     while (result != 0 && errno == EINTR);
     if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-        result = ftruncate(file->fd, (off_t)bytes);
+        result = fsdp_growing_truncate(file->fd, (off_t)bytes);
     if (result == 0)
         return FSDP_OK;
     return fsdp_io_error(file->path, "cannot reserve %llu bytes", (unsigned long long)bytes);
@@ -199,9 +200,9 @@ static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const voi
         return fsdp_io_error(file->path, "writing %zu bytes failed", bytes);
     while (left > 0) {
         size_t piece = left < MAX_WRITE ? left : MAX_WRITE;
-        ssize_t n = at < 0
-                        ? write(file->fd, from, piece)
-                        : pwrite(file->fd, from, piece, (off_t)(at + (from - (const char *)data)));
+        ssize_t n = at < 0 ? fsdp_growing_write(file->fd, from, piece)
+                           : fsdp_growing_pwrite(file->fd, from, piece,
+                                                 (off_t)(at + (from - (const char *)data)));
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0)
@@ -235,7 +236,7 @@ static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, cons
 
 static fsdp_status finish_holes(const fsdp_atomic_file *file)
 {
-    if (!file->keeps_holes || ftruncate(file->fd, (off_t)file->end) == 0)
+    if (!file->keeps_holes || fsdp_growing_truncate(file->fd, (off_t)file->end) == 0)
         return FSDP_OK;
     return fsdp_io_error(file->path, "cannot make it %llu bytes long",
                          (unsigned long long)file->end);

@@ -17,10 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A limit is a number of processors or of bytes. The value no_limit means that there is none. It is
- * below what version 1 shows for memory without a limit: the largest number of pages, in bytes. */
+/* A limit is a number of processors or of bytes; no_limit means that there is no limit. For memory
+ * without a limit, version 1 shows the largest number of pages in bytes, which is more than
+ * no_limit. */
 static const double no_limit = 4e18;
-static const double most_cpus = 1e9; /* a larger quota is none */
+static const double most_cpus = 1e9; /* a larger quota counts as no limit */
 
 /* Read the first line of a file, without the newline. The path of the file consists of `root`,
  * `dir`, `path`, "/" and `name`, in this order. */
@@ -44,7 +45,7 @@ static double cpus_of_quota(double quota, double period)
     return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
 }
 
-/* Return the limit of a cgroup of version 2. Its file cpu.max contains "QUOTA PERIOD", both in
+/* Return the CPU limit of a cgroup of version 2. Its file cpu.max contains "QUOTA PERIOD", both in
  * microseconds, or "max PERIOD" if there is no limit. */
 static double limit_2(const char *root, const char *dir, const char *path)
 {
@@ -56,8 +57,8 @@ static double limit_2(const char *root, const char *dir, const char *path)
     return cpus_of_quota(quota, period);
 }
 
-/* Return the limit of a cgroup of version 1. Its file cpu.cfs_quota_us contains -1 if there is no
- * limit. */
+/* Return the CPU limit of a cgroup of version 1. Its file cpu.cfs_quota_us contains -1 if there is
+ * no limit. */
 static double limit_1(const char *root, const char *dir, const char *path)
 {
     char quota[128], period[128];
@@ -67,7 +68,8 @@ static double limit_1(const char *root, const char *dir, const char *path)
     return cpus_of_quota(strtod(quota, NULL), strtod(period, NULL));
 }
 
-/* The same for memory: "max" or a number of bytes. */
+/* Return the memory limit of a cgroup of version 2. Its file memory.max contains a number of bytes,
+ * or "max" if there is no limit. */
 static double memory_2(const char *root, const char *dir, const char *path)
 {
     char line[128], *end;
@@ -112,10 +114,10 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* What cgroups limit. Each list ends with NULL. The hierarchies of cgroups are searched for only at
- * their usual mount points. */
+/* A resource that cgroups limit. Each list ends with NULL. The hierarchies of cgroups are searched
+ * for only at their usual mount points. */
 typedef struct resource {
-    const char *controller; /* its name in version 1 */
+    const char *controller; /* the resource's name in version 1 */
     limit_fn *limit_2, *limit_1;
     const char *const *mounts_1;
 } resource;

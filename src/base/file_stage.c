@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
@@ -37,12 +38,12 @@ struct fsdp_file_stage {
     /* `queued` is signaled when a request was added or `stopping` was set, `done` when a request
      * has completed. */
     pthread_cond_t queued, done;
-    /* Under lock: */
+    /* The lock protects the fields below. */
     bool stopping;
     /* `last` is the newest request. The request `completed` and all earlier ones have run. */
     fsdp_file_ticket last, completed;
     request requests[QUEUE]; /* request i is requests[i % QUEUE] */
-    fsdp_file_ticket failed; /* the first failed request; 0: none */
+    fsdp_file_ticket failed; /* the first failed request; 0: no request has failed */
     fsdp_saved_error error;  /* the error of the first failed request */
 };
 
@@ -54,7 +55,8 @@ static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
     off_t offset = (off_t)(r->offset + at);
-    return r->is_write ? pwrite(fd, r->data + at, n, offset) : pread(fd, r->data + at, n, offset);
+    return r->is_write ? fsdp_growing_pwrite(fd, r->data + at, n, offset)
+                       : pread(fd, r->data + at, n, offset);
 }
 
 static fsdp_status copy_bytes(const fsdp_file_stage *stage, const request *r)
@@ -198,8 +200,8 @@ fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes)
     int error = EFBIG;
     if (bytes <= INT64_MAX)
         do
-            error = posix_fallocate(stage->fd, (off_t)stage->reserved,
-                                    (off_t)(bytes - stage->reserved));
+            error = fsdp_growing_posix_fallocate(stage->fd, (off_t)stage->reserved,
+                                                 (off_t)(bytes - stage->reserved));
         while (error == EINTR);
     if (error) {
         errno = error;

@@ -4,12 +4,14 @@
 
 /* Set the message "path: what: <text of errno>" and return the status that fits errno. */
 FSDP_PRINTF(2, 3) fsdp_status fsdp_io_error(const char *path, const char *what, ...);
-/* Sync the file or folder `path` to the disk. Return FSDP_OK for pipes, devices and other files
- * that cannot be synced. */
+/* Sync a file or folder to the disk. fsdp_io_sync() syncs the open file `fd`; its `path` is only
+ * for the error message. Return FSDP_OK for pipes, devices and other files that cannot be
+ * synced. */
 fsdp_status fsdp_io_sync(int fd, const char *path);
 fsdp_status fsdp_io_sync_path(const char *path);
 
-/* What follows PATH in a temporary name; see Note [Names of what is unfinished] in unfinished.c. */
+/* What comes after PATH in a temporary name; see Note [Names of what is unfinished] in
+ * unfinished.c. */
 #define FSDP_UNFINISHED ".fsdp-tmp-"
 #define FSDP_ASIDE ".fsdp-old-"
 /* Return a new temporary name for `path`, in the same folder; the caller owns the result. */

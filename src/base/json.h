@@ -97,8 +97,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *k
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
-/* *out is borrowed from the document, and valid until the value of `key` is set again. A string
- * that contains a NUL character is refused: FSDP_ERR_FORMAT. */
+/* Get a string. *out is borrowed from the document, and valid until the value of `key` is set
+ * again. A string that contains a NUL character is refused: FSDP_ERR_FORMAT. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
@@ -106,7 +106,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *k
 /* Get a string that may contain NUL characters. It ends in a NUL, which *length does not count. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_strn(fsdp_json_node node, const char *key,
                                                const char **out, size_t *length);
-/* The opt_ functions set *out to a node of kind FSDP_JSON_NONE if the key is absent or null. */
+/* Get an object or an array. The opt_ functions set *out to a node of kind FSDP_JSON_NONE if the
+ * key is absent or null. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key,
                                                  fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key,
@@ -141,8 +142,8 @@ void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *v
 /* Set the value to `value` [length], which need not end in NUL and may contain NULs. The caller has
  * checked that it is UTF-8. */
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length);
-/* Set the value to that of `node`, a value of another document. Both documents then share it, and
- * neither may change it. */
+/* Set the value to that of `node`, a value of another document. Both documents then share the
+ * value, and neither of them may change it. */
 void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* an empty object */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */

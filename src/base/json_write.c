@@ -114,7 +114,7 @@ static size_t sequence_length(const unsigned char *s)
     if (s[0] > 0xf4)
         return 0;
     for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) /* also the NUL */
+        if ((s[i] & 0xc0) != 0x80) /* also if the text ends here */
             return 0;
         code = code << 6 | (s[i] & 0x3f);
     }
@@ -244,7 +244,7 @@ fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
 /* ---- printing -------------------------------------------------------------------------------- */
 
 typedef struct printer {
-    char *text; /* the NUL is added at the end */
+    char *text; /* the NUL is added when the whole document is printed */
     size_t len, cap;
     bool failed; /* out of memory; later output is dropped */
     fsdp_json_style style;

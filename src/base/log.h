@@ -19,8 +19,8 @@ typedef enum fsdp_log_level {
  * call reads FSDP_LOG. */
 bool fsdp_log_enabled(const char *component, fsdp_log_level level);
 
-/* Print a line if lines of this level are printed for `component`. A newline is added. If `rank` <
- * 0, the line does not begin with [rank/world_size]. */
+/* Print a line, with a newline added, if lines of this level are printed for `component`. If `rank`
+ * < 0, the line does not begin with [rank/world_size]. */
 FSDP_PRINTF(5, 6)
 void fsdp_log(const char *component, fsdp_log_level level, int rank, int world_size,
               const char *format, ...);

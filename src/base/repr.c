@@ -51,9 +51,10 @@ static int next_up(char *digits, int exponent)
     return exponent + 1;
 }
 
-/* A normal double is the nearest one to at most one decimal of DBL_DIG digits or fewer, and that
- * decimal is x rounded to DBL_DIG digits. So fewer digits are tried for subnormal numbers only. The
- * digits may end in zeros. */
+/* Set `digits` to the shortest digits that read back as x, and return the decimal exponent of the
+ * first digit. If any decimal with at most DBL_DIG digits reads back as a normal x, it is x rounded
+ * to DBL_DIG digits. So fewer digits are tried for subnormal numbers only. The digits may end in
+ * zeros. */
 static int shortest_digits(double x, char digits[MAX_DIGITS + 1])
 {
     int fraction_exponent;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_growth.h"
 #include "src/base/str.h"
 
 const char fsdp_scratch_file_name[] = "a temporary file in $TMPDIR or /tmp";
@@ -16,7 +17,7 @@ fsdp_status fsdp_fd_write(int fd, const char *name, const void *bytes, size_t co
 {
     const char *at = bytes;
     while (count) {
-        const ssize_t n = write(fd, at, count);
+        const ssize_t n = fsdp_growing_write(fd, at, count);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

@@ -35,9 +35,9 @@ struct fsdp_thread_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
     bool spins;
-    /* Under lock: */
+    /* The lock protects the two fields below. */
     bool stopping, open; /* while `open` is true, workers may enter the job */
-    /* Written under lock: */
+    /* The two fields below are written only under the lock. */
     _Atomic uint64_t job; /* number of the newest job; a worker enters a job at most once */
     _Atomic int inside;   /* number of workers that are in the job */
     /* The newest job. Except for `next`, these fields are written before `open` is set, and do not

@@ -43,8 +43,8 @@ int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
 }
 
 /* Return true if all threads of the process have ended, but its parent has not waited for it yet.
- * After a kill, the first thread may be a zombie while other threads are still running; such a
- * process has not ended. */
+ * After a kill, the first thread of a process may be a zombie while other threads are still
+ * running; then the process has not ended. */
 static bool is_zombie(int pid)
 {
     char path[64], text[1024];

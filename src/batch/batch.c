@@ -19,7 +19,8 @@ typedef struct batch {
 
 typedef struct sizes {
     int64_t sequences, source_tokens, target_tokens, labels;
-    int64_t targets; /* labels of a row that are numbers; 0: labels are classes or ids */
+    int64_t targets; /* number of labels of a row if labels are real numbers; 0: labels are classes
+                        or ids */
     bool types, origins;
 } sizes;
 
@@ -72,7 +73,7 @@ static fsdp_status check_labels(const fsdp_batch_row *row, int32_t index, fsdp_t
     return FSDP_OK;
 }
 
-/* Check the labels of a row that are numbers. */
+/* Check the labels of a row that are real numbers. */
 static fsdp_status check_targets(const fsdp_batch_row *row, int32_t index, const sizes *n)
 {
     if (row->targets_len == 0 && (n->targets == 0 || row->labels_len == 0))
@@ -238,7 +239,7 @@ static void fill_masked(const fsdp_batch_row *row, int32_t *labels)
         labels[i] = row->labels ? row->labels[i] : FSDP_IGNORE_INDEX;
 }
 
-/* Set the labels of row `index` that are numbers, or NaN if it has none. */
+/* Set the labels of row `index` that are real numbers. If the row has none, set them to NaN. */
 static void fill_targets(const fsdp_batch_row *row, int32_t index, int32_t n, float *targets)
 {
     for (int32_t i = 0; i < n; i++)

@@ -7,7 +7,7 @@
 typedef struct fsdp_batch_arrays {
     int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids: NULL if no row has any */
     int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    float *targets; /* NULL unless labels are numbers */
+    float *targets; /* NULL unless labels are real numbers */
     /* NULL if fsdp_batch_build() was called without `origins`. */
     int64_t *source_positions, *target_positions;
 } fsdp_batch_arrays;

@@ -36,7 +36,8 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
-    int32_t num_targets;  /* labels of a row that are numbers; 0: labels are classes or ids */
+    int32_t num_targets;  /* number of labels of a row if labels are real numbers; 0: labels are
+                             classes or ids */
     fsdp_batch_row *rows; /* [p->rows] */
     int64_t *first;       /* [p->rows]: each row's first column that is not padding */
     int32_t *at;          /* the first unused element of the block */

@@ -140,7 +140,7 @@ static fsdp_status make_batch(run *r, uint64_t micro_batch, fsdp_batch **batch)
     return status;
 }
 
-/* Set *out to the loss, which may not be computed yet. */
+/* Run the forward and the backward pass. Set *out to the loss, which may not be computed yet. */
 static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step, fsdp_tensor **out)
 {
     fsdp_scope *s;

@@ -126,8 +126,8 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* After the first call, two elements of the result are checked: the first and the last. These are
- * the values that they must have. */
+/* The values that the first and the last element of the result must have. They are checked after
+ * the first call. */
 typedef enum expected {
     OWN,        /* both are rank + 1, as in `give` */
     EACH_RANKS, /* the first is 1, the last is `ranks` */

@@ -40,7 +40,8 @@ typedef struct fsdp_bench_collective {
 
 typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collective *measured);
 
-/* The number of measurements for each size: the collectives in both ways, and memcpy. */
+/* The number of measurements for each size: memcpy, three collectives in both ways, and
+ * broadcast. */
 enum {
     FSDP_BENCH_COLLECTIVES = 8
 };

@@ -9,7 +9,8 @@
 
 #include "src/cli/commands.h"
 
-/* If this is set, another process has printed which of the given options have no effect. */
+/* If this environment variable is set, another process has already printed which of the given
+ * options have no effect. */
 #define FSDP_NOTES_SHOWN_ENV "FSDP_NOTES_SHOWN"
 
 /* fsdp_cli_options() returns this value if the command must run. No exit code has this value. */

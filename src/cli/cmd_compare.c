@@ -1,4 +1,4 @@
-/* `fsdp compare`: compares training runs by the files that --metrics wrote. */
+/* `fsdp compare`: compares training runs by what they reported. */
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -18,14 +18,17 @@ static const fsdp_option table[] = {
 
 static const fsdp_options_spec spec = {
     .program = "fsdp compare",
-    .usage = "METRICS.jsonl... [--same-losses]",
+    .usage = "RUN... [--same-losses]",
     .summary = "Compare runs side by side: losses, time per step, peak memory by purpose of each "
-               "rank, host memory; and whether their losses are the same. The files are those "
-               "that 'fsdp train --metrics FILE' writes.",
-    .epilogue = "example:\n  fsdp compare sharded.jsonl no-shard.jsonl\n",
+               "rank, host memory; and whether their losses are the same. A run is a file of 'fsdp "
+               "train --metrics FILE', a metrics.csv, an event file of TensorBoard (also one of "
+               "transformers), or a folder with either, such as --logging-dir or --output. What a "
+               "run did not report is '-'; only files of --metrics have the memory of the ranks.",
+    .epilogue = "example:\n  fsdp compare sharded.jsonl no-shard.jsonl\n  fsdp compare out1 "
+                "logs/events.out.tfevents.*\n",
     .table = table,
     .count = FSDP_LENGTH(table),
-    .positional = "METRICS.jsonl...",
+    .positional = "RUN...",
     .min_positional = 1,
 };
 

@@ -1,8 +1,10 @@
 /* `fsdp config`: writes configuration files that Accelerate reads, too; converts and explains
  * them. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/accelerate/questions.h"
@@ -38,12 +40,19 @@ static fsdp_status write_config(fsdp_yaml *config, const char *path)
     return status;
 }
 
-/* A file that is no configuration is not overwritten. */
+/* Return FSDP_ERR_INVALID if `path` exists and is not a configuration file of Accelerate, because
+ * such a file must not be overwritten. */
 static fsdp_status check_replaced(const char *path)
 {
     fsdp_yaml old = {0};
+    struct stat st;
     if (!fsdp_path_exists(path))
         return FSDP_OK;
+    if (stat(path, &st) != 0 && errno == ENOENT)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: a symbolic link to a file that does not exist, which would be "
+                          "replaced; name the file itself, or remove the link",
+                          path);
     const bool is_config =
         fsdp_yaml_read(path, &old) == FSDP_OK &&
         (fsdp_yaml_find(&old, "distributed_type") || fsdp_yaml_find(&old, "fsdp_config"));

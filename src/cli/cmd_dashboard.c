@@ -1,4 +1,4 @@
-/* `fsdp dashboard`: a page about runs, for a browser on this host. */
+/* `fsdp dashboard`: serves a page about runs to a browser on this host. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -56,7 +56,8 @@ static bool contains_any(const char *text, const char *const *words)
     return false;
 }
 
-/* Variables with these beginnings change what fsdp does, or where it finds libraries. */
+/* Return true for an environment variable that changes what fsdp does, or where it finds
+ * libraries. */
 static bool is_shown(const char *entry)
 {
     static const char *const beginnings[] = {"FSDP_",
@@ -80,7 +81,7 @@ static bool is_shown(const char *entry)
     return begins_with_any(entry, beginnings);
 }
 
-/* Return true if the value names a host or a secret, or may contain one: a command line. */
+/* Return true if the value of the variable `name` may contain the name of a host, or a secret. */
 static bool is_private(const char *name)
 {
     static const char *const words[] = {"TOKEN",    "KEY",     "SECRET", "PASS", "CREDENTIAL",

@@ -23,7 +23,7 @@ typedef struct generate_config {
     int64_t seed;
     bool json, stream;
     const char *output;
-    fsdp_atomic_file *file; /* writes `output`; NULL on ranks above 0, and without it */
+    fsdp_atomic_file *file; /* writes `output`; NULL on ranks above 0, and without --output */
     fsdp_status status;     /* the first error of writing to `file` */
     fsdp_options *options;  /* the parsed options, which own all strings of this struct */
 } generate_config;
@@ -119,7 +119,7 @@ static bool is_interactive(const generate_config *c)
     return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
 }
 
-/* Return an option of conversations that was given, or NULL. */
+/* Return the name of an option for conversations that was given, or NULL. */
 static const char *option_of_chat(const fsdp_generate_config *run)
 {
     return run->system                   ? "system"
@@ -152,7 +152,7 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
-/* The output must not take the place of what is read. */
+/* Return FSDP_ERR_INVALID if --output is a file from which the run reads. */
 static fsdp_status check_output(const generate_config *config)
 {
     const struct {
@@ -294,7 +294,7 @@ static void print_result(const fsdp_generate_result *r, void *arg)
 {
     generate_config *config = arg;
     if (config->stream)
-        return; /* it was printed while it was generated */
+        return; /* the text was printed while it was generated */
     if (config->json || config->file || (config->run.messages && r->conversation)) {
         const fsdp_status status = print_json(config, r);
         config->status = config->status != FSDP_OK ? config->status : status;

@@ -124,14 +124,15 @@ static fsdp_status find_command(fsdp_launch *launch, bool no_python)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* Bind a socket to *port, where 0 means any free port, and set *port to the port that it got. The
- * socket is closed again, so that rank 0 of a program can listen there. */
+/* Bind a socket to *port, where 0 means any free port, and set *port to the port that it got. Close
+ * the socket again, so that rank 0 of a program can listen there. Return false, and set errno, if
+ * the port cannot be used. */
 static bool try_port(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
     socklen_t size = sizeof any;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    /* A port of connections that have ended may be used again at once. */
+    /* SO_REUSEADDR: a port whose earlier connections have ended can be used again at once. */
     const bool found = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
                        bind(fd, (struct sockaddr *)&any, size) == 0 &&
                        getsockname(fd, (struct sockaddr *)&any, &size) == 0;
@@ -159,8 +160,8 @@ static fsdp_status choose_port(const fsdp_launch_config *c, int *port)
     return FSDP_OK;
 }
 
-/* Set the variables that all ranks inherit from this process. An option of the command overrules
- * its variable. */
+/* Set the variables that all ranks inherit from this process. Options of the command that the ranks
+ * run take precedence over these variables. */
 static fsdp_status set_environment(const fsdp_launch_config *c, const fsdp_options *options)
 {
     char threads[16];

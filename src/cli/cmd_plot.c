@@ -45,9 +45,10 @@ static const fsdp_option table[] = {
 static const fsdp_options_spec spec = {
     .program = "fsdp plot",
     .usage = "RUN... [-o loss.png] [options]",
-    .summary = "Draw training loss, validation loss and learning rate of one or several runs, also "
-               "while they run. A run is a file of 'fsdp train --metrics FILE', an event file of "
-               "TensorBoard, or a folder with either, such as --logging-dir or --output.",
+    .summary =
+        "Draw training loss, validation loss and learning rate of one or several runs, also "
+        "while they run. A run is a file of 'fsdp train --metrics FILE', a metrics.csv, an "
+        "event file of TensorBoard, or a folder with either, such as --logging-dir or --output.",
     .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n  fsdp plot out1 "
                 "out2/runs/Nov27_08-49-00_host -o both.svg\n",
     .table = table,
@@ -61,7 +62,7 @@ static const fsdp_options_spec spec = {
 static fsdp_status check_output(const char *output, char *const *files, int count)
 {
     const char *end = strrchr(output, '.');
-    if (end && strcmp(end, ".jsonl") == 0)
+    if (end && (strcmp(end, ".jsonl") == 0 || strcmp(end, ".csv") == 0))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--output %s: that is the name of a metrics file, not of a picture",
                           output);

@@ -144,7 +144,7 @@ static void derive(void *target, const fsdp_options *options)
 /* Refuse options that belong to another kind of run or to another task. */
 static fsdp_status check_effects(const fsdp_tokenize_config *c)
 {
-    const bool writes = !c->train_vocab; /* --check may be added to any such command */
+    const bool writes = !c->train_vocab; /* --check may be added to any command that writes */
     const bool seq2seq = c->task == FSDP_TASK_SEQ2SEQ;
     const bool classes = c->task == FSDP_TASK_CLASSIFICATION;
     const struct {

@@ -37,8 +37,8 @@ static int ranks_to_start(const fsdp_train_config *config)
     return (int)n;
 }
 
-/* Run this command on `n` ranks: `fsdp launch -n N train ...`. Accelerate's default file is for
- * `fsdp launch` by its name; one rank does not read it, so several do not, either. */
+/* Run this command on `n` ranks: `fsdp launch -n N train ...`. `fsdp train` on one rank does not
+ * read Accelerate's default configuration file, so `fsdp launch` must not read it here, either. */
 static int start_ranks(int n, int argc, char **argv)
 {
     enum {

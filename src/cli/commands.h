@@ -44,7 +44,7 @@ typedef struct fsdp_command {
 typedef struct fsdp_command_group {
     const char *usage;   /* what follows the command's name */
     const char *summary; /* what the command does; NULL: the command also has options of its own,
-                            and its table says it */
+                            and its fsdp_options_spec has the summary */
     const fsdp_command *commands; /* [count] */
     size_t count;
 } fsdp_command_group;
@@ -57,7 +57,7 @@ enum {
 
 /* Set the list of commands [count], which must stay valid. main() calls this first. */
 void fsdp_commands_set(const fsdp_command *list, size_t count);
-/* Return the commands, in the order in which `fsdp help` lists them. *count is their number. */
+/* Return the commands, in the order in which `fsdp help` lists them. Set *count to their number. */
 const fsdp_command *fsdp_commands(size_t *count);
 /* Return the subcommands of the command `name`, or NULL if it has none. */
 const fsdp_command_group *fsdp_command_group_of(const char *name);

@@ -1,13 +1,14 @@
-/* The completion script of bash. Its part that does not depend on the commands is a text; a case
- * for each command sets its options, and for each option what follows it. */
+/* The completion script of bash. The text `code` is the part that does not depend on the commands.
+ * After it, a shell function has a case for each command, which sets the options of the command,
+ * and what may follow each option. */
 #include <string.h>
 
 #include "src/cli/command_pages.h"
 #include "src/cli/completion.h"
 #include "src/options/completion.h"
 
-/* The function _fsdp_tables sets, for a command, $options, $commands and $positional, and for an
- * option without its dashes $kind and $words. */
+/* For a command, the shell function _fsdp_tables sets $options, $commands and $positional. For an
+ * option, whose name it gets without dashes, it sets $kind and $words. */
 static const char code[] =
     "# Completion of fsdp for bash, made by `fsdp completion bash`.\n"
     "\n"

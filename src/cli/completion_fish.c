@@ -25,7 +25,8 @@ static const char code[] =
     "complete -c fsdp -n 'test (count (commandline -opc)) -eq 1' -l version -f -d 'how this "
     "program was built'\n";
 
-/* An option's command, for append_option(). */
+/* The argument of append_option(): the script, and fish's condition for the options of a command.
+ */
 typedef struct place {
     fsdp_str *out;
     const char *condition;
@@ -91,7 +92,7 @@ static fsdp_status append_command(const fsdp_command_page *page, void *arg)
     const fsdp_command *commands = fsdp_commands(&count);
     fsdp_str_printf(&condition, "__fsdp_is %s%s%s", page->command, page->subcommand ? " " : "",
                     page->subcommand ? page->subcommand : "");
-    /* The condition of a command does not hold behind one of its subcommands. */
+    /* The condition of a command is false after one of its subcommands. */
     if (page->group)
         fsdp_str_printf(&condition, "; and not __fsdp_is %s", page->command);
     for (size_t i = 0; page->group && i < page->group->count; i++)

@@ -6,8 +6,8 @@
 #include "src/cli/completion.h"
 #include "src/options/completion.h"
 
-/* Append `text` for a word in single quotes that _arguments reads: it gives meanings to brackets
- * and colons, and the shell to the quote itself. */
+/* Append `text` to a single-quoted word that _arguments reads. Escape the characters that have a
+ * meaning for _arguments (brackets, colons, backslashes) or for the shell (single quotes). */
 static void append_description(fsdp_str *out, const char *text)
 {
     for (; *text; text++) {
@@ -80,7 +80,7 @@ static void append_commands(fsdp_str *out, const fsdp_command *commands, size_t 
     fsdp_str_printf(out, "    )\n");
 }
 
-/* Append what _arguments completes for words that are no options. */
+/* Append what _arguments completes for words that are not options. */
 static void append_positional(fsdp_str *out, const fsdp_command_page *page)
 {
     const fsdp_options_spec *spec = page->spec;

@@ -1,5 +1,5 @@
-/* `fsdp config explain FILE`: says what a configuration file does; with a model also its memory and
- * bytes. */
+/* `fsdp config explain FILE`: says what a configuration file does; with --model, also the memory
+ * and the communication of a training step. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,8 +95,8 @@ FSDP_PRINTF(2, 3) static void add(arguments *a, const char *format, ...)
     a->failed |= !word;
 }
 
-/* Make the command line of `fsdp train` that is planned. The rest comes from the environment, as
- * with ranks of the launcher. */
+/* Make the command line of `fsdp train` that is planned. All other options come from environment
+ * variables, as in ranks that `fsdp launch` starts. */
 static void add_all(arguments *a, const explain_options *o)
 {
     add(a, "fsdp train");
@@ -147,7 +147,8 @@ static fsdp_status plan(const fsdp_train_config *config, const fsdp_explained *x
     return FSDP_OK;
 }
 
-/* Plan the training of a rank that has the environment which the launcher makes of the file. */
+/* Plan the training of a rank that has the environment variables that the launcher would set
+ * because of the file. */
 static fsdp_status plan_model(const fsdp_launch_config *launch, const fsdp_options *launch_options,
                               const explain_options *o)
 {
@@ -182,7 +183,7 @@ static fsdp_status explain(const char *path, const explain_options *o)
     return status;
 }
 
-/* Explain the file, or without one Accelerate's default file. */
+/* Explain the file `path`, or Accelerate's default file if `path` is NULL. */
 static fsdp_status explain_file(const char *path, const explain_options *o)
 {
     char *found = NULL;

@@ -10,7 +10,7 @@
 typedef struct fsdp_facts {
     FILE *to;               /* NULL: add to `section` instead of printing */
     fsdp_json_node root;    /* the JSON object */
-    fsdp_json_node section; /* an object in it, for fsdp_fact() */
+    fsdp_json_node section; /* the object in `root` to which fsdp_fact() adds */
 } fsdp_facts;
 
 /* Add a fact on a line of its own: "compiler: gcc 12.2.0". */
@@ -22,5 +22,5 @@ void fsdp_facts_section(fsdp_facts *facts, const char *name, const char *note);
 /* Add a fact to the section. */
 FSDP_PRINTF(3, 4)
 void fsdp_fact(fsdp_facts *facts, const char *name, const char *format, ...);
-/* Add to the section that something is missing: null in JSON, and `text` in text. */
+/* Add to the section that something is missing: null in JSON, or `text` if facts are printed. */
 void fsdp_fact_missing(fsdp_facts *facts, const char *name, const char *text);

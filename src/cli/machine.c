@@ -1,4 +1,4 @@
-/* Reads /proc, /sys and the environment. A file that cannot be read leaves its line out. */
+/* Reads /proc, /sys and the environment. If a file cannot be read, its line is left out. */
 #include "src/cli/machine.h"
 
 #include <dirent.h>
@@ -41,7 +41,7 @@ static bool read_value(const char *path, const char *key, char value[LINE_BYTES]
     return true;
 }
 
-/* Add a number of kilobytes of /proc/meminfo. */
+/* Add the number of bytes that the line `key` of /proc/meminfo has. */
 static void add_meminfo(fsdp_facts *to, const char *name, const char *key)
 {
     char value[LINE_BYTES];

@@ -69,7 +69,7 @@ static void append_synopsis(fsdp_str *out, const char *program, const char *usag
     }
 }
 
-/* Append a text in which newlines only end lines of a terminal. */
+/* Append a text whose newlines are only for terminals. They become spaces. */
 static void append_flowing(fsdp_str *out, const char *text)
 {
     char *copy = fsdp_strdup(text);
@@ -96,8 +96,8 @@ static bool has_option(const fsdp_options_spec *spec, const char *name)
     return false;
 }
 
-/* A row of the sections ENVIRONMENT and FILES. `needs` names an option: pages of commands without
- * it leave the row out. NULL: no page leaves it out. */
+/* A row of the sections ENVIRONMENT and FILES. If `needs` is not NULL, the row is only on the pages
+ * of commands that have the option `needs`. */
 typedef struct note {
     const char *tag, *text, *needs;
 } note;

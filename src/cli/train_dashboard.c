@@ -5,8 +5,8 @@
 
 #include "src/dashboard/server.h"
 
-/* Start the dashboard of the run's folder, and of that of its checkpoints, which is not there
- * before the first one. */
+/* Start the dashboard for the run's folder and for the folder of its checkpoints, which does not
+ * exist before the first checkpoint. */
 static fsdp_status start_dashboard(void *context, const char *folder, const char *checkpoints,
                                    FILE *out)
 {

@@ -79,8 +79,8 @@ static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsi
         memcpy(out + (size_t)r * bytes, out, bytes);
 }
 
-/* Check that `group` is not NULL, and that `count` elements of `size` bytes from each rank fit into
- * the address space. */
+/* Return FSDP_ERR_INVALID if `group` is NULL, or if `count` elements of `size` bytes from each rank
+ * do not fit into the address space. */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
     if (!group)

@@ -48,11 +48,10 @@ typedef fsdp_comm_kind fsdp_phase_kind;
  * already created 65535 buffers. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
                                                       fsdp_shared_buffer **buffer);
-/* Create a buffer in memory of `device`, which is of the same kind on all ranks. If ranks of that
- * kind of device share host memory, this is fsdp_shared_buffer_create(). Otherwise the data is on
- * the card, and phases order the accesses of kernels that have run: a rank waits for its device
- * before it ends a phase. Fails with FSDP_ERR_UNSUPPORTED on all ranks if their devices are
- * different cards. */
+/* Create a buffer whose data is in the memory of `device`. The devices of all ranks must be of the
+ * same kind. For a CPU, this is fsdp_shared_buffer_create(). For a GPU, phases do not wait for
+ * kernels, so a rank must synchronize its device before it ends a phase. If the ranks' devices are
+ * different cards, all ranks get FSDP_ERR_UNSUPPORTED. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group,
                                                          const fsdp_device *device, size_t bytes,
                                                          fsdp_shared_buffer **buffer);
@@ -68,10 +67,11 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
  * bytes of each part and no WRITE phase has followed it, or if the data is on a card. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
-/* Create the device of this rank for a command. options->local_rank is ignored: it is this rank's
- * number on its host. If options->name is NULL, $FSDP_DEVICE gives the name; the default is auto
- * (Note [Choosing a device] in src/tensor/cards.h). If options->threads is 0, it is
- * fsdp_default_threads(). If a rank fails, all ranks return its error. Collective. */
+/* Create the device of this rank for a command. options->local_rank is ignored; this rank's number
+ * on its host is used instead. If options->name is NULL, $FSDP_DEVICE gives the name; the default
+ * is auto (Note [Choosing a device] in src/tensor/cards.h). If options->threads is 0, the number of
+ * threads is that of fsdp_default_threads(). If a rank fails, all ranks return its error.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
                                                     const fsdp_device_options *options,
                                                     fsdp_device **device);
@@ -90,7 +90,7 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
  * because every rank can already read what the collective would give it. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
-/* What a rank is doing: the step, unit and call. Failures of the rank report it. */
+/* What a rank is doing: the step, unit and call. Error messages about the rank contain them. */
 typedef struct fsdp_comm_location {
     _Alignas(8) uint32_t step;
     char unit[64], call[32]; /* "" if unknown */

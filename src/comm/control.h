@@ -64,7 +64,8 @@ typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
     _Atomic uint32_t left;     /* the rank has left the group and begins no more phases */
     _Atomic uint32_t recorded; /* the rank has posted `failure`; its later failures are ignored */
-    /* Incremented while the rank's process runs; 0: its heartbeat has not started. */
+    /* Incremented twice a second while the rank's process runs (Note [Heartbeat] in heartbeat.h).
+     * 0: the heartbeat has not started. */
     _Atomic uint32_t beat;
     fsdp_comm_blocked blocked;
     fsdp_comm_place at;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/file_growth.h"
 #include "src/comm/host_memory.h"
 
 enum {
@@ -31,7 +32,7 @@ static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
         size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
         int error;
         do
-            error = posix_fallocate(fd, (off_t)at, (off_t)slice);
+            error = fsdp_growing_posix_fallocate(fd, (off_t)at, (off_t)slice);
         while (error == EINTR);
         if (error)
             return fsdp_error(error == ENOSPC || error == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO,

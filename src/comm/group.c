@@ -97,8 +97,8 @@ static void free_buffer(const fsdp_group *group, fsdp_shared_buffer *buffer)
     fsdp_free(buffer);
 }
 
-/* Release this rank's use of the buffer's device memory. Return false if the memory must live on
- * because this rank created it and peers still use it. */
+/* Detach this rank from the buffer's device memory or, if this rank created the memory, free it.
+ * Return false, and do nothing, if this rank created the memory and peers still use it. */
 static bool release_device_memory(fsdp_shared_buffer *buffer)
 {
     fsdp_comm_device_memory *m = &buffer->on_device;

@@ -28,7 +28,7 @@ typedef struct fsdp_comm_device_memory {
     const fsdp_shared_memory_ops *ops;
     fsdp_shared_memory_handle handle;
     void *data;
-    bool is_owner; /* this rank created it */
+    bool is_owner; /* this rank created the memory */
 } fsdp_comm_device_memory;
 
 /* This rank and its world, as the environment describes them. `rendezvous` is the value of
@@ -95,7 +95,7 @@ struct fsdp_shared_buffer {
     uint64_t discard_ended;     /* the value that `ended` had after the last discard */
     size_t kept;                /* bytes of each part that the last discard kept */
     fsdp_shared_buffer *next;   /* in group->buffers */
-    fsdp_shared_buffer **place; /* the pointer that points to this buffer */
+    fsdp_shared_buffer **place; /* group->buffers, or the `next` that points to this buffer */
 };
 
 struct fsdp_group {

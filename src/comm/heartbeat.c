@@ -15,11 +15,12 @@ static const int64_t beat_ns = 500000000;
 /* If more time than this has passed between two beats of this process, the process was stopped in
  * between. */
 static const int64_t gap_ns = 1000000000;
-/* In beats. On a busy machine, even a running peer may miss one or two beats. */
+/* The smallest possible `limit`, in beats. On a busy machine, even a running peer may miss one or
+ * two beats. */
 static const double least_limit = 3;
 
 typedef struct peer_state {
-    uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */
+    uint32_t beat;           /* the peer's `beat` when the heartbeat thread last read it */
     _Atomic uint32_t missed; /* number of beats of this rank since the peer's last beat */
 } peer_state;
 

@@ -20,9 +20,9 @@ typedef struct fsdp_network {
     int64_t latency_ns;
     double bytes_per_ns; /* bandwidth; 0: unlimited */
     int64_t now_ns;      /* this rank's clock; the test adds the time that computation takes */
-    int64_t free_ns[FSDP_KIND_COUNT]; /* for each kind: end of its last transfer */
+    int64_t free_ns[FSDP_KIND_COUNT]; /* for each kind of collective: end of its last transfer */
     int64_t exposed_ns[FSDP_KIND_COUNT];
-    uint64_t exposed[FSDP_KIND_COUNT]; /* for each kind: number of phases that had to wait */
+    uint64_t exposed[FSDP_KIND_COUNT]; /* number of phases for which the clock was advanced */
 } fsdp_network;
 
 /* Set this rank's network, which must outlive the group. Groups that are split off later share it.

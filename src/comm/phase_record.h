@@ -28,15 +28,16 @@ typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended;
     _Atomic uint64_t begun; /* number of phases announced; their records are in the ring */
     _Atomic uint32_t word;  /* lower half of `ended`; peers wait on this futex */
-    /* The times at which the rank last ended a WRITE phase (item 0) and a READ phase (item 1), on
-     * the clock of network_testing.h. Release builds do not use this field. They contain it so that
-     * the layout is the same in all builds. It fits into the padding. */
+    /* For the simulated network (network_testing.h): the times at which the rank last ended a WRITE
+     * phase (item 0) and a READ phase (item 1). Release builds do not use this field, but have it,
+     * so that all builds have the same layout. */
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
-    _Atomic uint32_t discarding; /* number of ranks that have joined the current discard
-                                    (shared_buffer.c); used only in the first lane */
-    /* Number of ranks that use the buffer's device memory and did not create it; used only in the
-     * first lane. */
+    /* Only in the first lane: number of ranks that have begun the current
+     * fsdp_shared_buffer_discard(). The last rank sets it to 0. */
+    _Atomic uint32_t discarding;
+    /* Only in the first lane: number of ranks that use the buffer's device memory, without the rank
+     * that created it. */
     _Atomic uint32_t attached;
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;

@@ -49,13 +49,13 @@ static fsdp_status common_status(fsdp_group *group, size_t bytes)
     return FSDP_OK;
 }
 
-/* What the ranks agree on when they create a buffer. */
+/* A buffer that is being created. The fields have the same values on all ranks, except `made`. */
 typedef struct request {
     fsdp_group *group;
-    const fsdp_device *device; /* its memory has the data; NULL: host memory */
+    const fsdp_device *device; /* the data is in this device's memory; NULL: in host memory */
     uint32_t number;
     size_t lanes_bytes, bytes;
-    fsdp_shared_buffer *made; /* NULL if this rank is out of memory */
+    fsdp_shared_buffer *made; /* this rank's buffer; NULL if this rank is out of memory */
 } request;
 
 static size_t host_bytes(const request *r)
@@ -129,8 +129,8 @@ static fsdp_status share_memory(const request *r)
     return status;
 }
 
-/* Get the number of a new buffer. All ranks have created the same buffers so far, so all get the
- * same number or the same error. */
+/* Set *number to the number of a new buffer. All ranks have created the same buffers so far, so all
+ * get the same number or the same error. */
 static fsdp_status take_number(fsdp_group *group, uint32_t *number)
 {
     const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;
@@ -143,7 +143,8 @@ static fsdp_status take_number(fsdp_group *group, uint32_t *number)
     return FSDP_OK;
 }
 
-/* Give up a buffer that was not created on all ranks. */
+/* Free a buffer whose creation has failed on some rank. If peers may still use device memory that
+ * this rank created, fsdp_shared_buffers_sweep() frees the buffer later. */
 static void abandon(fsdp_group *group, fsdp_shared_buffer *made)
 {
     fsdp_comm_device_memory *m = &made->on_device;

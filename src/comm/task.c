@@ -34,7 +34,8 @@ static const task launchers[] = {
     {.launcher = "a PMIx launcher", .rank_name = "PMIX_RANK"},
 };
 
-/* Return false if the variable is not set or is not a non-negative integer. */
+/* Set *value to the number in the environment variable `name`. Return false if the variable is not
+ * set or is not a non-negative integer, or if `name` is NULL. */
 static bool read_number(const char *name, long *value)
 {
     const char *text = name ? getenv(name) : NULL;

@@ -15,10 +15,12 @@
 #include "src/train/checkpoint_folders.h"
 
 enum {
-    LOG_BYTES = 32768 /* how much of the end of a log is shown */
+    LOG_BYTES = 32768 /* number of bytes at the end of a log that are shown */
 };
-static const double silent_s = 20;    /* a run counts as silent after so long without a line, */
-static const double silent_steps = 3; /* and so many of its steps */
+/* A run or a rank is silent if it has written no line for silent_s plus the time of silent_steps of
+ * its steps. */
+static const double silent_s = 20;
+static const double silent_steps = 3;
 
 static void put_number(fsdp_str *to, const char *key, double value)
 {
@@ -108,8 +110,8 @@ static bool has_same_steps(const fsdp_curve *a, const fsdp_curve *b)
     return true;
 }
 
-/* Append a curve. If its steps are those of `first`, which was sent already, it refers to them,
- * since most curves of a run have the same ones. */
+/* Append a curve. If it has the same steps as `first`, which is already in the answer, append the
+ * name of `first` instead of the steps. Most curves of a run have the same steps. */
 static void put_curve(fsdp_str *to, const fsdp_run_curve *first, const fsdp_run_curve *named)
 {
     const fsdp_curve *curve = &named->curve;
@@ -143,7 +145,7 @@ static double newest_time(const fsdp_dashboard_run *run)
     return newest;
 }
 
-/* Return true if the rank ran on this host, and its process is not there any more. */
+/* Return true if the rank ran on this host, and its process no longer exists. */
 static bool is_gone(const fsdp_rank *rank)
 {
     char host[sizeof rank->host];
@@ -160,12 +162,18 @@ static bool is_silent(double since, double steps, double seconds)
 
 /* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
  * written nothing for long. */
+/* Return the last state that the rank has written, or `otherwise` if its file has none. */
+static const char *written_state(const fsdp_rank *rank, const char *otherwise)
+{
+    return *rank->state ? rank->state : otherwise;
+}
+
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
-        return rank->state;
+        return written_state(rank, "ended");
     if (!is_silent(now - rank->time, rank->steps, rank->seconds))
-        return *rank->state ? rank->state : "starting";
+        return written_state(rank, "starting");
     return is_gone(rank) ? "gone" : "silent";
 }
 
@@ -189,11 +197,11 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
         return "ended";
     if (is_silent(now - newest_time(run), run->steps, run->seconds))
         return worst ? worst : "silent";
-    return run->n_ranks ? run->ranks[0]->state : "running";
+    return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
-/* Where the time of the steps went, rank by rank: [number, steps, seconds, wait, data,
- * share of the time in which its core was busy with something else]. */
+/* Append an array for each rank: [number, steps, seconds, wait_s, data_s, the fraction of its time
+ * in which the rank was ready to run but its core was busy with something else]. */
 static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
 {
     open_in(to, "ranks", "[");
@@ -235,7 +243,8 @@ static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
                run->tail.size > 0 ? (double)run->tail.offset / (double)run->tail.size : 1);
 }
 
-/* Append the values of an object that are texts or numbers, and those of its object "config". */
+/* Append the strings and numbers of an object. If `outermost` is true, also append the strings and
+ * numbers of its member "config", as an object. */
 static void put_values_of(fsdp_str *to, fsdp_json_node object, bool outermost)
 {
     for (fsdp_json_node v = fsdp_json_first(object); v.value; v = fsdp_json_next(v)) {
@@ -342,8 +351,8 @@ static int common_components(const char *a, const char *b)
     return count;
 }
 
-/* Return where the run says that its checkpoints are; "" if it does not say. The path may be one of
- * another host, or relative to a folder that is not known. */
+/* Return the folder of checkpoints that the run's run.json names; "" if it names none. The path may
+ * belong to another host, or be relative to an unknown folder. */
 static const char *checkpoints_of_run(const fsdp_dashboard_run *run)
 {
     const char *folder = "";
@@ -365,9 +374,11 @@ static int common_folders(const char *a, const char *b)
     return count;
 }
 
-/* Return the run whose folder of checkpoints has most in common with that of the checkpoint, from
- * the end of its path; of several, the one whose file is nearest in the tree. If that is no single
- * run, or none has anything in common, and there is more than one run, return NULL. */
+/* Return the run to which a checkpoint probably belongs. This is the run whose folder of
+ * checkpoints has the most components, counted from the end, in common with the folder of the
+ * checkpoint. If several runs have equally many, it is the run whose file of metrics is nearest to
+ * the checkpoint in the tree. If this still gives no single run, return NULL, unless there is only
+ * one run. */
 static const fsdp_dashboard_run *run_of_checkpoint(const struct fsdp_board_content *c,
                                                    const fsdp_board_checkpoint *p)
 {
@@ -497,8 +508,8 @@ static void put_rank(fsdp_str *to, const fsdp_rank *rank, double now)
     shut(to, "}");
 }
 
-/* Collectives of a unit: the counts of the first rank, and how long the ranks waited, as the mean
- * and the largest. */
+/* Append the collectives of a unit: the counts of the first rank, and the mean and the maximum of
+ * the times that the ranks waited. */
 static void put_unit(fsdp_str *to, const fsdp_dashboard_run *run, size_t index)
 {
     const fsdp_rank_unit *u = &run->ranks[0]->units[index];
@@ -563,7 +574,7 @@ bool fsdp_answer_run(fsdp_board *board, int64_t id, fsdp_str *to)
 
 /* --- logs --- */
 
-/* Append the end of the file, from the beginning of a line. */
+/* Append the size of the file, and the text at its end, beginning with a whole line. */
 static void put_end_of_file(fsdp_str *to, int fd, int64_t size)
 {
     char text[LOG_BYTES];

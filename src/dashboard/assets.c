@@ -1,5 +1,5 @@
-/* See assets.h. The assembler puts the bytes of the files into the object; the Makefile compiles
- * this file again when one of them has changed. */
+/* See assets.h. The assembler puts the bytes of the page's files into the object file. The Makefile
+ * compiles assets.c again when one of these files has changed. */
 #include "src/dashboard/assets.h"
 
 #include <string.h>

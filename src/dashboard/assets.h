@@ -1,9 +1,9 @@
-/* The files of the page, which are part of the program. */
+/* The files of the dashboard's page, which are embedded in the program. */
 #pragma once
 #include <stddef.h>
 
 typedef struct fsdp_asset {
-    const char *path, *type; /* path below the token; value of Content-Type */
+    const char *path, *type; /* path after the token in a URL; value of Content-Type */
     const char *data;        /* [bytes] */
     size_t bytes;
 } fsdp_asset;

@@ -12,7 +12,8 @@ static bool is_safe_name(const char *name, size_t n)
            !(n == 2 && name[0] == '.' && name[1] == '.');
 }
 
-/* Open the component `name` [n] of the folder `dir`, and close `dir`. Returns -1 on failure. */
+/* Open the entry `name` [n] of the folder `dir`, and close `dir`. Return the descriptor of the
+ * entry, or -1 on failure. */
 static int enter(int dir, const char *name, size_t n, int flags)
 {
     char text[NAME_MAX + 1];
@@ -26,8 +27,8 @@ static int enter(int dir, const char *name, size_t n, int flags)
     return fd;
 }
 
-/* Open `relative`; its last component with `flags`. O_NONBLOCK: a pipe must not block the reader.
- */
+/* Open `relative` below `root`. `flags` apply to its last component. Return the descriptor, or -1
+ * on failure. For a file, pass O_NONBLOCK: without it, opening a pipe would wait for a writer. */
 static int open_relative(int root, const char *relative, int flags)
 {
     int dir = fcntl(root, F_DUPFD_CLOEXEC, 0);

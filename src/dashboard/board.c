@@ -15,26 +15,26 @@
 #include "src/base/str.h"
 #include "src/dashboard/scan.h"
 
-static const int64_t slice_ns = 8000000;         /* how long the reader holds the lock */
-static const int64_t scan_every_ns = 1000000000; /* how often new files are looked for, */
-static const int64_t scan_share = 50; /* unless that takes more than one part in so many */
-static const int64_t look_every_ns = 60000000000; /* how often a checkpoint is looked at again */
+static const int64_t slice_ns = 8000000;         /* the reader holds the lock for about this time */
+static const int64_t scan_every_ns = 1000000000; /* least time between two scans for new files */
+static const int64_t scan_share = 50; /* after a scan that took t, scan again after at least 50 t */
+static const int64_t look_every_ns = 60000000000; /* time until a checkpoint is checked again */
 enum {
-    PAUSE_MS = 400,     /* when nothing was left to read */
-    SHORT_PAUSE_MS = 1, /* lets the server have the lock */
-    MAX_LOOKED = 50     /* with more checkpoints, only changed ones are looked at again */
+    PAUSE_MS = 400,     /* pause of the reader when nothing is left to read */
+    SHORT_PAUSE_MS = 1, /* pause of the reader otherwise, in which the server can get the lock */
+    MAX_LOOKED = 50     /* if there are more checkpoints, only changed ones are checked again */
 };
 
 struct fsdp_board {
     pthread_mutex_t lock;
     struct fsdp_board_content content;
-    int64_t next_scan_ns; /* when new files are looked for */
+    int64_t next_scan_ns; /* time of the next scan for new files (fsdp_clock_ns()) */
 };
 
 /* --- names --- */
 
-/* Return the name of a run: its path without "metrics.jsonl" or the ending, after the name of its
- * folder if there are several. The caller owns it. */
+/* Return the name of a run: its path without "metrics.jsonl" or ".jsonl" at the end. If the board
+ * has several folders, the name of the folder comes first. The caller owns the name. */
 static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const char *path)
 {
     size_t n = strlen(path);
@@ -54,12 +54,39 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
+/* Return true if (`dir`, `path`) is another name for something that is shown already: it was seen
+ * in this folder or an earlier one as (`other_dir`, `other_path`), and has the same inode. */
+static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
+                          const char *other_path, const fsdp_inode *inode)
+{
+    return inode->device == found->inode.device && inode->inode == found->inode.inode &&
+           (other_dir < dir || (other_dir == dir && strcmp(other_path, found->path) != 0));
+}
+
+static bool is_shown(const struct fsdp_board_content *c, size_t dir, const fsdp_found *found)
+{
+    bool shown = false;
+    for (size_t i = 0; i < c->n_runs && !shown; i++)
+        shown = c->runs[i].seen && is_other_name(dir, found, c->runs[i].run->dir,
+                                                 c->runs[i].run->tail.path, &c->runs[i].inode);
+    for (size_t i = 0; i < c->n_checkpoints && !shown; i++) {
+        const fsdp_board_checkpoint *p = &c->checkpoints[i];
+        shown = p->seen && is_other_name(dir, found, p->dir, p->path, &p->inode);
+    }
+    for (size_t i = 0; i < c->n_logs && !shown; i++) {
+        const fsdp_board_log *log = &c->logs[i];
+        shown = log->seen && is_other_name(dir, found, log->dir, log->path, &log->inode);
+    }
+    return shown;
+}
+
 static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp_found *found)
 {
     for (size_t i = 0; i < c->n_runs; i++) {
         const fsdp_dashboard_run *run = c->runs[i].run;
         if (run->dir == dir && strcmp(run->tail.path, found->path) == 0) {
             c->runs[i].seen = true;
+            c->runs[i].inode = found->inode;
             c->runs[i].run->events_bytes = found->bytes;
             return FSDP_OK;
         }
@@ -76,7 +103,8 @@ static fsdp_status keep_run(struct fsdp_board_content *c, size_t dir, const fsdp
     run->id = ++c->next_id;
     run->changed_at = found->time;
     run->events_bytes = found->bytes;
-    c->runs[c->n_runs++] = (fsdp_board_run){.run = run, .stamp = ++c->revision, .seen = true};
+    c->runs[c->n_runs++] =
+        (fsdp_board_run){.run = run, .inode = found->inode, .stamp = ++c->revision, .seen = true};
     return FSDP_OK;
 }
 
@@ -89,6 +117,7 @@ static fsdp_status keep_checkpoint(struct fsdp_board_content *c, size_t dir,
             if (p->time < found->time || p->time > found->time)
                 p->looked_ns = 0;
             p->time = found->time;
+            p->inode = found->inode;
             p->seen = true;
             return FSDP_OK;
         }
@@ -102,8 +131,8 @@ static fsdp_status keep_checkpoint(struct fsdp_board_content *c, size_t dir,
         fsdp_free(path);
         return FSDP_ERR_NOMEM;
     }
-    c->checkpoints[c->n_checkpoints++] =
-        (fsdp_board_checkpoint){.dir = dir, .path = path, .time = found->time, .seen = true};
+    c->checkpoints[c->n_checkpoints++] = (fsdp_board_checkpoint){
+        .dir = dir, .inode = found->inode, .path = path, .time = found->time, .seen = true};
     return FSDP_OK;
 }
 
@@ -114,6 +143,7 @@ static fsdp_status keep_log(struct fsdp_board_content *c, size_t dir, const fsdp
         if (log->dir == dir && strcmp(log->path, found->path) == 0) {
             log->bytes = found->bytes;
             log->time = found->time;
+            log->inode = found->inode;
             log->seen = true;
             return FSDP_OK;
         }
@@ -129,6 +159,7 @@ static fsdp_status keep_log(struct fsdp_board_content *c, size_t dir, const fsdp
     }
     c->logs[c->n_logs++] = (fsdp_board_log){.id = ++c->next_id,
                                             .dir = dir,
+                                            .inode = found->inode,
                                             .path = path,
                                             .bytes = found->bytes,
                                             .time = found->time,
@@ -147,7 +178,8 @@ static bool is_run(const fsdp_found *found)
     return found->kind == FSDP_FOUND_RUN || found->kind == FSDP_FOUND_EVENTS;
 }
 
-/* Keep the runs in `scan` that changed last, in the order of their paths. */
+/* Keep the runs in `scan`, in the order of their paths. If there are too many, keep only those that
+ * changed last. */
 static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsdp_scan *scan)
 {
     const fsdp_found **newest = fsdp_calloc(scan->n + 1, sizeof *newest);
@@ -155,7 +187,7 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     if (!newest)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < scan->n; i++)
-        if (is_run(&scan->items[i]))
+        if (is_run(&scan->items[i]) && !is_shown(c, dir, &scan->items[i]))
             newest[n++] = &scan->items[i];
     for (size_t i = 0; i < c->n_runs; i++)
         others += c->runs[i].run->dir != dir;
@@ -169,7 +201,8 @@ static fsdp_status keep_runs(struct fsdp_board_content *c, size_t dir, const fsd
     fsdp_free(newest);
     size_t kept = 0;
     for (size_t i = 0; i < scan->n; i++)
-        if (is_run(&scan->items[i]) && scan->items[i].time >= oldest && kept < room) {
+        if (is_run(&scan->items[i]) && scan->items[i].time >= oldest && kept < room &&
+            !is_shown(c, dir, &scan->items[i])) {
             FSDP_TRY(keep_run(c, dir, &scan->items[i]));
             kept++;
         }
@@ -223,9 +256,11 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
     FSDP_TRY(keep_runs(c, dir, scan));
     for (size_t i = 0; i < scan->n; i++) {
         const fsdp_found *found = &scan->items[i];
+        if (is_run(found) || is_shown(c, dir, found))
+            continue;
         if (found->kind == FSDP_FOUND_CHECKPOINT)
             FSDP_TRY(keep_checkpoint(c, dir, found));
-        else if (found->kind == FSDP_FOUND_LOG)
+        else
             FSDP_TRY(keep_log(c, dir, found));
     }
     return FSDP_OK;
@@ -233,7 +268,7 @@ static fsdp_status keep_found(struct fsdp_board_content *c, size_t dir, const fs
 
 /* --- turns of the reader --- */
 
-/* Open the folder again, since another one may have its name now, and look through it. */
+/* Scan a folder of the board. Open it again first, because another folder may have its path now. */
 static fsdp_status scan_dir(fsdp_board *b, size_t dir)
 {
     fsdp_scan scan = {0};
@@ -268,7 +303,7 @@ static fsdp_status look_at_runs(fsdp_board *b)
     return status;
 }
 
-/* Read the event files of a run again, as a whole, if they have grown. */
+/* If the event files of a run have changed in size, read all of them again from the beginning. */
 static fsdp_status read_events(fsdp_board *b, fsdp_board_run *r)
 {
     fsdp_dashboard_run *run = r->run;
@@ -301,8 +336,8 @@ static fsdp_status scan_all(fsdp_board *b)
     return status;
 }
 
-/* Give each run its share of the time, so that a long file does not keep the others from being
- * read. */
+/* Read new lines of all runs. Each run gets an equal part of slice_ns, so that a long file does not
+ * delay the other runs. Set *more to true if lines are left. */
 static fsdp_status read_runs(fsdp_board *b, bool *more)
 {
     fsdp_status status = FSDP_OK;
@@ -325,7 +360,8 @@ static fsdp_status read_runs(fsdp_board *b, bool *more)
     return status;
 }
 
-/* Find a checkpoint that should be looked at now. Set *root to a new descriptor of its folder. */
+/* Set *index to a checkpoint that should be checked now, and *root to a new descriptor of the
+ * board's folder that contains it. Return false if there is none. */
 static bool choose_checkpoint(fsdp_board *b, size_t *index, int *root)
 {
     const struct fsdp_board_content *c = &b->content;
@@ -342,8 +378,8 @@ static bool choose_checkpoint(fsdp_board *b, size_t *index, int *root)
     return false;
 }
 
-/* Look at one checkpoint. Only this thread changes the list, so `index` stays valid without the
- * lock. */
+/* Check one checkpoint. Set *any to false if none is due. Only this thread changes the list of
+ * checkpoints, so `index` stays valid without the lock. */
 static fsdp_status look_at_a_checkpoint(fsdp_board *b, bool *any)
 {
     size_t index;
@@ -381,7 +417,7 @@ static fsdp_status add_dir(struct fsdp_board_content *c, const char *path, bool 
 {
     fsdp_board_dir *dir = &c->dirs[c->n_dirs];
     char *stripped = fsdp_path_stripped(path);
-    char *whole = realpath(path, NULL); /* "." has no name of its own */
+    char *whole = realpath(path, NULL); /* to get the name of a folder such as "." */
     const char *name = whole ? fsdp_path_name(whole) : "";
     *dir = (fsdp_board_dir){.path = stripped, .name = fsdp_strdup(*name ? name : path), .fd = -1};
     free(whole);

@@ -11,36 +11,40 @@
 
 #include "src/dashboard/checkpoints.h"
 #include "src/dashboard/run.h"
+#include "src/dashboard/scan.h"
 
 enum {
-    FSDP_BOARD_RUNS = 64,   /* most runs; the newest ones are kept */
-    FSDP_BOARD_OTHERS = 512 /* most checkpoints, and most logs */
+    FSDP_BOARD_RUNS = 64,   /* maximum number of runs; the newest ones are kept */
+    FSDP_BOARD_OTHERS = 512 /* maximum number of checkpoints, and of logs */
 };
 
 typedef struct fsdp_board_dir {
-    char *path, *name; /* as it was named, and its last component; owned */
+    char *path, *name; /* path as the user gave it; name of the folder; owned */
     int fd;            /* -1 while the folder cannot be opened */
-    bool cut;          /* it has more than the dashboard looks at */
+    bool cut;          /* a limit was reached, so something in the folder may be missing */
 } fsdp_board_dir;
 
 typedef struct fsdp_board_run {
     fsdp_dashboard_run *run;
-    int64_t stamp; /* the board's revision when the run changed last */
-    bool seen;     /* in the last scan */
+    fsdp_inode inode; /* identifies its file of metrics, or its folder of event files */
+    int64_t stamp;    /* the board's revision when the run changed last */
+    bool seen;        /* in the last scan */
 } fsdp_board_run;
 
 typedef struct fsdp_board_checkpoint {
     size_t dir;
+    fsdp_inode inode;
     char *path; /* owned */
     double time;
     fsdp_checkpoint_look look;
-    int64_t looked_ns; /* 0: never */
+    int64_t looked_ns; /* when the checkpoint was checked last (fsdp_clock_ns()); 0: never */
     bool seen;
 } fsdp_board_checkpoint;
 
 typedef struct fsdp_board_log {
     int64_t id;
     size_t dir;
+    fsdp_inode inode;
     char *path; /* owned */
     int64_t bytes;
     double time;
@@ -48,7 +52,7 @@ typedef struct fsdp_board_log {
 } fsdp_board_log;
 
 typedef struct fsdp_board fsdp_board;
-/* The part of a board that answers show. */
+/* The data of a board, from which the server makes answers. */
 struct fsdp_board_content {
     fsdp_board_dir *dirs; /* [n_dirs] */
     size_t n_dirs;
@@ -61,15 +65,16 @@ struct fsdp_board_content {
     int64_t revision, next_id;
 };
 
-/* Create a board of the folders `paths` [n]. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_INVALID with a
- * message if one of them is not a folder that can be read. If `may_come`, a folder that does not
- * exist yet may appear later. */
+/* Create a board of the folders `paths` [n]. If folders overlap, a run, checkpoint or log that is
+ * in several of them is shown once, in the first one. Returns FSDP_ERR_NOT_FOUND or
+ * FSDP_ERR_INVALID with a message if one of them is not a folder that can be read. If `may_come`, a
+ * folder that does not exist yet may appear later. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */
-/* Called by the reader. Read what is new for a few milliseconds, and from time to time look for new
- * files. *pause_ms is set to how long the reader should sleep then. */
+/* Called by the reader in a loop. Read new lines for a few milliseconds, and from time to time look
+ * for new files. Set *pause_ms to the time that the reader should sleep before the next call. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_turn(fsdp_board *board, int *pause_ms);
-/* Get the content, which is valid until fsdp_board_unlock(). */
+/* Lock the board, and return its content, which is valid until fsdp_board_unlock(). */
 const struct fsdp_board_content *fsdp_board_lock(fsdp_board *board);
 void fsdp_board_unlock(fsdp_board *board);

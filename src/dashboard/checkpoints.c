@@ -15,10 +15,11 @@
 #include "src/train/checkpoint_verify.h"
 
 enum {
-    MAX_DEPTH = 3 /* Accelerate's checkpoints have folders of their own */
+    MAX_DEPTH = 3 /* count files down to this depth; Accelerate's checkpoints have subfolders */
 };
 
-/* Add up the files of the folder `dir`, and close it. Return false if it has a link. */
+/* Add the number and the sizes of the files in the folder `dir` and below it to *look. Close `dir`.
+ * Return false if there is a symbolic link. */
 static bool count_files(int dir, int depth, fsdp_checkpoint_look *look)
 {
     DIR *entries = fdopendir(dir);
@@ -55,8 +56,9 @@ static void take_damage(const char *damage, void *context)
     snprintf(look->message, sizeof look->message, "%s", damage);
 }
 
-/* Open the checkpoint, which checks its index against the sizes of its files. Folders of other
- * programs may have forms that cannot be opened as a whole, which says nothing about them. */
+/* Open the checkpoint, which compares its index with the sizes of its files. Record damage in
+ * *look. Ignore other errors: checkpoints of other programs may be good, even if fsdp_source_open()
+ * does not support their form. */
 static fsdp_status open_source(const char *path, fsdp_checkpoint_look *look)
 {
     fsdp_source *source;

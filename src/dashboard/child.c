@@ -18,11 +18,11 @@ enum {
     MOST_FOLDERS = 8,
     WORDS = 8 + MOST_FOLDERS
 };
-static const int64_t start_ns = 10000000000; /* how long the child may take to print its address */
+static const int64_t start_ns = 10000000000; /* time that the child has to print its address */
 
 extern char **environ;
 
-/* Read a line from `fd`, without its newline. Returns false if none comes in time. */
+/* Read a line from `fd`, without its newline. Return false if no line arrives within start_ns. */
 static bool read_line(int fd, char *line, size_t size)
 {
     const int64_t end = fsdp_clock_ns() + start_ns;
@@ -42,8 +42,9 @@ static bool read_line(int fd, char *line, size_t size)
     return false;
 }
 
-/* Return the environment of the child: this one without the file in which a rank reports its error
- * to its launcher. The strings are borrowed; the caller frees the array. */
+/* Return the environment of the child: that of this process without TORCHELASTIC_ERROR_FILE, the
+ * file in which a rank reports its error to the launcher. The strings are borrowed; the caller
+ * frees the array. Return NULL when out of memory. */
 static char **environment_of_child(void)
 {
     static const char error_file[] = "TORCHELASTIC_ERROR_FILE=";
@@ -57,8 +58,9 @@ static char **environment_of_child(void)
     return variables;
 }
 
-/* The child has a process group of its own, or a session if it stays, so Ctrl-C is for the run, and
- * the page can be looked at until the run has ended. It does not hold the console open. */
+/* Start the child in its own process group, or in its own session if it stays. So Ctrl-C reaches
+ * only the run, and the page can be viewed until the run has ended. A child that stays does not
+ * keep the console open. Return 0, or the number of the error. */
 static int spawn(const char *program, char *const *words, int in, int out, bool stays, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;

@@ -1,6 +1,6 @@
-/* The dashboard of a run that goes on (--dashboard): a process of its own, which reads the files of
- * the run. It shares nothing with training, so it cannot disturb it but by the time that it takes.
- */
+/* Starts the dashboard of the current run (--dashboard). The dashboard is a separate process that
+ * reads the files of the run. It shares no memory with the run, and only its CPU time can slow the
+ * run down. */
 #pragma once
 #include <sys/types.h>
 
@@ -8,14 +8,15 @@
 
 typedef struct fsdp_dashboard_child {
     pid_t pid;     /* 0: none */
-    int keep_open; /* the child ends when this is closed; -1 if it stays */
+    int keep_open; /* end of a pipe; the child ends when it is closed; -1: the child stays */
     char address[128];
 } fsdp_dashboard_child;
 
 /* Start `program dashboard --port PORT FOLDER...`, and wait until it has printed the address of the
- * page. If `stays` is false, the child ends when this process does, however that happens. */
+ * page. If `stays` is false, the child ends when this process ends, even if this process is
+ * killed. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_start(const char *program, const char *const *folders,
                                                  size_t n, int port, bool stays,
                                                  fsdp_dashboard_child *child);
-/* End the child, unless it stays. No effect if there is none. */
+/* End the child, unless it stays. No effect if no child was started. */
 void fsdp_dashboard_end(fsdp_dashboard_child *child);

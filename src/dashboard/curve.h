@@ -7,7 +7,7 @@
 #include <fsdp/base.h>
 
 enum {
-    FSDP_CURVE_BUCKETS = 512 /* most buckets; an even number */
+    FSDP_CURVE_BUCKETS = 512 /* maximum number of buckets; an even number */
 };
 
 typedef struct fsdp_bucket {
@@ -24,8 +24,8 @@ typedef struct fsdp_curve {
 } fsdp_curve;
 
 void fsdp_curve_fini(fsdp_curve *curve);
-/* Add a point. If a run was resumed from an earlier checkpoint, steps come again: the buckets with
- * points at this step and later are removed first. */
+/* Add a point. A run that was resumed from an earlier checkpoint repeats steps. So first remove the
+ * buckets that have a point at `step` or later. */
 FSDP_MUST_CHECK fsdp_status fsdp_curve_add(fsdp_curve *curve, double step, double at, double value);
 /* Return the mean of the finite points of a bucket; NaN if there are none. */
 double fsdp_bucket_mean(const fsdp_bucket *bucket);

@@ -8,7 +8,7 @@
 #include "src/dashboard/board.h"
 #include "src/dashboard/server.h"
 
-/* Sleep. Return true if the other end of the pipe `fd` was closed. */
+/* Sleep for `ms` milliseconds. Return true at once if the other end of the pipe `fd` is closed. */
 static bool sleep_or_closed(int fd, int ms)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};

@@ -9,13 +9,12 @@ typedef struct fsdp_dashboard_options {
     size_t n_folders;
     bool may_come; /* folders that do not exist yet may appear later */
     int port;      /* see fsdp_server_start() */
-    /* Called once when the page is served, with its address, which is valid during the call. An
-     * error ends the dashboard. */
+    /* Called once when the server is ready, with the address of the page. The address is valid only
+     * during the call. If the function returns an error, the dashboard ends. */
     fsdp_status (*ready)(void *context, const char *address);
     void *context;
-    const volatile sig_atomic_t *stop; /* the dashboard ends when this is not 0 */
-    /* The dashboard ends when this descriptor, the reading end of a pipe, is at its end; -1: none.
-     */
+    const volatile sig_atomic_t *stop; /* the dashboard ends when *stop is not 0; may be NULL */
+    /* The reading end of a pipe. The dashboard ends when the writing end is closed. -1: none. */
     int until_closed;
 } fsdp_dashboard_options;
 

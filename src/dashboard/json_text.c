@@ -26,8 +26,8 @@ enum {
     MAX_DECIMALS = 10
 };
 
-/* Append a number from 0.0001 to 10^7, both in size, with 7 significant digits: several times as
- * fast as printf. */
+/* Append a number, whose absolute value must be from 0.0001 to 10^7, with 7 significant digits.
+ * This is several times as fast as printf(). */
 static void append_decimal(fsdp_str *to, double value)
 {
     static const double powers[MAX_DECIMALS + 1] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5,
@@ -81,7 +81,7 @@ static bool is_plain(const unsigned char c)
     return c >= 0x20 && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' && c != 0x7f;
 }
 
-/* Append text that is UTF-8. */
+/* Append text that is valid UTF-8, and escape characters as fsdp_json_text_stringn() says. */
 static void append_valid(fsdp_str *to, const char *text, size_t n)
 {
     size_t begin = 0;

@@ -80,8 +80,8 @@ static void take_rank(fsdp_rank *r, fsdp_json_node line)
     }
     fsdp_line_text(line, "state", r->state, sizeof r->state);
     keep_sample(r, &s);
-    /* The first step has a line of its own. It includes the warm-up, which says nothing about the
-     * others, so it counts only as long as there are no others. */
+    /* The first step has a line of its own. Its time includes the warm-up. So when a line with
+     * other steps arrives, remove the first step from the sums. */
     if (s.steps > 0 && r->only_first)
         r->steps = r->seconds = r->wait_s = r->data_s = 0;
     r->only_first = !r->saw_step ? s.steps > 0 : r->only_first && !(s.steps > 0);

@@ -1,20 +1,20 @@
-/* One rank of a run, as its file says: Note [Rank files] in src/monitor/monitor.h. */
+/* One rank of a run, as its file describes it: Note [Rank files] in src/monitor/monitor.h. */
 #pragma once
 #include <fsdp/tensor.h>
 
 #include "src/dashboard/tail.h"
 
 enum {
-    FSDP_RANK_SAMPLES = 256, /* most samples; an even number */
-    FSDP_RANK_UNITS = 4096   /* units beyond these are left out */
+    FSDP_RANK_SAMPLES = 256, /* maximum number of samples of a rank; an even number */
+    FSDP_RANK_UNITS = 4096   /* maximum number of units of a rank; the rest is left out */
 };
 
-/* What a rank did in an interval. When there are too many samples, pairs are merged. */
+/* What a rank did in an interval. When there are too many samples, they are merged in pairs. */
 typedef struct fsdp_rank_sample {
-    double time, step;              /* at its end: seconds since 1970, steps done */
-    double seconds, wait_s, data_s; /* sums over its steps */
-    double steps;
-    /* amounts of memory at the moment when most was allocated */
+    double time, step;              /* at the end of the interval: seconds since 1970, steps done */
+    double seconds, wait_s, data_s; /* sums over the steps in the interval */
+    double steps;                   /* number of steps in the interval */
+    /* Bytes of memory at the moment when most was allocated: in total, and by purpose. */
     double allocated, reserved, tags[FSDP_TAG_COUNT];
 } fsdp_rank_sample;
 
@@ -29,19 +29,20 @@ typedef struct fsdp_rank {
     int number;
     int64_t world_size, pid, threads;
     char host[128], device[64], state[64], message[1024]; /* "" if unknown */
-    double started, time; /* when it started, and when it wrote last: seconds since 1970 */
+    double started, time; /* start of the rank, and time of its last line: seconds since 1970 */
     double step;
     double steps, seconds, wait_s,
-        data_s; /* sums since it started; the first step counts only if it is the only one */
-    /* since it started: time on the queue of a busy core, and the time in which that was counted */
+        data_s; /* sums over all steps, without the first step if there are others */
+    /* queued_s: time in which the rank was ready to run but its core was busy; wall_s: the time
+     * over which queued_s was measured. */
     double queued_s, wall_s;
     bool saw_step;   /* a line with a step was read */
-    bool only_first; /* the sums have only the first step */
-    bool ended;      /* it wrote that it has ended or failed */
+    bool only_first; /* the sums contain only the first step */
+    bool ended;      /* the rank wrote that it has ended or failed */
     fsdp_rank_sample samples[FSDP_RANK_SAMPLES];
     size_t n_samples;
-    double sample_lines;   /* lines that a full sample has; 0 means 1 */
-    double last_lines;     /* lines in the last sample */
+    double sample_lines;   /* number of lines in a full sample; 0 means 1 */
+    double last_lines;     /* number of lines in the last sample */
     fsdp_rank_unit *units; /* [n_units]; owned */
     size_t n_units;
 } fsdp_rank;
@@ -49,6 +50,7 @@ typedef struct fsdp_rank {
 /* Create the rank whose file is `path`. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_create(const char *path, int number, fsdp_rank **rank);
 void fsdp_rank_destroy(fsdp_rank *rank); /* accepts NULL */
-/* Read what is new, as fsdp_tail_read() does. *changed is set to true if there was anything. */
+/* Read the new lines of the rank's file, as fsdp_tail_read() does. Set *changed to true if there
+ * were any, otherwise to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_read(fsdp_rank *rank, int root, int64_t deadline_ns,
                                            bool *changed, bool *more);

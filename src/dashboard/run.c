@@ -29,8 +29,9 @@ const fsdp_curve *fsdp_dashboard_run_curve(const fsdp_dashboard_run *run, const 
     return NULL;
 }
 
-/* Return the curve of `key`; a new one if there is none; NULL if there are too many. Lines have
- * their keys in the same order, so the search begins after the curve that was found last. */
+/* Return the curve whose name is `prefix` followed by `key`. Create it if it does not exist. Return
+ * NULL if there are too many curves, or if the name is too long. All lines have their keys in the
+ * same order, so begin the search after the curve that was found last. */
 static fsdp_curve *find_curve(fsdp_dashboard_run *run, const char *prefix, const char *key)
 {
     char name[64];
@@ -52,7 +53,8 @@ static fsdp_curve *find_curve(fsdp_dashboard_run *run, const char *prefix, const
     return &added->curve;
 }
 
-/* Return true for keys that say which line it is, or that only help to compute others. */
+/* Return true if a key gets no curve, because it identifies the line, or because it is only used to
+ * compute other values. */
 static bool is_no_measure(const char *key)
 {
     static const char *const keys[] = {"kind", "step", "epoch", "tokens", "label_tokens"};
@@ -70,7 +72,7 @@ static fsdp_status add_points(fsdp_dashboard_run *run, const char *prefix, fsdp_
         if (is_no_measure(v.key) || kind == FSDP_JSON_OBJECT || kind == FSDP_JSON_ARRAY ||
             kind == FSDP_JSON_BOOL || kind == FSDP_JSON_NULL)
             continue;
-        /* A string that is no number, -HUGE_VAL, counts as -Infinity: both are gaps. */
+        /* Treat a string that is not a number as -Infinity. A curve shows both as gaps. */
         const double value = fsdp_line_number(line, v.key, -(double)INFINITY);
         fsdp_curve *curve = find_curve(run, prefix, v.key);
         if (curve)
@@ -164,7 +166,8 @@ static void restart(void *context)
 
 /* --- creating --- */
 
-/* Return the folder of the ranks of the metrics file `path`. The caller owns it. */
+/* Return the path of the folder with the rank files of the metrics file `path`: "a.ranks" for
+ * "a.jsonl". The caller owns it. */
 static char *folder_of_ranks(const char *path)
 {
     const size_t n = strlen(path) - (fsdp_ends_with(path, ".jsonl") ? strlen(".jsonl") : 0);
@@ -233,7 +236,7 @@ static fsdp_status add_rank(fsdp_dashboard_run *run, int root, int number, bool 
     return status;
 }
 
-/* Remove ranks that an earlier run with the same files had. */
+/* Remove ranks whose files are left over from an earlier run with more ranks. */
 static void remove_old_ranks(fsdp_dashboard_run *run)
 {
     const int64_t world_size = run->n_ranks ? run->ranks[0]->world_size : 0;
@@ -255,7 +258,7 @@ static fsdp_status read_description(fsdp_dashboard_run *run, int fd, const struc
         status = fsdp_json_parse("run.json", 1, text, (size_t)n, &doc);
     fsdp_free(text);
     if (n <= 0 || (status != FSDP_OK && status != FSDP_ERR_NOMEM))
-        return FSDP_OK; /* a damaged file is as good as none */
+        return FSDP_OK; /* ignore a damaged file */
     FSDP_TRY(status);
     fsdp_json_destroy(run->description);
     run->description = doc;
@@ -319,8 +322,8 @@ fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root, int64_t d
 
 /* --- event files --- */
 
-/* Read one event file. A path through its descriptor is that of the file that was checked, even if
- * its name has become a link. */
+/* Read one event file by a path that contains its descriptor. So the file that was checked is read,
+ * even if a link has replaced it since then. */
 static fsdp_status read_event_file(int root, const char *path, fsdp_metrics_curves *curves)
 {
     char opened[64];
@@ -334,8 +337,8 @@ static fsdp_status read_event_file(int root, const char *path, fsdp_metrics_curv
     return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
 }
 
-/* List the event files in the folder in the order of their names, which begin with the time at
- * which they were made. */
+/* List the files in the folder of event files, sorted by name. The names of event files contain the
+ * time at which they were created. */
 static fsdp_status list_events(int root, const char *path, char ***names, size_t *n)
 {
     int fd;

@@ -5,9 +5,9 @@
 #include "src/report/metrics.h"
 
 enum {
-    FSDP_RUN_CURVES = 32,     /* most curves of a run; keys beyond these are not shown */
-    FSDP_RUN_RANKS = 256,     /* most ranks of a run that are shown */
-    FSDP_RUN_CHECKPOINTS = 64 /* newest saves that are kept */
+    FSDP_RUN_CURVES = 32,     /* maximum number of curves of a run; further keys are not shown */
+    FSDP_RUN_RANKS = 256,     /* maximum number of ranks of a run that are shown */
+    FSDP_RUN_CHECKPOINTS = 64 /* number of newest saves that are kept */
 };
 
 typedef struct fsdp_run_curve {
@@ -22,25 +22,25 @@ typedef struct fsdp_run_save {
 
 typedef struct fsdp_dashboard_run {
     int64_t id;         /* a number that no other run of this server has */
-    int64_t revision;   /* changes whenever anything changes */
-    size_t dir;         /* index of the folder that was named on the command line */
-    char *name;         /* what people see: a part of the path; owned */
-    char *ranks_folder; /* path of the folder of its ranks, relative to the folder; owned */
-    /* its file of metrics; for a run with event files of TensorBoard, which have less, its path is
-     * their folder */
+    int64_t revision;   /* increases whenever the run changes */
+    size_t dir;         /* index of the board's folder that contains the run */
+    char *name;         /* name that the page shows, a part of the path; owned */
+    char *ranks_folder; /* path of the folder with rank files, relative to `dir`; owned */
+    /* The file of metrics. If has_events, tail.path is the folder of TensorBoard's event files, and
+     * no lines are read. */
     fsdp_tail tail;
-    bool has_events;      /* the run is its event files */
-    int64_t events_bytes; /* their size when they were found and when they were read last */
-    int64_t read_bytes;
+    bool has_events;      /* the run has event files instead of a file of metrics */
+    int64_t events_bytes; /* size of all event files at the last scan */
+    int64_t read_bytes;   /* value of events_bytes when the event files were read last */
 
     fsdp_run_curve *curves; /* [n_curves]; owned */
     size_t n_curves, last_curve;
-    double step, epoch;    /* those of the newest line */
+    double step, epoch;    /* step and epoch of the newest line */
     double steps, seconds; /* number of steps, and the sum of their times */
     double first_seconds;  /* the time of the first step, which includes the warm-up */
-    double tokens;         /* sum over the steps */
+    double tokens;         /* number of tokens in all steps */
     double validations, validation_s;
-    double saves, call_s, held_s;  /* checkpoints: their number, time that training lost by them */
+    double saves, call_s, held_s;  /* number of saves, and the time that training lost by them */
     double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
     double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
     bool has_summary;              /* the run wrote that it has ended */
@@ -58,16 +58,17 @@ typedef struct fsdp_dashboard_run {
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_create(size_t dir, const char *path, bool has_events,
                                                       const char *name, fsdp_dashboard_run **run);
 void fsdp_dashboard_run_destroy(fsdp_dashboard_run *run); /* accepts NULL */
-/* Find the files of ranks that have appeared, and read run.json if it has changed. */
+/* Find new files of ranks, and read run.json if it has changed. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_look(fsdp_dashboard_run *run, int root);
-/* Read what is new until `deadline_ns`. *more is set to true if lines are left. */
+/* Read new lines of the run and its ranks until `deadline_ns` (fsdp_clock_ns()). Set *more to true
+ * if lines are left, otherwise to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root,
                                                     int64_t deadline_ns, bool *more);
-/* Read the event files in the folder `path` below `root`. Damaged ones count as far as they can be
- * read. The caller frees the curves with fsdp_metrics_curves_fini(). */
+/* Read the event files in the folder `path` below `root`. Read a damaged file up to the damage. The
+ * caller frees *curves with fsdp_metrics_curves_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_read_events(int root, const char *path,
                                                        fsdp_metrics_curves *curves);
-/* Make these the curves of a run with event files. */
+/* Replace the curves of a run with event files by `curves`. */
 FSDP_MUST_CHECK fsdp_status fsdp_dashboard_run_set(fsdp_dashboard_run *run,
                                                    const fsdp_metrics_curves *curves);
 /* Return the curve `name`; NULL if there is none. */

@@ -40,6 +40,7 @@ static fsdp_status add(fsdp_scan *scan, fsdp_found_kind kind, const char *path,
         return FSDP_ERR_NOMEM;
     }
     scan->items[scan->n++] = (fsdp_found){.kind = kind,
+                                          .inode = {st->st_dev, st->st_ino},
                                           .path = copy,
                                           .bytes = S_ISREG(st->st_mode) ? st->st_size : 0,
                                           .time = (double)st->st_mtim.tv_sec};
@@ -48,7 +49,8 @@ static fsdp_status add(fsdp_scan *scan, fsdp_found_kind kind, const char *path,
 
 /* --- files --- */
 
-/* Return true if the file begins as a file of metrics does. Rows of data may be JSON lines, too. */
+/* Return true if the file begins like a file of metrics. Other .jsonl files may have training
+ * data. */
 static bool begins_as_metrics(int dir, const char *name)
 {
     static const char *const kinds[] = {"step", "validation", "epoch", "checkpoint", "summary"};
@@ -70,7 +72,8 @@ static bool begins_as_metrics(int dir, const char *name)
     return false;
 }
 
-/* A run that has just begun has an empty file of metrics, and a folder for its ranks. */
+/* Return true if the file of metrics `name` has a folder with rank files next to it. When a run has
+ * just begun, the folder exists, but the file of metrics is still empty. */
 static bool has_ranks(int dir, const char *name)
 {
     char folder[NAME_MAX + 8];
@@ -80,11 +83,13 @@ static bool has_ranks(int dir, const char *name)
     return fstatat(dir, folder, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Add the event file `path` to its folder, which is found with the first one. */
+/* Add the size of the event file `path` to the item of its folder. The first event file of a folder
+ * creates the item. Ignore the file if the folder has a metrics.jsonl. */
 static fsdp_status take_events(fsdp_scan *scan, int dir, const char *path, const struct stat *st)
 {
-    struct stat unused;
-    if (fstatat(dir, "metrics.jsonl", &unused, AT_SYMLINK_NOFOLLOW) == 0)
+    struct stat unused, of_folder;
+    if (fstatat(dir, "metrics.jsonl", &unused, AT_SYMLINK_NOFOLLOW) == 0 ||
+        fstat(dir, &of_folder) != 0)
         return FSDP_OK;
     const size_t n = strlen(path) - strlen(fsdp_path_name(path));
     char *folder = fsdp_strdup_printf("%.*s", (int)(n ? n - 1 : 0), path);
@@ -93,8 +98,12 @@ static fsdp_status take_events(fsdp_scan *scan, int dir, const char *path, const
     for (size_t i = 0; folder && i < scan->n && !found; i++)
         if (scan->items[i].kind == FSDP_FOUND_EVENTS && strcmp(scan->items[i].path, folder) == 0)
             found = &scan->items[i];
-    if (folder && !found)
+    if (folder && !found) {
+        const size_t before = scan->n;
         status = add(scan, FSDP_FOUND_EVENTS, folder, st);
+        if (scan->n > before)
+            scan->items[before].inode = (fsdp_inode){of_folder.st_dev, of_folder.st_ino};
+    }
     if (found) {
         found->bytes += st->st_size;
         found->time =
@@ -188,7 +197,7 @@ fsdp_status fsdp_scan_folder(int root, fsdp_scan *scan)
     *scan = (fsdp_scan){0};
     if (!fsdp_beneath_open_folder(root, "", &dir))
         return FSDP_OK;
-    /* The copy of the descriptor shares its position with `root`, so it is opened again. */
+    /* `dir` is a copy of `root` and shares its read position, so open the folder again. */
     const int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     close(dir);
     if (own < 0)

@@ -1,14 +1,16 @@
-/* Finds what a folder has for the dashboard: files of metrics, checkpoints and logs. */
+/* Finds the files and folders that the dashboard shows: files of metrics, event files, checkpoints
+ * and logs. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <fsdp/base.h>
 
 enum {
     FSDP_SCAN_DEPTH = 8,       /* folders below this depth are not looked at */
-    FSDP_SCAN_ENTRIES = 50000, /* most entries that are looked at */
-    FSDP_SCAN_FOUND = 1024     /* most things that are found */
+    FSDP_SCAN_ENTRIES = 50000, /* maximum number of directory entries that are looked at */
+    FSDP_SCAN_FOUND = 1024     /* maximum number of items that are returned */
 };
 
 typedef enum fsdp_found_kind {
@@ -18,8 +20,15 @@ typedef enum fsdp_found_kind {
     FSDP_FOUND_LOG,        /* a file *.log, such as those of `fsdp launch --log-dir` */
 } fsdp_found_kind;
 
+/* The identity of a file or folder. Two paths with the same one name the same thing. */
+typedef struct fsdp_inode {
+    dev_t device;
+    ino_t inode;
+} fsdp_inode;
+
 typedef struct fsdp_found {
     fsdp_found_kind kind;
+    fsdp_inode inode;
     char *path;    /* relative to the folder; owned */
     int64_t bytes; /* size of the file, or of the event files together; 0 for a checkpoint */
     double time;   /* when it was changed last: seconds since 1970 */
@@ -32,7 +41,7 @@ typedef struct fsdp_scan {
     bool cut;       /* a limit was reached, so something may be missing */
 } fsdp_scan;
 
-/* Look through the folder `root`, a descriptor. Symbolic links are not followed. Folders that
- * cannot be read are left out. */
+/* Scan the folder with the descriptor `root`, and set *scan to the result. Symbolic links are not
+ * followed. Folders that cannot be read are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_scan_folder(int root, fsdp_scan *scan);
 void fsdp_scan_fini(fsdp_scan *scan);

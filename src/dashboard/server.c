@@ -1,6 +1,6 @@
-/* See server.h. libmicrohttpd runs one thread, which waits for all connections and answers one
- * request at a time. A slow client costs a connection; the number of connections and their time are
- * limited. */
+/* See server.h. libmicrohttpd runs one thread, which waits for data on all connections and answers
+ * one request at a time. A slow client only occupies a connection. The number of connections is
+ * limited, and a connection that is idle for too long is closed. */
 #include "src/dashboard/server.h"
 
 #include <arpa/inet.h>
@@ -19,8 +19,8 @@
 
 enum {
     MAX_CONNECTIONS = 48,
-    IDLE_SECONDS = 20,       /* after which a connection is closed */
-    REQUEST_BYTES = 1 << 14, /* memory of a connection: the longest request */
+    IDLE_SECONDS = 20,       /* a connection that is idle for this long is closed */
+    REQUEST_BYTES = 1 << 14, /* memory of a connection, which limits the length of a request */
     PORTS_TO_TRY = 32,
     BACKLOG = 16
 };
@@ -70,7 +70,7 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
     return result;
 }
 
-/* Send a text that stays where it is. */
+/* Send `data` [bytes], which must stay valid until the server ends. */
 static enum MHD_Result send_static(struct MHD_Connection *connection, unsigned code,
                                    const char *type, const char *data, size_t bytes)
 {
@@ -146,8 +146,8 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
         return send_error(connection, MHD_HTTP_FORBIDDEN,
                           "the address needs the token in it: copy all of what 'fsdp dashboard' or "
                           "--dashboard printed, with the slash at its end\n");
-    /* The first call comes before a body was read. A response then ends the connection, which is
-     * right for refusals only. */
+    /* libmicrohttpd calls this function twice for a request. A response in the first call, before a
+     * body has been read, closes the connection. So only refuse requests in the first call. */
     if (!*state) {
         *state = connection;
         return MHD_YES;
@@ -160,7 +160,8 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 
 /* --- the socket --- */
 
-/* Listen on a port of the loopback interface. *port is set to the port. Returns -1 with errno. */
+/* Listen on port *port of the loopback interface (0: any free port). Set *port to the port in use,
+ * and return the socket. On failure, return -1 and set errno. */
 static int listen_on(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -182,7 +183,8 @@ static int listen_on(int *port)
     return fd;
 }
 
-/* Listen on `wanted` or on one of the next ports. */
+/* Listen on port `wanted` or, if it is in use, on one of the next ports (0: any free port). Set *fd
+ * to the socket, and *port to its port. */
 static fsdp_status open_socket(int wanted, int *fd, int *port)
 {
     for (int i = 0; i < PORTS_TO_TRY; i++) {

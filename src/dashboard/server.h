@@ -5,9 +5,10 @@
  *     /<token>/page.js, page.css
  *     /<token>/runs?since=N, /<token>/run?id=N, /<token>/log?id=N   JSON, see answer.h
  *
- * A request names no files: what it asks for are numbers of things that the board has found.
- * Another page in the same browser can neither guess the token nor reach the server under a name of
- * its own (DNS rebinding), since the Host header must be that of the loopback interface. */
+ * A request contains no file names. It refers to runs and logs by the numbers that the board has
+ * given them. Another page in the same browser cannot guess the token. It also cannot reach the
+ * server by a host name that points to this host (DNS rebinding), because the Host header must name
+ * the loopback interface. */
 #pragma once
 #include "src/dashboard/board.h"
 
@@ -20,11 +21,11 @@ typedef struct fsdp_server fsdp_server;
 
 /* Return false if this build has no server, because libmicrohttpd was not found. */
 bool fsdp_server_is_available(void);
-/* Write a new random token. FSDP_ERR_IO if the system has no random numbers. */
+/* Set `token` to a new random token. Return FSDP_ERR_IO if the system has no random numbers. */
 FSDP_MUST_CHECK fsdp_status fsdp_server_make_token(char token[FSDP_SERVER_TOKEN]);
-/* Start to serve `board`, which is borrowed, in a thread. If `port` is taken, one of the next ones
- * is used; 0: any free port. Returns FSDP_ERR_UNSUPPORTED without libmicrohttpd, and FSDP_ERR_IO if
- * no port is free. */
+/* Start a thread that serves `board`, which is borrowed. If `port` is in use, use one of the next
+ * ports; 0: any free port. Return FSDP_ERR_UNSUPPORTED in a build without libmicrohttpd, and
+ * FSDP_ERR_IO if no port is free. */
 FSDP_MUST_CHECK fsdp_status fsdp_server_start(fsdp_board *board, const char *token, int port,
                                               fsdp_server **server);
 int fsdp_server_port(const fsdp_server *server);

@@ -48,7 +48,7 @@ static fsdp_status take_line(fsdp_tail *tail, const char *text, size_t bytes,
     return status;
 }
 
-/* Keep the beginning of a line, `text` [bytes], for the next piece. */
+/* Append `text` [bytes], a part of a line whose end has not been read yet, to tail->rest. */
 static fsdp_status keep_rest(fsdp_tail *tail, const char *text, size_t bytes)
 {
     if (!bytes || tail->skips)
@@ -66,7 +66,7 @@ static fsdp_status keep_rest(fsdp_tail *tail, const char *text, size_t bytes)
     return FSDP_OK;
 }
 
-/* Take the line whose end is `text` [bytes]; its beginning may be in tail->rest. */
+/* Process a complete line. `text` [bytes] is its end; its beginning may be in tail->rest. */
 static fsdp_status end_line(fsdp_tail *tail, const char *text, size_t bytes,
                             const fsdp_tail_reader *reader)
 {
@@ -121,7 +121,8 @@ static void restart(fsdp_tail *tail, const fsdp_tail_reader *reader)
     reader->restart(reader->context);
 }
 
-/* Remember the first bytes of the file, of which `piece` [bytes] are those at tail->offset. */
+/* `piece` [bytes] was read at tail->offset. Copy the part of it that belongs to the first bytes of
+ * the file to tail->head. */
 static void keep_head(fsdp_tail *tail, const char *piece, size_t bytes)
 {
     if (tail->offset >= FSDP_TAIL_HEAD_BYTES)

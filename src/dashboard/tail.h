@@ -1,4 +1,4 @@
-/* Follows a file of JSON lines that a run appends to. Each call reads what is new. */
+/* Follows a file to which a run appends JSON lines. Each call reads the new lines. */
 #pragma once
 #include <sys/types.h>
 
@@ -6,19 +6,19 @@
 
 enum {
     FSDP_TAIL_LINE_BYTES = 4 << 20, /* a longer line is left out and counted as bad */
-    FSDP_TAIL_HEAD_BYTES = 256      /* bytes by which a file that was begun again is recognised */
+    FSDP_TAIL_HEAD_BYTES = 256      /* if any of these first bytes changes, the file is a new one */
 };
 
 typedef struct fsdp_tail {
     char *path; /* relative to the folder; owned */
     dev_t device;
-    ino_t inode;    /* the file that was read last; 0: none yet */
-    int64_t offset; /* bytes that were taken from the file, including those in `rest` */
+    ino_t inode;    /* device and inode of the file that was read last; inode 0: none yet */
+    int64_t offset; /* number of bytes that were read, including those in `rest` */
     int64_t size;   /* size of the file when it was read last */
     char *rest;     /* [rest_len] the beginning of a line whose end is not there yet; owned */
     size_t rest_len, rest_cap;
-    bool skips;  /* the line is too long and is skipped up to its end */
-    int64_t bad; /* complete lines that were left out: no JSON object, or too long */
+    bool skips;  /* the current line is too long, and is skipped up to its end */
+    int64_t bad; /* number of lines that were left out: not a JSON object, or too long */
     char head[FSDP_TAIL_HEAD_BYTES]; /* [head_len] the first bytes of the file */
     size_t head_len;
 } fsdp_tail;
@@ -27,7 +27,8 @@ typedef struct fsdp_tail_reader {
     /* Called for each complete line, with its JSON object. An error ends the reading; only
      * FSDP_ERR_NOMEM should do that. */
     fsdp_status (*line)(void *context, fsdp_json_node line);
-    /* Called before the first line if the file was begun again: what it has said so far is void. */
+    /* Called if the file was begun again, before its first line is read. The function must forget
+     * all earlier lines. */
     void (*restart)(void *context);
     void *context;
 } fsdp_tail_reader;
@@ -36,9 +37,9 @@ typedef struct fsdp_tail_reader {
 FSDP_MUST_CHECK fsdp_status fsdp_tail_init(fsdp_tail *tail, const char *path);
 void fsdp_tail_fini(fsdp_tail *tail);
 /* Read the new lines of the file below the folder `root` until `deadline_ns` (fsdp_clock_ns()) has
- * passed. *more is set to true if lines are left. A last line without a newline is left for a later
- * call, however complete it looks. If the file was replaced, or truncated, or has other first
- * bytes, it is read from its beginning. A file that is missing, or that cannot be read, has no new
- * lines. */
+ * passed. Set *more to true if lines are left, otherwise to false. A last line without a newline is
+ * left for a later call, even if it looks complete. If the file was replaced or truncated, or if
+ * its first bytes have changed, read it from the beginning. It is no error if the file does not
+ * exist or cannot be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_tail_read(fsdp_tail *tail, int root, int64_t deadline_ns,
                                            const fsdp_tail_reader *reader, bool *more);

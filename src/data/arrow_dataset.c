@@ -3,9 +3,8 @@
  * files mean the same.
  *
  * The files are mapped, and a row is converted each time its example is requested. So no rank keeps
- * the rows in memory, and the page cache has the files only once for all ranks of a host. Rows of
- * small files are checked when the dataset is opened. If the files are larger, only their first
- * rows are. */
+ * the rows in memory, and the page cache has the files only once for all ranks of a host. When the
+ * dataset is opened, all rows of small files are checked, and the first rows of larger ones. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +23,9 @@ enum {
 
 typedef struct arrow_dataset {
     fsdp_arrow_table *table;
-    fsdp_dataset_options options; /* its texts are owned */
-    char **class_names;           /* [options.num_classes], as options.class_names; owned */
+    fsdp_dataset_options options; /* its texts are copies that this struct owns */
+    char **class_names;           /* [options.num_classes], owned; options.class_names is this
+                                     array */
     int32_t eos;                  /* the id of </s>; -1: unknown */
     char *note;                   /* the text that fsdp_dataset_note() returns, or NULL */
 } arrow_dataset;
@@ -56,7 +56,7 @@ static fsdp_status own_class_names(arrow_dataset *d)
     return FSDP_OK;
 }
 
-/* Copy the options, whose texts are the caller's. */
+/* Copy the options and those of their texts that are used after the dataset was opened. */
 static fsdp_status own_options(arrow_dataset *d, const fsdp_dataset_options *options)
 {
     d->options = *options;
@@ -66,7 +66,7 @@ static fsdp_status own_options(arrow_dataset *d, const fsdp_dataset_options *opt
     for (size_t i = 0; i < n; i++) {
         if (own_text(texts[i]))
             continue;
-        for (*texts[i] = NULL; i < n; i++) /* the texts after it are still the caller's */
+        for (*texts[i] = NULL; i < n; i++) /* the later texts still belong to the caller */
             *texts[i] = NULL;
         d->options.class_names = NULL;
         return FSDP_ERR_NOMEM;
@@ -92,7 +92,8 @@ static void free_options(arrow_dataset *d)
 
 /* ---- rows ---- */
 
-/* Append to the last error what may explain that a row lacks a key, if it can be that one does. */
+/* If `status` may mean that a row lacks a key, append to the last error which columns are not read,
+ * and return FSDP_ERR_FORMAT. Otherwise return `status`. */
 static fsdp_status explain_missing(const arrow_dataset *d, fsdp_status status)
 {
     if (status != FSDP_ERR_NOT_FOUND &&
@@ -128,8 +129,8 @@ static int64_t arrow_len(void *self)
     return fsdp_arrow_table_len(((const arrow_dataset *)self)->table);
 }
 
-/* Read a row, but do not cut it to the lengths of SEQ2SEQ. *cut is set to the number of ids that
- * were cut, of another task. */
+/* Read a row, without truncating it if the task is SEQ2SEQ. *cut is set to the number of ids that
+ * were removed because of max_length; for SEQ2SEQ it is 0. */
 static fsdp_status get_whole(const arrow_dataset *d, int64_t index, fsdp_example *example,
                              int64_t *cut)
 {

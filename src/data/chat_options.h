@@ -8,10 +8,11 @@
 
 typedef struct fsdp_chat_row_options {
     const char *chat_template; /* a file, or a name; NULL: the model's own */
-    const char *kwargs;        /* NULL: none */
+    const char *kwargs;        /* a JSON object of variables for the template; NULL: none */
     bool assistant_only_loss, completion_only_loss;
-    /* Not options. given_completion: a flag or a file gave completion-only-loss. The others: true
-     * if the user asked for the option (fsdp_options_asked_for()), or gave its flag. */
+    /* Not options. given_completion: true if a flag or a file gave completion-only-loss. Fields of
+     * asked_for: true if the user asked for the option (fsdp_options_asked_for());
+     * completion_only_loss is also true if its flag was given. */
     bool given_completion;
     struct {
         bool assistant_only_loss, completion_only_loss;

@@ -38,7 +38,7 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row)
     return has_messages(row) ? whole : fsdp_is_sharegpt_row(row) ? sharegpt : parts;
 }
 
-/* Keep the parts of `text`'s spans that are also in those of `other`, of which there is one. */
+/* Cut the spans of `text` to the parts that are also in the only span of `other`. */
 static void intersect(fsdp_chat_text *text, const fsdp_chat_text *other)
 {
     const fsdp_chat_span within = other->spans[0];
@@ -54,7 +54,7 @@ static void intersect(fsdp_chat_text *text, const fsdp_chat_text *other)
 }
 
 /* Render the conversation. Set *all to true if all of it has a loss; otherwise text->spans are the
- * parts that have one. */
+ * parts that have a loss. */
 static fsdp_status render(const fsdp_chat_rows *chat, fsdp_json_node row, fsdp_chat_text *text,
                           bool *all)
 {
@@ -79,7 +79,8 @@ static fsdp_status render(const fsdp_chat_rows *chat, fsdp_json_node row, fsdp_c
     return status;
 }
 
-/* Set the labels of the tokens that overlap a span. Tokens and spans are in order. */
+/* Set the label of each token that overlaps a span to the token's id, and all other labels to
+ * FSDP_IGNORE_INDEX. Tokens and spans are sorted by position. */
 static fsdp_status set_labels(const fsdp_chat_text *text, const fsdp_encoding *encoding,
                               fsdp_token_list *labels)
 {

@@ -11,10 +11,10 @@ bool fsdp_is_chat_row(fsdp_json_node row);
 const char *const *fsdp_chat_row_keys(fsdp_json_node row);
 /* Write the conversation with options->chat.chat_template, and set example->source to its ids,
  * truncated to options->max_length. No special tokens are added, because the template writes them.
- * example->labels is set to a copy in which FSDP_IGNORE_INDEX replaces what has no loss, or left
- * empty if everything has one. A token has a loss if any part of it is in a text that has one, as
- * in transformers. *cut is set to the number of ids beyond max_length. Error messages contain
- * neither file nor line; the caller adds them. */
+ * example->labels is set to a copy of the ids in which FSDP_IGNORE_INDEX replaces those without a
+ * loss. If all ids have a loss, example->labels is left empty. As in transformers, a token has a
+ * loss if any part of its text has a loss. *cut is set to the number of ids beyond max_length.
+ * Error messages contain neither file nor line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
                                                   int64_t *cut);

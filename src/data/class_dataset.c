@@ -1,6 +1,7 @@
 /* Opens a file of CSV, JSON or Arrow whose rows have a text, or a pair of texts, and a class. As in
- * pair_dataset.c, only the places of the rows are in memory, and here also their classes. Labels
- * that are numbers are read again with each row, because there may be many in a row. */
+ * pair_dataset.c, only the position of each row in the file is kept in memory, here together with
+ * its class. Labels of regression and multi-label rows are not kept, because a row may have many:
+ * they are read again with the row. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -35,7 +36,8 @@ static int64_t class_len(void *self)
     return (int64_t)((const class_dataset *)self)->len;
 }
 
-/* Read and encode a row. *cut is set to the number of ids that were cut off, unless it is NULL. */
+/* Read and encode a row. *cut is set to the number of ids that were cut off, unless `cut` is
+ * NULL. */
 static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *example,
                           int64_t *cut)
 {
@@ -128,7 +130,7 @@ static fsdp_status index_rows(class_dataset *d)
     return status == FSDP_OK ? fsdp_text_rows_end(d->rows, &d->options, &d->note) : status;
 }
 
-/* Copy the names of the classes. They are read again with each row, but are the caller's. */
+/* Copy the names of the classes, which belong to the caller, because reading a row needs them. */
 static fsdp_status own_class_names(class_dataset *d)
 {
     const char *const *names = d->options.class_names;
@@ -164,7 +166,8 @@ fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
         return FSDP_ERR_NOMEM;
     d->options = *options;
     fsdp_status status = open_file(d, path, form);
-    d->options.class_hint = NULL; /* like the columns, it is valid only until here */
+    d->options.class_hint = NULL; /* like the columns, it is valid only while the dataset is being
+                                     opened */
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&class_ops, d, out);
     if (status != FSDP_OK) {

@@ -43,7 +43,7 @@ static fsdp_status set_segments(const fsdp_dataset_options *o, const fsdp_encodi
     return fsdp_token_list_set(&example->token_type_ids, encoding->type_ids, encoding->ids.len);
 }
 
-/* Set *cut to the number of ids that a row of `kept` ids, the limit, has lost. */
+/* Set *cut to the number of ids that were cut off a row of which `kept` ids are left. */
 static fsdp_status count_cut(const fsdp_dataset_options *o, fsdp_data_text text,
                              fsdp_data_text pair, size_t kept, int64_t *cut)
 {

@@ -8,17 +8,18 @@
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
  * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. *cut is set to
- * the number of ids that were cut off; NULL: they are not counted, which takes time. */
+ * the number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
                                                    fsdp_data_text text, fsdp_data_text pair,
                                                    fsdp_example *example, int64_t *cut);
 
-/* Set *class to the class that `label` names: one of options->class_names, or a number. Returns
- * FSDP_ERR_FORMAT, with what is expected, if it is none. */
+/* Set *class to the class that `label` names: one of options->class_names, or a number. If it is
+ * neither, returns FSDP_ERR_FORMAT, and the message lists the labels that are allowed. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_of_label(const fsdp_dataset_options *options,
                                                 const char *label, int32_t *class);
-/* Set the targets of an example to the labels that `label` says, as options->problem_type requires.
- * options->num_classes is their number. (label_numbers.c) */
+/* Set the options->num_classes targets of an example. `label` is the text of a number, of a list in
+ * brackets or, for MULTI_LABEL, of a class name. Returns FSDP_ERR_FORMAT if it is not what
+ * options->problem_type requires. (label_numbers.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *options,
                                                const char *label, fsdp_example *example);
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *options,
@@ -31,22 +32,24 @@ bool fsdp_label_is_integer(const char *label, int64_t *number);
 /* Return true if `label` is a finite number, and set *number to it. */
 bool fsdp_label_is_number(const char *label, double *number);
 
-/* The classes that the labels of a file say. */
+/* What the labels of a file say about its classes. */
 typedef struct fsdp_found_labels {
     int64_t classes; /* number of classes; 1 for regression; 0: no row has a label */
-    char **names;    /* [classes], in the order of strcmp() or of a ClassLabel; NULL: numbers */
+    char **names;    /* [classes], sorted by strcmp() or in the order of the ClassLabel; NULL:
+                        labels are numbers */
     fsdp_problem_type problem_type;
     int64_t rows; /* number of rows */
 } fsdp_found_labels;
 
-/* Read the labels of all rows of `path`, at most of options->max_samples. If a label is not a
- * number, all are names, and the classes are the different names. If all are whole numbers, there
- * are as many classes as the largest number says. If all are numbers, but not whole ones, or
- * options->problem_type is REGRESSION, the problem is regression. If labels are lists, or
- * options->problem_type is MULTI_LABEL, a row has several classes: the names in the lists, or as
- * many as a list has numbers. Returns FSDP_ERR_FORMAT if a whole number is
- * negative, or if there are more than 20,000 names. The classes of a column of
- * Arrow that is a ClassLabel are those of its type. (label_scan.c) */
+/* Read the labels of the rows of `path`, of at most options->max_samples rows. If any label is not
+ * a number, all labels are names, and each different name is a class. If all labels are whole
+ * numbers, the number of classes is the largest label plus one. If all are numbers, but not all are
+ * whole, or if options->problem_type is REGRESSION, the problem is regression. If labels are lists,
+ * or if options->problem_type is MULTI_LABEL, a row can have several classes. These classes are the
+ * names in the lists; if the lists have numbers, there is one class for each number of a list.
+ * Returns FSDP_ERR_FORMAT if a whole number is negative or too large, or if there are more than
+ * 20,000 names. If the label column is a ClassLabel of Arrow, its type gives the classes.
+ * (label_scan.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);

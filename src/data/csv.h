@@ -37,8 +37,8 @@ typedef struct fsdp_csv_format {
 
 /* Open the file and read its header row. Returns FSDP_ERR_FORMAT if the file has no header row. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out);
-/* Like fsdp_csv_open(), for a file that is open and has another format. `input` is at its first
- * byte, and is borrowed until fsdp_csv_close(). `format` may be NULL. */
+/* Like fsdp_csv_open(), but for an open file, and with a format. `input` is at its first byte, and
+ * is borrowed until fsdp_csv_close(). `format` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_of_input(fsdp_input *input, const char *path,
                                               const fsdp_csv_format *format, fsdp_csv **out);
 void fsdp_csv_close(fsdp_csv *csv); /* accepts NULL */
@@ -53,7 +53,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row);
  * not set. `format` may be NULL. Thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes,
                                                const fsdp_csv_format *format, fsdp_csv_row *row);
-/* Remove the fields of a row. It keeps its memory. */
+/* Remove the fields of a row. The row keeps its memory. */
 void fsdp_csv_row_clear(fsdp_csv_row *row);
 /* Append a field to a row that does not come from a CSV file. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_row_add(fsdp_csv_row *row, const char *text, size_t length);

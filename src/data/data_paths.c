@@ -58,8 +58,8 @@ static fsdp_status holds_token_files(const char *folder, bool *holds)
     return FSDP_OK;
 }
 
-/* A pattern is for token files if one of its matches is a token file. If nothing matches, its own
- * ending decides. */
+/* Return true if the pattern itself or one of the files that match it has the ending of a token
+ * file. */
 static bool matches_token_files(const char *pattern)
 {
     glob_t found = {0};
@@ -71,9 +71,9 @@ static bool matches_token_files(const char *pattern)
     return tokens;
 }
 
-/* Megatron's programs name a dataset by the common part of two names, PREFIX.bin and PREFIX.idx.
- * Set *out to PREFIX.bin if `path` is such a prefix, or PREFIX.idx. Otherwise set it to a copy of
- * `path`. The caller owns *out. */
+/* A dataset of Megatron has two files, PREFIX.bin and PREFIX.idx, and Megatron's programs take
+ * PREFIX as its name. If both files exist, and `path` is PREFIX or PREFIX.idx, set *out to
+ * PREFIX.bin. Otherwise set *out to a copy of `path`. The caller owns *out. */
 static fsdp_status megatron_path(const char *path, char **out)
 {
     size_t length = strlen(path);
@@ -213,8 +213,8 @@ bool fsdp_is_plain_text_name(const char *path)
     return fsdp_name_kind_of(path) == FSDP_NAME_TEXT;
 }
 
-/* Is a file of this name for the rows that `validation` asks for? Files with the word "test" in
- * their names are for neither. */
+/* Return true if a file of this name has rows for validation (if `validation` is true) or for
+ * training (if it is false). Files with the word "test" in their names are for neither. */
 static bool is_asked_for(const char *name, bool validation)
 {
     static const char *const test[] = {"test", NULL};

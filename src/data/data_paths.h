@@ -1,5 +1,5 @@
-/* Finds the files that a path refers to: itself, those that match it as a pattern, or those in a
- * folder. */
+/* Finds the files that a path refers to: a single file, the files that match a pattern, or the
+ * files of a folder. */
 #pragma once
 #include <stddef.h>
 
@@ -19,12 +19,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
 /* Like fsdp_token_paths(), for files of texts. WikiHow's file of a folder is used alone. All files
  * of another folder must be of one kind (JSON, CSV or plain text, by their endings): otherwise
- * FSDP_ERR_INVALID. Files with the word "test" in their names are in neither list of a folder. */
+ * FSDP_ERR_INVALID. Files of a folder with the word "test" in their names are not listed for either
+ * value of `validation`. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
                                             fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);
 
-/* If `path` has a folder "train", set *out to that folder or, for validation, to its folder
+/* If `path` contains a folder "train", set *out to that folder or, for validation, to its folder
  * "validation", "valid" or "val". Otherwise set *out to a copy of `path`. The caller owns *out. */
 FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
 /* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */

@@ -33,13 +33,13 @@ void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Open a file of texts: JSON if `json` is true, otherwise CSV. If `titles` is not NULL, it is the
+/* Open a file of the given form whose rows are pairs of texts. If `titles` is not NULL, it is the
  * path of a list of titles, and only rows with these titles are used. (pair_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, fsdp_rows_form form,
                                                    const char *titles,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Open a file of texts with classes: JSON if `json` is true, otherwise CSV. (class_dataset.c) */
+/* Open a file of the given form whose rows are texts with classes. (class_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
@@ -116,8 +116,8 @@ typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fs
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
                                                      const fsdp_row_range *range,
                                                      fsdp_left_out *out);
-/* Set the function that counts cut rows. Without it, each row is counted by the function of
- * fsdp_dataset_set_get_cut(), and if there is none either, no row is cut. */
+/* Set the function that counts cut rows. Without it, fsdp_dataset_left_out() calls the function of
+ * fsdp_dataset_set_get_cut() for each row. A dataset with neither function has no cut rows. */
 void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
 
 /* Like `get` of fsdp_dataset_ops, but also set *cut to the number of ids that the limits of the
@@ -125,15 +125,16 @@ void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
 typedef fsdp_status fsdp_get_cut_fn(void *self, int64_t index, fsdp_example *example, int64_t *cut);
 void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
 /* Like fsdp_dataset_get(), but also set *cut to the number of ids that the limits of the options
- * removed; 0 for kinds of datasets that do not set a function for it. */
+ * removed; 0 if the dataset has no function for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
                                                  fsdp_example *example, int64_t *cut);
-/* Add to *sum what get_cut() of rows [first, first + len) of `self` says, with counted_rows. */
+/* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
+ * ids, and the number of rows counted, to *sum. */
 FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
                                                 int64_t len, fsdp_left_out *sum);
 
-/* Set *is to true if `path` is a token file, a pattern of file names, or a folder that contains
- * token files. Otherwise set it to false. */
+/* Set *is to true if `path` is a token file, a pattern that matches token files, or a folder that
+ * contains token files. Otherwise set it to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
 /* Return true if `path` ends with ".csv", in upper or lower case. */
@@ -143,7 +144,7 @@ bool fsdp_is_csv_path(const char *path);
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 /* Set *form to the form of a file of rows, which for Arrow may also be a folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form);
-/* Return the FSDP_USES_* of all files of a form. */
+/* Return the flags FSDP_USES_* that all files of this form have. */
 unsigned fsdp_rows_form_uses(fsdp_rows_form form);
 /* Find out what the first row has. *ids says whether it has input_ids, and *texts whether it has
  * texts instead. Rows of CSV always have texts. */

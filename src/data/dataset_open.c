@@ -10,8 +10,8 @@
 #include "src/data/masked_dataset.h"
 
 enum {
-    /* Default for token files, plain text and packed rows, as in llm.c and run_clm; also the
-     * context length of GPT-2. */
+    /* Default of max_length for token files, plain text and packed rows, as in llm.c and run_clm.
+     * It is also the context length of GPT-2. */
     ROW_TOKENS = 1024
 };
 
@@ -61,7 +61,7 @@ static fsdp_status open_tokens(const char *path, const fsdp_dataset_options *opt
     return fsdp_token_dataset_open(path, options, out);
 }
 
-/* Open `path`, which is a token file, a folder or pattern of them if `tokens` is true. */
+/* Open `path`. If `tokens` is true, it is a token file, or a folder or a pattern of token files. */
 static fsdp_status open_kind(const char *path, bool tokens, fsdp_dataset_options *o,
                              fsdp_dataset **out)
 {
@@ -100,7 +100,8 @@ static fsdp_status open_path(const char *path, fsdp_dataset_options *o, fsdp_dat
     return status;
 }
 
-/* Open rows for a masked language model: those of a causal one, which are then masked. */
+/* Open rows for a masked language model: open them as for a causal language model, and mask them.
+ */
 static fsdp_status open_masked(const char *path, const fsdp_dataset_options *options,
                                fsdp_dataset **out)
 {
@@ -132,6 +133,6 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
         return open_masked(path, &full, out);
     if (full.problem_type == FSDP_PROBLEM_MULTI_LABEL)
         FSDP_TRY(fsdp_label_lists_find(path, &full, &full.label_lists));
-    full.masking = NULL; /* rows with a masking are those of a masked language model */
+    full.masking = NULL; /* if it is set, rows are read for a masked language model */
     return open_path(path, &full, out);
 }

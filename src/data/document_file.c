@@ -13,7 +13,7 @@ struct fsdp_document_file {
     fsdp_lines *lines;
     fsdp_documents separator;
     fsdp_str text; /* text of the document that is being read */
-    int64_t line;  /* number of its first line */
+    int64_t line;  /* number of the line on which this document begins */
 };
 
 static fsdp_documents separator_of(const fsdp_dataset_options *options)

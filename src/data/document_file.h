@@ -1,6 +1,6 @@
 /* Reads the documents of a file of plain text, one after the other, for `fsdp train` and `fsdp
- * tokenize`, which must find the same ones. Documents end as fsdp_documents says. Lines of white
- * space before a document are left out, and so are the line ends at its end. */
+ * tokenize`, which must find the same documents. fsdp_documents says where a document ends. Lines
+ * of white space before a document are left out, and so are the line ends at its end. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -10,7 +10,7 @@ typedef struct fsdp_document {
     const char *text; /* [length], followed by NUL; valid until the next document is read; NULL
                          after the last document */
     size_t length;
-    int64_t line; /* line on which it begins, from 1 */
+    int64_t line; /* line on which the document begins, from 1 */
 } fsdp_document;
 
 /* Open a file, which may be compressed. */
@@ -18,7 +18,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_document_file_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_document_file **out);
 void fsdp_document_file_close(fsdp_document_file *file); /* accepts NULL */
-/* Errors contain path and line. FSDP_ERR_FORMAT: a document of more than FSDP_LINE_BYTES_MAX bytes,
- * or what is no text. */
+/* Read the next document. Error messages contain path and line. Returns FSDP_ERR_FORMAT for a
+ * document of more than FSDP_LINE_BYTES_MAX bytes, and for a file that is not text. */
 FSDP_MUST_CHECK fsdp_status fsdp_document_file_next(fsdp_document_file *file,
                                                     fsdp_document *document);

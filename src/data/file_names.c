@@ -18,7 +18,7 @@ static const struct {
     {".md", FSDP_NAME_TEXT},       {".tokens", FSDP_NAME_TEXT},  {".arrow", FSDP_NAME_ARROW},
     {".feather", FSDP_NAME_ARROW}, {".parquet", FSDP_NAME_ARROW}};
 
-/* Return true if the first `length` bytes of `name` end with `ending`, and are more than that. */
+/* Return true if the first `length` bytes of `name` end with `ending` and are longer than it. */
 static bool ends_with(const char *name, size_t length, const char *ending)
 {
     const size_t n = strlen(ending);

@@ -1,5 +1,6 @@
-/* What the name of a file of data says: the endings that are known are here and nowhere else. An
- * ending of a compressed file (.gz, .zst, .zstd) is left out first. Case does not matter. */
+/* What the name of a data file says about its contents. Only file_names.c knows the endings. The
+ * ending of a compressed file (.gz, .zst, .zstd) is removed before the rest of the name is
+ * compared. Case does not matter. */
 #pragma once
 #include <stdbool.h>
 
@@ -16,6 +17,6 @@ fsdp_name_kind fsdp_name_kind_of(const char *path);
 bool fsdp_name_ends_with(const char *path, const char *ending);
 /* Return true if the name is that of a compressed file. */
 bool fsdp_name_is_compressed(const char *path);
-/* Return true for the names of files that are next to data or models, and have no rows. `name` is
- * without a folder. */
+/* Return true if `name`, which is without a folder, is the name of a file of metadata, such as
+ * config.json. Such files are next to data or models, and have no rows. */
 bool fsdp_name_is_metadata(const char *name);

@@ -1,4 +1,4 @@
-/* What is done with the ids of a row, whatever kind of file they come from. */
+/* Functions for the ids of a row, whatever kind of file they come from. */
 #pragma once
 #include <fsdp/data.h>
 

@@ -67,7 +67,7 @@ static fsdp_status damaged(const fsdp_input *in, const char *why)
         in->kind == COMPRESSION_GZIP ? "gzip" : "zstd", in->offset - (in->len - in->at), why);
 }
 
-/* Let buffer[at, len) have at least one byte, unless the file has ended. */
+/* Read into the buffer if buffer[at, len) is empty. It stays empty at the end of the file. */
 static fsdp_status fill_buffer(fsdp_input *in)
 {
     if (in->at < in->len)
@@ -183,8 +183,8 @@ static fsdp_status step(fsdp_input *in, char *out, size_t count, size_t *n)
     return fsdp_error(FSDP_ERR_STATE, "%s: there is no decompressor for it", in->path);
 }
 
-/* A decompressor may still have bytes for the caller after it has taken all bytes of the file, so
- * the file ends only when a step without new bytes gives nothing. */
+/* A decompressor may still hold decompressed bytes after it has consumed the whole file. So the
+ * data end only when step() returns no bytes and the file has no more. */
 static fsdp_status read_compressed(fsdp_input *in, char *bytes, size_t count, size_t *n)
 {
     *n = 0;

@@ -24,6 +24,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_input_read(fsdp_input *input, char *bytes, size
                                             size_t *n);
 /* Go back to the first byte. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_rewind(fsdp_input *input);
-/* Read `count` bytes at `offset`, which must exist. Any thread. */
+/* Read the `count` bytes at `offset`, all of which must exist. Any thread may call this. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_read_at(const fsdp_input *input, uint64_t offset,
                                                char *bytes, size_t count);

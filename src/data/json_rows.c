@@ -31,7 +31,7 @@ typedef struct scanner {
     uint64_t base; /* offset of data[0] in the file */
     int64_t line;  /* line of data[at], from 1 */
     bool ended;
-    fsdp_status status; /* the first failure to read; then the file seems to end */
+    fsdp_status status; /* the first failure to read; after it, peek() returns -1 */
 } scanner;
 
 struct fsdp_json_rows {
@@ -152,8 +152,8 @@ static bool skip_value(scanner *s)
     return s->at + (size_t)s->base > before;
 }
 
-/* Take the key of an object's entry and the colon after it. *is_field says whether it is `field`,
- * which may be NULL: no key is. The file may have a NUL, which is no end of `field`. */
+/* Take the key of an object's entry and the colon after it. Set *is_field to whether the key is
+ * `field`, or to false if `field` is NULL. A NUL in the file does not match the end of `field`. */
 static bool take_key(scanner *s, const char *field, bool *is_field)
 {
     size_t n = 0;
@@ -352,7 +352,7 @@ static fsdp_status finish(fsdp_json_rows *rows)
     return FSDP_OK;
 }
 
-/* Go to the next entry of the array. *any is false if there is none. */
+/* Go to the next entry of the array. Set *any to false if the array has ended. */
 static fsdp_status next_entry(fsdp_json_rows *rows, bool *any)
 {
     scanner *s = &rows->scanner;

@@ -2,7 +2,7 @@
  * - lines: each line has one row;
  * - an array of rows, [{...}, {...}];
  * - an object that has the array under a key, {"version": ..., "data": [{...}, {...}]};
- * - objects one after the other, each on as many lines as it likes.
+ * - objects one after the other, each on one or more lines.
  * Only one row is in memory at a time, in all forms. */
 #pragma once
 #include <stdint.h>
@@ -23,8 +23,9 @@ typedef struct fsdp_json_row {
 } fsdp_json_row;
 
 /* Open the rows of `input`, which is borrowed until fsdp_json_rows_close(). `path` is for messages.
- * `field` is the key of the array if the file is one object; NULL means "data". If `field` is
- * given, the file must have this key: FSDP_ERR_FORMAT. */
+ * `field` is the key of the array if the file is one object; NULL means "data". Returns
+ * FSDP_ERR_FORMAT if `field` is not NULL and the file is not an object with an array of objects
+ * under this key. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_rows_open(fsdp_input *input, const char *path,
                                                 const char *field, fsdp_json_rows **out);
 void fsdp_json_rows_close(fsdp_json_rows *rows); /* accepts NULL */
@@ -35,5 +36,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_rows_next(fsdp_json_rows *rows, fsdp_json_
 /* Parse a row. The message of an error contains path, line and column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_row_parse(const char *path, const fsdp_json_row *row,
                                                 fsdp_json **doc);
-/* Prepend the path and the position of `row` to the message of `status`, unless that is FSDP_OK. */
+/* Prepend the path and the position of `row` to the message of `status`, unless `status` is
+ * FSDP_OK. */
 void fsdp_json_row_context(fsdp_status status, const char *path, const fsdp_json_row *row);

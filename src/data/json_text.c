@@ -1,5 +1,5 @@
-/* See json_text.h. What this file accepts is a part of what the JSON parser accepts, with the same
- * result; tests/fuzz/fuzz_json_text.c compares the two. */
+/* See json_text.h. This file accepts some of the rows that the JSON parser accepts, and must return
+ * the same text for them; tests/fuzz/fuzz_json_text.c compares the two. */
 #include "src/data/json_text.h"
 
 #include <string.h>
@@ -41,7 +41,8 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Take four hexadecimal digits. Return -1 if there are none. */
+/* Take four hexadecimal digits and return their value, or -1 if the next four characters are not
+ * such digits. */
 static int32_t take_unit(cursor *c)
 {
     int32_t unit = 0;
@@ -116,7 +117,8 @@ static bool take_escape(cursor *c, fsdp_str *text)
     return found != NULL;
 }
 
-/* Take a string whose quote was taken, up to its other quote. `text` may be NULL. */
+/* Take the rest of a string whose opening quote has been taken, including its closing quote. `text`
+ * may be NULL. */
 static bool take_string(cursor *c, fsdp_str *text)
 {
     if (text)

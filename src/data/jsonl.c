@@ -11,15 +11,16 @@
 #include "src/data/jsonl_row.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
- * positions and its types. A row may have no positions, or no types. If it has them, there is one
- * for each source id. */
+ * positions and its types. Positions and types are optional. A row that has positions has one for
+ * each source id, and likewise for types. */
 typedef struct row {
     size_t at;
     uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so
                               * both counts are below 2^32 */
     bool positions, types;
-    uint32_t targets; /* labels that are numbers: as many float32 in `ids`, at the end of the row */
-    uint32_t cut;     /* ids beyond max_length, which were removed; not SEQ2SEQ */
+    uint32_t targets; /* number of targets (labels of regression or multi-label rows); they are
+                         stored in `ids` as float32, at the end of the row */
+    uint32_t cut;     /* number of ids beyond max_length, which were removed; 0 for SEQ2SEQ */
 } row;
 
 typedef struct jsonl_dataset {

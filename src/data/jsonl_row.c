@@ -478,7 +478,7 @@ static bool is_form_key(const fsdp_dataset_options *o, const char *name, size_t 
     return false;
 }
 
-/* Return the key of the text, or NULL if a row with this key alone is no text. */
+/* Return the key of the text, or NULL if a row that has only this key is not a row of text. */
 static const char *only_text_key(const fsdp_dataset_options *o)
 {
     const char *key = o->source_column ? o->source_column : "text";

@@ -16,11 +16,11 @@ typedef struct fsdp_jsonl_rows {
     bool any_completions; /* some rows have a prompt and a completion that are texts */
     fsdp_str *whole;      /* gets the text of a row, with its prefix and prompt, as it is tokenized;
                              empty      for rows of ids and for conversations. NULL: not wanted */
-    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed.
-                    SEQ2SEQ: not set */
+    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed. 0
+                    for SEQ2SEQ */
 } fsdp_jsonl_rows;
 
-/* Return the FSDP_USES_* of such rows. */
+/* Return the flags FSDP_USES_* of the rows that were collected in *rows. */
 unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 /* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
  * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND

@@ -24,7 +24,7 @@ size_t fsdp_label_numbers_listed(const char *label)
     }
 }
 
-/* Say what a label must be, and what it is. */
+/* Return the error for a label: what it must be, and what was found. */
 static fsdp_status refuse(const fsdp_dataset_options *o, const char *found)
 {
     const int64_t n = o->num_classes;
@@ -73,7 +73,8 @@ static fsdp_status set_name(const fsdp_dataset_options *o, const char *name, flo
     return refuse(o, name);
 }
 
-/* Read one entry of a list. Entry i of numbers is that of class i; names say their class. */
+/* Read entry `i` of a list. If the list has numbers, set targets[i] to the entry. If it has names,
+ * set the target of the class with this name to 1. */
 static fsdp_status set_entry(const fsdp_dataset_options *o, fsdp_json_node entry, size_t i,
                              bool numbers, float *targets)
 {
@@ -154,7 +155,7 @@ static fsdp_status set_listed(const fsdp_dataset_options *o, const char *label, 
     return status;
 }
 
-/* Read a list in brackets. */
+/* Read a text that is a list in brackets, such as "[0, 1]". */
 static fsdp_status set_list_text(const fsdp_dataset_options *o, const char *label, float *targets)
 {
     fsdp_json *doc;

@@ -82,8 +82,8 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
-/* Add the names in a list, or note what its numbers show. A list of another form is left to the
- * reader of the rows, which has a better message. */
+/* Add the names in a list, or note what its numbers show. A malformed list is not
+ * an error here: when its row is read, the error message is better. */
 static fsdp_status add_list(scan *s, fsdp_json_node list)
 {
     const size_t n = fsdp_json_len(list);
@@ -103,7 +103,8 @@ static fsdp_status add_list(scan *s, fsdp_json_node list)
     return FSDP_OK;
 }
 
-/* Add a list in brackets. A text that only looks like one is a name. */
+/* Add a label that begins with a bracket, and set *is_list to true, if it is a list in JSON.
+ * Otherwise set *is_list to false: the label is a name. */
 static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
 {
     fsdp_json *doc;
@@ -202,8 +203,8 @@ static fsdp_status scan_texts(scan *s, const char *path, fsdp_rows_form form)
     return status;
 }
 
-/* Add the label of a row of ids. Labels that are no class are left to the reader of the rows, which
- * has a better message. */
+/* Add the label of a row of ids. A label that cannot be a class is not an error here: when its row
+ * is read, the error message is better. */
 static fsdp_status add_json_label(scan *s, fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label", *text;
@@ -315,7 +316,8 @@ static fsdp_status scan_files(scan *s, const char *path)
 
 /* ---- the result ---- */
 
-/* Return what the labels are: what the options say, unless that is the default. */
+/* Return the problem type of the options. If it is the default, return the type that the labels
+ * suggest. */
 static fsdp_problem_type problem_of(const scan *s)
 {
     if (s->options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
@@ -451,7 +453,7 @@ fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *optio
 {
     fsdp_dataset_options full;
     fsdp_dataset_options given = *options;
-    /* The number of labels is what is looked for, so it cannot be required here. */
+    /* Other problem types require num_classes, which this function has yet to find. */
     given.problem_type = FSDP_PROBLEM_SINGLE_LABEL;
     given.label_lists = FSDP_LABEL_LISTS_AUTO;
     FSDP_TRY(fsdp_dataset_complete_options(&given, &full));

@@ -5,8 +5,8 @@
 #include <fsdp/data.h>
 
 enum {
-    /* Rows whose tokens are counted for a message. Rows of texts are tokenised for this, so a large
-     * file would take long. */
+    /* Maximum number of rows whose tokens are counted for a message. Counting tokenizes rows of
+     * texts, which takes long for a large file. */
     FSDP_LEFT_OUT_ROWS = 1000
 };
 

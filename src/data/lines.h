@@ -19,7 +19,8 @@ typedef struct fsdp_line {
 } fsdp_line;
 
 enum {
-    FSDP_LINE_BYTES_MAX = 64 << 20 /* limit of a line, and of a CSV row that spans several lines */
+    FSDP_LINE_BYTES_MAX = 64 << 20 /* limit in bytes of a line, and of a CSV row that spans several
+                                      lines */
 };
 
 /* Open a file, which may be compressed, and skip its byte order mark, if any. Errors name the path.

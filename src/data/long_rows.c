@@ -1,4 +1,5 @@
-/* See long_rows.h. A row has its ids in the file and then, if it has any, its labels, as int32. */
+/* See long_rows.h. The file has the ids of each row as int32, followed by the labels of the row, if
+ * it has any. */
 #include "src/data/long_rows.h"
 
 #include <unistd.h>
@@ -9,7 +10,7 @@
 
 typedef struct kept_row {
     int64_t row;
-    uint64_t offset; /* offset of its ids in the file */
+    uint64_t offset; /* offset in the file of the row's ids */
     size_t len;
     bool has_labels;
 } kept_row;
@@ -17,7 +18,7 @@ typedef struct kept_row {
 struct fsdp_long_rows {
     int fd; /* -1: no row was added yet */
     uint64_t end;
-    kept_row *kept; /* [len], by row */
+    kept_row *kept; /* [len], in ascending order of `row` */
     size_t len, cap;
 };
 

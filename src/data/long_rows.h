@@ -1,6 +1,6 @@
-/* Rows that are longer than the pieces they are cut into. Their ids and labels are in a file
- * without a name, so that a piece is read without tokenizing its row again, and memory does not
- * depend on the length of the rows. */
+/* Rows that pack_dataset.c cuts into many pieces. Their ids and labels are kept in a file without a
+ * name, so that reading a piece does not tokenize the whole row again, and memory does not depend
+ * on the length of the rows. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -8,8 +8,8 @@ typedef struct fsdp_long_rows fsdp_long_rows;
 
 FSDP_MUST_CHECK fsdp_status fsdp_long_rows_create(fsdp_long_rows **out);
 void fsdp_long_rows_close(fsdp_long_rows *rows); /* accepts NULL */
-/* Append the ids and labels of a row. Rows without labels are their own. Rows are added in
- * ascending order of `row`. Returns FSDP_ERR_IO if the file cannot be written. */
+/* Append the ids and labels of a row. If a row has no labels, its ids are its labels. Rows are
+ * added in ascending order of `row`. Returns FSDP_ERR_IO if the file cannot be written. */
 FSDP_MUST_CHECK fsdp_status fsdp_long_rows_add(fsdp_long_rows *rows, int64_t row,
                                                const fsdp_example *example);
 /* Return true if the row was added. */

@@ -2,8 +2,8 @@
  *
  * Note [Masking]. Tokens are drawn as in transformers' DataCollatorForLanguageModeling. Each token
  * that is not special is chosen with probability mlm_probability. A chosen token becomes the mask
- * token with probability 0.8, another token of the vocabulary with probability 0.1, and stays as it
- * is otherwise. The draws of token i are Philox of the key and i, so no generator has to keep a
+ * token with probability 0.8, a random token of the vocabulary with probability 0.1, and stays as
+ * it is otherwise. The draws of token i are Philox of the key and i, so no generator has to keep a
  * state, and a row is masked alike whichever rank reads it. The key depends only on seed, epoch and
  * index. */
 #include "src/data/masked_dataset.h"
@@ -81,7 +81,8 @@ static fsdp_status masked_draw(void *self, int64_t index, const fsdp_draw *draw,
 {
     const masked_dataset *d = self;
     FSDP_TRY(fsdp_dataset_draw(d->rows, index, draw, example));
-    /* Rows of token files have one label more than tokens. It is not theirs, but the next token. */
+    /* Rows of token files have one label more than tokens, because their labels are the next
+     * tokens. Such labels do not prevent masking. */
     if (example->labels.len == example->source.len + 1)
         example->labels.len = 0;
     if (example->labels.len > 0)

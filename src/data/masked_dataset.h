@@ -9,9 +9,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_mask_tokens(const fsdp_masking *masking, const 
                                              int64_t vocab_size, uint64_t key,
                                              fsdp_example *example);
 
-/* Create a dataset that masks the rows of `rows`, and owns it on success. A row that has a label
- * for each token keeps its labels and is not masked. `options` are complete. `path` is for
- * messages. */
+/* Create a dataset that masks the rows of `rows`. On success it owns `rows`. A row that has a label
+ * for each token keeps its labels and is not masked. `options` come from
+ * fsdp_dataset_complete_options(). `path` is for messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_masked_dataset_create(const char *path, fsdp_dataset *rows,
                                                        const fsdp_dataset_options *options,
                                                        fsdp_dataset **out);

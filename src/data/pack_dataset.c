@@ -5,15 +5,16 @@
  * seed and epoch. The sampler draws the order of the packed rows of each epoch.
  *
  * Wrapped: the rows are put one after the other, and cut after every max_length tokens. The rows
- * are whole: max_length is that of packed rows. A row of up to LONG_PIECES packed rows is tokenized
- * again for each of them; the ids of longer rows are kept (long_rows.h), so that the work of an
- * epoch stays proportional to the tokens, however long a row is.
+ * are not truncated: max_length is the length of packed rows. A row that spans up to LONG_PIECES
+ * packed rows is tokenized again for each of them; the ids of longer rows are kept (long_rows.h),
+ * so that the work of an epoch stays proportional to the tokens, however long a row is.
  *
  * Best-fit decreasing: a window of neighbouring rows is sorted by length, longest first, with equal
  * lengths in the order of the file. Each row goes to the packed row that has room for it and would
- * have the least room left; among several, to the one that was filled last. If there is none, it
- * begins a packed row. Packed rows are then put in the order of their first rows in the file, and
- * so are the rows in each of them. A window is closed before the next one begins. */
+ * have the least room left; if several have the same room, it goes to the one that was filled last.
+ * If no packed row has room, the row begins a new one. Packed rows are then sorted by the position
+ * of their first rows in the file, and the rows in each packed row by their own positions. A window
+ * is closed before the next one begins. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -54,7 +55,8 @@ static fsdp_status add_piece(pack_dataset *d, int64_t row, int64_t first, int64_
     return FSDP_OK;
 }
 
-/* End the packed row that has the pieces after the last packed row. */
+/* End the current packed row. It has all pieces that were added since the previous packed row
+ * ended. */
 static fsdp_status end_packed_row(pack_dataset *d)
 {
     if (!FSDP_GROW(d->starts, d->starts_cap, d->len + 2))
@@ -74,7 +76,7 @@ static fsdp_status row_length(const pack_dataset *d, int64_t row, fsdp_example *
     return FSDP_OK;
 }
 
-/* Keep the ids of a row that is too long to be read again for each of its pieces. */
+/* Add a row to d->long_rows if it is too long to be tokenized again for each of its pieces. */
 static fsdp_status keep_if_long(pack_dataset *d, int64_t row, int64_t capacity,
                                 const fsdp_example *example)
 {
@@ -123,7 +125,7 @@ typedef struct sized {
     int32_t bin;
 } sized;
 
-/* The packed rows of a window, by the room that they have left. */
+/* The packed rows of a window (bins), indexed by the number of tokens for which they have room. */
 typedef struct bins {
     int64_t capacity;
     int32_t *heads;     /* [capacity + 1]: the bin with this room that was filled last, or -1 */
@@ -180,7 +182,8 @@ static void put_bin(bins *b, int32_t bin, int64_t room)
     b->occupied[room / 64] |= UINT64_C(1) << room % 64;
 }
 
-/* Take a bin that has the least room, but at least `length`. Return -1 if there is none. */
+/* Remove and return the bin that has the least room of at least `length`, and set *room to its
+ * room. Return -1 if no bin has enough room. */
 static int32_t take_bin(bins *b, int64_t length, int64_t *room)
 {
     int64_t word = length / 64;
@@ -197,8 +200,8 @@ static int32_t take_bin(bins *b, int64_t length, int64_t *room)
     return bin;
 }
 
-/* Number the bins by their first rows. `rows` [n] are in the order of the file. `numbers` has room
- * for each bin. */
+/* Number the bins in the order of their first rows, and set the `bin` of each row to the new
+ * number. `rows` [n] are in the order of the file. `numbers` [number of bins] is scratch memory. */
 static void number_bins(sized *rows, size_t n, const bins *b, int32_t *numbers)
 {
     int32_t count = 0;
@@ -288,8 +291,9 @@ static fsdp_status reserve(fsdp_token_list *list, size_t more)
     return FSDP_GROW(list->ids, list->cap, list->len + more) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Append tokens of a row. Positions are those of the row, so that each of its documents begins at
- * 0; in a wrapped row, there is one document. */
+/* Append the tokens of piece `p`, which are in `row`. A packed row of whole rows also gets
+ * positions, which begin again at 0 with each document. A wrapped row has no positions: it is one
+ * document. */
 static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsdp_example *row,
                                 fsdp_example *example)
 {
@@ -315,7 +319,7 @@ static fsdp_status append_piece(const pack_dataset *d, const piece *p, const fsd
     return FSDP_OK;
 }
 
-/* The same for a row whose ids were kept. */
+/* Like append_piece(), for a piece whose row is in d->long_rows. */
 static fsdp_status append_kept(const pack_dataset *d, const piece *p, fsdp_example *example)
 {
     const size_t n = (size_t)p->len;

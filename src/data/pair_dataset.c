@@ -174,8 +174,8 @@ static fsdp_status pad_target(const fsdp_dataset_options *o, fsdp_token_list *ta
     return status;
 }
 
-/* Encode a text of a pair. Add to *cut the number of ids that do not fit, unless it is NULL: to
- * count them, a text that reaches the limit is encoded again, without one. */
+/* Encode a text of a pair. Unless `cut` is NULL, add to *cut the number of ids that do not fit. To
+ * count them, a text that reaches the limit is encoded again without a limit. */
 static fsdp_status encode_text(const fsdp_dataset_options *o, const char *text, size_t length,
                                int limit, fsdp_token_list *ids, int64_t *cut)
 {

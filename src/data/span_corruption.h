@@ -1,4 +1,5 @@
-/* T5's span corruption: computes lengths, and makes an example from a piece of tokens. */
+/* T5's span corruption. An example is made from a piece: a run of consecutive tokens of fixed
+ * length. */
 #pragma once
 #include <fsdp/data.h>
 

@@ -15,8 +15,8 @@ static const struct {
     {"input", "output"},     {"prompt", "completion"}, {"question", "answer"},
 };
 
-/* Texts of public datasets for classification: GLUE's pairs, other pairs, and single texts, whose
- * name is in `target`. */
+/* Columns of texts in public datasets for classification: GLUE's pairs, other pairs, and single
+ * texts, which have only a `target`. */
 static const struct {
     const char *source, *target;
 } known_classified[] = {
@@ -25,7 +25,7 @@ static const struct {
     {"text", "text_pair"},      {NULL, "sentence"},         {NULL, "text"},
 };
 
-/* Set the two names to copies; `source` may be NULL. */
+/* Set c->source and c->target to copies of the names; `source` may be NULL. */
 static fsdp_status set_names(fsdp_text_columns *c, const char *source, const char *target)
 {
     c->source = source ? fsdp_strdup(source) : NULL;

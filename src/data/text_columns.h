@@ -15,14 +15,13 @@ typedef struct fsdp_text_columns {
 /* Return true if a row, or the header of a file, has a text called `name`. */
 typedef bool fsdp_has_column_fn(const void *row, const char *name);
 
-/* Choose the columns, by the options and by what `has` says about `row`. The columns may be missing
- * if there is nothing better to choose; the caller checks this. The caller frees *columns with
- * fsdp_text_columns_fini(). */
+/* Choose the columns, by the options and by what `has` says about `row`. `row` may lack the chosen
+ * columns; the caller checks this. The caller frees *columns with fsdp_text_columns_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_text_columns_choose(const fsdp_dataset_options *options,
                                                      fsdp_has_column_fn *has, const void *row,
                                                      fsdp_text_columns *columns);
 void fsdp_text_columns_fini(fsdp_text_columns *columns);
 
-/* Find the value of `name` in a row of JSON: of this key or, if there is no such key, of the path
- * that the name is: "translation.en" is the key "en" in the object "translation". */
+/* Return the value of the key `name` in a row of JSON. If there is no such key, `name` is a path:
+ * "translation.en" is the key "en" in the object "translation". */
 fsdp_json_node fsdp_text_find(fsdp_json_node row, const char *name);

@@ -1,5 +1,5 @@
-/* Opens files of CSV or JSON, one, those of a folder or those of a pattern, or an Arrow file or
- * folder, and selects the rows of a split. */
+/* Opens rows of CSV, JSON or Arrow as a dataset: one file, the files of a folder, or the files that
+ * match a pattern. Also selects the rows of a split. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -30,7 +30,7 @@ typedef struct text_file {
     const char *path,
         *titles; /* titles: the path of the split's list of titles; NULL: there is none */
     fsdp_rows_form form;
-    bool ids; /* opened as rows of ids, which for CAUSAL_LM may also be texts */
+    bool ids; /* opened by fsdp_jsonl_dataset_open(): rows have ids or, for CAUSAL_LM, texts */
 } text_file;
 
 static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options *options,
@@ -45,7 +45,8 @@ static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options 
                      : fsdp_pair_dataset_open(file->path, file->form, file->titles, &all, out);
 }
 
-/* Find out how the file is opened. The caller owns *titles. */
+/* Fill in *file, which says how to open the file. *titles is set to the path of the list of titles
+ * that file->titles points to, if there is one; the caller owns it. */
 static fsdp_status examine(const char *path, const fsdp_dataset_options *options, text_file *file,
                            char **titles)
 {
@@ -116,8 +117,8 @@ static fsdp_status open_files(const fsdp_path_list *files, const fsdp_dataset_op
     return status;
 }
 
-/* Find out whether the table has several splits, of which the options choose one, and whether its
- * rows are texts, as opposed to what fsdp_jsonl_row() reads. */
+/* Set *is_split to true if the folder has several splits, of which the options choose one. Set
+ * *texts to true if the rows are read as texts, or to false if fsdp_jsonl_row() reads them. */
 static fsdp_status examine_arrow(const char *path, const fsdp_dataset_options *options,
                                  bool *is_split, bool *texts)
 {

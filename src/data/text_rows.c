@@ -1,5 +1,6 @@
-/* See text_rows.h. The fields of a row of CSV are all of its fields. A row of JSON is turned into a
- * row with two fields, the source and the target, or with the target alone. */
+/* See text_rows.h. A row of CSV is returned with all of its fields. A row of JSON or Arrow is
+ * turned into a row with only the fields that are used: the source, if there is one, the target,
+ * and for CLASSIFICATION the label. */
 #include "src/data/text_rows.h"
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@ struct fsdp_text_rows {
     fsdp_rows_form form;
     fsdp_input *input;       /* NULL for Arrow */
     fsdp_arrow_table *table; /* Arrow */
-    int64_t next;            /* Arrow: index of the row that is found next */
+    int64_t next;            /* Arrow: index of the row that fsdp_text_rows_next() returns next */
     fsdp_csv_format format;
     fsdp_csv *csv;             /* CSV, until fsdp_text_rows_end() */
     fsdp_json_rows *json_rows; /* JSON, until fsdp_text_rows_end() */
@@ -32,7 +33,7 @@ struct fsdp_text_rows {
                                      `title` only if it was asked for */
     size_t fields;                /* number of fields of a row */
     fsdp_unused_keys unused;
-    bool found_delimiter; /* the delimiter was found by trying, and is not a comma */
+    bool found_delimiter; /* the first delimiter that was tried did not fit, and another one did */
 };
 
 /* ---- columns of CSV ---- */
@@ -150,8 +151,10 @@ static fsdp_status open_csv_as(fsdp_text_rows *r, char delimiter,
     return FSDP_OK;
 }
 
-/* Open the file with the delimiter that the options, the name of the file or its header says. If no
- * delimiter gives the columns, the first one that was tried decides about the error. */
+/* Open the file with the delimiter of the options or, if they have none, with the one that the
+ * file's name suggests. If the header then lacks the columns, try other delimiters. If none gives
+ * the columns, open the file with the first delimiter again, so that the error is about that one.
+ */
 static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *options)
 {
     static const char others[] = {',', '\t', ';', '|'};
@@ -165,7 +168,7 @@ static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *optio
         const fsdp_status status = open_csv_as(r, others[i], options, &found);
         r->found_delimiter = status == FSDP_OK && found;
         if (status == FSDP_ERR_FORMAT)
-            continue; /* a header that is no row with this delimiter */
+            continue; /* the header cannot be parsed with this delimiter */
         FSDP_TRY(status);
     }
     return found ? FSDP_OK : open_csv_as(r, first, options, &found);
@@ -178,7 +181,7 @@ static bool has_text(const void *row, const char *name)
     const fsdp_json_node *object = row;
     const fsdp_json_kind kind = fsdp_json_kind_of(fsdp_text_find(*object, name));
     if (strcmp(name, "label") == 0 ||
-        strcmp(name, "labels") == 0) /* may also be a number, a list */
+        strcmp(name, "labels") == 0) /* a label may also be a number or a list */
         return kind != FSDP_JSON_NONE && kind != FSDP_JSON_NULL;
     return kind == FSDP_JSON_STRING;
 }
@@ -293,7 +296,8 @@ static fsdp_status add_texts(const fsdp_text_rows *r, fsdp_json_node object, fsd
     return r->columns.label ? add_label(object, r->columns.label, row) : FSDP_OK;
 }
 
-/* Return true if `name` is a key of texts, or the object in which such a key is. */
+/* Return true if `key` is the key of a text or of the label, or of an object that contains one of
+ * them. */
 static bool is_used(const fsdp_text_rows *r, const char *key)
 {
     const char *const names[] = {r->columns.source, r->columns.target, r->columns.label};
@@ -373,7 +377,7 @@ static fsdp_status open_arrow(fsdp_text_rows *r, const char *path,
     return fsdp_arrow_table_len(r->table) ? choose_arrow_columns(r, options) : FSDP_OK;
 }
 
-/* If a column is missing, columns that are not read may be why. */
+/* If a column is missing, add to the error which columns are not read because of their types. */
 static fsdp_status explain_arrow(const fsdp_text_rows *r, fsdp_status status)
 {
     const char *left_out = fsdp_arrow_table_left_out(r->table);

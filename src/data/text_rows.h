@@ -1,6 +1,6 @@
 /* The texts in the rows of a CSV, JSON or Arrow file. A row is found once, when the file is opened,
  * and can then be read again by its place in the file, by any thread. The place of a row of Arrow
- * is its index, and has no size. */
+ * is its index, with size 0. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -19,14 +19,16 @@ void fsdp_text_rows_close(fsdp_text_rows *rows); /* accepts NULL */
 
 /* Find the next row, and set all fields of *row. After the last row, row->line is 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_rows_next(fsdp_text_rows *rows, fsdp_csv_row *row);
-/* Prepend the path and the position of `row` to the message of `status`, unless that is FSDP_OK. */
+/* Prepend the path and the position of `row` to the message of `status`, unless `status` is
+ * FSDP_OK. */
 void fsdp_text_row_context(const fsdp_text_rows *rows, fsdp_status status, const fsdp_csv_row *row);
-/* The same for a row that fsdp_text_rows_read() has read. `line` is the row's line. */
+/* Like fsdp_text_row_context(), for a row that fsdp_text_rows_read() has read at `offset`. `line`
+ * is the row's line. */
 void fsdp_text_place_context(const fsdp_text_rows *rows, fsdp_status status, uint64_t offset,
                              int64_t line);
-/* Read the row that fsdp_text_rows_next() found at `offset`, and that has `size` bytes. *row has
- * its fields only. Returns FSDP_ERR_FORMAT or FSDP_ERR_IO if the file has changed. The message of
- * FSDP_ERR_FORMAT contains neither path nor line. */
+/* Read the row that fsdp_text_rows_next() found at `offset`, and that has `size` bytes. Only the
+ * fields of *row are set, not its line, offset and size. Returns FSDP_ERR_FORMAT or FSDP_ERR_IO if
+ * the file has changed. The message of FSDP_ERR_FORMAT contains neither path nor line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_rows_read(const fsdp_text_rows *rows, uint64_t offset,
                                                 size_t size, fsdp_csv_row *row);
 /* Call this after the last fsdp_text_rows_next(). It frees what only that function needs. *note is
@@ -39,8 +41,8 @@ bool fsdp_text_rows_have_source(const fsdp_text_rows *rows);
 /* Return the names of the classes, an array of texts, if the label is a ClassLabel of Arrow.
  * Otherwise the node has kind FSDP_JSON_NONE. Only for CLASSIFICATION. */
 fsdp_json_node fsdp_text_rows_class_names(const fsdp_text_rows *rows);
-/* Get the label of a row: the text of a class, of a number, or of a list of them in brackets. Only
- * for CLASSIFICATION. */
+/* Get the label of a row as text: the name of a class, a number, or a list of names or numbers in
+ * brackets. Only for CLASSIFICATION. */
 const char *fsdp_text_rows_label(const fsdp_text_rows *rows, const fsdp_csv_row *row);
 /* Get a text of a row, which ends with a NUL and may be changed in place. The source is "" if rows
  * have only a target. */

@@ -95,7 +95,8 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     return FSDP_OK;
 }
 
-/* Create a dataset of the rows of `d`, which it owns, also on failure. */
+/* If `opened` is FSDP_OK, create a dataset that owns `d`. Otherwise, return `opened`. On any
+ * failure, `d` is closed. */
 static fsdp_status finish(token_dataset *d, fsdp_status opened, unsigned uses, fsdp_dataset **out)
 {
     fsdp_status status = opened == FSDP_OK ? fsdp_dataset_create(&token_ops, d, out) : opened;

@@ -39,7 +39,8 @@ static uint32_t load_u32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* A negative number is a very large one, and is refused as such. */
+/* Return token `i`. A negative number becomes a very large one, which the callers refuse because it
+ * is not below vocab_size. */
 static uint64_t load_token(const fsdp_token_file *file, int64_t i)
 {
     const unsigned char *p = file->tokens + i * file->width;

@@ -1,6 +1,6 @@
-/* Token ids, in a mapped file or in memory. A file has the format of llm.c, with a header, or that
- * of nanoGPT, without one, or it is a dataset of Megatron (see fsdp_dataset_open()). Ids in memory
- * were made from a file of texts (text_tokens.h). */
+/* Token ids, in a mapped file or in memory. A file has the format of llm.c, with a header, or of
+ * nanoGPT, without a header, or it belongs to a dataset of Megatron (see fsdp_dataset_open()). Ids
+ * in memory come from texts that were tokenized (text_tokens.h). */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ enum {
     FSDP_MEGATRON_HEADER_BYTES = FSDP_MEGATRON_MAGIC_BYTES + 8 + 1 + 8 + 8
 };
 extern const char fsdp_megatron_magic[FSDP_MEGATRON_MAGIC_BYTES];
-/* Return the code for tokens of `width` bytes: 1, 2, 4 or 8. */
+/* Return the code of Megatron's index for tokens of `width` bytes. `width` is 1, 2, 4 or 8. */
 unsigned char fsdp_megatron_code(int width);
 
 /* Open and map a file. `path` must end in .bin. `dtype` is the type of the tokens if the file has
@@ -46,8 +46,8 @@ unsigned char fsdp_megatron_code(int width);
  * index that does not match the size of the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_file_open(const char *path, fsdp_token_dtype dtype,
                                                  fsdp_token_file *file);
-/* Read Megatron's index `path` for tokens of `bytes` bytes. *width is set to the bytes of a token.
- * (token_index.c) */
+/* Read Megatron's index at `path`, and check that it fits a token file of `bytes` bytes. Set *width
+ * to the number of bytes per token. (token_index.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_token_index_read(const char *path, size_t bytes, int *width);
 void fsdp_token_file_close(fsdp_token_file *file); /* *file is {0} afterwards */
 

@@ -3,8 +3,9 @@
  * magic "MMIDIDX\\0\\0", the version 1 (uint64), a code for the type of the tokens (uint8), the
  * number n of sequences and the number of document indices (uint64 each), the length of each
  * sequence in tokens (int32), its offset in bytes (int64), and the index of the first sequence of
- * each document (int64). A byte for each sequence may follow, its mode. The tokens are used as one
- * stream, so the index is needed for their type, and to check that the files belong together. */
+ * each document (int64). After that, there may be one more byte for each sequence, its mode. The
+ * tokens are used as one stream, so the index is needed for their type, and to check that the files
+ * belong together. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>
@@ -20,7 +21,7 @@ static uint64_t load(const unsigned char *p, int bytes)
     return value;
 }
 
-/* Return the bytes of a token, or 0 for a code that no integers have. */
+/* Return the bytes of a token whose type has this code, or 0 if no integer type has it. */
 static int width_of(unsigned code)
 {
     static const int widths[] = {[1] = 1, [2] = 1, [3] = 2, [4] = 4, [5] = 8, [8] = 2};

@@ -47,7 +47,8 @@ int64_t fsdp_token_rows_unused(const fsdp_token_rows *r)
     for (size_t i = 0; i < r->len; i++) {
         const int64_t end = i + 1 < r->len ? r->shards[i + 1].first_row : r->rows;
         const int64_t n = r->shards[i].file.count, rows = end - r->shards[i].first_row;
-        /* The last shard may have more rows than max_samples allows. These are not unused. */
+        /* The last shard may have more rows than max_samples allows. The tokens of rows above this
+         * limit do not count as unused. */
         const int64_t fit = n > r->beyond ? (n - r->beyond) / r->row_tokens : 0;
         if (rows == fit)
             unused += n - fit * r->row_tokens;

@@ -66,9 +66,10 @@ typedef struct fsdp_dcp_box {
 } fsdp_dcp_box;
 
 typedef struct fsdp_dcp_entry {
-    char *fqn;                           /* the keys, joined with dots */
-    fsdp_pickle_value *path;             /* the keys as a TUPLE */
-    uint32_t signature;                  /* checksum of what must be the same on all ranks */
+    char *fqn;               /* the keys, joined with dots */
+    fsdp_pickle_value *path; /* the keys as a TUPLE */
+    uint32_t signature; /* checksum of the fqn, the length of `path`, the dtype and the shape; must
+                           be the same on all ranks */
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
     fsdp_dcp_tensor tensor; /* as the caller passed it, but `shape` is a copy that the manifest
                                owns, and `offsets` and `sizes` are NULL */
@@ -77,7 +78,7 @@ typedef struct fsdp_dcp_entry {
 } fsdp_dcp_entry;
 
 typedef struct fsdp_dcp_manifest {
-    fsdp_arena arena;         /* owns names, paths and shapes */
+    fsdp_arena arena;         /* owns the paths and shapes of the entries */
     fsdp_dcp_entry **entries; /* [n] in the order in which they were added */
     size_t n, cap;
     bool is_sparse; /* set by the caller: write blocks of zeros as holes in the files, and do not

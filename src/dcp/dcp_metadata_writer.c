@@ -1,6 +1,6 @@
-/* Writes the pickled Metadata object of torch.distributed.checkpoint. It gives each tensor the five
- * properties that PyTorch wrote before August 2026. Later versions of PyTorch also write strides,
- * which no loader uses. */
+/* Writes the pickled Metadata object of torch.distributed.checkpoint. For each tensor, the object
+ * has the five properties that PyTorch wrote before August 2026. Later versions of PyTorch also
+ * write strides, which no loader uses. */
 #include "src/base/assert.h"
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/torchfile/pickle_writer.h"

@@ -20,8 +20,8 @@ enum {
     ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
 };
 
-/* What one rank says about one entry of the manifest: which part of the entry the rank has, and the
- * entry's signature. */
+/* Which part of one entry of the manifest a rank has, and the signature of the entry on that
+ * rank. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;

@@ -20,7 +20,7 @@ typedef struct fsdp_group_place {
      * fsdp_is_stale_dcp_file(). */
     fsdp_is_stale_fn *is_stale;
     void *is_stale_context;
-    /* Writes further files into `dir`. Called on rank 0 after all ranks have written their files.
+    /* Called on rank 0 after all ranks have written their files. Writes further files into `dir`.
      * NULL: there are no further files. */
     fsdp_status (*write)(void *arg, const char *dir);
     /* Called on rank 0 when the directory has its final name. May be NULL. */
@@ -42,7 +42,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
                                                  void *arg);
 
-/* The two steps of rank 0, for callers whose ranks communicate by themselves.
+/* The two steps of rank 0 in fsdp_group_directory(), for callers that do the communication between
+ * the ranks themselves.
  *
  * The first step, begin(), makes a temporary directory. It sets *target to this directory, and
  * `dir` to its path. If place->is_there, begin() makes no directory. It then leaves *target

@@ -262,7 +262,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Log what the rows of --data lose. */
+/* Log a warning if rows of --data are cut or dropped. */
 static fsdp_status warn_of_left_out(const evaluator *v)
 {
     fsdp_left_out out;

@@ -15,7 +15,7 @@ typedef struct fsdp_text_rows {
 typedef struct fsdp_evaluation {
     char name[160];
     double loss;            /* mean over the label tokens */
-    fsdp_measures measures; /* a classifier has them */
+    fsdp_measures measures; /* only for classifiers */
     int64_t labels, rows;
     double loss_s, generate_s;
     /* generated texts; on rank 0 for all rows, elsewhere for the rows of this rank; empty if the

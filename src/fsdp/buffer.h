@@ -28,10 +28,11 @@
  * limit: the gradient buffers of the largest unit, and two sections of a block. In this case, only
  * the excess over the limit is discarded, and its pages fault again in each step.
  *
- * A card has no other use for the memory (fsdp_device_traits), so there nothing is trimmed.
+ * On a GPU nothing is trimmed (fsdp_device_traits.keeps_idle_memory).
  *
- * Every rank's part of a shared buffer loses the same number of pages. A private buffer is always
- * discarded as a whole. This costs nothing, because the allocator keeps its pages. */
+ * A trim removes the same number of pages from every rank's part of a shared buffer. It always
+ * frees a private buffer as a whole. This causes no page faults, because the allocator keeps the
+ * pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"
@@ -39,8 +40,9 @@
 typedef struct fsdp_buffer fsdp_buffer;
 
 /* Create a buffer. If `group` is NULL, the buffer is private to this rank, and its phases cost
- * nothing. On meta a buffer has no data, but its bytes are counted. A rank on a host with L ranks
- * counts 1/L of the bytes of a shared buffer. L is the same on all hosts. */
+ * nothing. On meta a buffer has no data, but the allocator counts its bytes. If the group has L
+ * ranks on this host, each of them counts 1/L of the bytes of a shared buffer. L is the same on all
+ * hosts. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes,
                                                fsdp_tag tag, fsdp_buffer **buffer);
 void fsdp_buffer_destroy(fsdp_buffer *buffer); /* accepts NULL */
@@ -54,7 +56,7 @@ typedef struct fsdp_pool {
     fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
     bool rotates;      /* fsdp_pool_acquire() does not take the buffer `last` */
-    fsdp_buffer *last; /* the buffer returned last; NULL if one was taken afterwards */
+    fsdp_buffer *last; /* the buffer released last; NULL if a buffer was acquired since then */
     struct {
         fsdp_buffer *buffer;
         bool taken;

@@ -12,8 +12,8 @@ static bool is_among(const fsdp_module *m, const char *const *classes)
     return *classes != NULL;
 }
 
-/* Return true if the module is an embedding or a head, and no other module uses its weight. A tied
- * weight belongs to the unit around all modules that use it. */
+/* Return true if the module is an embedding or a head, and no other module uses its parameters. A
+ * weight that several modules use belongs to the unit around all of them. */
 static bool has_vocabulary(const fsdp_module *m)
 {
     static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};

@@ -8,9 +8,9 @@
  * caller's variable *block_classes, not the list. So this variable must exist as long as the policy
  * is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Some controls of a unit, such as unshard_in_backward, are not fields of fsdp_fully_shard_options.
- * So the policy cannot set them when it makes the units. This function sets them. Call it after the
- * units are made. */
+/* Set the controls of the units that are not fields of fsdp_fully_shard_options, such as
+ * unshard_in_backward. The policy cannot set these controls when it makes the units. Call this
+ * after the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

@@ -100,10 +100,10 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* Append a comment like " # float32, 12 of 24 elements": param_dtype, this rank's number of
- * elements, and the number of elements of the whole parameters. Four more items may follow: the
- * dtypes of the master weights and of the reduce if they differ from param_dtype, the dtype of the
- * outputs if it is set, and the number of frozen elements if it is not 0. */
+/* Append a comment like "  # bfloat16 of float32, 12 of 24 elements". It begins with param_dtype.
+ * master_dtype and reduce_dtype follow if they differ from param_dtype, and output_dtype if it is
+ * set. Then come this rank's number of elements, the number of elements of the whole parameters
+ * and, if it is not 0, the number of frozen elements. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;

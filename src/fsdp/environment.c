@@ -45,9 +45,10 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* Return the strategy that is meant. The launcher always sets both variables. With FSDP1, a
- * strategy in FSDP_RESHARD_AFTER_FORWARD is what the user chose, and `true` is only its default.
- * With FSDP2, FSDP_SHARDING_STRATEGY is only its default. */
+/* Return the strategy that the user chose. The launcher always sets both FSDP_SHARDING_STRATEGY and
+ * FSDP_RESHARD_AFTER_FORWARD, so one of them may contain only the launcher's default. With FSDP1,
+ * `true` in FSDP_RESHARD_AFTER_FORWARD is the default, and any other value is the user's choice.
+ * With FSDP2, the value of FSDP_SHARDING_STRATEGY may be the default. */
 static fsdp_sharding_strategy strategy_of(const variables *v, const fsdp_options *options)
 {
     const bool is_hybrid = v->strategy >= FSDP_SHARDING_HYBRID_SHARD;

@@ -173,7 +173,7 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
     return n == p->refs;
 }
 
-/* Does `m`, or a module below it, belong to the unit of `param_group`? */
+/* Return true if `m`, or a module below it, belongs to the unit of `param_group`. */
 static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
 {
     const fsdp_state *state = m->fsdp_state;

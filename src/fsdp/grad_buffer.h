@@ -36,7 +36,7 @@
  * buffer is used where sections are impossible or gain nothing:
  *   - gradients accumulate without communication;
  *   - gradients are summed over the shard group only, and over the replicas by a later reduce;
- *   - some gradients are tables;
+ *   - some gradients are tables (Note [Gradients by row] in grad_rows.h);
  *   - several nodes, which may be far apart on the tape, read the same parameter;
  *   - peers are on other hosts, where fewer messages are better;
  *   - the group is small, so sections would save little memory and cause many waits;
@@ -99,8 +99,8 @@ static inline bool fsdp_grad_buffer_syncs(const fsdp_grad_buffer *b)
     return !b->no_gradient_sync && !b->in_no_sync;
 }
 
-/* Initialize b for `params` [n], which are borrowed. Call this when their shards are chosen. Later,
- * fsdp_param_group_adopt() makes their gradient sinks write to b. */
+/* Initialize b for `params` [n], which are borrowed. Call this after the shards of `params` are
+ * chosen. Later, fsdp_param_group_adopt() makes the gradient sinks of `params` write to b. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b,
                                                   const fsdp_param_context *context,
                                                   fsdp_param *params, size_t n);

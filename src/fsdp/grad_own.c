@@ -14,11 +14,12 @@ void fsdp_grad_own_lay_out(fsdp_grad_buffer *b)
 
 /* --- memory --- */
 
-/* Parameters [first, end) that get memory together, except those that are vectors where `first` is
- * a matrix, or the other way round. */
+/* A range [first, end) of parameters whose gradients share one block of memory. If `first` is a
+ * matrix, the vectors in the range are skipped. If `first` is a vector, the matrices are skipped.
+ */
 typedef struct run {
     fsdp_param *first, *end;
-    int64_t numel; /* with padding between them */
+    int64_t numel; /* elements of the block, with padding between gradients */
 } run;
 
 static bool is_in_run(const run *r, const fsdp_param *p)
@@ -26,8 +27,9 @@ static bool is_in_run(const run *r, const fsdp_param *p)
     return fsdp_param_is_vector(p) == fsdp_param_is_vector(r->first);
 }
 
-/* Joined parameters are neighbours in the memory of the group, where matrices come before
- * vectors. */
+/* Return the run that begins with p and contains the parameters that are joined with p (Note
+ * [Joined products] in src/autograd/joined_linear.h). They are neighbours in the group's memory,
+ * where matrices come before vectors. */
 static run find_run(const fsdp_grad_buffer *b, fsdp_param *p)
 {
     run r = {p, p + 1, fsdp_param_numel(p)};
@@ -59,7 +61,7 @@ static fsdp_status create_memory(const fsdp_grad_buffer *b, int64_t numel, fsdp_
         b->context->device, FSDP_DTYPE_F32, 1, &numel, FSDP_TAG_GRAD, memory);
 }
 
-/* Create the gradients of p and of the parameters that get memory together with it. */
+/* Create the gradients of p and of the other parameters in its run. */
 static fsdp_status create_whole(const fsdp_grad_buffer *b, fsdp_param *p)
 {
     const run r = find_run(b, p);

@@ -78,8 +78,9 @@ static fsdp_status compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_part
     return FSDP_OK;
 }
 
-/* The same, with a copy of flags that the host cannot read. This rank's kernels need no wait: they
- * had run when the phase ended in which the flags were written. */
+/* Do what compare_flags() does, for flags in memory that the host cannot read: copy them to the
+ * host first. Do not wait for this rank's kernels. They had finished when this rank ended the WRITE
+ * phase of the flags. */
 static fsdp_status copy_and_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t bytes = flag_bytes(b, all) * (size_t)fsdp_group_world_size(all->group);

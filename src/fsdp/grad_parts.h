@@ -19,7 +19,7 @@ typedef struct fsdp_grad_parts {
 
 /* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* Write b->flags to the buffer, in order with kernels. No effect on meta and without a group. */
+/* Copy b->flags to this rank's flags in the buffer. No effect on meta and without a group. */
 void fsdp_grad_parts_write_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
@@ -28,15 +28,16 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
  * parameter in which ranks differ. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* What to sum: elements [begin, begin + n) of this rank's rows, over some of the parts. */
+/* What fsdp_grad_parts_sum() sums: elements [begin, begin + n) of this rank's rows, over the parts
+ * [first, first + parts). */
 typedef struct fsdp_grad_range {
-    int first, parts; /* the parts [first, first + parts) */
+    int first, parts;
     int64_t begin, n;
 } fsdp_grad_range;
 
 /* Sum a range of a slice of one tensor, and store the sum multiplied by `scale` in to [range->n].
  * The tensor begins at element `offset` of each part, and `slice` is relative to the tensor. The
- * parts are added as tree_sum adds its sources. Not on meta. */
+ * kernel tree_sum adds the parts in a binary tree. Do not call this on meta. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
                          const fsdp_slice *slice, const fsdp_grad_range *range, float *to,
                          float scale);

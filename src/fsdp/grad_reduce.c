@@ -72,7 +72,7 @@ static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p)
     return status;
 }
 
-/* Finish the gradients whose sums the last micro-step has completed. */
+/* Assign the gradients to which the last micro-step has been added. */
 static fsdp_status finish_complete(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -209,8 +209,8 @@ static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
     fsdp_grad_parts_write_flags(b, lanes);
 }
 
-/* Sum `partial` of p, which all ranks have copied to their lanes, over the replicas. The sum may
- * overwrite `partial`. */
+/* Sum p->grad.partial over the replicas. All ranks have copied it to their lanes, so the sum may
+ * overwrite it. */
 static fsdp_status sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, fsdp_param *p,
                              bool last)
 {
@@ -292,7 +292,7 @@ fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* A group of one rank has handed over its gradients already. */
+/* For a group of one rank: drop the posted gradients. They have been handed over already. */
 static void forget_posted(fsdp_grad_buffer *b)
 {
     fsdp_grad_drop_posted(b);

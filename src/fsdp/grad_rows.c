@@ -214,7 +214,8 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
-/* Find the rows of the table of rank r, which has the rows ids [n], that this rank sums. */
+/* Row i + 1 of rank r's table belongs to ids[i], for i < n. Store in own->place which of these rows
+ * belong to the rows that this rank sums. */
 static void find_own_of(const fsdp_grad_own_rows *own, const fsdp_row_table *t, int r,
                         const int32_t *ids, int64_t n)
 {
@@ -227,8 +228,8 @@ static void find_own_of(const fsdp_grad_own_rows *own, const fsdp_row_table *t, 
     }
 }
 
-/* The lists of the peers are in the shared buffer. If the host cannot read it, `copy` is memory for
- * one list. */
+/* Set own->place for the tables of all ranks. The peers' lists of ids are in the shared buffer. If
+ * the host cannot read this buffer, `copy` is memory for one list; otherwise `copy` is NULL. */
 static fsdp_status find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                             const fsdp_param *p, const fsdp_grad_own_rows *own, int32_t *copy)
 {
@@ -287,8 +288,8 @@ void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own)
     own->place = own->sums = NULL;
 }
 
-/* Write to own->sums the rows of the range that a part has. Return their number. Other rows of the
- * range are zero. */
+/* Write an entry to own->sums for each row of the range that the table of at least one part has.
+ * Return the number of entries. The sum of every other row in the range is zero. */
 static int64_t list_sums(const fsdp_grad_own_rows *own, const fsdp_grad_range *range, int64_t begin,
                          int64_t rows)
 {

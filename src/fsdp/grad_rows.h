@@ -55,34 +55,35 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fs
                                                    int32_t padding_idx, fsdp_grad_rows *out);
 /* Return the address of p's table in a buffer, in which p's place has the address `place`. */
 const float *fsdp_grad_rows_in_place(const fsdp_param *p, const float *place);
-/* Copy the rows of p's table, which has the address `table`, to `whole` [V, D] float32, and set all
- * other rows of `whole` to zero. */
+/* Copy the touched rows from p's table, which has the address `table`, to `whole` [V, D] float32.
+ * Set all other rows of `whole` to zero. */
 void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *table,
                            const fsdp_tensor *whole);
 /* Write the list of p's touched rows to this rank's part, where peers will read it. */
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                          const fsdp_param *p);
-/* The rows [first, first + n) of a parameter, which this rank sums, and the place of each of them
- * in the table of each rank. */
+/* The rows [first, first + n) of a parameter, which this rank sums, and where the table of each
+ * rank has these rows. */
 typedef struct fsdp_grad_own_rows {
     int64_t first, n;
     int ranks;
     int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
                        the row */
-    int32_t *sums;  /* [n, 1 + parts] fsdp_tree_sum_rows_args.rows of the sum that is computed; up
-                       to FSDP_MAX_SUMMED_TABLES parts */
+    int32_t *sums;  /* [n, 1 + parts] scratch memory for fsdp_tree_sum_rows_args.rows; `parts` is at
+                       most FSDP_MAX_SUMMED_TABLES */
 } fsdp_grad_own_rows;
 
-/* Find the rows of p that this rank sums, in the tables in all parts. *own is to be dropped. */
+/* Find the rows of p that this rank sums in the tables of all ranks. The caller frees *own by
+ * fsdp_grad_rows_drop_own(). */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_find_own(const fsdp_grad_buffer *b,
                                                     const fsdp_grad_parts *parts,
                                                     const fsdp_param *p, fsdp_grad_own_rows *own);
 void fsdp_grad_rows_drop_own(fsdp_grad_own_rows *own);
-/* Sum a range of these rows, and store the sum multiplied by `scale` in to [range->n]. The range
- * begins and ends with a row. It has at most FSDP_MAX_SUMMED_TABLES parts. For whole gradients,
- * fsdp_grad_parts_sum() does this. Not on meta. */
+/* Like fsdp_grad_parts_sum(), but for tables: sum a range of the rows in *own over the tables of
+ * range->parts ranks, and store the sum multiplied by `scale` in to [range->n]. The range consists
+ * of whole rows and has at most FSDP_MAX_SUMMED_TABLES parts. Do not call this on meta. */
 void fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                         const fsdp_param *p, const fsdp_grad_own_rows *own,
                         const fsdp_grad_range *range, float *to, float scale);
-/* Free p's table, and also the array `place`, which is kept from step to step. */
+/* Free p's table and the array fsdp_row_table.place, which fsdp_grad_rows_close() keeps. */
 void fsdp_grad_rows_fini(fsdp_param *p);

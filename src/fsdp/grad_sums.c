@@ -7,7 +7,8 @@
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
 
-/* A sum over parts is over at most two blocks. */
+/* sum_parts() sums the parts of at most two blocks, and fsdp_grad_rows_sum() must accept as many.
+ */
 static_assert(2 * FSDP_SUM_BLOCK <= FSDP_MAX_SUMMED_TABLES, "one sum of tables over parts");
 
 /* --- sums over parts --- */
@@ -44,8 +45,8 @@ static int fewer(int a, int b)
     return a < b ? a : b;
 }
 
-/* Sum elements [begin, begin + n), block by block. The tree over two blocks is the sum of the two
- * blocks, so the first two are summed at once. */
+/* Sum elements [begin, begin + n), block by block. A binary tree over the parts of two blocks gives
+ * the same bits as adding the sums of the two blocks, so sum the first two blocks in one call. */
 static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
 {
     const fsdp_device *device = r->b->context->device;
@@ -98,7 +99,7 @@ static fsdp_status sum_dense_or_table(sum_run *r, int64_t chunk)
     return FSDP_OK;
 }
 
-/* Compute the sum. The memory for a chunk is also requested on meta, so that plans know of it. */
+/* Compute the sum. Also allocate the memory for a chunk on meta, so that memory plans count it. */
 static fsdp_status sum(sum_run *r)
 {
     fsdp_device *device = r->b->context->device;
@@ -204,15 +205,16 @@ static void push_sum(fsdp_param_grad *g, fsdp_tensor *sum, int leaves)
 /* How the sum of a micro-step is added to the sums of earlier ones. */
 typedef struct addition {
     int leaves;      /* number of micro-batches of the new sum */
-    fsdp_tensor *to; /* the sum on top, to which it is added; NULL: it is pushed */
+    fsdp_tensor *to; /* the top of the stack, to which the sum is added; NULL: push the sum */
     float scale;     /* the result is multiplied by this */
 } addition;
 
-/* `all` is the number of micro-batches of the micro-step. Sets g->is_scaled. */
+/* Choose how to add a micro-step of `all` micro-batches to g's sums. Set g->is_scaled to true if
+ * the result is the total, which is then multiplied by final_scale. */
 static addition addition_of(fsdp_param_grad *g, int all, float final_scale)
 {
     const int top = g->n_sums - 1;
-    /* Micro-steps that do not divide a block are added to the running sum. */
+    /* If FSDP_SUM_BLOCK is not a multiple of `all`, add the micro-step to the running sum. */
     addition a = {.leaves = FSDP_SUM_BLOCK % all ? FSDP_SUM_BLOCK : all};
     if (top >= 0 && g->sum_leaves[top] == a.leaves)
         a.to = g->sums[top];
@@ -221,7 +223,7 @@ static addition addition_of(fsdp_param_grad *g, int all, float final_scale)
     return a;
 }
 
-/* Call this when a sum has been added to the one on top. */
+/* Call this after a sum of a micro-step was added to the sum on top of the stack. */
 static void end_addition(const fsdp_grad_buffer *b, fsdp_param_grad *g)
 {
     if (g->sum_leaves[g->n_sums - 1] < FSDP_SUM_BLOCK)
@@ -229,7 +231,8 @@ static void end_addition(const fsdp_grad_buffer *b, fsdp_param_grad *g)
     fold_equals(b, g);
 }
 
-/* Compute the sum into *rows or into new memory, and push it. */
+/* Compute the sum in *rows or, if *rows is NULL, in new memory. Push the sum, and set *rows to
+ * NULL. */
 static fsdp_status compute_and_push(fsdp_param *p, sum_run *r, int leaves, fsdp_tensor **rows)
 {
     fsdp_tensor *own = *rows;

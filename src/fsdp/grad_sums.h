@@ -23,7 +23,7 @@ enum {
     FSDP_SUM_BLOCK = 4
 };
 
-/* What to add up: one tensor in all parts of a buffer. */
+/* The terms of a sum: the gradient of one parameter in all parts of a buffer. */
 typedef struct fsdp_grad_source {
     const fsdp_grad_parts *parts;
     int64_t offset;          /* the first element of the tensor in each part */
@@ -35,26 +35,27 @@ typedef struct fsdp_grad_source {
 /* Create a tensor for a sum, with the shape of this rank's rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p,
                                                   fsdp_tensor **out);
-/* Sum the source over all parts, and store the sum multiplied by `scale` in `rows`. The order is
- * that of the first micro-step. */
+/* Sum the source over all parts, in the order that a first micro-step uses. Store the sum
+ * multiplied by `scale` in `rows`. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b,
                                                  const fsdp_grad_source *source,
                                                  const fsdp_param *p, fsdp_tensor *rows,
                                                  float scale);
-/* Add the source, summed over all parts, to p's sums of earlier micro-steps. If p has no sum to
- * which it can be added, it becomes a partial sum of its own. The memory of this sum is *rows if
- * *rows is not NULL, which is then set to NULL; else it is created.
+/* Sum the source over all parts, and add this sum to p's sums of earlier micro-steps. If p has no
+ * sum to which it can be added, it becomes a new partial sum. The new partial sum is stored in
+ * *rows, which then belongs to p and is set to NULL. If *rows is NULL, new memory is allocated.
  *
- * If `last`, no micro-step will follow, and fsdp_grad_sums_take() can be called with the same
- * `scale`, by which it multiplies the total. */
+ * `last` says that no micro-step will follow. Then call fsdp_grad_sums_take() with the same `scale`
+ * to get the total multiplied by `scale`. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_add(const fsdp_grad_buffer *b,
                                                const fsdp_grad_source *source, fsdp_param *p,
                                                bool last, float scale, fsdp_tensor **rows);
-/* Do the same with p->grad.whole, which is already the sum over all parts. Its memory becomes that
- * of a sum, or it is added to a sum and released. p->grad.whole is then NULL. */
+/* Like fsdp_grad_sums_add(), but add p->grad.whole, which is already the sum over all parts. Its
+ * memory either becomes a partial sum, or is released after the addition. p->grad.whole is then
+ * NULL. */
 void fsdp_grad_sums_add_whole(const fsdp_grad_buffer *b, fsdp_param *p, bool last, float scale);
-/* Remove all sums of p, which must have one. Return their total, multiplied by `scale`. The caller
- * owns it. */
+/* Remove all sums of p, and return their total multiplied by `scale`. The caller owns the total. p
+ * must have a sum. */
 fsdp_tensor *fsdp_grad_sums_take(const fsdp_grad_buffer *b, fsdp_param *p, float scale);
 /* Set `to` to `(to + from) * scale`. */
 void fsdp_grad_fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from,

@@ -28,7 +28,7 @@ struct fsdp_named_sharding {
     size_t n_placements, cap_placements;
     fsdp_unit_mp_policy *policies; /* [n_policies] the first one that matches a unit is used */
     size_t n_policies;
-    bool *used;                /* [n_policies] whether a unit matches the name of the policy */
+    bool *used;                /* [n_policies] true if a unit matches the name of the policy */
     const char **excluded;     /* NULL-terminated class names, or NULL if the flag was not given */
     const char **force_leaves; /* NULL-terminated class names, or NULL if the flag was not given */
 };

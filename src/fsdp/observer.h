@@ -1,6 +1,6 @@
 /* Observers are functions that units call, in program order, when they gather, free or reduce. The
- * memory plan of a run (src/plan/plan.c) and its monitor (src/monitor) use one. An observer does
- * not change what units do. */
+ * memory plan (src/plan/plan.c) and the monitor of a run (src/monitor) each install one. An
+ * observer does not change what units do. */
 #pragma once
 #include <fsdp/fsdp.h>
 

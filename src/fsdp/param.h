@@ -30,7 +30,7 @@ typedef struct fsdp_row_table {
     int32_t *ids; /* [most] Item i is the id of row i + 1. */
     fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. In a group of one
                           rank, it has its own memory. */
-    int32_t *place;    /* [V] The row of each id; 0: none. Kept from step to step. */
+    int32_t *place;    /* [V] The table row of each id; 0: none. Kept from step to step. */
     bool is_over;      /* The table was sized for one backward sweep, and this sweep has ended. */
 } fsdp_row_table;
 
@@ -44,8 +44,8 @@ typedef struct fsdp_param_grad {
     fsdp_tensor *whole;
     fsdp_row_table table;
     bool in_buffer; /* The gradient has, or will get, a place in the open buffer. */
-    bool placed;    /* The gradient has its place now. In a group of one rank: it has had memory
-                       since the buffer was opened. */
+    bool placed;    /* The gradient has its place now. In a group of one rank: memory was allocated
+                       for the gradient after the last post. */
     /* For a matrix in a section: number of matrices that were placed before it. Otherwise 0. */
     int order;
     bool touched;       /* The open buffer has a gradient of this parameter. */
@@ -135,7 +135,8 @@ void fsdp_param_release_tensors(fsdp_param *p);
 /* Copy the values in `slice` of `old` to `local`. The tensors may differ in dtype and device. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *slice,
                                                     fsdp_tensor *local);
-/* Return this rank's rows in a kept copy: see fsdp_parameter_own_rows_of_copy(). */
+/* Return the address of this rank's rows in the group's kept copy, and set *dtype. Return NULL if
+ * there is no such copy to write: see fsdp_parameter_own_rows_of_copy(). */
 void *fsdp_param_own_rows_of_copy(const fsdp_param *p, fsdp_dtype *dtype);
 /* Make the module's parameter refer to `local` and `data`. */
 void fsdp_param_show_tensors(fsdp_param *p);

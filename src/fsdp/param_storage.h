@@ -7,8 +7,8 @@
  * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
  * parameter is stored.
  *
- * A parameter gets the first storage in this list that fits it. COPY means FSDP_MEMORY_COPY, and so
- * on.
+ * A parameter gets the first storage in this list that fits it. COPY, PACKED, HOST and MASTER are
+ * the memories of the same names in fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
  *   extension              private, or staged            PACKED           storage_extension.c
@@ -159,23 +159,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_memories_create(const fsdp_param_guards *
                                                        fsdp_param_memories *memories);
 void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 
-/* --- functions for storage_*.c (param_memory.c) --- */
+/* --- param_memory.c: functions that storage_*.c share --- */
 
-/* Create `view` with the size of all parameters of the memory, but without data. */
+/* Create m->view. Its size is that of all parameters of m, but it has no data yet. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count an all-gather that FSDP2 would perform here. Here no data moves, because the memory's
- * buffer still has the rows of all ranks. */
+/* Call this where FSDP2 would perform an all-gather, but no data must move because the buffer of m
+ * still has the rows of all ranks. The function only adds an all-gather to the statistics. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
-/* Implements `unshard` for memories whose view is a whole buffer. Wait until all ranks have written
- * `buffer`, then make it the data of `view`. */
+/* Implements fsdp_param_memory_ops.unshard for memories whose view is a whole buffer. Wait until
+ * all ranks have written `buffer`, then make it the data of m->view. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m,
                                                              fsdp_buffer *buffer);
-/* Implements `show` for memories whose view is a whole buffer. `buffer`, which is still in its READ
- * phase, becomes the data of `view` again. */
+/* Implements fsdp_param_memory_ops.show for memories whose view is a whole buffer. `buffer`, which
+ * is still in its READ phase, becomes the data of m->view again. */
 void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
-/* Implements `prefetch` for memories whose gather reads local tensors. If the tensors are in a
- * file, start reading them. Otherwise gather. */
+/* Implements fsdp_param_memory_ops.prefetch for memories whose gather reads local tensors. If the
+ * tensors are in a file, start reading them. Otherwise gather. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of this rank's rows in private memory, with the write guards of m. If the group
  * is offloaded, the tensor's memory is staged in a file between uses. */

@@ -39,7 +39,7 @@ static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *
     const fsdp_kernels *k = c->device->kernels;
     const size_t bytes = (size_t)n * fsdp_dtype_size(from);
     char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
-    float values[2][CHECKED_ELEMENTS]; /* no float dtype is larger */
+    float values[2][CHECKED_ELEMENTS]; /* `from` has at most 4 bytes */
     k->cast(c->device->context, narrow, dtype, at, from, n);
     k->cast(c->device->context, back, from, narrow, dtype, n);
     FSDP_TRY(fsdp_device_to_host(c->device, values[0], at, bytes));

@@ -1,7 +1,9 @@
 /* The value of Accelerate's fsdp_reshard_after_forward with fsdp_version 1, which is a strategy. */
 #pragma once
 
-/* An option whose choices are fsdp_sharding_strategy_choices has stored the name of strategy s as
- * -1 - s, and other values as they are. Return `value` or, if `text` is a strategy's number in
- * Accelerate's menu, "1" to "5", what its name would have been stored as. `text` may be NULL. */
+/* A FSDP_OPTION_BOOL_OR_INT option with fsdp_sharding_strategy_choices stores a strategy's name as
+ * `-1 - strategy`, and the text "1" to "5" as a number of ranks. But with fsdp_version 1, "1" to
+ * "5" are the numbers of strategies in Accelerate's menu. If `text`, the option's text, is one of
+ * them, return `-1 - strategy`. Otherwise return `value`, which the option has stored. `text` may
+ * be NULL. */
 int fsdp_reshard_of_menu(const char *text, int value);

@@ -316,7 +316,7 @@ static void drop_step(fsdp_state_context *c)
     }
 }
 
-/* A forward or a backward failed: return all units to their idle state. */
+/* Called when a forward or a backward has failed. Return all units to their idle state. */
 static void cancel(void *self, bool has_backward)
 {
     fsdp_state_context *c = ((fsdp_state *)self)->context;
@@ -346,9 +346,9 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* The first unit that moves to the new device also moves the pools. A pool can be moved only while
- * none of its buffers is in use, and a kept copy occupies a buffer. So first drop the kept copies
- * of all units. */
+/* Move this unit from meta to `device`. The first unit that moves also moves the pools. A pool can
+ * be moved only while none of its buffers is in use, and a kept copy occupies a buffer. So first
+ * drop the kept copies of all units. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;

@@ -88,7 +88,7 @@ typedef struct fsdp_member {
     struct fsdp_state *state;
     fsdp_module *module;     /* Borrowed. */
     fsdp_region_hooks hooks; /* Called around the module's forward. */
-    bool to_run; /* The unit has begun the current forward, but this member has not run yet. */
+    bool to_run;             /* The unit's forward has begun, but this member has not run yet. */
 } fsdp_member;
 
 typedef struct fsdp_state {
@@ -169,7 +169,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_check_modules(fsdp_module *const *modules, size
  * modules is below `root` and has a forward. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_joint_modules(const fsdp_module *root,
                                                      fsdp_module *const *modules, size_t n);
-/* Is p one of options->ignored_params? */
+/* Return true if p is one of options->ignored_params. */
 bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *options, const fsdp_parameter *p);
 bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
 /* Return true if only `m` and modules below it use p. */

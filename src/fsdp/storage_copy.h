@@ -7,8 +7,8 @@ typedef struct fsdp_copy_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer; /* From a pool; NULL if nothing is gathered and no copy is kept. */
     bool is_open;        /* The copy is in a WRITE phase: this rank may write its rows. */
-    /* Number of writes of local tensors since the last gather that did not also store the new rows
-     * in the copy. */
+    /* Number of writes of local tensors since the last gather, without the writes that also stored
+     * the new rows in the copy. */
     int unwritten;
     bool is_gathered; /* A gather has written this rank's rows, and no reshard has followed yet. */
 } fsdp_copy_memory;

@@ -26,11 +26,10 @@ typedef struct host_param {
     size_t offset; /* Offset in the shared buffer, in bytes. */
     fsdp_storage_guard guard;
     int writers; /* Number of open writes. */
-    /* Private memory that every rank except the first one writes to: zeros. On a device with memory
-     * of its own it is a block of the device's allocator, otherwise host memory that the memory
-     * plan does not count. */
+    /* Private memory to which every rank except the first one writes instead of the shared buffer.
+     * It contains zeros when the write begins. NULL if no write is open, and on the first rank. */
     void *unwanted;
-    fsdp_block *block;
+    fsdp_block *block; /* The allocator's block of `unwanted`; NULL if it is from fsdp_calloc(). */
 } host_param;
 
 struct host_memory {

@@ -134,8 +134,8 @@ static fsdp_status has_ended(const fsdp_beam_search *s, const fsdp_candidate *c,
 }
 
 /* Go through the candidates, from the best to the worst. A candidate that has ended may become a
- * finished beam (beam_search.h). The best num_beams of the others become the running beams of the
- * next step. */
+ * finished beam (beam_search.h). The best num_beams candidates that have not ended become the
+ * running beams of the next step. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

@@ -7,11 +7,10 @@
  * id.
  *
  * A candidate has ended if its last id is an end of sequence or completes a stop string, or if it
- * has max_new new ids. If one
- * of the best num_beams candidates has ended, it may become a finished beam. The search keeps the
- * num_beams finished beams with the largest sum / length ^ length_penalty. Here, length is the
- * number of new ids, including the end of sequence. The best num_beams candidates that have not
- * ended become the running beams of the next step.
+ * has max_new new ids. If one of the best num_beams candidates has ended, it may become a finished
+ * beam. The search keeps the num_beams finished beams with the largest sum / length ^
+ * length_penalty. Here, length is the number of new ids, including the end of sequence. The best
+ * num_beams candidates that have not ended become the running beams of the next step.
  *
  *     fsdp_beam_search_create(config, ids, n, max_new, &search);
  *     while (!search->done) {

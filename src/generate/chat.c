@@ -1,7 +1,6 @@
-/* See chat.h. Rank 0 has the conversation. For each answer it lets the other ranks generate
- * with it, without a prompt of their own. An error that concerns one message, such as a
- * conversation that has become too long, is shown, and the conversation goes on without that
- * message. */
+/* See chat.h. Rank 0 has the conversation. The other ranks take part in generating each answer, but
+ * have no prompts of their own. An error that concerns one message, such as a conversation that has
+ * become too long, is shown, and the conversation goes on without that message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,12 +51,12 @@ fsdp_status fsdp_chat_stream_end(fsdp_chat_stream *stream, fsdp_status status)
 
 typedef struct conversation {
     generate_run *run;
-    fsdp_json *doc; /* "messages"; owned */
-    char *system;   /* message of the system; NULL: none; owned */
+    fsdp_json *doc; /* {"messages": [...]}, the conversation so far; owned */
+    char *system;   /* the system message; NULL: none; owned */
     size_t n_turns; /* number of answers so far */
 } conversation;
 
-/* Begin the conversation again, with the message of the system. */
+/* Restart the conversation. It then contains only the system message, if there is one. */
 static fsdp_status clear(conversation *c)
 {
     fsdp_json *doc;
@@ -75,7 +74,7 @@ static fsdp_status clear(conversation *c)
     return FSDP_OK;
 }
 
-/* Set *copy to the conversation with another message of the user. */
+/* Set *copy to a copy of the conversation to which `text` is appended as a user message. */
 static fsdp_status copy_with(const conversation *c, const char *text, fsdp_json **copy)
 {
     char *printed;
@@ -101,7 +100,7 @@ static fsdp_status check_room(const generate_run *g, size_t n)
                       n);
 }
 
-/* Make the prompt of the conversation that `doc` has, the only prompt of the run. */
+/* Make the conversation in `doc` the only prompt of the run. */
 static fsdp_status make_prompt(const conversation *c, fsdp_json *doc)
 {
     generate_run *g = c->run;
@@ -111,7 +110,7 @@ static fsdp_status make_prompt(const conversation *c, fsdp_json *doc)
     return check_room(g, g->prompts.items[0].ids.len);
 }
 
-/* Set *generate on all ranks to its value on rank 0: whether they generate now. */
+/* Send rank 0's value of *generate to all ranks. It is true if they must now generate an answer. */
 static fsdp_status announce(const generate_run *g, bool *generate)
 {
     int32_t word = *generate;
@@ -121,7 +120,7 @@ static fsdp_status announce(const generate_run *g, bool *generate)
     return FSDP_OK;
 }
 
-/* Generate, and set *answer to the text, on rank 0. Collective. */
+/* Generate an answer. On rank 0, append its text to *answer. Collective. */
 static fsdp_status generate(const conversation *c, fsdp_str *answer)
 {
     generate_run *g = c->run;
@@ -142,7 +141,8 @@ static fsdp_status show(const conversation *c, const char *text)
     return FSDP_OK;
 }
 
-/* Answer a message. Only an error that ends the conversation is returned. */
+/* Answer the user message `text`. Errors that do not end the conversation are shown, not
+ * returned. */
 static fsdp_status answer(conversation *c, const char *text)
 {
     fsdp_json *doc = NULL;
@@ -199,7 +199,7 @@ static fsdp_status set_system(conversation *c, const char *text)
                          : "the conversation begins again without a message of the system");
 }
 
-/* Do what a line says. Set *end to true if it ends the conversation. */
+/* Run the command in `line`. Set *end to true if the command ends the conversation. */
 static fsdp_status read_command(conversation *c, const char *line, bool *end)
 {
     const char *rest;

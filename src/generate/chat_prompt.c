@@ -7,7 +7,9 @@
 #include "src/text/chat/chat.h"
 #include "src/text/utf8.h"
 
-/* transformers puts this text behind a message that is to be continued, to find its end. */
+/* Before a conversation whose last message is to be continued is rendered, this tag is appended to
+ * that message. The tag shows where the message ends in the rendered text. transformers does the
+ * same. */
 #define TAG "CONTINUE_FINAL_MESSAGE_TAG "
 
 static bool is_message_list(fsdp_json_node row, const char *key)
@@ -63,7 +65,8 @@ fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat, const char *
 
 /* --- the text of a conversation --- */
 
-/* Append `text` to the content of a message: to its text, or to its last part that has a text. */
+/* Append `text` to the content of a message. If the content is a list of parts, append it to the
+ * last part that has a text. */
 static fsdp_status append_to_message(fsdp_json_node message, const char *text)
 {
     fsdp_json_node holder = message;
@@ -88,7 +91,7 @@ static fsdp_status append_to_message(fsdp_json_node message, const char *text)
     return FSDP_OK;
 }
 
-/* Return the last place of `what` in `text`, or NULL. */
+/* Return the last occurrence of `what` in `text`, or NULL if there is none. */
 static char *find_last(char *text, const char *what)
 {
     char *found = NULL;
@@ -97,8 +100,9 @@ static char *find_last(char *text, const char *what)
     return found;
 }
 
-/* Cut the text where the message that is to be continued ends. If the template has removed the
- * space of TAG, it has also removed white space at the end of the message. */
+/* Cut the rendered text at TAG, the end of the message that is to be continued. If the template has
+ * removed the space at the end of TAG, it removes white space at the end of messages. In this case,
+ * also remove the white space before TAG. */
 static fsdp_status cut_at_tag(fsdp_chat_text *text)
 {
     char name[sizeof TAG] = TAG;
@@ -115,8 +119,8 @@ static fsdp_status cut_at_tag(fsdp_chat_text *text)
     return FSDP_OK;
 }
 
-/* Set *view to a copy of the conversation in which the messages have the key "messages". Both
- * documents share values, and the copy is freed first. */
+/* Set *copy to a copy of the conversation in which the messages have the key "messages". The copy
+ * shares values with the document of `row`, so it must be freed before that document. */
 static fsdp_status copy_row(fsdp_json_node row, fsdp_json **copy)
 {
     FSDP_TRY(fsdp_json_create(fsdp_json_name(row.doc), copy));
@@ -153,8 +157,8 @@ static fsdp_status render(const fsdp_chat_prompts *chat, fsdp_json_node row, fsd
     return status;
 }
 
-/* Like render(), with the tag behind the last message if that is to be continued. The tag is
- * removed from the row again. */
+/* Like render(). But if the last message is to be continued, render a copy of the row with TAG
+ * appended to that message, then cut the text at TAG. */
 static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
                               fsdp_chat_text *text)
 {
@@ -163,7 +167,7 @@ static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
     size_t bytes = 0;
     fsdp_status status = copy_row(row, &plain);
     if (status == FSDP_OK && chat->continue_final_message) {
-        /* values are shared with `row`, so the tag needs a document of its own */
+        /* `plain` shares values with `row`, so append TAG to a message in a separate document */
         status = fsdp_json_print(plain, FSDP_JSON_COMPACT, &printed, &bytes);
         if (status == FSDP_OK)
             status = fsdp_json_parse(fsdp_json_name(row.doc), 1, printed, bytes, &tagged);
@@ -220,7 +224,7 @@ fsdp_status fsdp_conversation_answer(const fsdp_chat_prompts *chat, fsdp_json_no
 
 /* --- the end of a turn --- */
 
-/* Render a conversation of a question and the answer TAG. */
+/* Render a conversation that consists of a question and the answer TAG. */
 static fsdp_status render_turn(const fsdp_chat_prompts *chat, fsdp_chat_text *text)
 {
     static const fsdp_chat_prompts no_system = {0};
@@ -235,7 +239,8 @@ static fsdp_status render_turn(const fsdp_chat_prompts *chat, fsdp_chat_text *te
     return status;
 }
 
-/* Set *id to the token that follows the answer in the rendered text, or to -1. */
+/* Set *id to the special token that follows the answer in the rendered text, or to -1 if there is
+ * none. */
 static fsdp_status find_end(const fsdp_tokenizer *tokenizer, const fsdp_chat_text *text,
                             int32_t *id)
 {
@@ -264,7 +269,8 @@ fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
     if (!chat->chat_template)
         return FSDP_OK;
     fsdp_status status = render_turn(chat, &text);
-    /* A template that refuses this conversation may accept the user's. */
+    /* This is not an error: a template that refuses this conversation may accept the user's
+     * conversations. */
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     status = find_end(tokenizer, &text, &id);

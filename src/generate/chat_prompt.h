@@ -1,5 +1,5 @@
-/* Conversations as prompts: a chat template writes them as a text, which the model continues with
- * the assistant's answer. */
+/* Conversations as prompts: a chat template renders a conversation as a text, which the model
+ * continues with the assistant's answer. */
 #pragma once
 #include <fsdp/chat.h>
 #include <fsdp/text.h>
@@ -11,7 +11,7 @@ typedef struct fsdp_chat_prompts {
     const fsdp_chat_template *chat_template; /* borrowed; NULL: there is none */
     const char *why_none;                    /* why there is no template */
     const char *kwargs;                      /* chat_template_kwargs, a JSON object; NULL: none */
-    const char *system; /* a message of the system, put before messages of texts; NULL: none */
+    const char *system; /* system message for prompts that are texts; NULL: none */
     /* Continue the last message instead of answering it, as continue_final_message=True of
      * transformers' apply_chat_template() does. */
     bool continue_final_message;
@@ -24,18 +24,20 @@ bool fsdp_is_conversation(fsdp_json_node row);
 FSDP_MUST_CHECK fsdp_status fsdp_chat_prompt_encode(const fsdp_chat_prompts *chat,
                                                     const fsdp_tokenizer *tokenizer,
                                                     fsdp_json_node row, fsdp_token_list *ids);
-/* Create a conversation of a user's message, after the message of the system if there is one. */
+/* Create a conversation that consists of chat->system as system message, unless it is NULL, and
+ * `text` as user message. The caller owns *doc. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat,
                                                      const char *text, size_t length,
                                                      fsdp_json **doc);
-/* Append a message. `text` [length] must be UTF-8. */
+/* Append a message to the conversation `row`. `text` [length] must be UTF-8. */
 void fsdp_conversation_add(fsdp_json_node row, const char *role, const char *text, size_t length);
-/* Add an answer to a conversation: as a new message of the assistant, as "completion" if the row
- * has "prompt", or to the last message if that was continued. */
+/* Add the assistant's answer to a conversation. If chat->continue_final_message is true, append it
+ * to the last message. Otherwise, add a new message, which is put in "completion" if the row has
+ * the key "prompt". */
 FSDP_MUST_CHECK fsdp_status fsdp_conversation_answer(const fsdp_chat_prompts *chat,
                                                      fsdp_json_node row, const char *text);
-/* Add the token that ends the assistant's turns in the template to the ends of sequence, if it is a
- * special token and not one of them yet. */
+/* If the template ends each assistant turn with a special token, add this token to
+ * config->eos_token_ids, unless it is already there. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
                                                       const fsdp_tokenizer *tokenizer,
                                                       fsdp_generation_config *config);

@@ -369,7 +369,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
  * rank; if a rank failed, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    const int64_t failed = INT64_MIN / INT32_MAX; /* less than the rows of all other ranks */
+    const int64_t failed = INT64_MIN / INT32_MAX; /* makes any sum of rows negative */
     fsdp_group *group = g->model->group;
     *rows = status == FSDP_OK ? g->rows : failed;
     if (!group || fsdp_group_world_size(group) == 1)

@@ -12,7 +12,8 @@
 #include "src/tensor/cards.h"
 
 enum {
-    /* new tokens of an answer if nothing says how many; 20, as for other texts, would be too few */
+    /* default limit of new tokens for an answer; the default for other texts, 20, would be too
+     * few */
     DEFAULT_ANSWER_TOKENS = 1024
 };
 
@@ -99,7 +100,7 @@ static bool has_texts(const fsdp_prompts *prompts)
     return false;
 }
 
-/* Check that the options of texts have an effect. */
+/* Refuse options for texts that would have no effect. */
 static fsdp_status check_texts(const generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -233,7 +234,8 @@ static void note_device(const generate_run *g)
     fsdp_generate_note(g, note);
 }
 
-/* Open the chat template, and let the end of a turn in it end answers. */
+/* Open the chat template. Add the token with which it ends a turn to the end-of-sequence ids, so
+ * that this token ends an answer. */
 static fsdp_status open_chat(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -278,7 +280,8 @@ static fsdp_status set_generation(generate_run *g)
     return FSDP_OK;
 }
 
-/* Check what streaming needs: one sequence, of which each new token stays. */
+/* Check that text can be shown while it is generated. There must be only one sequence, and tokens
+ * that were chosen must not change later. */
 static fsdp_status check_stream(const generate_run *g)
 {
     if (!g->config->part)

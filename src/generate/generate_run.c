@@ -50,8 +50,8 @@ static fsdp_status append_text(void *arg, const char *text, size_t bytes)
     return FSDP_OK;
 }
 
-/* Decode the new ids of a sequence as the end of its prompt's last message. Free *text with
- * fsdp_free(). */
+/* Decode the new ids of a sequence as the continuation of its prompt's last message. The caller
+ * frees *text with fsdp_free(). */
 static fsdp_status decode_continuation(const generate_run *g, const gathered_row *row, char **text)
 {
     fsdp_text_stream stream;
@@ -70,7 +70,8 @@ static fsdp_status decode_continuation(const generate_run *g, const gathered_row
     return status == FSDP_OK && !*text ? FSDP_ERR_NOMEM : status;
 }
 
-/* Free *text with fsdp_free(). NULL if there is no tokenizer. */
+/* Decode the new ids of a sequence. If there is no tokenizer, *text is NULL. The caller frees *text
+ * with fsdp_free(). */
 static fsdp_status decode_row(const generate_run *g, const gathered_row *row, char **text)
 {
     *text = NULL;

@@ -6,10 +6,10 @@
 #include "src/generate/chat_prompt.h"
 #include "src/models/generation_config.h"
 
-/* Gets a part of a text. */
+/* Called with the next part of the generated text. */
 typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size_t bytes);
-/* Set *line to the next line, without its end, or to NULL if there is none. The caller frees it
- * with fsdp_free(). */
+/* Set *line to the next line, without its line end, or to NULL at the end of the input. The caller
+ * frees it with fsdp_free(). */
 typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 
 /* The configuration of a run. A member that is zero means its default. Prompts that are texts need
@@ -21,12 +21,12 @@ typedef struct fsdp_generate_config {
     size_t n_texts;
     /* file of texts: a text per line, or rows of JSON, CSV or Arrow; NULL: none */
     const char *input;
-    const char *text_column; /* column with the text in such rows; NULL: a default */
+    const char *text_column; /* column of `input` that has the texts; NULL: a default */
     const char *messages;    /* file of conversations, for which `chat` is true; NULL: none */
-    bool chat;               /* texts are messages of a user, which the chat template writes */
-    const char *system;      /* message of the system before them; NULL: none */
-    const char *chat_template, *chat_template_kwargs; /* as in training; NULL: the model's, none */
-    bool continue_final_message;                      /* as fsdp_chat_prompts has it */
+    bool chat;               /* each text is a user message, rendered by the chat template */
+    const char *system;      /* system message before each user message; NULL: none */
+    const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
+    bool continue_final_message;                      /* see fsdp_chat_prompts */
     const char *input_ids;   /* JSON or JSON lines file with prompts as ids; NULL: none */
     const char *task_prefix; /* put before every text; NULL: none */
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
@@ -47,13 +47,13 @@ typedef struct fsdp_generate_config {
     const char *device;   /* as fsdp_rank_device_create() takes it; NULL: the default */
     int threads_per_rank; /* 0: as fsdp_default_threads() says */
     const char *isa;
-    /* Gets the text on rank 0 while it is generated, in parts that do not change any more; NULL:
-     * not called. There must be one prompt. */
+    /* Called on rank 0 with each new part of the text while it is generated. A part that was passed
+     * does not change later. NULL: not called. If not NULL, there must be exactly one prompt. */
     fsdp_generate_part_fn *part;
-    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. There
-     * are no other prompts then, `chat` is true, and `part` is set. */
+    /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. If not
+     * NULL, there must be no other prompts, `chat` must be true, and `part` must be set. */
     fsdp_generate_line_fn *read_line;
-    void *terminal; /* argument of both */
+    void *terminal; /* argument of part() and read_line() */
 } fsdp_generate_config;
 
 /* One generated sequence. Pointers are valid only during the call of the report function. */
@@ -62,7 +62,8 @@ typedef struct fsdp_generate_result {
      * num_return_sequences of this prompt. */
     size_t index, sequence;
     const char *prompt; /* the prompt's text; NULL: the prompt was given as ids, or as messages */
-    /* the conversation, as JSON, and how it was made into the prompt; NULL: there is none */
+    /* conversation: the prompt's conversation, as JSON; NULL: the prompt is not a conversation.
+     * chat: the options with which conversations were rendered. */
     const char *conversation;
     const fsdp_chat_prompts *chat;
     /* input_ids: the prompt. ids: the generated sequence, as in fsdp_generated */

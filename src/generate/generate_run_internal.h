@@ -1,4 +1,5 @@
-/* What the files of `fsdp generate` share: a run, and how it is prepared. */
+/* Declarations that the files of `fsdp generate` share: the state of a run, and the functions that
+ * prepare it. */
 #pragma once
 #include "src/base/str.h"
 #include "src/comm/comm.h"
@@ -21,8 +22,8 @@ typedef struct generate_run {
     fsdp_model *model;
     fsdp_tokenizer *tokenizer; /* NULL: prompts and results are ids only */
     fsdp_generation_config generation;
-    fsdp_chat_template *chat_template; /* NULL: there is none, or no conversation */
-    char why_no_chat[512];             /* why there is none */
+    fsdp_chat_template *chat_template; /* NULL: none, or not needed */
+    char why_no_chat[512];             /* why chat_template is NULL */
     fsdp_chat_prompts chat;
     fsdp_prompts prompts;
     size_t turn; /* number of answers of an interactive conversation so far */
@@ -49,5 +50,5 @@ void fsdp_generate_note(const generate_run *g, const char *text);
 FSDP_MUST_CHECK fsdp_status fsdp_generate_batch(const generate_run *g, size_t first, size_t n,
                                                 fsdp_generate_id_fn *on_id, void *arg,
                                                 fsdp_generated **outputs);
-/* Return how encoding makes prompts of texts. */
+/* Return the options with which the texts of this run are encoded. */
 fsdp_prompt_encoding fsdp_generate_encoding(const generate_run *g);

@@ -45,8 +45,8 @@ static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *sco
             ban(scores, vocab, ids->ids[at + n - 1]);
 }
 
-/* Ban the last id of each sequence of `words` whose other ids are the end of `ids`. As in
- * transformers, an end of sequence that is a word alone is not banned. */
+/* A bad word is a sequence of ids. Ban its last id if `ids` ends with its other ids. As in
+ * transformers, a bad word that consists only of an end-of-sequence id has no effect. */
 static void ban_words(const fsdp_generation_config *c, const fsdp_token_list *ids, float *scores,
                       int64_t vocab)
 {
@@ -80,7 +80,8 @@ static void force_ids(const fsdp_rule_ids *forced, float *scores, int64_t vocab)
             scores[forced->ids[i]] = 0;
 }
 
-/* Raise the scores of the ends of sequence, by more with each id beyond decay->start new ones. */
+/* If there are more than decay->start new ids, raise the scores of the end-of-sequence ids. The
+ * more new ids there are, the more the scores are raised. */
 static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *scores, int64_t vocab)
 {
     const fsdp_length_decay *decay = &c->exponential_decay_length_penalty;
@@ -94,7 +95,7 @@ static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *sc
     }
 }
 
-/* Apply the settings that force or suppress ids at certain places of the sequence. */
+/* Apply the settings that force or suppress ids at certain positions of the sequence. */
 static void apply_places(const fsdp_generation_config *c, int64_t length, int64_t prompt_length,
                          float *scores, int64_t vocab)
 {

@@ -1,5 +1,5 @@
-/* Reads the prompts of files whose rows are JSON, CSV or Arrow: texts of a column, or
- * conversations. */
+/* Reads prompts from files whose rows are JSON, CSV or Arrow. The prompts are the texts of a
+ * column, or conversations. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -19,7 +19,7 @@ bool fsdp_is_prompt_rows_path(const char *path)
            fsdp_name_kind_of(path) == FSDP_NAME_JSON;
 }
 
-/* The columns that may have the prompt if the user names none, the first that exists. */
+/* If the user names no column, the prompts are in the first of these columns that exists. */
 static const char *const columns[] = {"prompt",   "text",     "source",      "input",
                                       "article",  "document", "instruction", "question",
                                       "dialogue", "sentence"};
@@ -124,8 +124,9 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
     return status;
 }
 
-/* Return the index of the column with the prompts, or -1. If the only column has another name, it
- * is that one, unless the user has named a column. */
+/* Return the index of the column with the prompts, or -1 if there is none. If `only` is true, there
+ * is only one column, and the user has named no column, return 0, whatever the name of the column
+ * is. */
 static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
 {
     const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);
@@ -174,8 +175,9 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     return status;
 }
 
-/* Set *delimiter to the character with which the header has a column of prompts: the usual one of
- * the file's name, or else another. If none gives a column, it is the usual one. */
+/* Set *delimiter to the first delimiter with which the header has a column of prompts. The usual
+ * delimiter for the file's extension is tried first. It is also the result if no delimiter gives
+ * such a column. */
 static fsdp_status find_delimiter(const fsdp_prompt_encoding *e, const char *path, char *delimiter)
 {
     const char usual = fsdp_name_ends_with(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */

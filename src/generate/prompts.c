@@ -44,8 +44,7 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* Encode a text with the special tokens that the tokenizer adds. *cut is set to true if the text
  * has more than max_length ids and was therefore shortened. If the model will continue the text,
- * the
- * </s> that some tokenizers append (T5's) is removed. */
+ * the </s> that some tokenizers append (T5's) is removed. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
@@ -95,7 +94,7 @@ fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *p, const fsdp_prompt_enc
     return status;
 }
 
-/* Append a text, with its prefix, as the message of a user. */
+/* Append a conversation with one user message: the prefix and `text`. */
 static fsdp_status add_message(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                                size_t length)
 {

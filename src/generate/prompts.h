@@ -7,7 +7,8 @@
 typedef struct fsdp_prompt {
     /* the text that was given, without the prefix; NULL: ids were given; owned */
     char *text;
-    char *conversation; /* the row of a conversation, as JSON; NULL: it is none; owned */
+    char *conversation; /* the row of a conversation, as JSON; NULL: the prompt is not a
+                           conversation; owned */
     fsdp_token_list ids;
 } fsdp_prompt;
 
@@ -30,21 +31,22 @@ typedef struct fsdp_prompt_encoding {
     const char *prefix;
     int max_length;
     bool to_continue;
-    const fsdp_chat_prompts *chat; /* NULL: texts are no messages */
-    const char *text_column;       /* column or key with the text in rows; NULL: a default */
+    const fsdp_chat_prompts *chat; /* NULL: texts are not rendered as user messages */
+    const char *text_column;       /* column or key of a row that has the text; NULL: a default */
 } fsdp_prompt_encoding;
 
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
                                                   const fsdp_prompt_encoding *encoding,
                                                   const char *text);
-/* Append a conversation. `row` is read, and not kept. */
+/* Append the conversation in `row`. No reference to `row` is kept. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
 /* Return true if the name says that a file has rows of JSON or CSV, or if it is Arrow.
  * (prompt_rows.c) */
 bool fsdp_is_prompt_rows_path(const char *path);
-/* Read the rows of such a file, which may be compressed: a text of each, or, with encoding->chat, a
+/* Read a prompt from each row of a file for which fsdp_is_prompt_rows_path() is true. The file may
+ * be compressed. The prompt is a text or, if encoding->chat is not NULL and the row has messages, a
  * conversation. (prompt_rows.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
                                                    const fsdp_prompt_encoding *encoding,

@@ -98,10 +98,10 @@ static double surprise(const fsdp_candidate *left, int64_t i, double total, doub
     return fabs((double)left[0].score - (double)left[i].score + log(total) - mean);
 }
 
-/* Keep the candidates whose information is closest to the entropy: the fewest whose probabilities
- * reach `mass`, and those that are exactly as close as the last of them (Meister et al. 2022,
- * "Locally Typical Sampling"). They are side by side, because the candidates are sorted. They are
- * moved to the front. Returns their number. */
+/* Keep the candidates whose information is closest to the entropy (Meister et al. 2022, "Locally
+ * Typical Sampling"): the smallest number of them whose probabilities sum to `mass` or more, and
+ * all candidates that are exactly as close as the last of these. The candidates are sorted, so the
+ * kept ones are adjacent. Move the kept ones to the front of `left`, and return their number. */
 static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 {
     const double total = total_weight(left, n), mean = entropy(left, n, total);
@@ -125,8 +125,8 @@ static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
     return end - begin;
 }
 
-/* Return how many of the n candidates remain: those with at least the probability `least`, and the
- * most likely ones. */
+/* Return how many of the n candidates remain: those with at least the probability `least`, and all
+ * that are as likely as the first. */
 static int64_t keep_probable(const fsdp_candidate *left, int64_t n, double least)
 {
     const double bound = least * total_weight(left, n);

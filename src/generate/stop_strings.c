@@ -1,6 +1,7 @@
-/* See stop_strings.h. The last ids are decoded with and without the next one. A text is completed
- * by the next id if it ends in what the id has changed. The number of ids that are decoded depends
- * only on the longest text, so a long sequence costs no more than a short one. */
+/* See stop_strings.h. The last ids are decoded twice, with and without the next id. The next id
+ * completes a stop string if the last byte of the string is in the part of the text that differs.
+ * The number of ids that are decoded depends only on the longest text, so a long sequence costs no
+ * more than a short one. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -16,13 +17,13 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
     for (const char *text = texts->bytes; text < texts->bytes + texts->n_bytes;
          text += strlen(text) + 1)
         longest = strlen(text) > longest ? strlen(text) : longest;
-    /* A token has at least one byte. One more token is before the text, because some decoders
-     * change the first token of a sequence. */
+    /* A token has at least one byte, so `longest` tokens can contain every text. The window has one
+     * more token in front, because some decoders change the first token of a sequence. */
     *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
     return FSDP_OK;
 }
 
-/* Return true if `text` ends in whole[changed..]. */
+/* Return true if `text` occurs in `whole`, and its last byte is in whole[changed..]. */
 static bool is_completed(const char *whole, size_t changed, const char *text)
 {
     const size_t length = strlen(text);

@@ -1,18 +1,19 @@
-/* See text_stream.h. Each step decodes the ids of the last part and the new ones. What the decoder
- * does at the beginning of a text, such as removing a space, thus concerns only the first part. A
- * text may still change if it ends with U+FFFD, because the rest of a character may follow, or if
- * the last token is a byte (<0x0A>), because bytes that are no character change all bytes before
- * them. */
+/* See text_stream.h. Each step decodes the ids of the part that was given out last together with
+ * the new ids. So what the decoder does at the beginning of a text, such as removing a space,
+ * affects only the first part. A text may still change in two cases. If it ends with U+FFFD, the
+ * rest of a character may follow. If its last token is a byte (<0x0A>), the next tokens may show
+ * that the bytes are not a valid character, and then all these bytes are decoded differently. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/generate/text_stream.h"
 
 enum {
-    /* A character has at most 4 tokens. If no part came for more ids than this, the ids are not the
-     * beginning of one, and waiting for more would make each step slower. */
+    /* Maximum number of ids to wait for the end of a character. A character has at most 4 tokens,
+     * so more ids than this are not the beginning of a character, and waiting for more of them
+     * would make each step slower. */
     MOST_WAITING = 256,
-    /* This many of the ids before the text are decoded with it. */
+    /* Number of the ids before the text that are decoded together with it. */
     CONTEXT = 32
 };
 
@@ -43,7 +44,7 @@ static bool is_byte(const char *token)
     return token && strlen(token) == 6 && strncmp(token, "<0x", 3) == 0 && token[5] == '>';
 }
 
-/* Return the text of the last id that has one; NULL: none has. */
+/* Return the text of the last id that is not a special token, or NULL if there is no such id. */
 static const char *last_token(const fsdp_text_stream *s)
 {
     const char *token = NULL;
@@ -67,8 +68,8 @@ static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Give out what the ids from s->given on add to the text. If `all` is false, only a text that
- * cannot change is given out. */
+/* Call `part` with the text that the ids from s->given on add. If `all` is false, do this only if
+ * that text cannot change later. */
 static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, void *arg)
 {
     char *before = NULL, *text = NULL;
@@ -80,7 +81,8 @@ static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, 
         size_t known = 0;
         while (before[known] && before[known] == text[known])
             known++;
-        /* At the end, a text that has changed nevertheless is given out from there on. */
+        /* If `all` is true, the text is also given out if earlier bytes have changed, beginning
+         * with the first byte that changed. */
         const bool goes_on = bytes > known && (all || !before[known]);
         if (goes_on && (all || !may_change(s, text, bytes))) {
             status = part(arg, text + known, bytes - known);

@@ -8,17 +8,18 @@
 typedef struct fsdp_text_stream {
     const fsdp_tokenizer *tokenizer; /* borrowed */
     fsdp_token_list ids;
-    /* The ids before `given` are in the text that was given out. The text of the ids from `begin`
-     * on is the context in which the next ids are decoded. */
+    /* The text of ids [0, given) has already been given out. Ids from `begin` on are decoded
+     * together with the next ids, as their context. */
     size_t begin, given;
 } fsdp_text_stream;
 
-/* Gets a part of the text. */
+/* Called with the next part of the text. */
 typedef fsdp_status fsdp_text_part_fn(void *arg, const char *text, size_t bytes);
 
 void fsdp_text_stream_init(fsdp_text_stream *stream, const fsdp_tokenizer *tokenizer);
-/* Let the text follow the ids [n], which are not given out: without them, a decoder may remove the
- * space at its beginning. Call this before the first id is added. */
+/* Decode the text as a continuation of `ids` [n], whose own text is not given out. Without this
+ * context, a decoder may remove the space at the beginning of the text. Call this before the first
+ * id is added. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_stream_follow(fsdp_text_stream *stream, const int32_t *ids,
                                                     size_t n);
 void fsdp_text_stream_fini(fsdp_text_stream *stream);

@@ -1,11 +1,11 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
  * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
- * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). When a context is
- * created, one of the three tables is chosen. The caller may name the ISA. Otherwise the best ISA
- * that CPUID reports is used. All arguments are raw pointers and sizes. The caller must have
- * checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
- * elements) is given. "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call
- * have the same dtype, unless the function has two dtype arguments. Arithmetic is in float32.
+ * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). One of them is chosen
+ * when a context is created: for the ISA that the caller names, or else for the best ISA that CPUID
+ * reports. All arguments are raw pointers and sizes. The caller must have checked all shapes.
+ * Tensors are contiguous and row-major, unless a leading dimension (ld, in elements) is given.
+ * "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call have the same
+ * dtype, unless the function has two dtype arguments. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads. Two calls
  * with the same inputs give the same bits. Sums over rows are divided into blocks of a fixed size,
@@ -21,8 +21,9 @@
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
 
-/* The state that one rank's kernels need. On the CPU it is a thread pool, scratch for each thread
- * and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are threads. */
+/* The state that the kernels of one rank need. On the CPU it is a thread pool, scratch for each
+ * thread and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are
+ * threads of one process. */
 typedef struct fsdp_kernel_context fsdp_kernel_context;
 
 typedef enum fsdp_activation {
@@ -54,18 +55,18 @@ typedef struct fsdp_gemm_args {
  * the same array as x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    /* Used only if `up` is NULL: dx is multiplied by this factor of dropout. 1: no dropout. */
+    /* The factor by which dropout multiplies dx; 1: no dropout. Used only if `up` is NULL. */
     float factor;
     fsdp_dtype dtype; /* dtype of all arrays */
     int64_t rows, columns;
     /* Row stride of all arrays except `hidden`, in elements. The row stride of `hidden` is
      * `columns`. */
     int64_t ld;
-    const void *x, *up; /* NULL for `up`: the result is a(x) */
-    void *dx, *d_up;    /* NULL: not computed */
-    /* An input and an output. Before the call, it contains the gradient of the result, which is
-     * read only if dx or d_up is computed. The call overwrites it with the result: a(x) * up, or
-     * a(x) if `up` is NULL. */
+    const void *x, *up; /* `up` NULL: the result is a(x) */
+    void *dx, *d_up;    /* may each be NULL: not computed */
+    /* Both input and output. Before the call, it contains the gradient of the result, which is read
+     * only if dx or d_up is computed. The call overwrites it with the result: a(x) * up, or a(x) if
+     * `up` is NULL. */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -79,10 +80,11 @@ typedef struct fsdp_dropout_args {
     void *out; /* may be the same array as x or addend */
     float p;
     uint64_t key;
-    /* Before: max(x[i], 0) takes the place of x[i]; NaN stays NaN. Only without addend. */
+    /* true: apply dropout to max(x[i], 0) instead of x[i]; NaN stays NaN. Requires that addend is
+     * NULL. */
     bool relu;
-    /* After: addend[i] is added to the result, which has been rounded to dtype. NULL: nothing is
-     * added. */
+    /* addend[i] is added to the result of dropout, after this has been rounded to dtype. NULL:
+     * nothing is added. */
     const void *addend;
 } fsdp_dropout_args;
 
@@ -126,7 +128,7 @@ typedef struct fsdp_attention_args {
     uint64_t dropout_key;
     void *out;  /* [Tq, heads * head_dim], row stride heads * head_dim */
     float *lse; /* [heads, Tq] */
-    /* backward only */
+    /* The fields below are used only in backward. */
     const void *d_out; /* same shape and row stride as `out` */
     /* d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
     void *d_q, *d_k, *d_v;
@@ -140,17 +142,16 @@ static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64
     return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
 }
 
-/* Return the row stride of a gradient, for which `ld` is the argument and `heads` the number of its
- * heads. */
+/* Return the row stride of a gradient: `ld`, or heads * head_dim if `ld` is 0. */
 static inline int64_t fsdp_attention_gradient_ld(const fsdp_attention_args *args, int64_t ld,
                                                  int64_t heads)
 {
     return ld ? ld : heads * args->head_dim;
 }
 
-/* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of
- * dy n over rows, and dbias is the sum of dy over rows. dx, dw.dst and dbias.dst may each be NULL
- * and are then not computed. */
+/* Backward of layer_norm(): dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g
+ * = dy w. dw is the sum of dy n over rows, and dbias is the sum of dy over rows. dx, dw.dst and
+ * dbias.dst may each be NULL and are then not computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
     const float *mean, *rstd;
@@ -158,13 +159,13 @@ typedef struct fsdp_layer_norm_backward_args {
     int64_t rows, width;
     void *dx; /* elements of `dtype`; must not overlap dy */
     struct {
-        void *dst; /* [width] of `dtype`; beta 0: overwritten, 1: added to */
+        void *dst; /* [width] of `dtype`; beta 0: overwritten, 1: the gradient is added to it */
         fsdp_dtype dtype;
         float beta;
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
-/* |x|^power is added up over each row of a tensor: row_power_sums(). */
+/* One tensor of row_power_sums(), which adds up |x|^power over each row. */
 typedef struct fsdp_row_powers {
     const void *x; /* [rows, width] of dtype */
     fsdp_dtype dtype;
@@ -176,9 +177,9 @@ typedef struct fsdp_row_powers {
 typedef struct fsdp_numbers {
     const double *numbers; /* [n] */
     int64_t n;
-    double *result; /* 0 if n is 0 */
-    /* false: combine them as an aligned binary tree, as tree_sum() does; true: from the first to
-     * the last */
+    double *result; /* where the result is stored; 0 if n is 0 */
+    /* false: combine the numbers pairwise in an aligned binary tree, as tree_sum() does; true:
+     * combine them one by one, from the first to the last */
     bool in_order;
 } fsdp_numbers;
 
@@ -190,10 +191,11 @@ typedef struct fsdp_clip_result {
     int32_t refused; /* not 0: the step must not change anything */
 } fsdp_clip_result;
 
-/* norm = (sums[0] + ... + sums[n - 1])^(1 / power), added in this order in double. If power is
- * INFINITY, norm is the largest of `sums`; NaN counts as the largest. scale = min(1, max_norm /
- * (norm + 1e-6)); it is 1 if max_norm is INFINITY. A NaN stays NaN. The step is refused if one of
- * `losses` is not finite or, with refuses_norm, if the norm is not. */
+/* Arguments of clip_factor(). norm = (sums[0] + ... + sums[n - 1])^(1 / power), where the sum is in
+ * this order and in double. If power is INFINITY, norm is the largest of `sums`; NaN counts as the
+ * largest. scale = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is INFINITY. A NaN stays NaN.
+ * The step is refused if one of `losses` is not finite or, if refuses_norm is true, if the norm is
+ * not finite. */
 typedef struct fsdp_clip_args {
     const double *sums; /* [n] */
     int64_t n;
@@ -218,10 +220,11 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    fsdp_dtype state_dtype;     /* float32 or bfloat16, to which new values are rounded */
-    fsdp_halves halves; /* NULL for its arrays, too: the parameter is `copy`, and not float32 */
+    fsdp_dtype state_dtype;     /* float32 or bfloat16; new moments are rounded to it */
+    fsdp_halves halves; /* if its arrays are NULL, too, `copy` is the parameter, with a dtype other
+                           than float32 */
     const float *grad;
-    void *copy; /* also gets the new parameter, in copy_dtype; NULL: no copy */
+    void *copy; /* gets the new parameter, rounded to copy_dtype; NULL: no copy */
     fsdp_dtype copy_dtype;
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
@@ -251,10 +254,10 @@ typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
     float grad_scale;
-    /* Only adafactor() uses the fields below; adafactor_square_sums() does not. */
+    /* Only adafactor() uses the fields below; adafactor_square_sums() ignores them. */
     void *param; /* elements of param_dtype */
     fsdp_dtype param_dtype;
-    float *exp_avg; /* the first moment; NULL: none */
+    float *exp_avg; /* the first moment; NULL: no first moment */
     float divisor;
     double lr, beta1, weight_decay;
 } fsdp_adafactor_args;
@@ -291,9 +294,9 @@ typedef struct fsdp_kernels {
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
-    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits of Philox. An element depends only on
-     * `key`, mean, std and its index in the whole parameter, which is first + i. So each rank can
-     * generate its own rows without generating the other rows. */
+    /* dst[i] ~ N(mean, std), computed by Box-Muller from uniform bits of Philox. An element depends
+     * only on `key`, mean, std and its index in the whole parameter, which is first + i. So each
+     * rank can generate its own rows without generating the other rows. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -323,8 +326,9 @@ typedef struct fsdp_kernels {
     /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
      * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,
      * which is 64512 after rounding to float16. NaN stays NaN. `factors` [1 + ceil(n / 4)] is an
-     * output, from which backward reads what happened to each element. Byte 0 of `factors` is 0 if
-     * backward leaves all gradients unchanged. `factors` may be NULL if there is no backward. */
+     * output. It contains the factors by which backward multiplies the gradients. Byte 0 of
+     * `factors` is 0 if backward leaves all gradients unchanged. `factors` may be NULL if there is
+     * no backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
     /* dx is 0 where x was clamped, dy / 2 where |x| was equal to the bound, and dy elsewhere. This
      * is the gradient of torch.clamp with tensors as bounds. The bound is 64512, or 65504 if no
@@ -410,8 +414,8 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
                           bool gradient, float factor);
-    /* Like cross_entropy(), with smoothed labels: the target of a row is (1 - smoothing) for its
-     * label, and smoothing / V more for each class. losses [rows] get the sum over classes of
+    /* Like cross_entropy(), with smoothed labels: in each row, every class has target smoothing /
+     * V, and the label has (1 - smoothing) in addition. losses [rows] get the sum over classes of
      * -target log softmax; the gradient is (softmax - target) * factor. Optional: NULL on devices
      * without it. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
@@ -421,8 +425,8 @@ typedef struct fsdp_kernels {
     /* Losses of logits [rows, width] whose targets [rows, width] are numbers in host memory. losses
      * [rows] get the mean over a row of (x - t)^2 or, if `binary`, of the binary cross-entropy of
      * sigmoid(x) and t. If `gradient` is true, the logits are overwritten with the gradient of the
-     * row's loss times factor. A row whose first target is NaN is ignored: 0. Optional: NULL on
-     * devices without it. */
+     * row's loss times factor. A row whose first target is NaN is ignored: its loss and its
+     * gradient are 0. Optional: NULL on devices without it. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
     /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
@@ -434,7 +438,8 @@ typedef struct fsdp_kernels {
                    int64_t rows, int64_t width);
 
     /* --- matrix products --- */
-    /* Fail only when out of memory or, on a card, if cublasLt or an earlier kernel failed. */
+    /* These three fail only when out of memory or, on a card, if cublasLt or an earlier kernel
+     * failed. */
     FSDP_MUST_CHECK fsdp_status (*gemm)(fsdp_kernel_context *c, const fsdp_gemm_args *args);
     FSDP_MUST_CHECK fsdp_status (*attention)(fsdp_kernel_context *c,
                                              const fsdp_attention_args *args);
@@ -454,21 +459,21 @@ typedef struct fsdp_kernels {
      * sum NaN. */
     void (*row_power_sums)(fsdp_kernel_context *c, const fsdp_row_powers *tensors, size_t n,
                            double power);
-    /* Add up the numbers of each of n runs or, if `largest`, take the largest of them; NaN counts
-     * as the largest. */
+    /* For each of n runs, add up its numbers or, if `largest` is true, take the largest of them;
+     * NaN counts as the largest. */
     void (*combine)(fsdp_kernel_context *c, const fsdp_numbers *runs, size_t n, bool largest);
     void (*clip_factor)(fsdp_kernel_context *c, const fsdp_clip_args *args);
     /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
-    /* Steps of n tensors. If `clip` is not NULL, clip->scale replaces all grad_scale, and nothing
-     * is changed if clip->refused is not 0. @{ */
+    /* Optimizer steps of n tensors. If `clip` is not NULL, clip->scale replaces the grad_scale of
+     * each tensor, and nothing is changed if clip->refused is not 0. @{ */
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
                 const fsdp_clip_result *clip);
     /* @} */
 
-    /* --- Adafactor: the kernels of a step, in their order --- */
+    /* --- Adafactor: the kernels of a step, in the order of their calls --- */
     /* sums[r] = sum over row r of ((grad * grad_scale)^2 + eps). The terms are float32, and the
      * sums are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,

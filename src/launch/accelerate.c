@@ -30,8 +30,8 @@ enum {
 
 /* ---- the default file ---- */
 
-/* Return the folder of Hugging Face's caches. Empty variables count as not set. The caller owns it.
- * NULL if memory is short. */
+/* Return the path of Hugging Face's cache folder, or NULL when out of memory. The caller owns the
+ * path. An empty environment variable counts as not set. */
 static char *cache_folder(void)
 {
     const char *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -65,8 +65,8 @@ fsdp_status fsdp_accelerate_default_config(char **path)
 
 /* ---- derived values ---- */
 
-/* Return the option of the table that a source of at least the precedence `origin` gave; NULL:
- * none. */
+/* Return the first option in `table` [n] whose value comes from a source of at least the precedence
+ * `origin`. Return NULL if there is none. */
 static const char *first_chosen(const fsdp_options *options, const fsdp_accelerate_variable *table,
                                 size_t n, fsdp_option_origin origin)
 {
@@ -76,8 +76,8 @@ static const char *first_chosen(const fsdp_options *options, const fsdp_accelera
     return NULL;
 }
 
-/* Return true if a flag of `accelerate launch` was given. torchrun has some of the options, too,
- * but under another name. */
+/* Return true if a flag or a file gave an option of `accelerate launch`. torchrun has the options
+ * in `shared`, too, but under other names, so for these check which name was used. */
 static bool has_accelerate_flag(const fsdp_options *options)
 {
     static const char *const shared[] = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
@@ -101,9 +101,10 @@ static bool has_accelerate_flag(const fsdp_options *options)
                         FSDP_ORIGIN_FILE);
 }
 
-/* FSDP1 takes a sharding strategy in fsdp_reshard_after_forward, by name or by its number in the
- * menu of `accelerate config`. The option parser has stored a number as itself: make it a name. If
- * a stronger source gives fsdp_sharding_strategy, restore the default. */
+/* With FSDP1, fsdp_reshard_after_forward contains a sharding strategy: its name, or its number in
+ * the menu of `accelerate config`. Replace such a number, which the option parser has not
+ * recognized as a strategy, by the value of the name. If a source of higher precedence gave
+ * fsdp_sharding_strategy, reset reshard_after_forward to its default. */
 static void derive_reshard(fsdp_accelerate_config *a, const fsdp_options *options)
 {
     const char *text = fsdp_options_text(options, "fsdp-reshard-after-forward");
@@ -134,7 +135,7 @@ void fsdp_accelerate_derive(fsdp_launch_config *c, const fsdp_options *options)
     if (!fsdp_launch_is_chosen(options, "use-parallelism-config"))
         a->use_parallelism_config = first_chosen(options, fsdp_accelerate_parallelism,
                                                  FSDP_ACCELERATE_PARALLELISM, FSDP_ORIGIN_FILE);
-    /* As with transformers' Trainer, a number of parameters asks for SIZE_BASED_WRAP. */
+    /* As in transformers' Trainer, fsdp_min_num_params without a policy selects SIZE_BASED_WRAP. */
     a->wraps_by_size = !fsdp_launch_is_chosen(options, "fsdp-auto-wrap-policy") &&
                        fsdp_launch_is_chosen(options, "fsdp-min-num-params") &&
                        a->min_num_params > 0 && a->transformer_layer_cls_to_wrap.count == 0;

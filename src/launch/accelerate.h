@@ -7,13 +7,14 @@
  * else in huggingface/ in $XDG_CACHE_HOME, else in ~/.cache/huggingface. The caller owns the path.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_path(char **path);
-/* The same, but set *path to NULL if there is no such file. */
+/* Do what fsdp_accelerate_default_path() does, but set *path to NULL if there is no such file. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_default_config(char **path);
 
-/* Set the values that follow from others: use_fsdp, multi_gpu, mixed_precision and is_accelerate.
- */
+/* Set the values that depend on other options, such as is_accelerate, use_fsdp, multi_gpu and
+ * mixed_precision. */
 void fsdp_accelerate_derive(fsdp_launch_config *config, const fsdp_options *options);
-/* Check the values of Accelerate's options. config->n_ranks must be set. */
+/* Return an error if a value of Accelerate's options is not supported or contradicts another one.
+ * config->n_ranks must be set. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check(const fsdp_launch_config *config,
                                                   const fsdp_options *options);
 /* Return the reason why option `name` has no effect, or NULL (fsdp_options_spec.without_effect). */

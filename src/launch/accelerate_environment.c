@@ -30,8 +30,8 @@ static const fsdp_option *find_row(const char *name)
     return NULL;
 }
 
-/* Return the value of an option as Accelerate spells it. The caller owns it. NULL if memory is
- * short. */
+/* Return the value of the option v->option in the spelling v->spelling, or NULL when out of memory.
+ * The caller owns the text. */
 static char *value_of(const fsdp_accelerate_variable *v, const fsdp_launch_config *c,
                       const fsdp_options *options)
 {
@@ -51,8 +51,8 @@ static fsdp_status set_variables(const fsdp_accelerate_variable *table, size_t n
                                  const fsdp_launch_config *c, const fsdp_options *options)
 {
     for (size_t i = 0; i < n; i++) {
-        /* The key fp16 of old files is chosen in place of mixed_precision, and a number of
-         * parameters in place of a policy. */
+        /* Old files have the key fp16 instead of mixed_precision. fsdp_min_num_params may be given
+         * instead of a policy. Both count as a choice of the other option. */
         const bool chosen =
             fsdp_launch_is_chosen(options, table[i].option) ||
             (strcmp(table[i].option, "mixed-precision") == 0 && c->accelerate.fp16) ||

@@ -1,4 +1,4 @@
-/* See accelerate_variables.h. Also the words of --mixed-precision. */
+/* See accelerate_variables.h. Also has the list of values of --mixed-precision. */
 #include "src/launch/accelerate_variables.h"
 
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};

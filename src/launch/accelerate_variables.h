@@ -24,11 +24,12 @@ enum {
 };
 
 extern const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON];
-/* The variables of an FSDP run. Their options are the ones that ask for FSDP. */
+/* The variables that are set only with --use_fsdp. If the user gives one of their options, FSDP is
+ * used by default. */
 extern const fsdp_accelerate_variable fsdp_accelerate_fsdp[FSDP_ACCELERATE_FSDP];
 extern const fsdp_accelerate_variable fsdp_accelerate_parallelism[FSDP_ACCELERATE_PARALLELISM];
 
-/* Return true if a flag or a file gave the option, and not only the environment. */
+/* Return true if a flag or a file gave the option. Environment variables do not count. */
 static inline bool fsdp_launch_is_chosen(const fsdp_options *options, const char *option)
 {
     return fsdp_options_origin(options, option) > FSDP_ORIGIN_ENV;

@@ -40,8 +40,8 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
-    /* What begins each line of --tee on the console. ${role_name}, ${local_rank}, ${rank} and
-     * ${hostname} in it are replaced. */
+    /* Prefix of each line that --tee writes to the console. ${role_name}, ${local_rank}, ${rank}
+     * and ${hostname} are replaced in it. */
     const char *line_prefix;
     /* omp_num_threads: the value of OMP_NUM_THREADS for each rank. 0: ranks inherit OMP_NUM_THREADS
      * from the launcher. If the launcher does not have this variable either, it is set to 1 if

@@ -13,6 +13,7 @@
 #include "src/base/cpus.h"
 #include "src/comm/control.h"
 #include "src/launch/accelerate.h"
+#include "src/options/yaml_value.h"
 #include "src/tensor/cards.h"
 #include "src/train_config/config_accelerate.h"
 #include "src/train_config/config_sections.h"
@@ -127,8 +128,8 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* Return why an option of torchrun or of `accelerate launch` that is not in the table is refused.
- */
+/* Return the reason why an option of torchrun or of `accelerate launch` is not supported. Return
+ * NULL for any other name. */
 static const char *refused_name(const char *name)
 {
     static const struct {
@@ -180,7 +181,7 @@ static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options 
         text);
 }
 
-/* Count the cards, one rank for each. */
+/* Set *n to the number of GPUs, which is the number of ranks for --nproc-per-node gpu. */
 static fsdp_status count_cards(int *n)
 {
     const fsdp_status status = fsdp_cards_count(n);
@@ -221,8 +222,11 @@ static fsdp_status read_nproc(const fsdp_launch_config *c, const fsdp_options *o
             options, "nproc-per-node", FSDP_ERR_INVALID,
             "-1: this file leaves the number of ranks to --num_processes N");
     errno = 0;
-    long value = strtol(text, &end, 10);
-    if (!*text || *end || errno || value < 1 || value > FSDP_COMM_MAX_RANKS)
+    int64_t value = strtol(text, &end, 10);
+    bool good = *text && !*end && !errno;
+    if (!good && fsdp_options_origin(options, "nproc-per-node") == FSDP_ORIGIN_FILE)
+        good = fsdp_yaml_integer(text, &value); /* PyYAML reads 0x2, too */
+    if (!good || value < 1 || value > FSDP_COMM_MAX_RANKS)
         return fsdp_accelerate_refuse(
             options, "nproc-per-node", FSDP_ERR_INVALID,
             "'%s' is not allowed; it takes an integer from 1 to %d, auto, "
@@ -245,10 +249,11 @@ static void make_run_id(char id[40])
              b[14], b[15]);
 }
 
-/* Derive the place where ranks of other programs meet. torchrun has three cases: with a master port
- * it is that port. With --rdzv-endpoint, with --standalone or with none of these, it is a free
- * port, because jobs that run at the same time need different ports. In the last two cases, the run
- * id is random. `accelerate launch` always gives torchrun a port, 29500 by default. */
+/* Set master_addr, master_port and the run id, for programs whose ranks meet at MASTER_PORT. As in
+ * torchrun, the port is that of --master-port. With --rdzv-endpoint, with --standalone or with none
+ * of these options, it is a free port, because jobs that run at the same time need different ports.
+ * With --standalone or with none of these options, the run id is random. `accelerate launch` always
+ * gives torchrun a port, 29500 by default. */
 static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
 {
     const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;

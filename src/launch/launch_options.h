@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/options.h>
 
-/* The values of Accelerate's options that this file or accelerate.c uses. */
+/* The values of the options that `accelerate launch` has and torchrun does not have. */
 typedef struct fsdp_accelerate_config {
     int distributed_type; /* fsdp_accelerate_type */
     int mixed_precision;  /* index into fsdp_accelerate_precisions */
@@ -14,9 +14,9 @@ typedef struct fsdp_accelerate_config {
     fsdp_option_list gpu_ids;
     int fsdp_version; /* 0 for FSDP1, 1 for FSDP2 */
     int sharding_strategy, auto_wrap_policy, backward_prefetch, state_dict_type;
-    int reshard_after_forward; /* as in fsdp_train_config */
+    int reshard_after_forward; /* 0, 1, a number of ranks, or -1 - fsdp_sharding_strategy */
     int64_t min_num_params;
-    bool wraps_by_size; /* only min_num_params says that units are made by size */
+    bool wraps_by_size; /* the policy is SIZE_BASED_WRAP only because min_num_params was given */
     bool offload_params, forward_prefetch, use_orig_params, cpu_ram_efficient_loading;
     bool sync_module_states, activation_checkpointing, activation_checkpointing_offload;
     fsdp_option_list transformer_layer_cls_to_wrap;
@@ -36,7 +36,7 @@ typedef struct fsdp_launch_config {
     int n_ranks;          /* number of ranks, computed from nproc */
     bool is_accelerate;   /* a file or a flag of `accelerate launch` was given */
     bool may_change_port; /* master_port is only a default: take a free port if it is in use */
-    char run_id[40];      /* a random run id; "": rdzv_id was given */
+    char run_id[40];      /* a random run id, to which rdzv_id then points; "": none was made */
 } fsdp_launch_config;
 
 extern const char *const fsdp_accelerate_precisions[];

@@ -1,4 +1,4 @@
-/* Explains what to start in place of a Python script. */
+/* Refuses to start Python scripts, with a message that says which command to use instead. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static const struct {
     {"eval.py", "evaluate --model DIR --data FILE"},
 };
 
-/* Compare names of scripts: case does not matter, and a dash equals an underscore. */
+/* Return true if two names of scripts are equal. Ignore case, and treat a dash as an underscore. */
 static bool same_script(const char *a, const char *b)
 {
     for (; *a && *b; a++, b++) {

@@ -21,7 +21,7 @@
 #include "src/launch/launch.h"
 
 enum {
-    PREFIX_BYTES = 256 /* most bytes that begin a line on the console */
+    PREFIX_BYTES = 256 /* maximum length of the prefix of a line on the console */
 };
 
 /* Make *path absolute. A rank may change its working directory, but must still find its error
@@ -148,7 +148,7 @@ static void write_fully(int fd, const char *bytes, size_t n)
 }
 
 /* Write launch->line_prefix with the values of this rank to `out` [PREFIX_BYTES], truncated if it
- * is too long. A macro whose name is unknown is copied as it is. Return the length. */
+ * is too long. An unknown macro, such as ${name}, is copied unchanged. Return the length. */
 static size_t make_prefix(const fsdp_launch *launch, int rank, char *out)
 {
     char number[16], host[HOST_NAME_MAX + 1] = "";

@@ -15,8 +15,8 @@
 
 extern char **environ;
 
-/* The environment of a rank: first `borrowed` entries of the launcher's environment, then entries
- * that this struct owns. */
+/* The environment of a rank. The first `borrowed` entries belong to the launcher's environment.
+ * This struct owns the entries after them. */
 typedef struct environment {
     char **entries; /* NULL-terminated */
     size_t count, cap, borrowed;

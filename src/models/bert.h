@@ -23,7 +23,8 @@ typedef struct fsdp_bert_classifier {
 typedef struct fsdp_bert_masked_lm {
     fsdp_module *bert; /* must be first; its BertModel has no pooler */
     fsdp_module *cls, *predictions, *transform, *decoder;
-    fsdp_layer output; /* weight: that of the word embeddings; bias: of cls.predictions */
+    /* weight: shared with the word embeddings. bias: a parameter of cls.predictions. */
+    fsdp_layer output;
 } fsdp_bert_masked_lm;
 
 typedef struct fsdp_bert_embeddings {
@@ -54,11 +55,10 @@ typedef struct fsdp_bert_self_attention {
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    /* BertPredictionHeadTransform: the activation that is applied to the output of `dense`. Other
-     * classes: the activation that is applied to the input of `dense`. BertOutput has one, and the
-     * remaining classes have FSDP_ACTIVATION_NONE. In transformers, BertIntermediate applies it
-     * after its linear layer. Here BertOutput applies it before its linear layer, so that both are
-     * one operation. */
+    /* BertPredictionHeadTransform applies this activation to the output of `dense`. BertOutput
+     * applies it to the input of `dense`. All other classes have FSDP_ACTIVATION_NONE. In
+     * transformers, BertIntermediate applies the activation, after its own linear layer. Here
+     * BertOutput does, so that the activation and BertOutput's linear layer are one operation. */
     fsdp_activation activation;
 } fsdp_bert_dense;
 
@@ -96,7 +96,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *
                                                         fsdp_module **model);
 FSDP_MUST_CHECK fsdp_status fsdp_bert_masked_lm_create(const fsdp_bert_config *config,
                                                        fsdp_module **model);
-/* Accepts the root of any BERT. The result is borrowed. */
+/* Return the configuration of `model`, the root of any BERT. The result is borrowed. */
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model);
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);

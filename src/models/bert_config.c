@@ -58,7 +58,7 @@ const char *const fsdp_problem_type_names[] = {
     NULL};
 
 /* Read problem_type. Without it, one label means regression, as in transformers. If `classifier` is
- * false, a value that is not known has no effect. */
+ * false, an unknown value is ignored. */
 static fsdp_status read_problem_type(fsdp_json_node root, bool classifier, fsdp_bert_config *c)
 {
     const char *type;

@@ -5,7 +5,7 @@
 
 #include "src/base/json.h"
 
-/* The values of problem_type in config.json, by fsdp_problem_type; NULL-terminated. */
+/* The values of problem_type in config.json, indexed by fsdp_problem_type; NULL-terminated. */
 extern const char *const fsdp_problem_type_names[];
 
 /* Read the configuration from an open document. If `classifier` is true, also check the keys that

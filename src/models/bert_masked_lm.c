@@ -1,5 +1,5 @@
 /* BertForMaskedLM: BERT with the head of its pretraining (Devlin et al. 2019, section 3.1). The
- * head transforms each hidden state and multiplies it with the word embeddings.
+ * head transforms each hidden state and multiplies it by the word embeddings.
  *
  * Only tokens with a label have a loss. So when a loss is computed, the head runs on the rows of
  * these tokens alone, about one in seven.
@@ -17,14 +17,14 @@ static fsdp_args one(fsdp_tensor *x)
 
 /* --- rows with a label --- */
 
-/* The rows of the batch that have a label. If no row or every row has one, n is 0 and the head runs
- * on all rows. */
+/* The rows of the batch that have a label. If no row has a label, or every row has one, n is 0 and
+ * the head runs on all rows. */
 typedef struct labelled {
     int32_t n;
     int32_t *rows, *labels; /* [n]; one block, owned, freed by fsdp_free(rows) */
 } labelled;
 
-/* If there is not enough memory, the scope fails. */
+/* Return the labelled rows of the scope's batch. If there is not enough memory, the scope fails. */
 static labelled find_labelled(fsdp_scope *s)
 {
     const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;

@@ -29,7 +29,7 @@ static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     fsdp_bert_config *c = &config->bert;
     config->type = &fsdp_bert_classifier_type;
-    if ((n == 1) != (c->num_labels == 1)) /* one label means regression, unless the type is given */
+    if ((n == 1) != (c->num_labels == 1)) /* a single label means regression */
         c->problem_type = n == 1 ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
     c->num_labels = n;
 }
@@ -156,7 +156,8 @@ static fsdp_status masked_lm_create(const fsdp_model_config *config, fsdp_module
     return fsdp_bert_masked_lm_create(&config->bert, model);
 }
 
-/* The head runs on the rows with a label: 15 % of them, as usual. */
+/* The head runs only on tokens with a label. Assume 15 % of all tokens, as in BERT's
+ * pretraining. */
 static fsdp_model_work masked_lm_work(const fsdp_model_config *config, int64_t rows, int64_t source,
                                       int64_t target)
 {

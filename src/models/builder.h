@@ -5,7 +5,7 @@
 #include "src/nn/module.h"
 
 typedef struct fsdp_builder {
-    fsdp_status status; /* the first failure */
+    fsdp_status status; /* status of the first failure; FSDP_OK: none */
 } fsdp_builder;
 
 /* Add a child module to `parent`. The child has no forward and no parameters yet. */

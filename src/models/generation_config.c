@@ -139,7 +139,7 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
  * absent, or if its value is false, an empty list or the number `neutral`. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: there is no such number */
+    double neutral; /* NAN: no number is neutral */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
@@ -192,7 +192,8 @@ static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
     }
 }
 
-/* Keys without an effect on what is generated here, and those that the functions above read. */
+/* The known keys: those that the functions above read, and those that do not affect what this
+ * program generates. */
 static const char *const known[] = {"decoder_start_token_id",
                                     "pad_token_id",
                                     "eos_token_id",
@@ -263,8 +264,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Append the keys of a generation_config.json that are not known to c->unsupported, as many as
- * fit. */
+/* Append the unknown keys of a generation_config.json to c->unsupported, as many as fit. */
 static void find_unknown(fsdp_json_node root, fsdp_generation_config *c)
 {
     for (fsdp_json_node v = fsdp_json_first(root); v.value; v = fsdp_json_next(v)) {
@@ -341,11 +341,11 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
-/* Set *config to its values with `text`, a JSON value, as the value of `key`. */
+/* Change one setting of *config: give `key` the value `text`, which is JSON. */
 static fsdp_status set_text(fsdp_generation_config *config, const char *key, const char *text)
 {
     fsdp_json *doc;
-    /* 1,2 is short for [1,2]; a single id is a value itself */
+    /* "1,2" is short for "[1,2]"; a single id needs no brackets */
     const bool bare = *text != '[' && strchr(text, ',');
     char *whole =
         fsdp_strdup_printf("{\"%s\": %s%s%s}", key, bare ? "[" : "", text, bare ? "]" : "");

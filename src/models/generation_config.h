@@ -35,7 +35,7 @@ typedef struct fsdp_generation_config {
     int n_eos;              /* 0: not given */
     int64_t max_length;     /* 0: not given; the limit is then 20 new tokens, as in transformers */
     int64_t max_new_tokens; /* overrides max_length; 0: not given */
-    int64_t min_length;     /* 0: none */
+    int64_t min_length;     /* 0: no minimum */
     int64_t min_new_tokens; /* overrides min_length; 0: not given */
     int64_t num_beams;      /* 1: no beam search */
     int64_t num_return_sequences; /* per prompt */
@@ -45,15 +45,15 @@ typedef struct fsdp_generation_config {
     double temperature;
     int64_t top_k;                       /* 0: all ids */
     double top_p, min_p;                 /* top_p 1, min_p 0: all ids */
-    double repetition_penalty;           /* 1: none */
-    int64_t no_repeat_ngram_size;        /* 0: none */
+    double repetition_penalty;           /* 1: no penalty */
+    int64_t no_repeat_ngram_size;        /* 0: n-grams may repeat */
     double typical_p;                    /* 1: all ids */
     double epsilon_cutoff, eta_cutoff;   /* 0: all ids */
-    fsdp_rule_words bad_words_ids;       /* never generated */
+    fsdp_rule_words bad_words_ids;       /* sequences that are never generated */
     fsdp_rule_ids suppress_tokens;       /* never generated */
-    fsdp_rule_ids begin_suppress_tokens; /* not generated first */
+    fsdp_rule_ids begin_suppress_tokens; /* never generated as the first id */
     fsdp_rule_ids forced_bos_token_id;   /* at most one: the id after the start token */
-    fsdp_rule_ids forced_eos_token_id;   /* the last id before the limit is one of them */
+    fsdp_rule_ids forced_eos_token_id;   /* the last id at the length limit is one of these */
     fsdp_length_decay exponential_decay_length_penalty;
     bool renormalize_logits;      /* beam search: make scores log-probabilities again after they are
                                      changed */
@@ -89,7 +89,7 @@ typedef struct fsdp_generation_config {
     X(renormalize_logits)                                                                          \
     X(stop_strings)
 
-/* Settings that are lists, as JSON; NULL: not given. */
+/* The settings whose values are lists. A caller gives them as JSON text, or NULL. */
 #define FSDP_GENERATION_LISTS(X)                                                                   \
     X(bad_words_ids)                                                                               \
     X(suppress_tokens)                                                                             \
@@ -101,8 +101,8 @@ typedef struct fsdp_generation_config {
 /* Settings that override those of a model. {0} overrides none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
-    /* What a command line gives for some of the values. fsdp_generation_settings_parse() sets the
-     * values. */
+    /* The texts that a command line gives for list settings; NULL: not given.
+     * fsdp_generation_settings_parse() parses these texts and stores the results in `values`. */
     struct {
 #define FSDP_TEXT(name) const char *name;
         FSDP_GENERATION_LISTS(FSDP_TEXT)
@@ -118,7 +118,8 @@ typedef struct fsdp_generation_settings {
     } given, asked_for;
 } fsdp_generation_settings;
 
-/* Set settings->values to what settings->texts says. Error messages contain flag and value. */
+/* Parse settings->texts and store the results in settings->values. Error messages contain flag and
+ * value. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_parse(fsdp_generation_settings *settings);
 
 /* Return transformers' defaults, with the token ids of `info`. */

@@ -40,8 +40,8 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_ten
                                             .scale = attention_scale(m),
                                             .dropout_p = (float)c->attn_pdrop};
     fsdp_tensor *qkv = fsdp_apply_conv1d(s, x, &m->c_attn), *part[3];
-    /* Only attention itself reads columns. Rows are gathered from whole matrices, and copied from
-     * them to a cache. */
+    /* Attention can read q, k and v as columns of qkv. To gather rows or to fill a cache, q, k and
+     * v must be contiguous tensors, so fsdp_chunk() copies them. */
     if (rows->rows || fsdp_causal_input_of(s, &m->root->lm).cache)
         fsdp_chunk(s, qkv, 3, part);
     else

@@ -10,7 +10,7 @@
 #include "src/base/assert.h"
 
 enum {
-    LEAST_ROOM = 16 /* tokens */
+    LEAST_ROOM = 16 /* minimum room after a sequence, in tokens */
 };
 
 /* The rows of sequence i are [offsets[i], ends[i]), with room up to offsets[i + 1]. */
@@ -20,7 +20,7 @@ typedef struct layout {
 } layout;
 
 struct fsdp_kv_cache {
-    int32_t n; /* sequences */
+    int32_t n; /* number of sequences */
     /* now: the current layout. before: the layout before the last extend or select. */
     layout now, before;
     int64_t extensions; /* number of extend calls so far; starting with the second call, new layouts
@@ -211,7 +211,7 @@ static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fs
         return;
     }
     fsdp_tensor *to = c->moves ? rows_like(s, c, fresh) : *slot;
-    int64_t at = 0; /* row in fresh */
+    int64_t at = 0; /* next row of `fresh` */
     for (int32_t i = 0; i < c->n && to; i++) {
         const int32_t begin = c->now.offsets[i], old = length(&c->before, i);
         const int32_t added = length(&c->now, i) - old;

@@ -27,10 +27,10 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* What rotated() does with x. */
+/* How rotated() computes queries or keys from x. */
 typedef struct rotation {
     const fsdp_layer *layer;
-    const fsdp_parameter *norm; /* weight of the norm of each head; NULL: there is none */
+    const fsdp_parameter *norm; /* weight of the RMS norm of each head; NULL: no norm */
     const int32_t *positions;
     int64_t heads;
 } rotation;

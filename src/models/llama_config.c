@@ -100,7 +100,7 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     FSDP_TRY(fsdp_config_positive(root, "rms_norm_eps", 1e-6, &c->rms_norm_eps));
     FSDP_TRY(fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range));
     FSDP_TRY(fsdp_config_probability(root, "attention_dropout", 0.0, &c->attention_dropout));
-    /* Mistral has neither of these keys, Qwen2 and Qwen3 have no mlp_bias. */
+    /* Only Llama and Qwen3 have the key attention_bias, and only Llama has mlp_bias. */
     if (c->family == FSDP_LLAMA || c->family == FSDP_QWEN3)
         FSDP_TRY(fsdp_json_opt_bool(root, "attention_bias", false, &c->attention_bias));
     if (c->family == FSDP_LLAMA)
@@ -108,7 +108,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* Read item i of layer_types into *full. */
+/* Set *full to true if item i of layer_types is "full_attention", or to false if it is
+ * "sliding_attention". */
 static fsdp_status read_layer_type(fsdp_json_node types, size_t i, bool *full)
 {
     const char *type;
@@ -133,7 +134,7 @@ static fsdp_status add_full_layer(fsdp_json_node types, size_t i, fsdp_llama_con
     return FSDP_OK;
 }
 
-/* Read layer_types, which lists the kind of each layer and then counts instead of
+/* Read layer_types, which gives the kind of attention of each layer. It overrides
  * max_window_layers. */
 static fsdp_status read_layer_types(fsdp_json_node root, fsdp_json_node types, fsdp_llama_config *c)
 {
@@ -159,8 +160,8 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_json_node types, f
     return FSDP_OK;
 }
 
-/* transformers' Mistral ignores layer_types: its window is used in all layers. Say so if the list
- * wants something else. */
+/* transformers ignores layer_types for Mistral: all layers have the window, or none has. If
+ * layer_types says otherwise, report a warning. */
 static fsdp_status check_mistral_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -264,7 +265,8 @@ int64_t fsdp_llama_window_of(const fsdp_llama_config *c, int64_t layer)
     return layer < c->max_window_layers || listed ? 0 : c->sliding_window;
 }
 
-/* Set layer_types if the document lacks it, and max_window_layers does not say the same. */
+/* Set layer_types, unless the document already has it or max_window_layers alone describes all
+ * layers. */
 static void set_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 {
     bool mixed = false;
@@ -280,7 +282,7 @@ static void set_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 
 /* Set the keys that describe the window. For Qwen, use_sliding_window says whether there is a
  * window. If there is no window, max_window_layers and sliding_window have no effect, so this
- * function does not change them. It never changes a list layer_types. */
+ * function does not change them. An existing layer_types is never changed. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (is_qwen(c))

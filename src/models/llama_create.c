@@ -149,7 +149,7 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check the numbers of the configuration, which the caller may have filled in. Numbers from a
+/* Check the numbers of the configuration, because a caller may have set them itself. Numbers from a
  * config.json have already been checked. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {

@@ -1,8 +1,8 @@
 /* The interface through which programs work with a model of any type. Each type has a const table.
  * registry.c lists the tables.
  *
- * More than 25 source files, because each family of models has four or five: its configuration, its
- * tree of modules, its forwards and its table. They share the other files. */
+ * This folder has more than 25 source files, because each family of models has four or five: its
+ * configuration, its tree of modules, its forwards and its table. They share the other files. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -66,10 +66,11 @@ struct fsdp_model_type {
     /* Make the model a classifier of n classes. NULL: there is no classifier for this
      * model_type. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
-    /* Make the model a classifier whose labels are of this kind. NULL as set_num_labels. */
+    /* Make the model a classifier whose labels are of kind `type`. NULL: there is no classifier for
+     * this model_type. */
     void (*set_problem_type)(fsdp_model_config *config, fsdp_problem_type type);
-    /* Give the model a head for another task. Return false if there is none for this model_type.
-     * NULL: there is no other task for this model_type. */
+    /* Give the model a head for another task. Return false if this model_type has no head for
+     * `task`. NULL: there is no other task for this model_type. */
     bool (*set_task)(fsdp_model_config *config, fsdp_task task);
     /* `architectures` of config.json does not choose this type; only set_task() does. */
     bool by_task;
@@ -105,7 +106,7 @@ struct fsdp_model_type {
     const char *(*tied_head_to_save)(const fsdp_model_config *config);
 };
 
-/* NULL-terminated. */
+/* All model types; NULL-terminated. */
 extern const fsdp_model_type *const fsdp_model_types[];
 
 /* Return the type whose root has the class of `model`, or NULL if there is none. */

@@ -11,10 +11,10 @@
 struct fsdp_rotary {
     fsdp_rope_config config;
     int64_t head_dim;
-    float *inv_freq;    /* [head_dim / 2], for sequences of the original length */
-    float *scaled;      /* [head_dim / 2], those of the table: for sequences of `length` tokens */
-    int64_t length;     /* used by FSDP_ROPE_DYNAMIC */
-    float *table;       /* [n_positions, head_dim]: cosines, then sines */
+    float *inv_freq; /* [head_dim / 2]: frequencies for sequences of the original length */
+    float *scaled;   /* [head_dim / 2]: frequencies of `table`, for sequences of `length` tokens */
+    int64_t length;  /* see `scaled`; used only by FSDP_ROPE_DYNAMIC */
+    float *table;    /* [n_positions, head_dim]: cosines, then sines */
     size_t n_positions; /* capacity of the table, in positions */
     size_t n_filled;
 };
@@ -94,7 +94,7 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-/* Return the factor of cosines and sines. */
+/* Return the factor by which cosines and sines are multiplied. */
 static float attention_factor(const fsdp_rope_config *c)
 {
     if (c->type != FSDP_ROPE_YARN)
@@ -176,11 +176,10 @@ static void fill_position(fsdp_rotary *r, size_t position)
     }
 }
 
-/* Let the table have the frequencies for sequences of at most `positions` tokens.
+/* Make the table use the frequencies for sequences of at most `positions` tokens.
  *
  * transformers keeps the frequencies of the longest batch so far, until a batch has no sequence
- * longer than the original length. A result here depends on its batch alone, whatever came before
- * it. */
+ * longer than the original length. Here, earlier batches never affect the results of a batch. */
 static void set_length(fsdp_rotary *r, int64_t positions)
 {
     const int64_t original = r->config.original_max_position_embeddings;

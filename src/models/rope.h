@@ -14,8 +14,7 @@ fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim
 void fsdp_rotary_destroy(void *rotary); /* accepts NULL; used as a module's impl_destroy */
 
 /* Return the frequencies [head_dim / 2] for sequences that are not longer than the original length.
- * A frequency is the angle, in radians, between one position
- * and the next. */
+ * A frequency is the angle, in radians, between one position and the next. */
 const float *fsdp_rotary_inv_freq(const fsdp_rotary *rotary);
 /* Return the table [positions, head_dim] for fsdp_rope(): cosines, then sines. `positions` is the
  * length of the longest sequence. s owns the table. */

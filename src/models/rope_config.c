@@ -19,7 +19,8 @@
 
 /* --- reading --- */
 
-/* The root of the document, the object with the parameters, and the result. */
+/* root: the root of the document. rope: the object with rope's parameters. c: the configuration
+ * that the functions below fill in. */
 typedef struct reader {
     fsdp_json_node root, rope;
     int64_t max_position_embeddings;
@@ -71,7 +72,7 @@ static fsdp_status read_llama3(reader *r)
     return read_original_length(r);
 }
 
-/* Read YaRN's optional numbers. 0 and null are the same as no number. */
+/* Read YaRN's optional numbers. 0 and null mean that the number is missing. */
 static fsdp_status read_yarn_numbers(reader *r)
 {
     FSDP_TRY(fsdp_config_not_negative(r->rope, "attention_factor", 0.0, &r->c.attention_factor));
@@ -81,7 +82,7 @@ static fsdp_status read_yarn_numbers(reader *r)
     return fsdp_config_not_negative(r->rope, "mscale_all_dim", 0.0, &r->c.mscale_all_dim);
 }
 
-/* A factor of null means the ratio of the two lengths. */
+/* If `factor` is null, it is max_position_embeddings / original_max_position_embeddings. */
 static fsdp_status read_yarn(reader *r)
 {
     FSDP_TRY(read_original_length(r));
@@ -171,7 +172,7 @@ fsdp_status fsdp_rope_config_read(fsdp_json_node root, int64_t max_position_embe
 
 /* --- writing --- */
 
-/* Set `key` to a number that may be missing: 0 means that it is missing. */
+/* Set `key` to `value`, except if `value` is 0, which means that the number is missing. */
 static void set_optional(fsdp_json_node rope, const char *key, double value)
 {
     if (value > 0)

@@ -70,8 +70,8 @@ fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, 
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
-/* Return the position bias for distances below `span`. `layer` is a self-attention that has the
- * weight: that of the stack's first block or, in umT5, of any block. */
+/* Return the position bias for distances below `span`. `layer` must be a self-attention with a
+ * relative_attention_bias: the one in the stack's first block or, in umT5, in any block. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
 /* Return what self-attention returns: x and, except in umT5, position_bias for the next block. In
  * umT5, position_bias is dropped. */

@@ -58,7 +58,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    const char *start = "decoder_start_token_id"; /* only T5 has no default */
+    const char *start = "decoder_start_token_id"; /* required for T5; mT5 and umT5 have a default */
     if (c->family == FSDP_T5 || fsdp_json_has(root, start))
         FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
@@ -79,7 +79,7 @@ static bool parse_projection(const char *projection, bool *gated, fsdp_hidden_ac
 }
 
 /* Read the feed-forward. transformers derives is_gated_act and dense_act_fn from feed_forward_proj.
- * But if the file has a key with one of these two names, its value counts. */
+ * But if the file has a key with one of these two names, the value of that key is used instead. */
 static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *projection;
@@ -272,8 +272,8 @@ static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_h
         fsdp_json_set_bool(root, "scale_decoder_outputs", c->scale_decoder_outputs);
 }
 
-/* Set the keys of the feed-forward. Names that already mean what *c says are kept, because one
- * function has several names. */
+/* Set the keys of the feed-forward. Existing names are kept if they mean the activation in *c,
+ * because an activation has several names. */
 static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
 {
     const char *old;
@@ -287,7 +287,7 @@ static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
         if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU_NEW)
             name = "gelu";
         else if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU)
-            name = "gelu_python"; /* "gated-gelu" means gelu_new */
+            name = "gelu_python"; /* because "gated-gelu" would mean gelu_new */
         snprintf(text, sizeof text, "%s%s", c->is_gated_act ? "gated-" : "", name);
         fsdp_json_set_str(root, "feed_forward_proj", text);
     }

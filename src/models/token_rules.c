@@ -5,7 +5,7 @@
 #include "src/base/assert.h"
 #include "src/models/token_rules.h"
 
-/* Read an id of the list `list`, which becomes number `at` of an array of `room` ids. */
+/* Set *id to the value of `node`, which is to become element `at` of an array of `room` ids. */
 static fsdp_status read_id(fsdp_json_node node, int32_t at, int32_t room, int32_t *id)
 {
     int64_t value;

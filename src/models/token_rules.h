@@ -1,6 +1,6 @@
-/* Settings of generation_config.json that are lists: ids that must not be generated, ids that must,
- * and texts that end a sequence. Members have the names and meanings of transformers. The lists are
- * of fixed size, so that a configuration can be copied. */
+/* Settings of generation_config.json that are lists: ids that must not be generated, ids that must
+ * be generated, and texts that end a sequence. Members have the names and meanings of transformers.
+ * The lists are of fixed size, so that a configuration can be copied. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -20,31 +20,32 @@ typedef struct fsdp_rule_ids {
 /* Sequences of ids, each followed by FSDP_END_OF_WORD. */
 typedef struct fsdp_rule_words {
     int32_t ids[4 * FSDP_MAX_RULE_IDS];
-    int32_t n; /* with the ends */
+    int32_t n; /* number of elements in `ids`, including the FSDP_END_OF_WORDs */
 } fsdp_rule_words;
 
 /* Texts, each followed by a NUL. */
 typedef struct fsdp_rule_texts {
     char bytes[FSDP_MAX_STOP_BYTES];
-    int32_t n_bytes; /* with the NULs */
+    int32_t n_bytes; /* number of bytes, including the NULs */
 } fsdp_rule_texts;
 
 /* exponential_decay_length_penalty: [start, factor] */
 typedef struct fsdp_length_decay {
-    int64_t start; /* number of new ids from which the score of an end of sequence grows */
-    double factor; /* per id; 0: off */
+    int64_t start; /* number of new ids after which the score of the end-of-sequence id grows */
+    double factor; /* factor by which the score grows with each further id; 0: no growth */
 } fsdp_length_decay;
 
-/* Each function reads the value of `key` in `root`. If the key is absent or null, *out is
- * unchanged. Error messages contain file, key and value. */
+/* Each function fsdp_..._read() reads the value of `key` in `root`. If the key is absent or null,
+ * *out is unchanged. Error messages contain file, key and value. */
 
-/* An id, or a list of ids. */
+/* The value must be an id, or a list of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *key,
                                                fsdp_rule_ids *out);
-/* A list of lists of ids. */
+/* The value must be a list of lists of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
-/* A text, or a list of texts. An empty text is an error, because every text contains it. */
+/* The value must be a text, or a list of texts. An empty text is an error, because every text
+ * contains it. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_texts *out);
 FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const char *key,

@@ -1,5 +1,5 @@
-/* See monitor.h. A step costs a few comparisons, and an event of a unit a comparison of the memory;
- * docs/dashboard.md has the measured cost. */
+/* See monitor.h. The monitor does little work: a few comparisons in each step, and one look at the
+ * memory statistics for each event of a unit. docs/dashboard.md has the measured cost. */
 #include "src/monitor/monitor.h"
 
 #include <fcntl.h>
@@ -31,26 +31,26 @@ typedef struct unit {
 
 struct fsdp_monitor {
     fsdp_metrics *file; /* NULL after a failure */
-    char *failure;      /* why `file` is NULL; NULL once it was reported */
+    char *failure;      /* the error that ended the monitor; NULL: none, or already reported */
     const fsdp_group *groups[FSDP_MONITOR_GROUPS];
     const fsdp_device *device;
     fsdp_module *module;
     fsdp_unit_observer observer;
-    unit *units; /* [n_units], sorted as the modules are visited */
+    unit *units; /* [n_units], in the order of fsdp_module_visit() */
     size_t n_units, cap_units;
     size_t last_unit;     /* the unit of the last event, where the search for the next one begins */
-    int64_t seen_wait_ns; /* waiting time that was attributed to units, or came before the first */
+    int64_t seen_wait_ns; /* waiting time of the groups at the last event of a unit */
     /* Sums since the last line. */
     int64_t steps;
     double seconds, data_s;
-    int64_t step_wait_ns;     /* waiting time in these steps */
+    int64_t step_wait_ns;     /* waiting time within the steps */
     int64_t begin_wait_ns;    /* waiting time of the groups when the current step began */
-    fsdp_memory_stats memory; /* the largest amounts since the last line */
+    fsdp_memory_stats memory; /* the statistics when most memory was allocated */
     const char *state;
     int64_t step;
     bool saw_step;                /* a step was reported */
-    double queued_s;              /* time on the queue of a core at the last line; 0: not known */
-    double line_at_s, units_at_s; /* when such a line was written last */
+    double queued_s;              /* queued_now() when the last line was written */
+    double line_at_s, units_at_s; /* time of the last line about steps, and about units */
 };
 
 static double time_now(void)
@@ -69,8 +69,8 @@ static int64_t wait_ns(const fsdp_monitor *m)
     return sum;
 }
 
-/* Return for how long the first thread of this process could have run, but its core was busy with
- * something else, since the process began. 0 if the system does not say. */
+/* Return the total time in which the first thread of this process was ready to run, but its core
+ * was busy with something else. Return 0 if the system does not report this time. */
 static double queued_now(void)
 {
     char text[96];
@@ -108,8 +108,9 @@ static void note_memory(fsdp_monitor *m)
         m->memory = now;
 }
 
-/* The time that this rank has waited since the event before belongs to this event: a rank waits in
- * the phases of a gather or a reduce, and the event comes after them. */
+/* Called for each event of a unit. Add the time that this rank has waited since the previous event
+ * to this unit. A rank waits in the phases of a gather or a reduce, and the event is reported after
+ * these phases. */
 static void take_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     fsdp_monitor *m = self;
@@ -244,8 +245,8 @@ static fsdp_status write_end(fsdp_monitor *m, const char *message)
     return fsdp_metrics_write(m->file);
 }
 
-/* If `status` is an error, keep its message and write no more: what the page shows is not worth the
- * run. */
+/* If `status` is an error, keep its message, and write no more lines. A run must not fail because
+ * of its monitor. */
 static void stop_after_failure(fsdp_monitor *m, fsdp_status status)
 {
     if (status == FSDP_OK)

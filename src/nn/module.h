@@ -112,7 +112,8 @@ const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* Write the dotted path of `m` below its root, followed by a dot, and return the number of
  * characters. If the path is too long, write only its end. */
 size_t fsdp_module_write_path(const fsdp_module *m, char *text, size_t bytes);
-/* Return FSDP_ERR_STATE with a message about the parameters on meta in the tree that contains m. */
+/* Return FSDP_ERR_STATE. The message names a parameter on meta in the tree that contains m, and
+ * says how many more there are. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
 /* Return this rank's part of the parameter as a slice. */
 static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)

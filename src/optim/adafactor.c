@@ -237,7 +237,8 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Adds up row_values over the rows of parameter i, as its number `column`. */
+/* Adds up row_values over the rows of parameter i. The result is number `column` of the parameter
+ * in `sums`. */
 static void put_row_values(const work *w, const fsdp_row_sums *sums, size_t i, int64_t column)
 {
     const fsdp_row_values values = {.item = i,

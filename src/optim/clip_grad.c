@@ -25,16 +25,15 @@ struct fsdp_clip {
     bool error_if_nonfinite;
     const fsdp_parameter_list *list; /* borrowed */
     fsdp_named_parameter *named;     /* [n] the parameters that have a gradient, sorted by name */
-    fsdp_row_sum *items;             /* [n] */
+    fsdp_row_sum *items;             /* [n] the sums over the rows of each gradient */
     size_t n;
     fsdp_device *device; /* NULL if n is 0 */
     fsdp_row_sums sums;
     fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
     fsdp_event *computed;   /* occurs when fsdp_clip_compute()'s kernels have run */
-    /* An optimizer whose step has been started, although it may be refused; NULL: none. Borrowed.
-     */
+    /* The optimizer whose step has been started but may still be refused; NULL: none. Borrowed. */
     fsdp_optimizer *stepped;
-    /* The result as the host knows it. */
+    /* is_known: the host has read the result, so `result` is complete. */
     bool is_known;
     fsdp_clip_result result;
 };
@@ -80,7 +79,8 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, fsdp_clip 
     return FSDP_OK;
 }
 
-/* Returns the number of rows for whose numbers there is scratch memory. */
+/* Returns the number of rows that need scratch memory: the rows of all gradients if `together` is
+ * true, otherwise those of the gradient with the most rows. */
 static int64_t scratch_rows(const fsdp_clip *clip, bool together)
 {
     int64_t most = 0, all = 0;
@@ -92,8 +92,9 @@ static int64_t scratch_rows(const fsdp_clip *clip, bool together)
     return together ? all : most;
 }
 
-/* Describes how one number for each row that this rank has of gradient i is computed, in scratch
- * memory at `rows`, and what becomes of the numbers. */
+/* Sets *powers to the arguments of the kernel that computes one number for each of this rank's rows
+ * of gradient i, in scratch memory at `rows`. Sets *values to the arguments that then combine these
+ * numbers. */
 static void describe_rows(const fsdp_clip *clip, size_t i, double *rows, fsdp_row_powers *powers,
                           fsdp_row_values *values)
 {
@@ -116,8 +117,8 @@ static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
     fsdp_row_sums_combine(&clip->sums, values, n);
 }
 
-/* Computes the numbers of all gradients, in scratch memory for one gradient at a time: room for the
- * gradient with the most rows. */
+/* Computes the row numbers of all gradients, one gradient after another. All gradients use the same
+ * scratch memory `rows`, which has room for the gradient with the most rows. */
 static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
 {
     for (size_t i = 0; i < clip->n; i++) {
@@ -131,7 +132,8 @@ static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
     return FSDP_OK;
 }
 
-/* Does the same with room for the rows of all gradients, in one kernel. */
+/* Computes the row numbers of all gradients in one kernel. `rows` has room for the rows of all
+ * gradients. */
 static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 {
     fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);
@@ -163,7 +165,7 @@ static fsdp_status start_sums(const fsdp_clip *clip)
     return status;
 }
 
-/* --- what is not finite --- */
+/* --- gradients that are not finite --- */
 
 /* Returns the total of one gradient over all its rows: the sum of |x|^p or, for the infinity norm,
  * the largest |x|. */
@@ -188,7 +190,7 @@ static fsdp_status check_finite(fsdp_clip *clip)
     const fsdp_parameter_list *list = clip->list;
     if (isfinite(clip->result.norm))
         return FSDP_OK;
-    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has gathered them */
+    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has already gathered the totals */
         FSDP_TRY(fsdp_row_sums_gather(&clip->sums));
     for (size_t i = 0; i < list->n; i++)
         if (!is_finite(clip, list->items[i].parameter))

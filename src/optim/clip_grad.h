@@ -1,10 +1,10 @@
-/* The norm of gradients and the factor that clips them, computed without a wait.
+/* Computes the norm of the gradients, and the factor that clips them, without making the host wait.
  *
- * Note [Late norm]. A host that reads a number from a card waits until the card has run all its
- * kernels. Until the host has started the next ones, the card is idle. So a training step does not
- * read the factor by which an optimizer multiplies the gradients. The kernels of the optimizer's
- * step read it where another kernel has computed it, in the memory of the card. After the host has
- * started them, it reads the norm, which is ready long before they end:
+ * Note [Late norm]. When the host reads a number from a GPU, it waits until the GPU has run all
+ * kernels that were started. The GPU is then idle until the host starts new kernels. So the host
+ * does not read the factor by which an optimizer multiplies the gradients. One kernel computes this
+ * factor in GPU memory, and the kernels of the optimizer's step read it there. After the host has
+ * started the optimizer's kernels, it reads the norm, which is ready long before they end:
  *
  *     fsdp_clip_begin(&parameters, 1.0, NULL, &clip);
  *     fsdp_clip_compute(clip, losses);
@@ -12,9 +12,9 @@
  *     fsdp_clip_end(clip, &norm, NULL);
  *     fsdp_clip_destroy(clip);
  *
- * Only when the host reads the norm and the losses does it learn that they are not finite and the
- * step should not have been taken. So the kernel that computes the factor looks for such values,
- * too. If it finds one, the step is refused: its kernels change nothing. */
+ * A step must not be taken if the norm or a loss is not finite, but the host reads these values
+ * only after it has started the step. So the kernel that computes the factor also checks these
+ * values. If one is not finite, the step is refused: the kernels of the step change nothing. */
 #pragma once
 #include <fsdp/optim.h>
 
@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameter
                                             fsdp_clip **clip);
 /* Start the kernel that computes the factor. Waits only if there are several ranks, which first
  * exchange their sums. Collective if parameters are sharded. If `losses` (float32) is not NULL, the
- * step is refused unless all its elements are finite. With options->error_if_nonfinite, it is
- * refused if the norm is not finite. */
+ * step is refused unless all its elements are finite. With options->error_if_nonfinite, the step is
+ * also refused if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
 /* Do a step of the optimizer with the factor or, if the step is refused, change nothing. Does not
  * wait for the factor if kernels can read it. The optimizer's counts of steps are valid after

@@ -141,7 +141,8 @@ static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_
 }
 
 /* Multiplies gradients by `factor`. Sets *finite to false if an element of a result is not finite.
- * A CPU looks for such elements in each gradient while that is in the cache. */
+ * Each gradient is checked directly after it was multiplied, while a CPU still has it in the
+ * cache. */
 static fsdp_status unscale_each(const fsdp_tensor *const *grads, size_t n, float factor,
                                 bool *finite)
 {

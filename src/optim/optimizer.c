@@ -317,20 +317,21 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
 
 /* --- element-wise updates --- */
 
-/* What the updates of one step need. If the optimizer has `whole`, `work` is what whole->begin()
- * has set, and only grad_scale is used besides. */
+/* The state of one step. If the optimizer has `whole`, only grad_scale and `work` are used, and
+ * whole->begin() has set `work`. */
 typedef struct step {
     float grad_scale;
     const fsdp_clip_result *clip; /* NULL: the kernels use grad_scale */
     void *work;
-    /* The arguments of the updates that are described, but not started yet, and room for those of
-     * all items. */
+    /* The kernel arguments of n_args updates that have been described but not started yet. `args`
+     * has room for the arguments of all items. */
     char *args;
     size_t n_args;
     fsdp_writing *writings; /* [n_items] */
 } step;
 
-/* Adds the update of an item to those that are described. The item is open for writing. */
+/* Appends the kernel arguments of the item's update to s->args. The item must be open for
+ * writing. */
 static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item, step *s)
 {
     fsdp_update u = {.n = fsdp_tensor_numel(item->local),
@@ -354,7 +355,7 @@ static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item,
     o->class->describe_update(item->options, &u, s->args + s->n_args++ * o->class->update_bytes);
 }
 
-/* Starts the updates that are described, in one call. */
+/* Starts the updates in s->args, all in one call, and empties s->args. */
 static void start_updates(const fsdp_optimizer *o, const fsdp_device *device, step *s)
 {
     if (s->n_args)
@@ -490,8 +491,8 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
 
 /* --- one kernel for many items --- */
 
-/* Returns true if the item may be updated along with others, while all of them are open for
- * writing. */
+/* Returns true if the item may be updated in one kernel with other items, while all of them are
+ * open for writing. */
 static bool can_join(const fsdp_optimizer *o, size_t i)
 {
     const fsdp_step_item *item = &o->items[i];
@@ -510,8 +511,8 @@ static bool all_can_join(const fsdp_optimizer *o, size_t begin, size_t end)
     return true;
 }
 
-/* A span is runs that are updated together. Returns the end of the span that begins at item
- * `begin`, or `begin` if the run there cannot join others. */
+/* A span is a sequence of runs that one kernel updates. Returns the end of the span that begins at
+ * item `begin`, or `begin` if the run that begins there cannot be in a span. */
 static size_t span_end(const fsdp_optimizer *o, size_t begin)
 {
     size_t end = begin;
@@ -520,8 +521,8 @@ static size_t span_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Opens items [begin, end) for writing. Each run has a write of its own. Sets *opened to the end of
- * the items whose states are open. */
+/* Opens items [begin, end) for writing. Each run has a write of its own. Items [begin, *opened)
+ * have been opened, also on failure. */
 static fsdp_status open_span(const fsdp_optimizer *o, size_t begin, size_t end, const step *s,
                              size_t *opened)
 {

@@ -26,8 +26,8 @@ enum {
  * and `state` are float32. */
 typedef struct fsdp_update {
     int64_t n;
-    /* NULL: the parameter's values are in `halves` or, if halves.hi is NULL, they are not float32,
-     * and `copy` is the parameter. */
+    /* The parameter. NULL: its values are in `halves`. If halves.hi is NULL, too, the parameter is
+     * not float32, and `copy` is the parameter. */
     float *param;
     fsdp_halves halves;
     void *state[FSDP_MAX_OPTIMIZER_STATE];
@@ -61,7 +61,7 @@ typedef struct fsdp_step_item {
  * parameter's dimension 0 is sharded like the parameter. If a state lacks the parameter's dimension
  * 0, every rank has the whole state. */
 typedef enum fsdp_state_shape {
-    FSDP_STATE_NONE, /* there is no such state */
+    FSDP_STATE_NONE, /* the parameter has no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
     /* The parameter's shape without the second-to-last dimension. In a parameter with two
@@ -90,7 +90,8 @@ typedef struct fsdp_optimizer_class {
                      fsdp_tensor *const *state);
     /* An element-wise step. describe_update() writes the arguments that the kernel needs for one
      * parameter to `args`, which has room for update_bytes bytes. start_updates() starts the kernel
-     * for n parameters, whose arguments are contiguous in memory. `clip` as in fsdp_kernels. */
+     * for n parameters, whose arguments are contiguous in memory. For `clip`, see
+     * fsdp_optimizer_step_scaled(). */
     size_t update_bytes;
     void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,
                             void *args);
@@ -134,14 +135,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
  * helper for fsdp_optimizer_class.check(). */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
-/* fsdp_optimizer_step(), or, if `clip` is not NULL, a step whose kernels read the factor at this
- * address of the device (fsdp_clip_result in kernels.h). The optimizer's steps must then be
+/* Like fsdp_optimizer_step(), but if `clip` is not NULL, the kernels read the factor from this
+ * address on the device (fsdp_clip_result in kernels.h) instead. The optimizer's steps must then be
  * element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
 /* Return true if the optimizer's steps are element-wise. */
 bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
-/* Take the latest step off the counts of steps of all parameters: clip->refused was set. */
+/* Subtract the latest step from the step counts of all parameters. Called if the step was
+ * refused. */
 void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */

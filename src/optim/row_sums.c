@@ -153,8 +153,9 @@ static int64_t open_items(fsdp_row_sums *sums)
     return totals;
 }
 
-/* Returns the number of segments of all items. An item whose numbers are combined in order has one
- * run even if this rank has no segment of it. */
+/* Returns an upper bound of the number of runs: one for each segment, and one for each item,
+ * because an item whose numbers are combined in order has one run even if this rank has no segment
+ * of it. */
 static size_t count_runs(const fsdp_row_sums *sums)
 {
     size_t n = sums->n;
@@ -199,7 +200,8 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
 
 /* --- adding up the rows --- */
 
-/* Sets runs[0], runs[1] and so on to those of the item. Returns the end of these runs. */
+/* Sets runs[0], runs[1] and so on to the kernel arguments that add up the item's segments. Returns
+ * the end of these runs. */
 static fsdp_numbers *add_runs(const fsdp_row_sums *sums, const fsdp_row_values *v,
                               fsdp_numbers *runs)
 {
@@ -232,7 +234,8 @@ static size_t position_of(const fsdp_row_sums *sums, const double *number)
     return (size_t)((const char *)number - (const char *)sums->copy.data);
 }
 
-/* Brings `n` totals to the device. */
+/* Copies `n` totals to the device, if they are not there already. Returns their address on the
+ * device. */
 static const double *send(const fsdp_row_sums *sums, const double *totals, size_t n)
 {
     if (!sums->is_local)

@@ -45,10 +45,10 @@ typedef struct fsdp_row_sums {
     fsdp_row_sum *items; /* borrowed */
     size_t n;
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
-    bool is_local;     /* this rank has all rows of all items: the gather has nothing to do */
+    bool is_local;     /* this rank has all rows of all items, so no gather is needed */
     fsdp_tensor *memory;
-    fsdp_host_copy copy; /* the host uses `memory` through it */
-    size_t sent_bytes;   /* the numbers that this rank sends, or `total` of all items if is_local */
+    fsdp_host_copy copy; /* gives the host access to `memory` */
+    size_t sent_bytes; /* size of all `own`, which this rank sends, or of all `total` if is_local */
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
     struct fsdp_numbers *runs; /* owned; room for the segments of all items */
@@ -59,10 +59,9 @@ typedef struct fsdp_row_sums {
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                                fsdp_reduce_op op, fsdp_device *device);
 void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has failed */
-/* Return the end of the segment that begins at row `begin` of the item. The segments are
- *     for (b = item->begin; b < item->end; b = e)
- *         e = fsdp_row_segment_end(item, b);
- * and item->own has them in this order. */
+/* Return the end of the segment that begins at row `begin` of the item. This loop visits all of
+ * this rank's segments [b, e), in the order in which item->own has their numbers: for (b =
+ * item->begin; b < item->end; b = e) e = fsdp_row_segment_end(item, b); */
 int64_t fsdp_row_segment_end(const fsdp_row_sum *item, int64_t begin);
 /* Return the address that kernels use for a number of `own` or `total`. */
 static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const double *number)
@@ -74,10 +73,10 @@ static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const d
 typedef struct fsdp_row_values {
     size_t item;
     int64_t column;
-    const double *rows; /* memory of the device */
+    const double *rows; /* one number for each row, in device memory */
     int64_t n;          /* number of rows */
-    /* The rows are not those of the item, because the tensor is sharded along another dimension
-     * than 0: combine them one after another into one number. */
+    /* The tensor is sharded along a dimension other than 0, so `rows` are not rows of the whole
+     * tensor. They are combined one after another into one number. */
     bool in_order;
 } fsdp_row_values;
 /* Start a kernel that combines the rows of each segment, as sums->op says: add them up, or take the
@@ -88,8 +87,8 @@ void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *val
  * Collective. Each process group does one gather for all items that have this group. The gathers
  * follow each other in the order in which the groups first occur in the items. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums);
-/* After the gather, or without it if sums->is_local, return an address from which kernels can read
- * sums->totals. */
+/* Return an address from which kernels can read sums->totals. Call this after the gather, which is
+ * not needed if sums->is_local. */
 const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums);
-/* The same for `total` of an item. */
+/* Like fsdp_row_sums_send_totals(), but for `total` of one item. */
 const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);

@@ -50,7 +50,7 @@ void fsdp_option_flags(const fsdp_option *option, fsdp_str *out)
     }
 }
 
-/* Return true if `text` contains one of the words, the list of which ends with NULL. */
+/* Return true if `text` contains one of `words`, a list that ends with NULL. */
 static bool contains_any(const char *text, const char *const *words)
 {
     for (; *words; words++)

@@ -1,4 +1,4 @@
-/* What a shell needs to complete the options of a command: their names, and what follows them. */
+/* What a shell needs to complete the options of a command: their names and their values. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -7,13 +7,13 @@
 typedef enum fsdp_value_kind {
     FSDP_VALUE_NONE,   /* a switch: no value need follow */
     FSDP_VALUE_TEXT,   /* a value that a shell cannot know */
-    FSDP_VALUE_WORDS,  /* one of some words */
+    FSDP_VALUE_WORDS,  /* one of the words that fsdp_option_words() appends */
     FSDP_VALUE_FILE,   /* a file or a folder */
     FSDP_VALUE_FOLDER, /* a folder */
 } fsdp_value_kind;
 
-/* Call `visit` with each option that --help shows, in the order of the tables, and with --help,
- * --config and --print-config. */
+/* Call `visit` with each option that --help shows, in the order of the tables, then with --help,
+ * --config, --print-config and, if there is one, spec->config_alias. */
 typedef void fsdp_option_visit_fn(const fsdp_option *option, void *arg);
 void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *visit, void *arg);
 
@@ -25,5 +25,5 @@ fsdp_value_kind fsdp_option_value_kind(const fsdp_option *option);
 /* Append the words that the option takes, each after a space. For a switch these are words that may
  * follow "=". Appends nothing if there are none. */
 void fsdp_option_words(const fsdp_option *option, fsdp_str *out);
-/* Return what a shell may offer for the words of the command that are no options. */
+/* Return what a shell may offer for a positional argument of the command. */
 fsdp_value_kind fsdp_positional_kind(const fsdp_options_spec *spec);

@@ -8,7 +8,7 @@
     "where to compute: cpu; cuda, the card of this rank (ranks may share a card); cuda:N, that "   \
     "card for all ranks; auto, a card if there is one that can be used, else the CPU"
 
-/* The names without a number, for fsdp_option.completions. */
+/* The values of --device that contain no number, for fsdp_option.completions. */
 extern const char *const fsdp_device_words[];
 
 /* A row of an option table. `place` is the offset of a const char *. */
@@ -19,8 +19,8 @@ extern const char *const fsdp_device_words[];
     }
 
 /* Check the value `name` of --device, for the spec's check(). The message says where the value was
- * given. If `plans` is false, the device must compute and must be in this build: FSDP_ERR_INVALID
- * for meta and FSDP_ERR_UNSUPPORTED for cuda in a build without CUDA. Whether the machine has the
- * card is seen when the device is created. */
+ * given. If `plans` is false, the command computes: FSDP_ERR_INVALID for meta, and
+ * FSDP_ERR_UNSUPPORTED for cuda in a build without CUDA. This function does not check whether the
+ * machine has the GPU; creating the device does. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_device_option(const fsdp_options *options, const char *name,
                                                      bool plans);

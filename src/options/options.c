@@ -42,9 +42,8 @@ static const char *next_value(command_line *line)
     return line->argv[line->at++];
 }
 
-/* Append the words that follow to the value of a flag that takes several. The options own the
- * result.
- */
+/* If the flag takes several words, append the words that follow it on the command line to its value
+ * *text. The options own the new *text. */
 static fsdp_status add_words(command_line *line, const fsdp_option *option, const char **text)
 {
     const bool is_list = option->type == FSDP_OPTION_LIST && !option->repeats;
@@ -111,8 +110,8 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     return FSDP_OK;
 }
 
-/* Return a string, a boolean or a number as a flag would have it; NULL for anything else, or if
- * there is no memory. */
+/* Return the text that a flag would have for a JSON string, boolean or number. Return NULL for any
+ * other value, or when out of memory. The caller owns the text. */
 static char *scalar_text(fsdp_json_node value)
 {
     char number[FSDP_REPR_BYTES];
@@ -136,7 +135,8 @@ static char *scalar_text(fsdp_json_node value)
     }
 }
 
-/* Add an option that a key of spec->map_flag gives, as if it were a flag. */
+/* Add the option that is named by the key of `value`, a member of the JSON object of
+ * spec->map_flag, as if a flag of its own had given it. */
 static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const char *flag)
 {
     const fsdp_options_spec *spec = line->options->spec;
@@ -163,7 +163,8 @@ static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const
     return add_given(line, index, false, text, where);
 }
 
-/* If the flag is spec->map_flag and its value is an object, add its options, and set *found. */
+/* If `name` is spec->map_flag and its value is a JSON object, add the options that the object
+ * gives, and set *found to true. Otherwise set *found to false. */
 static fsdp_status read_map_flag(command_line *line, const char *name, const char *value,
                                  bool *found)
 {

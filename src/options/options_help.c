@@ -43,7 +43,8 @@ static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, 
     fsdp_str_printf(out, "\n");
 }
 
-/* Their types only say whether a value follows; fsdp_options_parse() knows these names itself. */
+/* These rows are only used for texts. fsdp_options_parse() recognizes these three names itself, so
+ * the types only say whether a value follows. */
 const fsdp_option fsdp_options_built_in[] = {
     {.name = "help",
      .aliases = "h",
@@ -166,7 +167,8 @@ static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_
     }
 }
 
-/* Lines of the usage after the first one are commands of their own. */
+/* Append the usage. Each line of spec->usage after the first one begins a command line of its
+ * own. */
 static void append_usage(fsdp_str *out, const fsdp_options_spec *spec, int columns)
 {
     const char *usage = spec->usage ? spec->usage : "[options]";

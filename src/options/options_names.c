@@ -72,10 +72,10 @@ fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec, const fsdp_opti
     return *name ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Find the variable that an option reads and that is nearest to `name`. *distance is set to their
- * edit distance (fsdp_edit_distance()), which is 0 if an option reads `name` itself, and *nearest
- * to its name, which the caller owns. *nearest is set to NULL if memory is short or no option reads
- * a variable. */
+/* Among the environment variables that options read, find the one whose name is nearest to `name`.
+ * *nearest is set to its name, which the caller owns, and *distance to the edit distance
+ * (fsdp_edit_distance()), which is 0 if an option reads `name` itself. *nearest is set to NULL if
+ * memory is short or no option reads a variable. */
 static void find_nearest_variable(const fsdp_options_spec *spec, const char *name, int *distance,
                                   char **nearest)
 {
@@ -109,8 +109,8 @@ static bool has_prefix(const char *entry, const char *prefixes)
     return false;
 }
 
-/* If the variable would be that of an option under one of its other names, append a line that says
- * which variable the option reads, and return true. */
+/* If the name of `variable` consists of spec->env_prefix and a name or an alias of an option,
+ * append a line that says which variable the option reads instead, and return true. */
 static bool append_other_spelling(const fsdp_options_spec *spec, const char *before,
                                   const char *variable, fsdp_str *out)
 {
@@ -133,15 +133,17 @@ static bool append_other_spelling(const fsdp_options_spec *spec, const char *bef
     return true;
 }
 
-/* Append a line about a variable if no option reads it: if its prefix is one of spec->env_named, or
- * if its name is a long one that differs little from one that an option reads. Short names that are
- * alike, such as FSDP_LR and FSDP_LOG, may all exist. */
+/* Append a line about the environment variable `name` if no option reads it and one of these
+ * conditions is true: append_other_spelling() finds an option; `name` begins with a prefix in
+ * spec->env_named; `name` is long and differs little from a variable that an option reads. Short
+ * names are not compared in this way, because different variables may have similar short names,
+ * such as FSDP_LR and FSDP_LOG. */
 static void append_unread(const fsdp_options_spec *spec, const char *before, const char *name,
                           fsdp_str *out)
 {
     enum {
         LONG_NAME = 14,
-        NEAR = 5 /* two edits */
+        NEAR = 5 /* maximum distance of a near name; two edits cost 4 */
     };
     const bool named = has_prefix(name, spec->env_named);
     int distance;

@@ -1,6 +1,6 @@
-/* Finds the option that an unknown name probably means. A wrong suggestion sends a user away from
- * the right option, so a name is near only if it has the same words with a typing error, and
- * nothing is suggested if two options are equally near. */
+/* Finds the option that an unknown name probably means. A wrong suggestion would lead a user away
+ * from the right option. So a name is near only if it has the same words with typing errors, or if
+ * the unknown name is a part of it. Nothing is suggested if two options are equally near. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 enum {
     EDIT = 2,      /* cost of an edit in fsdp_edit_distance() */
     NEVER = 1000,  /* cost of names that are not near */
-    LONG_WORD = 7, /* letters of a word in which two edits are a typing error */
+    LONG_WORD = 7, /* minimum letters of a word in which two edits are still a typing error */
     LETTERS_PER_EDIT = 8,
-    LEAST_PART = 3, /* letters of a word that may be meant for a name of several words */
+    LEAST_PART = 3, /* minimum letters of an unknown name that may be a part of a name */
     PART_COST = 3 * EDIT
 };
 
@@ -40,7 +40,7 @@ static size_t count_words(const char *name)
     return n;
 }
 
-/* Copy the word that *name begins with, and go past it. */
+/* Copy the word at the beginning of *name, and advance *name past it and the dash after it. */
 static void next_word(const char **name, char word[OPTION_NAME_BYTES])
 {
     size_t n = 0;
@@ -88,7 +88,8 @@ static int typing_cost(const char *word, const char *name)
     return sum <= EDIT * (int)(1 + longer / LETTERS_PER_EDIT) ? sum : NEVER;
 }
 
-/* Return true if `word` is one or more of the words of `name`, or begins one that is cut off. */
+/* Return true if `word` consists of one or more consecutive words of `name`, or is the beginning of
+ * `name` and may end within a word. */
 static bool is_part(const char *word, const char *name)
 {
     const size_t n = strlen(word);
@@ -108,7 +109,7 @@ static bool is_part(const char *word, const char *name)
 /* The best names so far. */
 typedef struct found {
     int option, cost;
-    bool same_letters; /* letters of the word are missing, but none is wrong */
+    bool same_letters; /* `name` has all letters of the unknown name, in the same order */
     bool several;      /* another option is equally near */
     char name[OPTION_NAME_BYTES];
 } found;

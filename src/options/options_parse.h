@@ -13,7 +13,7 @@ enum {
  * to the fsdp_options. */
 typedef struct fsdp_option_given {
     int index;                /* index of the option in the table */
-    bool negated;             /* --no-name */
+    bool negated;             /* the flag is --no-NAME */
     const char *text;         /* NULL if a boolean has no value, or if the value is a sequence */
     const char *const *items; /* for a LIST, the items of a YAML sequence; else NULL */
     size_t n_items;
@@ -61,13 +61,14 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
 FSDP_MUST_CHECK fsdp_status fsdp_options_env_name(const fsdp_options_spec *spec,
                                                   const fsdp_option *option, size_t number,
                                                   char **name);
-/* Append a line for each environment variable that spec->env_named describes and no option reads.
- * `before` begins each line. */
+/* Append a line for each environment variable that no option reads, although it was probably meant
+ * for one: its name begins with a prefix in spec->env_named, or resembles the name of a variable
+ * that an option reads. Each line begins with `before`. Does nothing if spec->env_named is NULL. */
 void fsdp_options_unread_variables(const fsdp_options_spec *spec, const char *before,
                                    fsdp_str *out);
-/* Return the index of the option that the unknown name `word` probably means, or spec->count for
- * one that all commands have, such as --help, and set `name` to how it is spelled. Return -1 if no
- * option is near, or if several are equally near. */
+/* Find the option that the unknown name `word` probably means. Set `name` to its correct name, and
+ * return its index. The index of an option that all commands have, such as --help, is spec->count.
+ * Return -1 if no option is near, or if several are equally near. */
 int fsdp_options_nearest(const fsdp_options_spec *spec, const char *word,
                          char name[OPTION_NAME_BYTES]);
 /* Return the error FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest
@@ -100,8 +101,8 @@ bool fsdp_option_bool_from_text(const char *text, bool *value);
 /* Return the name of the option's value in help texts, such as "FILE" or "N". It is "" for a switch
  * that takes no value. */
 const char *fsdp_option_metavar(const fsdp_option *option);
-/* [fsdp_options_n_built_in] --help, --config and --print-config, which every program has, as rows
- * for texts about options. */
+/* [fsdp_options_n_built_in] Rows for --help, --config and --print-config, which every program has.
+ * They are only used for texts about options. */
 extern const fsdp_option fsdp_options_built_in[];
 extern const size_t fsdp_options_n_built_in;
 /* Append a text for the allowed values, such as "a number from 0 to 1" or "step, linear or

@@ -273,7 +273,7 @@ static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, 
     return FSDP_OK;
 }
 
-/* Set *list to the items that earlier flags gave, and the text of this one. */
+/* Set *list to the items that earlier uses of the same flag gave, followed by given->text. */
 static fsdp_status append_item(fsdp_options *options, const fsdp_option *option,
                                const fsdp_option_given *given, const void *place,
                                fsdp_option_list *list)

@@ -14,6 +14,7 @@
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/nearest.h"
+#include "src/options/yaml_value.h"
 
 enum {
     MAX_DEPTH = 16,
@@ -103,6 +104,17 @@ static int find_option(const yaml_reader *r, const fsdp_options_section *section
     return fsdp_options_find(r->options->spec, name, negated);
 }
 
+/* Return true if the key names a known map. */
+static bool is_section(const yaml_reader *r, const yaml_node_t *key)
+{
+    const fsdp_options_spec *spec = r->options->spec;
+    const char *name = scalar_text(key);
+    for (size_t i = 0; name && i < spec->n_sections; i++)
+        if (strcmp(name, spec->sections[i].name) == 0)
+            return true;
+    return false;
+}
+
 /* Return the error for an unknown key. In a section, the key may lack the prefix of the option that
  * it probably means. */
 static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section *section,
@@ -117,6 +129,20 @@ static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section 
     return fsdp_options_unknown(spec, "", is_near ? whole : name);
 }
 
+/* Set *text to the value of an option. An integer is written as flags have it, since PyYAML reads
+ * 1_000 and 0x2, too. The text of a string, such as the name of a run, is kept. */
+static fsdp_status read_value(yaml_reader *r, int index, const yaml_node_t *node, const char **text)
+{
+    int64_t value;
+    FSDP_TRY(own_scalar(r, node, text));
+    if (r->options->spec->table[index].type == FSDP_OPTION_STRING ||
+        node->type != YAML_SCALAR_NODE || node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
+        !fsdp_yaml_integer(*text, &value))
+        return FSDP_OK;
+    *text = fsdp_options_own(r->options, fsdp_strdup_printf("%lld", (long long)value));
+    return *text ? FSDP_OK : fsdp_error_nomem();
+}
+
 static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *section,
                                const yaml_node_t *key, const yaml_node_t *value)
 {
@@ -124,6 +150,10 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     bool negated;
     int index = name ? find_option(r, section, name, &negated) : -1;
     int line = line_of(key);
+    if (index < 0 && is_section(r, key))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s:%d: %s: takes 'key: value' lines of its own, not a %s", r->path, line,
+                          name, value->type == YAML_SEQUENCE_NODE ? "list" : "single value");
     if (index < 0) {
         fsdp_status status = unknown_key(r, section, name ? name : "");
         fsdp_error_context(status, "%s:%d", r->path, line);
@@ -143,7 +173,7 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     if (value->type == YAML_SEQUENCE_NODE) {
         FSDP_TRY(read_items(r, value, &given));
     } else {
-        FSDP_TRY(own_scalar(r, value, &given.text));
+        FSDP_TRY(read_value(r, index, value, &given.text));
     }
     return fsdp_options_set(r->options, r->target, &given);
 }
@@ -175,17 +205,6 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
     return fsdp_error(FSDP_ERR_INVALID, "%s:%d: unknown map '%.100s'%s%s%s", r->path, line_of(key),
                       name ? name : "", near < 0 ? "" : "; did you mean '",
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
-}
-
-/* Return true if the key names a known map. */
-static bool is_section(const yaml_reader *r, const yaml_node_t *key)
-{
-    const fsdp_options_spec *spec = r->options->spec;
-    const char *name = scalar_text(key);
-    for (size_t i = 0; name && i < spec->n_sections; i++)
-        if (strcmp(name, spec->sections[i].name) == 0)
-            return true;
-    return false;
 }
 
 /* Read a map and, recursively, the maps in it. `section` describes the map; NULL: nothing is known
@@ -227,8 +246,10 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
     if (parser->error == YAML_READER_ERROR)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu: %s", path, parser->problem_offset,
                           parser->problem ? parser->problem : "not readable as YAML");
-    return fsdp_error(FSDP_ERR_FORMAT, "%s:%zu: %s", path, parser->problem_mark.line + 1,
-                      parser->problem ? parser->problem : "not YAML");
+    const bool has_next = parser->buffer.pointer < parser->buffer.last;
+    return fsdp_error(
+        FSDP_ERR_FORMAT, "%s:%zu: %s", path, parser->problem_mark.line + 1,
+        fsdp_yaml_problem(parser->problem, has_next ? (char)*parser->buffer.pointer : 0));
 }
 
 /* Read a YAML file, which must not contain more than one document. An empty file counts as an empty

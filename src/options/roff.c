@@ -7,11 +7,11 @@
 #include "src/options/options_parse.h"
 
 enum {
-    ROFF_COLUMNS = 72 /* bytes of a line of text, before its last word is escaped */
+    ROFF_COLUMNS = 72 /* maximum bytes of a line; its last word is counted before it is escaped */
 };
 
-/* roff reads a backslash as the beginning of an escape, and prints these characters of ASCII as
- * typographic ones, which a user could not paste into a shell. */
+/* roff reads a backslash as the beginning of an escape. It prints the other characters in `special`
+ * as typographic characters, which a user could not paste into a shell. */
 static void append_escaped(fsdp_str *out, char c)
 {
     static const char special[] = "\\-'`^~";
@@ -43,7 +43,7 @@ static void protect_line(fsdp_str *out, const char *line)
 
 void fsdp_roff_text(fsdp_str *out, const char *text)
 {
-    /* The text may continue a line. */
+    /* `text` may continue the last line of `out`. */
     const char *line = out->data ? strrchr(out->data, '\n') : NULL;
     size_t begin = line ? (size_t)(line + 1 - out->data) : 0;
     bool first = true;

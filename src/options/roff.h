@@ -1,6 +1,6 @@
-/* Pages of the manual, in roff with the macros of man(7). Text that a page shows is plain text
- * elsewhere; the functions here escape what roff would interpret, and break long lines, because
- * checkers of manual pages want lines of at most 80 bytes. */
+/* Pages of the manual, in roff with the macros of man(7). The functions take plain text. They
+ * escape what roff would interpret, and break long lines, because checkers of manual pages want
+ * lines of at most 80 bytes. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -19,6 +19,6 @@ void fsdp_roff_section(fsdp_str *out, const char *title);
 void fsdp_roff_item(fsdp_str *out, const char *tag, const char *text);
 
 /* Append the options that --help shows, under the same headings. Unlike --help, this also says
- * which numbers are in range and which environment variable gives an option whose variable has a
- * name of its own. */
+ * which numbers are in range. It also names the environment variable of an option if that name is
+ * not derived from the option's name. */
 void fsdp_roff_options(fsdp_str *out, const fsdp_options_spec *spec);

@@ -1,6 +1,6 @@
 /* Checks a run against --memory-limit before the run allocates memory. The limit is for all ranks
- * of a host together, and for all memory that a cgroup counts. The memory of the run comes from a
- * plan (plan.h). */
+ * of a host together, and for all memory that a cgroup counts. On cards, it is for the tensors of
+ * all ranks that share a card. The memory of the run comes from a plan (plan.h). */
 #pragma once
 #include <fsdp/comm.h>
 

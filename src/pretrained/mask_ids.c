@@ -65,7 +65,8 @@ static fsdp_status read_added_token(fsdp_json_node token, const char *mask, int6
     FSDP_TRY(fsdp_json_get_str(token, "content", &content));
     FSDP_TRY(fsdp_json_opt_bool(token, "special", false, &special));
     if (id >= vocab_size)
-        return FSDP_OK; /* the tokenizer has more tokens than the model; no row has them */
+        return FSDP_OK; /* the tokenizer has more tokens than the model; the ids of these tokens
+                           occur in no row */
     if (strcmp(content, mask) == 0)
         ids->mask_token_id = (int32_t)id;
     return special ? add_special(ids, id) : FSDP_OK;
@@ -86,7 +87,8 @@ static fsdp_status read_tokenizer_json(const char *path, const char *mask, int64
 
 /* --- vocab.txt --- */
 
-/* Look at line `id` of vocab.txt, which has `n` bytes. */
+/* If `line` [n], which is line number `id` of vocab.txt, is the mask token or another special
+ * token, record its id in *ids. */
 static fsdp_status read_vocab_line(const char *line, size_t n, int64_t id, const char *mask,
                                    fsdp_mask_ids *ids)
 {
@@ -122,7 +124,7 @@ static fsdp_status read_vocab(const char *path, const char *mask, int64_t vocab_
 typedef fsdp_status read_file_fn(const char *path, const char *mask, int64_t vocab_size,
                                  fsdp_mask_ids *ids);
 
-/* Read the file `name` in `dir`, if it exists. */
+/* If the file `name` exists in `dir`, call `read` with its path. */
 static fsdp_status read_in(const char *dir, const char *name, read_file_fn *read, const char *mask,
                            int64_t vocab_size, fsdp_mask_ids *ids)
 {
@@ -147,7 +149,8 @@ static fsdp_status read_folder(const char *dir, int64_t vocab_size, fsdp_mask_id
     return status;
 }
 
-/* Return the folder of a file, or of a folder the folder itself. The caller frees it. */
+/* If `path` is a folder, return a copy of `path`. Otherwise, return the folder that contains the
+ * file `path`. The caller frees the result. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -103,7 +103,8 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
-/* Set the kind of labels. Without a number of labels, regression has one, as in transformers. */
+/* Set the kind of labels to options->problem_type. If this is regression and the options give no
+ * number of labels, set the number of labels to 1, as transformers does. */
 static fsdp_status choose_problem_type(const fsdp_model_options *options, fsdp_model_config *config)
 {
     const fsdp_problem_type type = (fsdp_problem_type)(options->problem_type - 1);
@@ -176,7 +177,7 @@ static fsdp_status check_classifier(const fsdp_pretrained *p, const fsdp_model_o
                       (long long)head->shape[0]);
 }
 
-/* Choose the head, if the options do. */
+/* Give the model the head of a masked language model, if the options ask for it. */
 static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_config *config)
 {
     const bool saved = options->keep_lm_head && config->type == &fsdp_bert_classifier_type &&

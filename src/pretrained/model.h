@@ -20,7 +20,7 @@ typedef struct fsdp_model_options {
     bool set_dropout; /* use `dropout` instead of the configuration's rates */
     double dropout;
     bool activation_checkpointing; /* checkpoint the activations of the blocks */
-    /* how to checkpoint them, if activation_checkpointing is set */
+    /* how activations are checkpointed; used only if activation_checkpointing is true */
     fsdp_activation_checkpointing_options checkpointing;
     /* The policy that chooses units. NULL: the default policy of fsdp_model_shard(). */
     const fsdp_wrap_policy *wrap;

@@ -21,7 +21,7 @@ enum {
 };
 
 struct fsdp_profile {
-    fsdp_group *group; /* NULL: this rank alone */
+    fsdp_group *group; /* NULL: only this rank */
     fsdp_trace *trace;
     char *path;        /* used on rank 0 only */
     int32_t writes;    /* true if rank 0 has a path; the same on all ranks */
@@ -157,7 +157,7 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the trace file --- */
 
-/* Send the trace of rank `from` to rank 0, piece by piece. Each piece is broadcast to all ranks,
+/* Send the trace of rank `from` to rank 0, in pieces. Each piece is broadcast to all ranks,
  * although only rank 0 uses it. On rank 0, *status is the result of writing the file. After a
  * failed write, rank 0 still takes part in the broadcasts, so that the other ranks do not wait
  * forever. */

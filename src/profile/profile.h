@@ -1,5 +1,5 @@
-/* What `fsdp train` and `fsdp bench train` need besides <fsdp/profile.h>. The window is the range
- * of steps that are profiled. */
+/* Functions of the profiler that `fsdp train` and `fsdp bench train` need besides those of
+ * <fsdp/profile.h>. The window is the range of steps that are profiled. */
 #pragma once
 #include <fsdp/profile.h>
 
@@ -23,8 +23,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const cha
 FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
                                                       int64_t begun, int64_t total,
                                                       fsdp_profile_options *options);
-/* Get the most expensive operations on this rank, as fsdp_profile_print() shows them. *n is set to
- * their number, or to 0 before the window has ended. */
+/* Set `names` to the most expensive operations on this rank, as fsdp_profile_print() shows them,
+ * and *n to their number. *n is 0 before the window has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_names(const fsdp_profile *profile,
                                                fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                size_t *n);

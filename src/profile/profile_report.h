@@ -13,22 +13,22 @@ enum {
     FSDP_PROFILE_NAMES = 14
 };
 
-/* An operation. All trace entries of this rank that have the same name, detail and category
- * belong to one operation, and their times are summed. */
+/* One operation: all trace entries of this rank that have the same name, detail and category. Their
+ * times are summed. */
 typedef struct fsdp_profile_name {
     const char *name, *detail; /* static strings; detail may be NULL */
     const char *category;      /* static string */
     double calls, ms, cpu_ms;  /* means per step; ms is wall-clock time, cpu_ms is processor time */
 } fsdp_profile_name;
 
-/* Compute the rows of the table by category. They are means over the steps of the trace and over
- * the ranks. Collective. */
+/* Set `rows` to the rows of the table by category. They are means over the steps of the trace and
+ * over the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* Get the FSDP_PROFILE_NAMES most expensive operations on this rank, in descending order of
- * wall-clock time. *n is set to their number, which may be smaller. */
+/* Set `names` to the most expensive operations on this rank, in descending order of wall-clock
+ * time, and *n to their number, which is at most FSDP_PROFILE_NAMES. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

@@ -1,5 +1,6 @@
 /* See append_file.h. */
 #include "src/report/append_file.h"
+#include "src/base/file_growth.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,7 +13,7 @@ fsdp_status fsdp_append_bytes(int fd, const char *path, const void *bytes, size_
     const char *at = bytes;
     bool regular = fstat(fd, &before) == 0 && S_ISREG(before.st_mode);
     for (size_t done = 0; done < n;) {
-        ssize_t written = write(fd, at + done, n - done);
+        ssize_t written = fsdp_growing_write(fd, at + done, n - done);
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0) {

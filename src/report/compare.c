@@ -1,6 +1,7 @@
-/* Compares training runs by their metrics files (metrics.h). */
+/* Compares training runs by what they reported: files of metrics, CSV files, event files. */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <fsdp/tensor.h>
@@ -9,10 +10,10 @@
 #include "src/base/io.h"
 #include "src/report/compare.h"
 #include "src/report/human.h"
-#include "src/report/metrics.h"
+#include "src/report/run_curves.h"
 #include "src/report/table.h"
 
-/* The content of the summary line of a metrics file. */
+/* What a run says at its end. A value is NaN if its files do not have it. */
 typedef struct summary {
     bool found;
     int64_t steps;
@@ -25,11 +26,12 @@ typedef struct rank_memory {
 } rank_memory;
 
 typedef struct run {
-    char *name; /* name of the metrics file, without its ending */
+    char *name; /* name of the file without its ending, or of the folder */
     summary end;
     rank_memory *ranks; /* [n_ranks] */
     size_t n_ranks, cap_ranks;
     fsdp_metrics_curve losses; /* the training loss of each step */
+    bool is_float32;           /* the losses are float32 */
 } run;
 
 /* --- reading --- */
@@ -70,19 +72,90 @@ static fsdp_status take_line(fsdp_json_node line, void *arg)
     return strcmp(kind, "summary") == 0 ? get_summary(line, arg) : FSDP_OK;
 }
 
-static fsdp_status read_run(const char *path, run *r)
+static int compare_values(const void *a, const void *b)
+{
+    const double x = ((const fsdp_metrics_point *)a)->value,
+                 y = ((const fsdp_metrics_point *)b)->value;
+    return (x > y) - (x < y);
+}
+
+/* Return the median of a curve, which is sorted by value; NaN if it is empty. */
+static double sort_for_median(fsdp_metrics_curve *curve)
+{
+    if (!curve->len)
+        return (double)NAN;
+    qsort(curve->points, curve->len, sizeof *curve->points, compare_values);
+    return curve->points[curve->len / 2].value;
+}
+
+static double last_of(const fsdp_metrics_curve *curve, bool step)
+{
+    if (!curve->len)
+        return (double)NAN;
+    const fsdp_metrics_point *last = &curve->points[curve->len - 1];
+    return step ? last->step : last->value;
+}
+
+/* CSV and event files have rows for each step; only those of event files may have some at the end.
+ * A value that is missing is computed from the rows. */
+static void summarize(fsdp_metrics_curves *curves, summary *end)
+{
+    const double none = (double)NAN, step = last_of(&curves->loss, true);
+    const fsdp_metrics_end *said = &curves->end;
+    *end = (summary){true, isfinite(step) ? (int64_t)step : 0, none, none, none, none, none};
+    if (said->found) {
+        end->train_loss = said->train_loss;
+        end->validation_loss = said->validation_loss;
+        end->step_s = said->step_s;
+        end->total_s = said->total_s;
+        end->host_mib = said->host_mib;
+    }
+    if (isnan(end->validation_loss))
+        end->validation_loss = last_of(&curves->validation, false);
+    if (isnan(end->step_s))
+        end->step_s = sort_for_median(&curves->seconds);
+}
+
+static fsdp_status read_found(fsdp_run_kind kind, const char *path, run *r)
 {
     fsdp_metrics_curves curves;
-    FSDP_TRY(fsdp_metrics_for_each(path, take_line, r));
-    if (!r->end.found)
+    if (kind == FSDP_RUN_METRICS)
+        FSDP_TRY(fsdp_metrics_for_each(path, take_line, r));
+    if (kind == FSDP_RUN_METRICS && !r->end.found)
         return fsdp_error(FSDP_ERR_STATE, "%s: no summary line: the run has not ended", path);
-    FSDP_TRY(fsdp_metrics_read(path, &curves));
+    FSDP_TRY(fsdp_run_curves_read_found(kind, path, &curves));
+    if (kind != FSDP_RUN_METRICS)
+        summarize(&curves, &r->end);
+    r->is_float32 = curves.is_float32;
     r->losses = curves.loss;
     curves.loss = (fsdp_metrics_curve){0};
     fsdp_metrics_curves_fini(&curves);
-    const char *file = fsdp_path_name(path), *dot = strrchr(file, '.');
-    r->name = fsdp_strndup(file, dot && dot != file ? (size_t)(dot - file) : strlen(file));
+    return FSDP_OK;
+}
+
+/* Set r->name to the last part of `given`; of a file, without its ending. */
+static fsdp_status name_run(const char *given, fsdp_run_kind kind, run *r)
+{
+    char *stripped = fsdp_path_stripped(given);
+    if (!stripped)
+        return FSDP_ERR_NOMEM;
+    const char *name = fsdp_path_name(stripped), *dot = strrchr(name, '.');
+    const bool whole = kind == FSDP_RUN_EVENTS || fsdp_path_is_directory(given);
+    r->name =
+        fsdp_strndup(name, !whole && dot && dot != name ? (size_t)(dot - name) : strlen(name));
+    fsdp_free(stripped);
     return r->name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status read_run(const char *given, run *r)
+{
+    fsdp_run_kind kind;
+    char *path;
+    FSDP_TRY(fsdp_run_find(given, &kind, &path));
+    const fsdp_status status = read_found(kind, path, r);
+    fsdp_free(path);
+    FSDP_TRY(status);
+    return name_run(given, kind, r);
 }
 
 static void free_runs(run *runs, size_t n)
@@ -107,6 +180,16 @@ static void loss_cell(fsdp_table *table, double loss)
         fsdp_table_cell(table, "-");
 }
 
+static bool host_is_known(const summary *end)
+{
+    return end->host_mib >= 0 && end->host_mib < 0x1p40;
+}
+
+static void duration_cell(fsdp_table *table, double seconds)
+{
+    fsdp_table_cell(table, "%s", isnan(seconds) ? "-" : fsdp_human_duration(seconds).text);
+}
+
 static fsdp_status print_runs(const run *runs, size_t n, FILE *out)
 {
     static const char *const headings[] = {"run",         "steps",  "train loss", "validation loss",
@@ -122,9 +205,11 @@ static fsdp_status print_runs(const run *runs, size_t n, FILE *out)
         fsdp_table_cell(table, "%lld", (long long)end->steps);
         loss_cell(table, end->train_loss);
         loss_cell(table, end->validation_loss);
-        fsdp_table_cell(table, "%s", fsdp_human_duration(end->step_s).text);
-        fsdp_table_cell(table, "%s", fsdp_human_duration(end->total_s).text);
-        fsdp_table_cell(table, "%s", fsdp_human_bytes((int64_t)(end->host_mib * 1048576.0)).text);
+        duration_cell(table, end->step_s);
+        duration_cell(table, end->total_s);
+        fsdp_table_cell(
+            table, "%s",
+            host_is_known(end) ? fsdp_human_bytes((int64_t)(end->host_mib * 1048576.0)).text : "-");
     }
     fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
@@ -144,17 +229,23 @@ static void memory_rows(fsdp_table *table, const run *r)
     }
 }
 
+/* Only files of metrics have the memory of each rank. */
 static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 {
     fsdp_table *table;
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any |= runs[i].n_ranks > 0;
+    if (!any)
+        return FSDP_OK;
     FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 3, &table));
     fsdp_table_column(table, 0, "peak memory", FSDP_TABLE_LEFT);
     fsdp_table_column(table, 1, "rank", FSDP_TABLE_RIGHT);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
         fsdp_table_column(table, (size_t)tag + 2, fsdp_tag_name((fsdp_tag)tag), FSDP_TABLE_RIGHT);
     fsdp_table_column(table, FSDP_TAG_COUNT + 2, "all", FSDP_TABLE_RIGHT);
-    for (size_t i = 0; i < n; i++) {
-        if (i)
+    for (size_t i = 0, printed = 0; i < n; i++) {
+        if (runs[i].n_ranks && printed++)
             fsdp_table_rule(table);
         memory_rows(table, &runs[i]);
     }
@@ -183,21 +274,30 @@ static bool same_bits(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+/* Return the loss as both runs have it. */
+static double rounded(double loss, bool float32)
+{
+    return float32 ? (double)(float)loss : loss;
+}
+
 static fsdp_compare_losses compare_pair(const run *a, const run *b, FILE *out)
 {
     int64_t compared = 0, different = 0;
     double largest = 0, first = 0;
     size_t from = 0;
+    const bool float32 = a->is_float32 || b->is_float32;
+    const char *as = a->is_float32 == b->is_float32 ? "" : ", as float32";
     for (size_t i = 0; i < a->losses.len; i++) {
         const fsdp_metrics_point *p = &a->losses.points[i], *q = at_step(b, p->step, &from);
         if (!q)
             continue;
         compared++;
-        if (same_bits(p->value, q->value))
+        const double x = rounded(p->value, float32), y = rounded(q->value, float32);
+        if (same_bits(x, y))
             continue;
         if (different++ == 0)
             first = p->step;
-        const double apart = fabs(p->value - q->value);
+        const double apart = fabs(x - y);
         largest = isnan(apart) ? (double)INFINITY : fmax(largest, apart);
     }
     if (compared == 0) {
@@ -205,14 +305,14 @@ static fsdp_compare_losses compare_pair(const run *a, const run *b, FILE *out)
         return FSDP_LOSSES_APART;
     }
     if (different == 0) {
-        fprintf(out, "%s and %s: the losses of all %lld common steps are the same in every bit\n",
-                a->name, b->name, (long long)compared);
+        fprintf(out, "%s and %s: the losses of all %lld common steps are the same in every bit%s\n",
+                a->name, b->name, (long long)compared, as);
         return FSDP_LOSSES_SAME;
     }
     fprintf(out,
             "%s and %s: the losses of %lld of %lld common steps differ, from step %.0f on, by "
-            "%.3g at most\n",
-            a->name, b->name, (long long)different, (long long)compared, first, largest);
+            "%.3g at most%s\n",
+            a->name, b->name, (long long)different, (long long)compared, first, largest, as);
     return FSDP_LOSSES_DIFFER;
 }
 

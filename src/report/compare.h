@@ -1,4 +1,4 @@
-/* Compares training runs by their metrics files: their results, and whether their losses are
+/* Compares training runs by what they reported: their results, and whether their losses are
  * equal. */
 #pragma once
 #include <stdio.h>
@@ -19,8 +19,10 @@ typedef enum fsdp_compare_losses {
 
 /* Compare the losses of each run with those of the first run, and set *losses to the result. Print
  * the result and two tables to `out`. One table has the losses, the time per step and the host
- * memory of each run. The other table has the peak memory by purpose and rank. `paths` [n] are the
- * metrics files of the runs. Returns FSDP_ERR_STATE if a file has no summary line, because its run
- * has not ended. */
+ * memory of each run; what a run did not report is "-". The other table has the peak memory by
+ * purpose and rank of runs with a file of metrics. `paths` [n] are the runs, as fsdp_run_find()
+ * takes them. Event files have losses as float32: those of another kind are rounded before they are
+ * compared with them. Returns FSDP_ERR_STATE if a file of metrics has no summary line, because its
+ * run has not ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_compare_runs(const char *const *paths, size_t n, FILE *out,
                                               fsdp_compare_losses *losses);

@@ -251,3 +251,54 @@ fsdp_status fsdp_event_file_text(fsdp_event_file *file, int64_t step, const char
     put_message(&event, FSDP_EVENT_SUMMARY, &summary);
     return write_event(file, &event);
 }
+
+/* Append the numbers [n] as a packed field. */
+static void put_doubles(fsdp_str *out, int field, const double *values, size_t n)
+{
+    fsdp_str packed = {0};
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        put_fixed(&packed, bits, sizeof bits);
+    }
+    put_message(out, field, &packed);
+}
+
+/* Append the buckets from the first to the last one that has values. TensorBoard knows only the
+ * upper limits, so an empty bucket before the first one gives its lower limit. */
+static void put_buckets(fsdp_str *out, const fsdp_histogram *h)
+{
+    const double *limits = fsdp_histogram_limits();
+    double counts[FSDP_HISTOGRAM_LIMITS];
+    size_t first = 0, end = FSDP_HISTOGRAM_LIMITS;
+    while (!h->counts.buckets[first])
+        first++;
+    while (!h->counts.buckets[end - 1])
+        end--;
+    first -= first > 0;
+    for (size_t i = first; i < end; i++)
+        counts[i] = (double)h->counts.buckets[i];
+    put_doubles(out, FSDP_HISTOGRAM_LIMIT, limits + first, end - first);
+    put_doubles(out, FSDP_HISTOGRAM_BUCKET, counts + first, end - first);
+}
+
+fsdp_status fsdp_event_file_histogram(fsdp_event_file *file, int64_t step, const char *tag,
+                                      const fsdp_histogram *h)
+{
+    const int64_t n = fsdp_histogram_count(h);
+    fsdp_str summary = {0}, value = {0}, histogram = {0};
+    if (!n)
+        return FSDP_OK;
+    put_double(&histogram, FSDP_HISTOGRAM_MIN, (double)h->least);
+    put_double(&histogram, FSDP_HISTOGRAM_MAX, (double)h->most);
+    put_double(&histogram, FSDP_HISTOGRAM_NUM, (double)n);
+    put_double(&histogram, FSDP_HISTOGRAM_SUM, fsdp_histogram_sum(h));
+    put_double(&histogram, FSDP_HISTOGRAM_SUM_SQUARES, fsdp_histogram_sum_squares(h));
+    put_buckets(&histogram, h);
+    fsdp_str event = begin_event(step);
+    put_text(&value, FSDP_VALUE_TAG, tag);
+    put_message(&value, FSDP_VALUE_HISTOGRAM, &histogram);
+    put_message(&summary, FSDP_SUMMARY_VALUE, &value);
+    put_message(&event, FSDP_EVENT_SUMMARY, &summary);
+    return write_event(file, &event);
+}

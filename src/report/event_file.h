@@ -1,10 +1,12 @@
-/* Writes event files, which TensorBoard reads: scalars and texts of a run. The file is a sequence
- * of records (TFRecord), each with the masked CRC-32C of its length and of its data. The data is a
- * protobuf message, tensorflow.Event. */
+/* Writes event files, which TensorBoard reads: scalars, texts and histograms of a run. The file is
+ * a sequence of records (TFRecord), each with the masked CRC-32C of its length and of its data. The
+ * data is a protobuf message, tensorflow.Event. */
 #pragma once
 #include <stdint.h>
 
 #include <fsdp/base.h>
+
+#include "src/report/histogram.h"
 
 typedef struct fsdp_event_file fsdp_event_file;
 
@@ -19,9 +21,9 @@ enum {
 
 /* Create a file in `dir`, which is created if it does not exist. The name is that which
  * TensorBoard's own writers give: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
- * existing file is never changed. `purge_step`: TensorBoard then ignores what earlier files in
- * `dir` say about this step and later ones, because a resumed run repeats them;
- * FSDP_EVENT_NO_PURGE: nothing is ignored. */
+ * existing file is never changed. Unless `purge_step` is FSDP_EVENT_NO_PURGE, TensorBoard will
+ * ignore what earlier files in `dir` say about this step and later steps, because a resumed run
+ * repeats them. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_create(const char *dir, int64_t purge_step,
                                                    fsdp_event_file **file);
 void fsdp_event_file_close(fsdp_event_file *file); /* accepts NULL */
@@ -34,3 +36,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_event_file_scalars(fsdp_event_file *file, int64
 /* Append a text, which TensorBoard shows as Markdown. `text` is UTF-8. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_text(fsdp_event_file *file, int64_t step,
                                                  const char *tag, const char *text);
+/* Append a histogram. A histogram without a value is left out. */
+FSDP_MUST_CHECK fsdp_status fsdp_event_file_histogram(fsdp_event_file *file, int64_t step,
+                                                      const char *tag,
+                                                      const fsdp_histogram *histogram);

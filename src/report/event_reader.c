@@ -2,10 +2,12 @@
 #include "src/report/event_reader.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/report/event_record.h"
 
@@ -102,7 +104,7 @@ typedef struct scalar {
     bool has_value;
 } scalar;
 
-/* A scalar may also be a tensor with one float, in the field of floats or as bytes. */
+/* Read a scalar that is stored as a tensor with one float, in the field of floats or as bytes. */
 static bool read_tensor(cursor c, scalar *out)
 {
     bool floats = false;
@@ -155,6 +157,31 @@ static bool has_tag(const scalar *s, const char *tag)
     return (size_t)(s->tag.end - s->tag.at) == n && memcmp(s->tag.at, tag, n) == 0;
 }
 
+/* Keep a number that a run reports once, at its end: under the names of this library, or of
+ * transformers' Trainer. */
+static void add_end(fsdp_metrics_end *end, const scalar *s)
+{
+    const struct {
+        const char *tag;
+        double *value;
+    } known[] = {{"summary/train_loss", &end->train_loss},
+                 {"train/train_loss", &end->train_loss},
+                 {"summary/validation_loss", &end->validation_loss},
+                 {"summary/step_s", &end->step_s},
+                 {"summary/total_s", &end->total_s},
+                 {"train/train_runtime", &end->total_s},
+                 {"summary/peak_host_mib", &end->host_mib}};
+    for (size_t i = 0; i < FSDP_LENGTH(known); i++) {
+        if (!has_tag(s, known[i].tag))
+            continue;
+        if (!end->found) {
+            const double none = (double)NAN;
+            *end = (fsdp_metrics_end){true, none, none, none, none, none};
+        }
+        *known[i].value = s->value;
+    }
+}
+
 static fsdp_status add_scalar(fsdp_metrics_curves *curves, int64_t step, const scalar *s)
 {
     fsdp_metrics_curve *curve = NULL;
@@ -166,7 +193,12 @@ static fsdp_status add_scalar(fsdp_metrics_curves *curves, int64_t step, const s
         curve = &curves->validation;
     else if (has_tag(s, "train/learning_rate"))
         curve = &curves->lr;
-    return curve ? fsdp_metrics_curve_add(curve, (double)step, s->value) : FSDP_OK;
+    else if (has_tag(s, "train/seconds"))
+        curve = &curves->seconds;
+    if (curve)
+        return fsdp_metrics_curve_add(curve, (double)step, s->value);
+    add_end(&curves->end, s);
+    return FSDP_OK;
 }
 
 /* ---- events ---- */
@@ -229,6 +261,8 @@ static fsdp_status read_event(cursor c, fsdp_metrics_curves *curves)
         purge(&curves->loss, (double)step);
         purge(&curves->lr, (double)step);
         purge(&curves->validation, (double)step);
+        purge(&curves->seconds, (double)step);
+        curves->end.found = false;
     }
     return summary.at ? read_summary(summary, step, curves) : FSDP_OK;
 }
@@ -319,6 +353,7 @@ fsdp_status fsdp_event_file_read(const char *path, fsdp_metrics_curves *curves)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
                           strerror(errno));
     fsdp_record_table_init(&reader.table);
+    curves->is_float32 = true;
     fsdp_status status = read_records(&reader, curves);
     fclose(reader.file);
     fsdp_free(reader.data);

@@ -7,8 +7,8 @@
 bool fsdp_event_file_is_named(const char *path);
 
 /* Add the curves of an event file to *curves: train/loss, train/learning_rate and eval/loss, as
- * transformers names them. If the file is that of a resumed run, remove first what earlier files
- * say about the steps that it repeats. An incomplete last record is ignored, because the run may
- * still be writing it. Returns FSDP_ERR_FORMAT if the file is damaged; the message contains the
- * path and the offset. */
+ * transformers names them, the time of each step, and what the run says at its end. If the file is
+ * that of a resumed run, remove first what earlier files say about the steps that it repeats. An
+ * incomplete last record is ignored, because the run may still be writing it. Returns
+ * FSDP_ERR_FORMAT if the file is damaged; the message contains the path and the offset. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_read(const char *path, fsdp_metrics_curves *curves);

@@ -11,7 +11,7 @@ void fsdp_record_table_init(fsdp_record_table *table)
     }
 }
 
-/* The mask is TFRecord's: without it, data that has such checksums in it would get a bad one. */
+/* TFRecord masks its checksums, because the CRC of data that contains CRCs detects fewer errors. */
 uint32_t fsdp_record_sum(const fsdp_record_table *table, const void *data, size_t bytes)
 {
     const unsigned char *p = data;

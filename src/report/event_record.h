@@ -20,7 +20,7 @@ enum {
 };
 
 /* Field numbers, and values of enums. tensorflow/core/util/event.proto and
- * tensorflow/core/framework/{summary,tensor,tensor_shape}.proto define them. */
+ * tensorflow/core/framework/{summary,histogram,tensor,tensor_shape}.proto define them. */
 enum {
     FSDP_EVENT_WALL_TIME = 1,
     FSDP_EVENT_STEP = 2,
@@ -32,8 +32,16 @@ enum {
     FSDP_SUMMARY_VALUE = 1,
     FSDP_VALUE_TAG = 1,
     FSDP_VALUE_SIMPLE = 2,
+    FSDP_VALUE_HISTOGRAM = 5,
     FSDP_VALUE_TENSOR = 8,
     FSDP_VALUE_METADATA = 9,
+    FSDP_HISTOGRAM_MIN = 1,
+    FSDP_HISTOGRAM_MAX = 2,
+    FSDP_HISTOGRAM_NUM = 3,
+    FSDP_HISTOGRAM_SUM = 4,
+    FSDP_HISTOGRAM_SUM_SQUARES = 5,
+    FSDP_HISTOGRAM_LIMIT = 6,
+    FSDP_HISTOGRAM_BUCKET = 7,
     FSDP_METADATA_PLUGIN = 1,
     FSDP_PLUGIN_NAME = 1,
     FSDP_TENSOR_DTYPE = 1,

@@ -65,9 +65,18 @@ typedef struct fsdp_metrics_curve {
     size_t len, cap;
 } fsdp_metrics_curve;
 
+/* What a run says at its end, as far as its files have it; the rest is NaN. */
+typedef struct fsdp_metrics_end {
+    bool found; /* false: nothing, and the other fields are undefined */
+    double train_loss, validation_loss, step_s, total_s, host_mib;
+} fsdp_metrics_end;
+
 typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve loss, lr;   /* from lines of the kind "step" */
     fsdp_metrics_curve validation; /* the loss in lines of the kind "validation" */
+    fsdp_metrics_curve seconds;    /* duration of each step; only of CSV and event files */
+    fsdp_metrics_end end;          /* only of event files */
+    bool is_float32;               /* values are float32, as those of event files are */
 } fsdp_metrics_curves;
 
 /* Add a point to a curve. A resumed run may repeat steps, so the step number may decrease from one

@@ -1,8 +1,11 @@
 /* See metrics_csv.h. */
 #include "src/report/metrics_csv.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,14 +16,13 @@
 #include "src/base/repr.h"
 #include "src/base/str.h"
 #include "src/report/append_file.h"
-#include "src/report/metrics.h"
 
 struct fsdp_metrics_csv {
     char *path;
     int fd;
 };
 
-/* "memory_peak" is the number of allocated bytes in the object of this name. */
+/* The column "memory_peak" has the value "allocated" of the row's object "memory_peak". */
 static const char *const columns[] = {
     "kind",        "step",         "epoch",      "loss",      "grad_norm",
     "lr",          "perplexity",   "accuracy",   "f1",        "tokens",
@@ -122,7 +124,7 @@ static bool is_kept(const char *line, const char *newline, int64_t step)
     return end > comma + 1 && *end == ',' && value <= step;
 }
 
-/* Copy the lines of `text` that are kept to `out`. */
+/* Append the header to `out`, and those lines of `text` that are of steps up to `step`. */
 static fsdp_status keep_lines(const char *path, const char *text, int64_t step, fsdp_str *out)
 {
     add_header(out);
@@ -202,4 +204,135 @@ void fsdp_metrics_csv_close(fsdp_metrics_csv *csv)
         close(csv->fd);
     fsdp_free(csv->path);
     fsdp_free(csv);
+}
+
+/* ---- reading ---- */
+
+enum {
+    KIND,
+    STEP,
+    LOSS,
+    RATE,
+    SECONDS,
+    READ_COLUMNS, /* number of columns that are read */
+    MAX_COLUMNS = 256
+};
+
+/* Where the columns are that are read. */
+typedef struct csv_layout {
+    int column[READ_COLUMNS]; /* -1: there is none */
+    int columns;
+} csv_layout;
+
+static fsdp_status wrong_line(const char *path, int64_t line, const char *what)
+{
+    return fsdp_error(FSDP_ERR_FORMAT, "%s:%lld: %s", path, (long long)line, what);
+}
+
+/* Split a line in place at its commas. No value of these files has quotes. Return the number of
+ * cells, or -1 if there are more than MAX_COLUMNS. */
+static int split(char *line, char *cells[MAX_COLUMNS])
+{
+    int n = 0;
+    line[strcspn(line, "\r\n")] = 0;
+    for (char *at = line; at; n++) {
+        if (n == MAX_COLUMNS)
+            return -1;
+        cells[n] = strsep(&at, ",");
+    }
+    return n;
+}
+
+static fsdp_status read_header(const char *path, char *line, csv_layout *layout)
+{
+    static const char *const names[] = {"kind", "step", "loss", "lr", "seconds"};
+    char *cells[MAX_COLUMNS];
+    layout->columns = split(line, cells);
+    for (int i = 0; i < READ_COLUMNS; i++) {
+        layout->column[i] = -1;
+        for (int k = 0; k < layout->columns; k++)
+            if (strcmp(cells[k], names[i]) == 0)
+                layout->column[i] = k;
+    }
+    if (layout->column[KIND] >= 0 && layout->column[STEP] >= 0 && layout->column[LOSS] >= 0)
+        return FSDP_OK;
+    return wrong_line(path, 1,
+                      "not a CSV file of metrics: its columns must include kind, step and loss, as "
+                      "--report-to csv writes them");
+}
+
+/* Set *value to the number in a cell; NaN for an empty one. */
+static bool get_cell(const char *cell, double *value)
+{
+    char *end;
+    if (!*cell) {
+        *value = (double)NAN;
+        return true;
+    }
+    *value = strtod(cell, &end);
+    return !*end && !isspace((unsigned char)*cell);
+}
+
+static fsdp_status add_row(const char *path, int64_t number, char *line, const csv_layout *layout,
+                           fsdp_metrics_curves *curves)
+{
+    char *cells[MAX_COLUMNS];
+    double values[READ_COLUMNS];
+    if (split(line, cells) != layout->columns)
+        return wrong_line(path, number, "the line has another number of columns than the first");
+    const char *kind = cells[layout->column[KIND]];
+    const bool is_step = strcmp(kind, "step") == 0;
+    if (!is_step && strcmp(kind, "validation") != 0)
+        return FSDP_OK;
+    for (int i = STEP; i < READ_COLUMNS; i++)
+        if (!get_cell(layout->column[i] < 0 ? "" : cells[layout->column[i]], &values[i]))
+            return wrong_line(path, number, "a value is not a number");
+    if (isnan(values[STEP]))
+        return wrong_line(path, number, "the row has no step");
+    FSDP_TRY(fsdp_metrics_curve_add(is_step ? &curves->loss : &curves->validation, values[STEP],
+                                    values[LOSS]));
+    if (is_step && !isnan(values[RATE]))
+        FSDP_TRY(fsdp_metrics_curve_add(&curves->lr, values[STEP], values[RATE]));
+    if (is_step && !isnan(values[SECONDS]))
+        FSDP_TRY(fsdp_metrics_curve_add(&curves->seconds, values[STEP], values[SECONDS]));
+    return FSDP_OK;
+}
+
+static fsdp_status read_rows(FILE *file, const char *path, char **line, fsdp_metrics_curves *curves)
+{
+    csv_layout layout;
+    size_t cap = 0;
+    ssize_t n = getline(line, &cap, file);
+    if (n < 0)
+        return wrong_line(path, 1, "the file is empty");
+    if (strlen(*line) != (size_t)n)
+        return wrong_line(path, 1, "not a CSV file of metrics: the line has a NUL byte");
+    FSDP_TRY(read_header(path, *line, &layout));
+    for (int64_t number = 2; (n = getline(line, &cap, file)) > 0; number++) {
+        if ((*line)[n - 1] != '\n')
+            return FSDP_OK;
+        if (strlen(*line) != (size_t)n)
+            return wrong_line(path, number, "the line has a NUL byte");
+        if (n > 1)
+            FSDP_TRY(add_row(path, number, *line, &layout, curves));
+    }
+    return ferror(file) ? fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno)) : FSDP_OK;
+}
+
+fsdp_status fsdp_metrics_csv_read(const char *path, fsdp_metrics_curves *out)
+{
+    fsdp_metrics_curves curves = {0};
+    char *line = NULL; /* allocated by getline */
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                          strerror(errno));
+    const fsdp_status status = read_rows(file, path, &line, &curves);
+    fclose(file);
+    free(line);
+    if (status == FSDP_OK)
+        *out = curves;
+    else
+        fsdp_metrics_curves_fini(&curves);
+    return status;
 }

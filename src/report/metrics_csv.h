@@ -4,6 +4,7 @@
  * call. */
 #pragma once
 #include "src/base/json.h"
+#include "src/report/metrics.h"
 
 typedef struct fsdp_metrics_csv fsdp_metrics_csv;
 
@@ -16,3 +17,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_open(const char *path, int64_t keep
 void fsdp_metrics_csv_close(fsdp_metrics_csv *csv); /* accepts NULL */
 /* Append a row of the kind "step" or "validation". Other kinds are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_write(fsdp_metrics_csv *csv, fsdp_json_node row);
+
+/* Read the curves of such a file. Its columns may be in another order, and there may be others. An
+ * incomplete last line is ignored, because the run may still be writing it. Returns FSDP_ERR_FORMAT
+ * with the path and the line for a file that is none. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_read(const char *path, fsdp_metrics_curves *curves);

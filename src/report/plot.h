@@ -5,14 +5,15 @@
 #include "src/report/metrics.h"
 
 typedef struct fsdp_plot_run {
-    const char *label;                 /* UTF-8; name of the run in the legend, used if there are
-                                          several runs */
+    const char *label;                 /* UTF-8; the run's name in the legend, which shows it only
+                                          if there are several runs */
     const fsdp_metrics_curves *curves; /* borrowed */
 } fsdp_plot_run;
 
 typedef struct fsdp_plot_options {
     const char *title; /* UTF-8; NULL: "Training and validation loss" */
-    /* Size in pixels, or in points for SVG and PDF: 300 to 10000. 0: 1000 (width), 600 (height). */
+    /* Size in pixels, or in points for SVG and PDF, from 300 to 10000. 0 means the default: a width
+     * of 1000, a height of 600. */
     int width, height;
 } fsdp_plot_options;
 

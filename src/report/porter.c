@@ -19,8 +19,8 @@ static bool is_vowel_letter(char c)
     return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u';
 }
 
-/* Return true if letter `i` is a consonant. A y is one if the letter before it is not, so all
- * letters of a run of y alternate. */
+/* Return true if letter `i` is a consonant. A y is a consonant unless it follows a consonant, so
+ * the letters of a run of y alternate. */
 static bool is_consonant(const char *text, size_t i)
 {
     bool negate = false;
@@ -167,7 +167,7 @@ static void step_2(word *w)
         replace(w, 4, "al");
     const size_t before = w->length;
     apply(w, rules, FSDP_LENGTH(rules), 0);
-    /* the stem of this rule has the l of its suffix */
+    /* in this rule, the l of "logi" counts as a part of the stem */
     if (w->length == before && ends_with(w, "logi") && measure(w, w->length - 3) > 0)
         w->length--;
 }
@@ -215,7 +215,7 @@ static void step_5(word *w)
         w->length--;
 }
 
-/* Return true if the word is irregular, and replace it. */
+/* If the word is irregular, replace it by its stem and return true. */
 static bool replace_irregular(word *w)
 {
     static const rule words[] = {

@@ -233,7 +233,8 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Go on from the row in l->state by a row for each token. */
+/* Compute the next row of the dynamic programming table for each token, beginning with the row in
+ * l->state, which is replaced. */
 static void lcs_advance(lcs *l, const token_list *tokens)
 {
     for (size_t i = 0; i < tokens->len; i++) {
@@ -356,7 +357,7 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
 typedef struct line_lists {
     token_list *items; /* [n] */
     size_t n, cap;
-    size_t tokens; /* in all lines */
+    size_t tokens; /* number of tokens in all lines */
 } line_lists;
 
 static void line_lists_fini(line_lists *lines)
@@ -393,9 +394,10 @@ static size_t count_zeros(const uint64_t *row, size_t columns)
     return columns - ones;
 }
 
-/* Mark the tokens of `reference` that are in a longest common subsequence with `prediction`. Of
- * several, it is the one that rouge_score finds: it goes back from the ends, and prefers to leave
- * out a token of the reference. rows [reference->len + 1, l->words] is scratch memory. */
+/* Mark the tokens of `reference` that are in a longest common subsequence with `prediction`. If
+ * there are several, choose the one that rouge_score finds: it searches backward from the ends of
+ * both lists, and prefers to leave out a token of the reference. rows [reference->len + 1,
+ * l->words] is scratch memory. */
 static void mark_common(lcs *l, const token_list *reference, const token_list *prediction,
                         uint64_t *rows, bool *marks)
 {

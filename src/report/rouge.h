@@ -22,7 +22,7 @@ typedef struct fsdp_rouge {
 
 typedef struct fsdp_rouge_options {
     bool stemmer;   /* as use_stemmer=True: words of more than 3 letters become their stems */
-    bool rougeLsum; /* compute it, too */
+    bool rougeLsum; /* also compute ROUGE-Lsum */
 } fsdp_rouge_options;
 
 /* Score one pair of UTF-8 texts. If one of the texts has no token, all scores are 0. */
@@ -34,7 +34,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             const char *const *predictions, size_t n,
                                             fsdp_rouge *rouge);
 
-/* The same with options; NULL means none. */
+/* Like fsdp_rouge_mean(), but with options. `options` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean_with(const fsdp_rouge_options *options,
                                                  const char *const *references,
                                                  const char *const *predictions, size_t n,

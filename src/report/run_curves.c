@@ -5,7 +5,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/report/event_reader.h"
+#include "src/report/metrics_csv.h"
 
 /* ---- the newest folder ---- */
 
@@ -47,6 +49,67 @@ fsdp_status fsdp_run_find_newest(const char *runs, char **path)
     return status;
 }
 
+/* ---- what a path means ---- */
+
+static fsdp_status has_events(const char *folder, bool *any)
+{
+    char **names;
+    size_t n;
+    *any = false;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &n));
+    for (size_t i = 0; i < n; i++)
+        *any |= fsdp_event_file_is_named(names[i]);
+    fsdp_free(names);
+    return FSDP_OK;
+}
+
+/* Find what is in `folder` itself. Set *path to NULL if there is nothing. */
+static fsdp_status find_in(const char *folder, fsdp_run_kind *kind, char **path)
+{
+    bool any = false;
+    const bool lines = fsdp_directory_has_file(folder, "metrics.jsonl");
+    *path = NULL;
+    if (!lines)
+        FSDP_TRY(has_events(folder, &any));
+    if (!lines && !any && !fsdp_directory_has_file(folder, "metrics.csv"))
+        return FSDP_OK;
+    *kind = lines ? FSDP_RUN_METRICS : any ? FSDP_RUN_EVENTS : FSDP_RUN_CSV;
+    *path =
+        any ? fsdp_strdup(folder) : fsdp_path_join(folder, lines ? "metrics.jsonl" : "metrics.csv");
+    return *path ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status find_in_tree(const char *folder, fsdp_run_kind *kind, char **path)
+{
+    FSDP_TRY(find_in(folder, kind, path));
+    if (*path)
+        return FSDP_OK;
+    char *runs = fsdp_path_join(folder, "runs"), *newest = NULL;
+    fsdp_status status = runs ? fsdp_run_find_newest(runs, &newest) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && newest)
+        status = find_in(newest, kind, path);
+    fsdp_free(runs);
+    fsdp_free(newest);
+    if (status != FSDP_OK || *path)
+        return status;
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "%s: no event files of TensorBoard, metrics.jsonl or metrics.csv in this "
+                      "folder or in runs/: name the folder of --logging-dir, or the file of "
+                      "--metrics",
+                      folder);
+}
+
+fsdp_status fsdp_run_find(const char *run, fsdp_run_kind *kind, char **path)
+{
+    if (fsdp_path_is_directory(run))
+        return find_in_tree(run, kind, path);
+    *kind = fsdp_event_file_is_named(run) ? FSDP_RUN_EVENTS
+            : fsdp_ends_with(run, ".csv") ? FSDP_RUN_CSV
+                                          : FSDP_RUN_METRICS;
+    *path = fsdp_strdup(run);
+    return *path ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
 /* ---- reading ---- */
 
 static fsdp_status check_found(const char *path, const fsdp_metrics_curves *curves)
@@ -60,74 +123,57 @@ static fsdp_status check_found(const char *path, const fsdp_metrics_curves *curv
 }
 
 /* Read all event files in a folder, in the order of their names, which begin with the time at which
- * they were made. Set *any to whether there are any. */
-static fsdp_status read_events(const char *folder, fsdp_metrics_curves *curves, bool *any)
+ * they were made. */
+static fsdp_status read_folder(const char *folder, fsdp_metrics_curves *curves)
 {
     char **names;
     size_t n;
-    *any = false;
     FSDP_TRY(fsdp_directory_list(folder, &names, &n));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < n && status == FSDP_OK; i++) {
         if (!fsdp_event_file_is_named(names[i]))
             continue;
-        *any = true;
         char *path = fsdp_path_join(folder, names[i]);
         status = path ? fsdp_event_file_read(path, curves) : FSDP_ERR_NOMEM;
         fsdp_free(path);
     }
     fsdp_free(names);
-    return status == FSDP_OK && *any ? check_found(folder, curves) : status;
-}
-
-static fsdp_status read_file(const char *path, fsdp_metrics_curves *curves)
-{
-    if (!fsdp_event_file_is_named(path))
-        return fsdp_metrics_read(path, curves);
-    FSDP_TRY(fsdp_event_file_read(path, curves));
-    return check_found(path, curves);
-}
-
-/* Read what is in `folder` itself. Set *any to whether there is anything. */
-static fsdp_status read_folder(const char *folder, fsdp_metrics_curves *curves, bool *any)
-{
-    *any = fsdp_directory_has_file(folder, "metrics.jsonl");
-    if (!*any)
-        return read_events(folder, curves, any);
-    char *path = fsdp_path_join(folder, "metrics.jsonl");
-    fsdp_status status = path ? fsdp_metrics_read(path, curves) : FSDP_ERR_NOMEM;
-    fsdp_free(path);
     return status;
 }
 
-static fsdp_status read_tree(const char *folder, fsdp_metrics_curves *curves)
-{
-    bool any;
-    FSDP_TRY(read_folder(folder, curves, &any));
-    if (any)
-        return FSDP_OK;
-    char *runs = fsdp_path_join(folder, "runs"), *newest = NULL;
-    fsdp_status status = runs ? fsdp_run_find_newest(runs, &newest) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK && newest)
-        status = read_folder(newest, curves, &any);
-    fsdp_free(runs);
-    fsdp_free(newest);
-    if (status != FSDP_OK || any)
-        return status;
-    return fsdp_error(FSDP_ERR_NOT_FOUND,
-                      "%s: no event files of TensorBoard and no metrics.jsonl in this folder or in "
-                      "runs/: name the folder of --logging-dir, or the file of --metrics",
-                      folder);
-}
-
-fsdp_status fsdp_run_curves_read(const char *run, fsdp_metrics_curves *out)
+static fsdp_status read_events(const char *path, fsdp_metrics_curves *out)
 {
     fsdp_metrics_curves curves = {0};
-    fsdp_status status =
-        fsdp_path_is_directory(run) ? read_tree(run, &curves) : read_file(run, &curves);
+    fsdp_status status = fsdp_path_is_directory(path) ? read_folder(path, &curves)
+                                                      : fsdp_event_file_read(path, &curves);
+    if (status == FSDP_OK)
+        status = check_found(path, &curves);
     if (status == FSDP_OK)
         *out = curves;
     else
         fsdp_metrics_curves_fini(&curves);
+    return status;
+}
+
+fsdp_status fsdp_run_curves_read_found(fsdp_run_kind kind, const char *path,
+                                       fsdp_metrics_curves *curves)
+{
+    switch (kind) {
+    case FSDP_RUN_CSV:
+        return fsdp_metrics_csv_read(path, curves);
+    case FSDP_RUN_EVENTS:
+        return read_events(path, curves);
+    default:
+        return fsdp_metrics_read(path, curves);
+    }
+}
+
+fsdp_status fsdp_run_curves_read(const char *run, fsdp_metrics_curves *curves)
+{
+    fsdp_run_kind kind;
+    char *path;
+    FSDP_TRY(fsdp_run_find(run, &kind, &path));
+    const fsdp_status status = fsdp_run_curves_read_found(kind, path, curves);
+    fsdp_free(path);
     return status;
 }

@@ -32,8 +32,8 @@ struct fsdp_tracker_command {
     fsdp_tracker_say_fn *say;
     void *context;
     pid_t pid;     /* 0: the program has ended and was waited for */
-    int fd;        /* its standard input; -1: closed */
-    fsdp_str kept; /* bytes that it has not taken yet, from kept.data + sent on */
+    int fd;        /* the pipe to the program's standard input; -1: closed */
+    fsdp_str kept; /* bytes that the program has not taken yet begin at kept.data + sent */
     size_t sent;
     bool dropped; /* a row was left out, and a message has said so */
 };
@@ -52,8 +52,8 @@ FSDP_PRINTF(2, 3) static void say(const fsdp_tracker_command *t, const char *for
 
 /* ---- starting ---- */
 
-/* The program begins with the default signal handling and with no signal blocked, as a program that
- * a shell starts. It has a process group of its own, so that a Ctrl-C does not end it. */
+/* Start the program with default signal handling and no blocked signals, as a shell would. It gets
+ * its own process group, so that Ctrl-C does not end it. */
 static int spawn(const char *command, int input, pid_t *pid)
 {
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)command, NULL};
@@ -62,7 +62,7 @@ static int spawn(const char *command, int input, pid_t *pid)
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
-    sigdelset(&all, SIGHUP); /* under nohup, it ignores SIGHUP as the run does */
+    sigdelset(&all, SIGHUP); /* under nohup, the program ignores SIGHUP as the run does */
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETSIGMASK);
@@ -166,7 +166,7 @@ static bool wait_for_end(fsdp_tracker_command *t, double seconds, int *state)
     for (;;) {
         const pid_t ended = waitpid(t->pid, state, WNOHANG);
         if (ended == t->pid || (ended < 0 && errno == ECHILD)) {
-            if (ended < 0) /* somebody else waited for it: the way it ended is unknown */
+            if (ended < 0) /* another waitpid() in this process got it: how it ended is unknown */
                 *state = 0;
             t->pid = 0;
             return true;
@@ -177,7 +177,7 @@ static bool wait_for_end(fsdp_tracker_command *t, double seconds, int *state)
     }
 }
 
-/* The program no longer reads. It may not have ended yet. */
+/* Called when the program no longer reads its input. It may not have ended yet. */
 static void lose(fsdp_tracker_command *t)
 {
     int state;
@@ -204,7 +204,7 @@ static void send_kept(fsdp_tracker_command *t)
     t->kept.len = t->sent = 0;
 }
 
-/* Remove the bytes that were sent, if they are most of what is kept. */
+/* Remove the bytes that were sent, if they are at least half of the buffer. */
 static void compact(fsdp_tracker_command *t)
 {
     if (t->sent < t->kept.len / 2 || !t->sent)
@@ -241,7 +241,7 @@ fsdp_status fsdp_tracker_command_send(fsdp_tracker_command *t, const char *line,
 
 /* ---- ending ---- */
 
-/* Send what is kept, until `until`. */
+/* Send the bytes that are kept. Give up at time `until`, in seconds of fsdp_clock_s(). */
 static void flush(fsdp_tracker_command *t, double until)
 {
     for (send_kept(t); t->fd >= 0 && t->sent < t->kept.len; send_kept(t)) {

@@ -8,17 +8,19 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/report/event_file.h"
+#include "src/report/log_csv.h"
 #include "src/report/metrics.h"
 #include "src/report/metrics_csv.h"
 
 enum {
-    MAX_SCALARS = FSDP_TRACKING_MAX_KEYS, /* most scalars of one row */
+    MAX_SCALARS = FSDP_TRACKING_MAX_KEYS, /* maximum number of scalars of a row */
     TAG_BYTES = FSDP_TRACKING_KEY_BYTES
 };
 
 struct fsdp_tracking {
     fsdp_metrics *metrics;
     fsdp_metrics_csv *csv;
+    fsdp_log_csv *log_csv;
     fsdp_event_file *events;
     fsdp_tracker_command *command;
     fsdp_json *row; /* the row that was begun but is not written yet, or NULL */
@@ -35,6 +37,8 @@ static fsdp_status open_sinks(fsdp_tracking *t, const fsdp_tracking_options *o)
     }
     if (o->csv)
         FSDP_TRY(fsdp_metrics_csv_open(o->csv, o->resumed ? o->step : -1, &t->csv));
+    if (o->log_csv)
+        FSDP_TRY(fsdp_log_csv_open(o->log_csv, &t->log_csv));
     if (o->events)
         FSDP_TRY(fsdp_event_file_create(o->events, o->resumed ? o->step + 1 : FSDP_EVENT_NO_PURGE,
                                         &t->events));
@@ -62,6 +66,7 @@ void fsdp_tracking_close(fsdp_tracking *t, double seconds)
         return;
     fsdp_metrics_close(t->metrics);
     fsdp_metrics_csv_close(t->csv);
+    fsdp_log_csv_close(t->log_csv);
     fsdp_event_file_close(t->events);
     fsdp_tracker_command_close(t->command, seconds);
     fsdp_json_destroy(t->row);
@@ -76,7 +81,7 @@ typedef struct scalar_list {
     size_t n;
 } scalar_list;
 
-/* `section` is NULL for a key that is a tag itself. */
+/* Add a scalar whose tag is "SECTION/KEY", or only "KEY" if `section` is NULL. */
 static void add_scalar(scalar_list *list, const char *section, const char *key, double value)
 {
     if (list->n == MAX_SCALARS)
@@ -95,7 +100,7 @@ static bool is_number(fsdp_json_node value)
            kind == FSDP_JSON_BOOL;
 }
 
-/* Add the numbers in `object`, except for the keys that say which row it is. */
+/* Add the numbers in `object`, except for "kind" and "step". */
 static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json_node object)
 {
     for (fsdp_json_node v = fsdp_json_first(object); v.value; v = fsdp_json_next(v)) {
@@ -114,8 +119,8 @@ static fsdp_status add_numbers(scalar_list *list, const char *section, fsdp_json
     return FSDP_OK;
 }
 
-/* Names are those of transformers' Trainer: train/loss, train/learning_rate, eval/loss. A program
- * that logs rows of its own chooses its names itself. */
+/* Return the section of a row's tags, which are named as by transformers' Trainer: train/loss,
+ * train/learning_rate, eval/loss. Return NULL for the kind "log", whose names the user chooses. */
 static const char *section_of(const char *kind)
 {
     if (strcmp(kind, "log") == 0)
@@ -140,7 +145,7 @@ static fsdp_status write_scalars(fsdp_tracking *t, fsdp_json_node row, const cha
     return status;
 }
 
-/* Write the options as a block of Markdown in which lines are kept. TensorBoard's SummaryWriter
+/* Write the options as a code block of Markdown, which keeps line ends. TensorBoard's SummaryWriter
  * adds "/text_summary" to the names of texts. */
 static fsdp_status write_config(fsdp_tracking *t, fsdp_json_node row)
 {
@@ -197,6 +202,8 @@ static fsdp_status write_row(fsdp_tracking *t)
     FSDP_TRY(write_line(t, is_config));
     if (t->csv)
         FSDP_TRY(fsdp_metrics_csv_write(t->csv, row));
+    if (t->log_csv)
+        FSDP_TRY(fsdp_log_csv_write(t->log_csv, row));
     if (t->events)
         FSDP_TRY(is_config ? write_config(t, row) : write_scalars(t, row, kind));
     return FSDP_OK;
@@ -210,4 +217,10 @@ fsdp_status fsdp_tracking_write(fsdp_tracking *t)
     fsdp_json_destroy(t->row);
     t->row = NULL;
     return status;
+}
+
+fsdp_status fsdp_tracking_histogram(fsdp_tracking *t, int64_t step, const char *tag,
+                                    const fsdp_histogram *histogram)
+{
+    return t->events ? fsdp_event_file_histogram(t->events, step, tag, histogram) : FSDP_OK;
 }

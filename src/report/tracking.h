@@ -1,12 +1,13 @@
-/* Reports the rows of a run: the one place that passes each row on to the file of metrics, CSV,
- * TensorBoard's event files and the program of --tracker-command, whichever were chosen. A row is
+/* Reports the rows of a run. Each row is passed on to those of these outputs that were chosen: the
+ * file of metrics, CSV, TensorBoard's event files, and the program of --tracker-command. A row is
  * the JSON object of a line of metrics.h. There is one more kind of row, "config", with the options
  * of the run in its object "config". It goes to TensorBoard, as a text, and to the program. In a
- * row of the kind "log", which an accelerator writes, the keys are those of the user, and
- * TensorBoard's names, too. A key then has at most FSDP_TRACKING_KEY_BYTES bytes with its NUL, and
+ * row of the kind "log", which an accelerator writes, the user chooses the keys, which are also the
+ * names in TensorBoard. Such a key has at most FSDP_TRACKING_KEY_BYTES bytes with its NUL, and such
  * a row at most FSDP_TRACKING_MAX_KEYS numbers. */
 #pragma once
 #include "src/base/json.h"
+#include "src/report/histogram.h"
 #include "src/report/tracker_command.h"
 
 typedef struct fsdp_tracking fsdp_tracking;
@@ -18,7 +19,8 @@ enum {
 
 typedef struct fsdp_tracking_options {
     const char *metrics; /* file of JSON lines; this and the following are NULL if not wanted */
-    const char *csv;     /* CSV file */
+    const char *csv;     /* CSV file of the rows of a run */
+    const char *log_csv; /* CSV file of rows of the kind "log"; its rows are always kept */
     const char *events;  /* folder of event files */
     const char *command; /* program that gets the rows */
     bool resumed;        /* the run continues after step `step` of an earlier one */
@@ -38,6 +40,10 @@ void fsdp_tracking_close(fsdp_tracking *tracking, double seconds);
 /* Begin a row, as fsdp_metrics_begin() does. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_begin(fsdp_tracking *tracking, const char *kind,
                                                 fsdp_json_node *row);
-/* Pass on the row that was begun. If a file cannot be written, its error is returned, and the files
- * after it lack the row. */
+/* Pass on the row that was begun. If a file cannot be written, return its error; the outputs that
+ * come after this file do not get the row. */
 FSDP_MUST_CHECK fsdp_status fsdp_tracking_write(fsdp_tracking *tracking);
+/* Write a histogram to the event files. No effect without event files. */
+FSDP_MUST_CHECK fsdp_status fsdp_tracking_histogram(fsdp_tracking *tracking, int64_t step,
+                                                    const char *tag,
+                                                    const fsdp_histogram *histogram);

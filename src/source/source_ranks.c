@@ -19,8 +19,8 @@ enum {
 
 /* ---- the files of the ranks ------------------------------------------------------------------ */
 
-/* Find the last number in `name` that follows "rank". *at is set to its position in `name`, and
- * *digits to its number of digits. */
+/* Find the last number in `name` that follows "rank". Set *at to its position in `name` and *digits
+ * to its number of digits, and return true. Return false if there is no such number. */
 static bool find_rank(const char *name, size_t *at, size_t *digits)
 {
     bool found = false;

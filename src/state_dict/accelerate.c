@@ -91,7 +91,7 @@ static fsdp_status not_there(const char *dir, const char *what, size_t i)
                       fsdp_path_name(file));
 }
 
-/* The model that optimizer `i` updates. */
+/* Return the model that optimizer `i` updates. */
 static fsdp_module *model_of(const fsdp_accelerate_state *s, size_t i)
 {
     return s->models[s->model_of ? s->model_of[i] : i];

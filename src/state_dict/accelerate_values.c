@@ -5,7 +5,7 @@
 #include "src/state_dict/accelerate.h"
 
 enum {
-    MAX_GROUPS = 64 /* largest number of parameter groups of an optimizer that has a scheduler */
+    MAX_GROUPS = 64 /* maximum number of parameter groups of an optimizer that has a scheduler */
 };
 
 /* --- reading and writing values of a dict --- */
@@ -16,8 +16,8 @@ static fsdp_status put_value(fsdp_state_dict *dict, const char *name, fsdp_plain
     return fsdp_state_dict_put_value(dict, &key, 1, &value);
 }
 
-/* Set *number to the number `name` of the dict. If `name` is a list, set *number to its first
- * element. `path` is used in messages. */
+/* Set *number to the number that the dict has under the key `name`. If the dict has a list there,
+ * set *number to the first element of the list. The error message contains `path`. */
 static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, const char *name,
                               double *number)
 {
@@ -46,7 +46,7 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* Put a list that contains `value` n times, once for each parameter group. */
+/* Put a list into the dict that contains `value` n times, once for each parameter group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];
@@ -56,7 +56,7 @@ static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp
                      (fsdp_plain){.kind = FSDP_PLAIN_LIST, .as.list = {items, (size_t)n}});
 }
 
-/* Put the items of LambdaLR.state_dict() for n parameter groups. */
+/* Put the items of LambdaLR.state_dict() into the dict, for n parameter groups. */
 static fsdp_status put_scheduler(fsdp_state_dict *dict, const fsdp_accelerate_scheduler *s, int n)
 {
     const fsdp_plain no = {.kind = FSDP_PLAIN_BOOL};

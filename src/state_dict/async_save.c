@@ -232,9 +232,9 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* If `status` is FSDP_OK, return it. Otherwise, `status` is s->error.status: make s->error the
- * error message of the calling thread, and return the error. The caller need not hold the lock,
- * because s->error does not change any more once it is an error. */
+/* If `status` is FSDP_OK, return FSDP_OK. Otherwise, `status` must be s->error.status. Make
+ * s->error the current error of the calling thread, and return its status. The caller need not hold
+ * the lock, because s->error does not change any more once it is an error. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);

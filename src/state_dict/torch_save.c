@@ -14,8 +14,8 @@
 
 /* --- nesting --- */
 
-/* The items of a state dict in an order in which the items of each nested dict are adjacent. In the
- * state dict itself, the items may be in any order. */
+/* An order of the items of a state dict in which the items of each nested dict are adjacent. In the
+ * state dict itself, the items may be in any other order. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
     size_t *order; /* [n] indices of the dict's items, in the new order */
@@ -93,16 +93,14 @@ typedef struct writing {
     fsdp_state_dict *dict; /* copy of the caller's dict, in the order of nest() */
     fsdp_state_dict *data; /* the items of `dict`, but each tensor only once */
     bool local;            /* save only this rank's parts */
-    /* [items of `dict`] first[i] is i, unless the tensor of item i is also the tensor of an earlier
-     * item, as for tied parameters. Then first[i] is the index of the first item with this
-     * tensor. */
+    /* [items of `dict`] first[i] is the index of the first item with the same tensor as item i. It
+     * is less than i if the tensor has several names, as a tied parameter has. */
     size_t *first;
-    size_t *numbers; /* [items of `dict`] the number that `writer` gave to the item's tensor */
+    size_t *numbers; /* [items of `dict`] number of the item's tensor in the file */
     fsdp_torch_writer *writer;
 } writing;
 
-/* Set first[i] for each item i. Several items may have the same tensor, because a tied parameter is
- * one tensor with several names. */
+/* Allocate `first` and `numbers`, and set t->first[i] for each item i. */
 static fsdp_status find_first(writing *t)
 {
     const size_t n = fsdp_state_dict_count(t->dict);

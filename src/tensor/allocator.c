@@ -36,7 +36,7 @@ struct fsdp_block {
     side *of;
     char *data;
     size_t bytes;     /* a multiple of ALIGNMENT */
-    size_t requested; /* what the caller asked for */
+    size_t requested; /* the number of bytes that the caller asked for */
     fsdp_tag tag;
     bool free;
     fsdp_block *left, *right; /* neighbours in the arena */
@@ -57,7 +57,7 @@ typedef struct arena {
 /* A side is a set of arenas. Each allocation is made from one side, and its memory is always in an
  * arena of this side. */
 struct side {
-    fsdp_block free_list; /* sentinel */
+    fsdp_block free_list; /* sentinel of the list of free blocks */
     arena *arenas;        /* only the last arena grows */
     size_t n_arenas, cap_arenas;
 };
@@ -424,7 +424,7 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-/* Say in the error what was to be allocated. Returns `status`. */
+/* Say in the error message how much was to be allocated, and for which tag. Return `status`. */
 static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size_t bytes,
                                fsdp_tag tag)
 {
@@ -433,7 +433,8 @@ static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size
     return status;
 }
 
-/* If `belongs_high`, place the block as high as it fits. Small blocks are not placed so. */
+/* Allocate from side `of`, or from SMALL if the block is small. If `belongs_high`, place the block
+ * as high as it fits; this has no effect on SMALL and LASTING. */
 static fsdp_status alloc_from_side(fsdp_allocator *a, int of, bool belongs_high, size_t bytes,
                                    fsdp_tag tag, fsdp_block **block, void **data)
 {

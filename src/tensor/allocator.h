@@ -27,8 +27,8 @@
  * that forward allocated before the gradients. So each gradient is placed as high in the range as
  * it fits. The freed activations below the gradients can then coalesce. The exception is a gradient
  * that is computed in forward (a head with a fused loss), when all activations are in memory and
- * the logits will follow. At the high end, it would prevent the range from growing by the little
- * that the logits may need more than is free. */
+ * the logits are still to be allocated. If the logits need a little more than the free memory at
+ * the high end, the range must grow there, and a gradient at the high end would prevent this. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -42,26 +42,26 @@ typedef struct fsdp_memory_source {
     /* Give [at, at + bytes) memory. The range is part of a reserved range, and `at` and `bytes` are
      * multiples of growth_bytes. */
     fsdp_status (*commit)(void *self, void *at, size_t bytes);
-    /* Give a reserved range back, with its memory. */
+    /* Give a reserved range back to the system, with its memory. */
     void (*release)(void *self, void *base, size_t bytes);
-    /* Allocate and free a block of its own, aligned to 64 bytes. Used only if blocks_are_alone. @{
-     */
+    /* Allocate or free a block of its own, aligned to 64 bytes. Used only if blocks_are_alone.
+     * @{ */
     fsdp_status (*alloc)(void *self, size_t bytes, void **data);
     void (*free)(void *self, void *data);
     /* @} */
     size_t growth_bytes; /* arenas grow by multiples of this; a power of 2 */
     bool
-        blocks_are_alone; /* for tools that find overruns: each block is an allocation of its own */
-    bool meta;            /* there is no memory: the other functions are not called */
+        blocks_are_alone; /* each block is an allocation of its own, for tools that find overruns */
+    bool meta;            /* true: there is no memory, and the functions above are not called */
     void *self;
 } fsdp_memory_source;
 
-/* Return the source of host memory. */
+/* Return the functions that give an allocator host memory. */
 fsdp_memory_source fsdp_host_memory_source(void);
 /* Create an allocator. If `meta` is true, it allocates no memory, but its statistics, including
  * `reserved`, are the same as in a real run. Otherwise its memory is host memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
-/* Create an allocator with memory of `source`, which is copied. */
+/* Create an allocator that gets its memory from `source`. The struct is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create_from(const fsdp_memory_source *source,
                                                        fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
@@ -72,7 +72,8 @@ void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *ar
 /* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes; on meta it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
-/* Allocate memory for something that is computed in forward and is not an activation. */
+/* Allocate memory for a tensor that is computed in forward and is not an activation: see Note [What
+ * lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_in_forward(fsdp_allocator *allocator, size_t bytes,
                                                             fsdp_tag tag, fsdp_block **block,
                                                             void **data);

@@ -1,12 +1,12 @@
-/* Which compiled code a card runs: see cards.h. */
+/* Chooses the compiled code that a card runs: see cards.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/tensor/cards.h"
 
-/* Return the capability that the word "sm_90a" or "compute_90" names, or -1. *suffix is set to the
- * letter behind the number, or to 0. */
+/* Return the capability that the word "sm_90a" or "compute_90" names (90), or -1 if it names none.
+ * Set *suffix to the letter after the number, or to 0. */
 static int read_capability(const char *word, size_t length, char *suffix)
 {
     const char *digits = memchr(word, '_', length);
@@ -18,8 +18,10 @@ static int read_capability(const char *word, size_t length, char *suffix)
     return (int)value;
 }
 
-/* Compiled code runs on cards of the same major version that are not older. With the suffix "a" it
- * runs on cards of exactly this version. PTX also runs on all newer cards. */
+/* Return true if a card of compute capability `capability` can run code built for `built_for`.
+ * Compiled code runs on cards of the same major version whose minor version is not lower. With the
+ * suffix "a" it runs only on cards of exactly the same version. PTX also runs on all later
+ * versions. */
 static bool runs_on(int built_for, char suffix, bool is_ptx, int capability)
 {
     if (suffix == 'a')

@@ -41,7 +41,8 @@ static bool is_usable(int ordinal)
            card.capability >= FSDP_CARD_CAPABILITY && *card.code;
 }
 
-/* Set *ordinal to the index-th usable card. Returns false if there are fewer. */
+/* Set *ordinal to the number of the usable card that has `index` usable cards before it. Return
+ * false if there is no such card. */
 static bool find_usable(int n, int index, int *ordinal)
 {
     for (int i = 0; i < n; i++) {
@@ -64,8 +65,6 @@ int fsdp_cards_usable(void)
     return usable;
 }
 
-/* --- code --- */
-
 /* --- names --- */
 
 bool fsdp_device_name_is_cuda(const char *name)
@@ -81,7 +80,7 @@ static bool is_name_of_this_build(const char *name)
     return strcmp(name, "meta:cuda") == 0 || strcmp(name, "auto") == 0;
 }
 
-/* Write the names that a user may give, for an error. */
+/* Write the names of devices that a user may give, for an error message. */
 static void list_names(char text[128])
 {
     size_t length = 0;
@@ -107,7 +106,7 @@ fsdp_status fsdp_device_check_name(const char *name)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Return the card that `auto` means for a rank, or -1 for the CPU. */
+/* Return the number of the card that `auto` chooses, or -1 if it chooses the CPU. */
 static int choose_card(int local_rank)
 {
     const int usable = fsdp_cards_usable();
@@ -118,7 +117,7 @@ static int choose_card(int local_rank)
     return ordinal;
 }
 
-/* Check that card `ordinal` is there. */
+/* Return an error if this machine has no card `ordinal`. */
 static fsdp_status check_card(int ordinal)
 {
     int n = 0;

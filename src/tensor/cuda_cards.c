@@ -16,7 +16,8 @@
 #define IS_EMULATED false
 #endif
 
-/* Return what hides cards, as text for an error. */
+/* Return `text`, with a note for an error message about which cards CUDA_VISIBLE_DEVICES allows;
+ * empty if this variable is not set. */
 static const char *visible(char text[160])
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -91,7 +92,7 @@ static void versions(int *driver, int *runtime)
 #ifdef CUDA_EMULATED
 static bool library_version(const char *library, char version[32])
 {
-    (void)library; /* the emulator has both */
+    (void)library; /* the emulator has both libraries */
     strcpy(version, "emulated");
     return true;
 }
@@ -100,7 +101,7 @@ static size_t cublaslt_version(void *library)
 {
     size_t (*get)(void) = NULL;
     void *address = dlsym(library, "cublasLtGetVersion");
-    memcpy(&get, &address, sizeof get); /* ISO C has no such conversion; POSIX does */
+    memcpy(&get, &address, sizeof get); /* ISO C does not allow this conversion; POSIX does */
     return get ? get() : 0;
 }
 
@@ -122,7 +123,7 @@ static bool library_version(const char *name, char text[32])
     if (!library)
         return false;
     const size_t version = is_nccl ? nccl_version(library) : cublaslt_version(library);
-    /* 13.1.1 is 130101 in cublasLt, and 2.27.3 is 22703 in NCCL. */
+    /* Version 13.1.1 is the number 130101 in cublasLt. Version 2.27.3 is 22703 in NCCL. */
     snprintf(text, 32, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     return true;
 }

@@ -1,8 +1,8 @@
-/* Memory of a card, for an allocator. The allocator's arenas are ranges of virtual addresses that
- * get memory bit by bit, through the driver's virtual memory management (cuMemAddressReserve,
- * cuMemCreate, cuMemMap). So they grow in place, as arenas of host memory do. The driver's
- * functions are looked up at run time, because a machine without a card has no driver to link with.
- */
+/* Memory of a card, for an allocator. The allocator's arenas are ranges of virtual addresses. They
+ * get memory in parts, as they grow, through the driver's virtual memory management
+ * (cuMemAddressReserve, cuMemCreate, cuMemMap). So they grow in place, as arenas of host memory do.
+ * The driver's functions are looked up at run time, because a machine without a card has no driver
+ * to link with. */
 #include "src/tensor/cuda_memory.h"
 
 #include <cuda.h>
@@ -112,7 +112,7 @@ static fsdp_status alloc_alone(void *self, size_t bytes, void **data)
     const fsdp_cuda_memory *m = self;
     if (cudaMallocAsync(data, bytes, m->stream) == cudaSuccess)
         return FSDP_OK;
-    (void)cudaGetLastError(); /* it is not the error of the next kernel */
+    (void)cudaGetLastError(); /* forget the error, so that the next kernel does not report it */
     return out_of_memory(m, "allocation", bytes);
 }
 

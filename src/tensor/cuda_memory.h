@@ -1,4 +1,4 @@
-/* Memory of a card: see cuda_memory.c. */
+/* Memory of a card, for the allocator of a device: see cuda_memory.c. */
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -7,13 +7,13 @@
 
 typedef struct fsdp_cuda_memory fsdp_cuda_memory;
 
-/* Create an allocator with memory of device `device`. Memory that kernels of `stream` may still use
- * is given back only after they have run. Arenas grow by multiples of growth_bytes, which is a
- * multiple of 2 MiB, the granularity of the driver's mappings. */
+/* Create an allocator with memory of card `device`. Memory that kernels of `stream` may still use
+ * is given back only after these kernels have run. Arenas grow by multiples of growth_bytes, which
+ * must be a multiple of 2 MiB, the granularity of the driver's mappings. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_memory_open(int device, cudaStream_t stream,
                                                   size_t growth_bytes, fsdp_cuda_memory **memory,
                                                   fsdp_allocator **allocator);
-/* Destroy the allocator first. Accepts NULL. */
+/* Free *memory. The allocator must have been destroyed before. Accepts NULL. */
 void fsdp_cuda_memory_close(fsdp_cuda_memory *memory);
 
 extern const fsdp_shared_memory_ops fsdp_cuda_shared_memory;

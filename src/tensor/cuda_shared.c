@@ -1,6 +1,6 @@
-/* Memory of a card that several ranks use: cudaMalloc() by one of them. Ranks that are threads use
- * the same pointer; ranks that are processes open the memory through CUDA's interprocess handles.
- */
+/* Memory of a card that several ranks use. One of the ranks allocates it by cudaMalloc(). Ranks
+ * that are threads use the same pointer; ranks that are processes open the memory through CUDA's
+ * interprocess handles. */
 #include <cuda_runtime_api.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,18 +8,19 @@
 #include "src/tensor/cuda_memory.h"
 #include "src/tensor/device.h"
 
-/* An interprocess handle covers a whole block of the driver, so each buffer gets blocks of its
- * own. */
+/* An interprocess handle gives access to a whole block of the driver, so each buffer gets blocks of
+ * its own. */
 #define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 
 static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
 {
-    (void)cudaGetLastError(); /* it is not the error of the next kernel */
+    (void)cudaGetLastError(); /* forget the error, so that the next kernel does not report it */
     return fsdp_error(error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
                       "device cuda:%d: %s: %s", device, call, cudaGetErrorString(error));
 }
 
-/* The identity of the card is the same in all processes, whatever its ordinal is there. */
+/* Set `identity` to the UUID of the card. It is the same in all processes, although the card's
+ * number may differ. */
 static fsdp_status identify(int device, char identity[64])
 {
     _Static_assert(sizeof(cudaUUID_t) <= 64, "a UUID fits into the handle");
@@ -51,7 +52,8 @@ static fsdp_status create(int device, size_t bytes, void **data, fsdp_shared_mem
         return cuda_error(device, "a shared buffer", error);
     }
     handle->pointer = *data;
-    /* Only other processes need this handle, and not every system has such handles. */
+    /* Only other processes need an interprocess handle, and some systems have none. So a failure
+     * here is no error. */
     handle->has_ipc = cudaIpcGetMemHandle(&ipc, *data) == cudaSuccess;
     if (handle->has_ipc)
         memcpy(handle->ipc, &ipc, sizeof ipc);

@@ -22,18 +22,18 @@ static const fsdp_device_ops *const devices[] = {
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
     int n;
-    const size_t bytes = strcspn(name, ":"); /* cuda:1 and meta:cuda have a part behind a colon */
+    const size_t bytes = strcspn(name, ":"); /* cuda:1 and meta:cuda have a part after a colon */
     for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
         if (strlen(devices[i]->name) == bytes && memcmp(name, devices[i]->name, bytes) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
     }
-    return fsdp_cards_count(&n); /* only cuda can be missing, and this says why */
+    return fsdp_cards_count(&n); /* only cuda can be missing; this returns an error that says why */
 }
 
-/* Set *ops to the functions of the device that `name` means for this rank, and `resolved` to its
- * name. If `name` is NULL, $FSDP_DEVICE gives the name. The default is cpu. */
+/* Set *ops to the functions of the device that `name` means on this rank, and write the device's
+ * name to `resolved`. If `name` is NULL, $FSDP_DEVICE gives the name; its default is cpu. */
 static fsdp_status choose_device(const char *name, int local_rank,
                                  char resolved[FSDP_DEVICE_NAME_BYTES], const fsdp_device_ops **ops)
 {

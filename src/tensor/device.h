@@ -4,8 +4,8 @@
  * the call returns; on other devices they may run later, as in CUDA. All code above src/kernels and
  * src/tensor/device_* assumes that they run later:
  *
- * - A call that starts a kernel copies the arguments: structs of arguments, arrays of pointers and
- *   arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
+ * - A call that starts a kernel copies the arguments: structs of arguments, arrays of pointers
+ *   and arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
  *   caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
  *   only for kernels. A device may have memory of its own, which the host cannot read or write
@@ -13,16 +13,16 @@
  *   waits for all kernels that were started, and writes with fsdp_device_from_host() and
  *   fsdp_device_memset(), which are ordered with kernels. A host copy (host_copy.h) copies only on
  *   devices with memory of their own. fsdp_tensor_data() is for users of the library and for tests.
- * - Memory may be returned to the allocator at any time, since its next user comes later in the
- *   stream. Some users of memory are outside the device: another rank (at the end of a phase, or in
- *   a collective), another thread, a file, and the heap. The stream does not order their accesses.
- *   Before memory is given to such a user, the rank waits for the device
+ * - Memory may be returned to the allocator at any time, since kernels that use it next come
+ *   later in the stream. Some users of memory are outside the device: another rank (at the end of a
+ *   phase, or in a collective), another thread, a file, and the heap. The stream does not order
+ *   their accesses. Before memory is given to such a user, the rank waits for the device
  *   (fsdp_device_synchronize()). If the user is another thread, that thread may wait for an event
  *   instead, while the rank continues. Before and after a kernel that uses memory of another
  *   device, the rank waits for both devices: fsdp_devices_synchronize().
- * - If a kernel fails after its call has returned, the next wait and all waits after it return the
- *   error. As with CUDA, the device is then unusable: results that were computed after the failure
- *   must not be used, and fsdp_tensor_data() returns NULL.
+ * - If a kernel fails after its call has returned, the next wait and all waits after it return
+ *   the error. As with CUDA, the device is then unusable: results that were computed after the
+ *   failure must not be used, and fsdp_tensor_data() returns NULL.
  *
  * Results depend neither on the device's delays nor on the number of waits. */
 #pragma once
@@ -36,10 +36,11 @@
 #include "src/tensor/shared_memory.h"
 #include "src/trace/trace.h"
 
-/* The functions that each device implements, besides its kernels. If kernels have finished when
- * their call returns, as on the CPU, all functions in the group "The stream" are NULL. */
+/* The functions that each device implements, besides its kernels. On the CPU and on meta, where
+ * kernels have finished when their call returns, all functions in the group "The stream" are
+ * NULL. */
 typedef struct fsdp_device_ops {
-    const char *name; /* the name in fsdp_device_options.name, --device and $FSDP_DEVICE */
+    const char *name; /* the name for fsdp_device_options.name, --device and $FSDP_DEVICE */
     /* Set allocator, kernels and context of the device. options->threads is at least 1. If
      * options->isa is NULL, the best instruction set is used. If open() fails, the caller still
      * calls close(). */
@@ -57,45 +58,50 @@ typedef struct fsdp_device_ops {
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
-    /* Wait for all started kernels, then copy. NULL: the host can read and write the device's
-     * memory. */
+    /* Wait for all kernels that were started, then copy. NULL if the host can read and write the
+     * device's memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* Copy without waiting for kernels: fsdp_device_peek(). NULL if to_host is NULL. */
     fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
-    /* How ranks share memory of the device. NULL: they share host memory. */
+    /* How ranks share memory of the device. NULL: ranks share host memory. */
     const fsdp_shared_memory_ops *shared_memory;
 } fsdp_device_ops;
 
-/* What is different in the best use of a kind of device. Code above the devices asks for these
- * facts, not for the kind. On meta they are those of the device that the plan is for: "meta" plans
- * for the CPU, and "meta:cuda" for a card. */
+/* Settings that make the best use of a kind of device. Code above the devices asks for these
+ * settings, not for the kind of device. On meta they are the settings of the device that the plan
+ * is for: "meta" plans for the CPU, and "meta:cuda" for a card. */
 typedef struct fsdp_device_traits {
-    /* The allocator's arenas grow by multiples of this. */
+    /* The allocator's arenas grow by multiples of this number of bytes. */
     size_t growth_bytes;
-    /* The logits of the loss are computed in chunks of at most this many rows, and at most this
-     * many bytes unless that is fewer than least_loss_rows rows. */
+    /* The logits of the loss are computed in chunks of rows. A chunk has at most loss_rows rows. It
+     * has at most loss_bytes bytes, but always at least least_loss_rows rows. */
     int64_t loss_rows, least_loss_rows, loss_bytes;
-    /* The row stride of these logits is a multiple of this. */
+    /* The row stride of the logits of the loss is a multiple of this number of elements. */
     int64_t loss_columns;
-    /* An activation in front of a product is computed in parts of about this many bytes: in
-     * backward, in backward if memory matters more than time, and in forward in that case
-     * (src/autograd/activated_linear.h). */
+    /* An activation in front of a product is computed in parts of about this many bytes
+     * (src/autograd/activated_linear.h). activated_bytes is for backward, small_activated_bytes for
+     * backward if memory matters more than time, and activated_rows_bytes for forward if memory
+     * matters more than time. */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
     /* A sum over the gradients of many micro-batches is computed in parts of at most this many
-     * elements, for which there is temporary memory. */
+     * elements, so that it needs temporary memory for one part only. */
     int64_t sum_numel;
-    /* Products of the same input are joined: Note [Joined products] in
+    /* True if products with the same input are joined to one product: Note [Joined products] in
      * src/autograd/joined_linear.h. */
     bool joins_products;
-    /* Memory that ranks share (shared_memory.h) is allocated in multiples of this. */
+    /* Memory that ranks share (shared_memory.h) is allocated in multiples of this number of
+     * bytes. */
     size_t shared_bytes;
-    /* To start a kernel takes time, and so does a wait for it. So an optimizer updates many tensors
-     * by one kernel, and results are read late: Note [Late norm] in src/optim/clip_grad.h. */
+    /* True if starting a kernel or waiting for one takes much time. An optimizer then updates many
+     * tensors by one kernel, and the host reads results late: Note [Late norm] in
+     * src/optim/clip_grad.h. */
     bool joins_kernels;
-    /* The same, even if it takes more memory: for the sums over the rows of all gradients. */
+    /* True if the sums over the rows of all gradients are computed by one kernel, even though this
+     * takes more memory. */
     bool joins_sums;
-    /* Memory that is free between steps is kept, since the system has no other use for it. */
+    /* True if memory that is free between steps is kept, since the system has no other use for
+     * it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;
 
@@ -103,9 +109,9 @@ extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
-/* The names of devices that are not choices between devices (Note [Choosing a device] in cards.h),
- * NULL-terminated: those of this build, and "cuda", for whose absence there is an error with a
- * message of its own. */
+/* The names of devices in this build, NULL-terminated, without names such as "auto" that choose a
+ * device (Note [Choosing a device] in cards.h). "cuda" is always in the list: in a build without
+ * CUDA, using it gives an error that says so. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
@@ -114,9 +120,10 @@ struct fsdp_device {
     const fsdp_kernels *kernels;  /* NULL on meta, which only computes shapes and counts memory */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
-    int ordinal;  /* the number of the card; 0 on devices that have none */
-    void *memory; /* where the allocator gets memory, if the device has its own; else NULL */
-    /* The staged units of the device own this together (offload.h). NULL if there are none. */
+    int ordinal;  /* the number of the card; 0 if the device is not a card */
+    void *memory; /* the source of the allocator's memory, if the device has its own; else NULL */
+    /* What the staged units of the device share; they own it together (offload.h). NULL if there
+     * are no staged units. */
     struct fsdp_offload *offload;
 };
 
@@ -125,8 +132,8 @@ static inline bool fsdp_device_has_own_memory(const fsdp_device *device)
 {
     return device->ops->to_host != NULL;
 }
-/* Wait until all started kernels have run, then copy `bytes` bytes from the device to `dst` in host
- * memory. */
+/* Wait until all kernels that were started have run, then copy `bytes` bytes from the device to
+ * `dst` in host memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst,
                                                 const void *src, size_t bytes);
 /* Copy `bytes` bytes from the device to `dst` in host memory, without waiting for kernels. Any
@@ -152,8 +159,9 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
         memset(dst, byte, bytes);
 }
 
-/* Wait for both devices. Call it before and after kernels of one device that use memory of the
- * other, because neither stream orders such accesses. No effect if a == b. */
+/* Wait until the kernels of both devices have run. Call it before and after kernels of one device
+ * that use memory of the other, because neither stream orders such accesses. No effect if a ==
+ * b. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b);
 
 /* Return an event that occurs once all kernels started so far have run, or NULL if they have run
@@ -163,13 +171,15 @@ static inline fsdp_event *fsdp_device_record(const fsdp_device *device)
     return device->ops->event_record ? device->ops->event_record(device) : NULL;
 }
 
-/* Measure the best rate of matrix products on one thread of this device, in GFLOP/s. A product of m
- * x n x k is repeated for about `seconds` seconds. Its memory comes from the device's allocator. */
+/* Measure the best rate of a matrix product of m x n x k on one thread of this device, and set
+ * *gflops to it, in GFLOP/s. The product is repeated for about `seconds` seconds. Its memory comes
+ * from the device's allocator. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m,
                                                   int64_t n, int64_t k, double seconds,
                                                   double *gflops);
 
-/* Add a sample to this thread's trace, if it has one: the allocated memory of each tag. */
+/* Add a sample to this thread's trace: the allocated memory of each tag. No effect if the thread
+ * has no trace. */
 static inline void fsdp_device_trace_memory(const fsdp_device *device)
 {
     if (fsdp_trace_current)

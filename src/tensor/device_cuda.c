@@ -14,7 +14,7 @@ static fsdp_cuda_context *context_of(const fsdp_device *device)
 
 static fsdp_status cuda_open(fsdp_device *device, const fsdp_device_options *options)
 {
-    /* fsdp_device_resolve() has made the name "cuda:N". */
+    /* fsdp_device_resolve() has turned the name into "cuda:N". */
     const int ordinal = atoi(options->name + strlen("cuda:"));
     fsdp_cuda_memory *memory = NULL;
     FSDP_TRY(fsdp_kernels_cuda_open(ordinal, &device->context, &device->kernels));
@@ -35,7 +35,7 @@ static void cuda_close(fsdp_device *device)
 
 static bool cuda_is_bf16_supported(const fsdp_device *device)
 {
-    (void)device; /* every card that this library supports does */
+    (void)device; /* every card that this library supports multiplies bfloat16 */
     return true;
 }
 
@@ -74,7 +74,7 @@ static fsdp_event *cuda_record(const fsdp_device *device)
         fsdp_free(e);
         (void)cudaGetLastError();
         if (fsdp_cuda_synchronize(c) != FSDP_OK)
-            return NULL; /* every later wait returns this error, too */
+            return NULL; /* nothing to report here: each later wait returns this error */
         return NULL;
     }
     e->base = (fsdp_event){event_synchronize, event_destroy};
@@ -106,10 +106,11 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
     return fsdp_cuda_synchronize(c);
 }
 
-/* The stream of the kernels does not wait for the legacy stream, nor the other way round. */
+/* cudaMemcpy() uses the legacy stream. The stream of the kernels does not wait for the legacy
+ * stream, nor does the legacy stream wait for the kernels. */
 static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
-    cudaError_t error = cudaSetDevice(device->ordinal); /* for the calling thread */
+    cudaError_t error = cudaSetDevice(device->ordinal); /* a setting of the calling thread */
     if (error == cudaSuccess && bytes)
         error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
     if (error == cudaSuccess)

@@ -1,8 +1,8 @@
 /* The fake device, which is for tests. It uses the CPU's kernels, but starts them late, after
  * random delays (src/kernels/fake/stream_testing.h). If the code under test lacks a wait, its
- * results differ, and ThreadSanitizer reports a data race. Its memory is memory of its own,
- * although the addresses are the host's: if the code under test uses it without a copy, it faults
- * (fake_memory_testing.h). */
+ * results differ, and ThreadSanitizer reports a data race. The fake device has memory of its own,
+ * which happens to be at addresses of the host: if the code under test uses it without a copy, the
+ * host faults (fake_memory_testing.h). */
 #include <pthread.h>
 
 #include "src/kernels/cpu/product.h"
@@ -24,10 +24,10 @@ static fsdp_fake_stream *stream_of(const fsdp_device *device)
 static void wait_for_all(void *device)
 {
     if (fsdp_device_synchronize(device) != FSDP_OK)
-        return; /* every later wait returns this error, too */
+        return; /* nothing to report here: each later wait returns this error */
 }
 
-/* The CPU's, but products and kernels are joined, to test that. */
+/* The traits of the CPU, but products and kernels are joined, so that tests run that code. */
 static fsdp_device_traits traits;
 static pthread_once_t traits_once = PTHREAD_ONCE_INIT;
 

@@ -1,4 +1,4 @@
-/* What devices this build has: their names, and the functions for cards. */
+/* The names of the devices of this build, and the functions for cards. */
 #include "src/tensor/cards.h"
 #include "src/tensor/device_testing.h"
 

@@ -14,10 +14,10 @@ enum {
     MOST_RANGES = 256
 };
 
-/* A range of addresses of any fake memory of this process. The handler of faults reads the ranges,
- * so they are in an array that never moves. */
+/* A range of addresses that belongs to a fake memory. All ranges of this process are in an array
+ * that never moves, because the handler of faults reads them. */
 typedef struct range {
-    fsdp_fake_memory *memory; /* NULL: the item is free */
+    fsdp_fake_memory *memory; /* NULL: this entry of the array is free */
     char *base;
     size_t bytes;
     size_t begin, end; /* bytes [begin, end) of the range have memory */
@@ -39,8 +39,8 @@ static bool is_in(const range *r, const void *address)
     return r->memory && at >= base && at - base < r->bytes;
 }
 
-/* The handler cannot take the lock. A range that is changing now does not matter, because only the
- * message depends on it. */
+/* Write a message if the address is in a range. The handler cannot take the lock. If another thread
+ * is changing a range, this does no harm, because only the message depends on the range. */
 __attribute__((no_sanitize("thread"))) static void on_fault(int number, siginfo_t *info,
                                                             void *context)
 {
@@ -50,7 +50,7 @@ __attribute__((no_sanitize("thread"))) static void on_fault(int number, siginfo_
         if (is_in(&ranges[i], info->si_addr) &&
             write(STDERR_FILENO, message, sizeof message - 1) < 0)
             break;
-    sigaction(number, &before, NULL); /* the access is made again, with the previous handler */
+    sigaction(number, &before, NULL); /* the access is repeated with the previous handler */
 }
 
 static void install_handler(void)
@@ -120,7 +120,7 @@ static fsdp_status reserve(void *self, size_t bytes, void **base)
     return status;
 }
 
-/* Memory of a range grows at both ends. */
+/* Give [at, at + bytes) memory. The part of a range that has memory grows at both ends. */
 static fsdp_status commit(void *self, void *at, size_t bytes)
 {
     const fsdp_fake_memory *m = self;

@@ -134,7 +134,8 @@ fsdp_halves fsdp_tensor_halves(const fsdp_tensor *t)
     return t->storage->halved->halves;
 }
 
-/* Join bytes [offset, offset + bytes) of the values. `halves` is in host memory. */
+/* Join halves in host memory, and write bytes [offset, offset + bytes) of the float32 values to
+ * `out`. */
 static void join_bytes(fsdp_halves halves, size_t offset, void *out, size_t bytes)
 {
     for (size_t done = 0, n; done < bytes; done += n) {
@@ -149,7 +150,7 @@ static void join_bytes(fsdp_halves halves, size_t offset, void *out, size_t byte
     }
 }
 
-/* Copy n elements of `from`, which are in memory of the device, to `to`. */
+/* Copy n elements of `from`, which is in memory of the device, to `to` in host memory. */
 static fsdp_status peek_halves(const fsdp_device *device, fsdp_halves to, fsdp_halves from,
                                int64_t n)
 {
@@ -160,7 +161,7 @@ static fsdp_status peek_halves(const fsdp_device *device, fsdp_halves to, fsdp_h
                             (size_t)fsdp_halves_words(n) * sizeof(uint16_t));
 }
 
-/* Join values that are in memory of the device, through a copy of their halves. */
+/* Join values whose halves are in memory of the device: copy the halves to host memory first. */
 static fsdp_status copy_and_join(const fsdp_storage *st, size_t offset, void *out, size_t bytes)
 {
     const fsdp_halved *h = st->halved;

@@ -30,9 +30,9 @@ static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 {
     return t->storage->halved != NULL;
 }
-/* Get the halves of a halved tensor. The caller may write them. */
+/* Return the halves of a halved tensor. The caller may write to them. */
 fsdp_halves fsdp_tensor_halves(const fsdp_tensor *tensor);
 /* Copy bytes [offset, offset + bytes) of the joined values to `out`. Any thread may call this while
- * nothing writes the storage. */
+ * no thread writes the storage. */
 FSDP_MUST_CHECK fsdp_status fsdp_halved_read(const fsdp_storage *storage, size_t offset, void *out,
                                              size_t bytes);

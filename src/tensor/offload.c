@@ -14,7 +14,7 @@ enum {
 };
 
 typedef enum set_state {
-    SET_OUT,    /* no memory */
+    SET_OUT,    /* the set has no memory */
     SET_COMING, /* the data is being read from the stage */
     SET_IN,
     SET_GOING /* the data is being written to the stage */
@@ -23,7 +23,7 @@ typedef enum set_state {
 typedef struct offload_set {
     fsdp_offload_unit *unit;
     bool is_param;
-    fsdp_staged *parts; /* list */
+    fsdp_staged *parts; /* list of the set's storages */
     set_state state;
     uint64_t ticket; /* ticket of the last request; used in SET_COMING and SET_GOING */
     bool dirty;      /* the memory has changes that have not been written to the stage */
@@ -43,12 +43,12 @@ struct fsdp_staged {
 
 typedef struct fsdp_offload fsdp_offload;
 
-/* A free place in the stage, which was given back. */
+/* A range of bytes of the stage that a removed storage has given back. */
 typedef struct hole {
     uint64_t at, bytes;
 } hole;
 
-/* What the units of a device share. */
+/* What all units of a device share. */
 struct fsdp_offload {
     fsdp_device *device;
     const fsdp_stage_ops *ops;
@@ -60,7 +60,7 @@ struct fsdp_offload {
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
-    /* the sets with memory, in the order of their last use */
+    /* the list of sets with memory, in the order of their last use */
     offload_set *oldest, *newest;
 };
 
@@ -202,8 +202,8 @@ static void free_host_copies(const offload_set *set)
     }
 }
 
-/* Allocate the host's copy of each part if the stage cannot use the device's memory. If `out` is
- * true, copy the data of the parts, after a wait for the device. */
+/* If the stage cannot use the device's memory, allocate a copy in host memory for each part. If
+ * `out` is true, also wait for the device and copy the data of the parts to these copies. */
 static fsdp_status create_host_copies(const offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -223,7 +223,7 @@ static fsdp_status create_host_copies(const offload_set *set, bool out)
     return status;
 }
 
-/* Copy what was read from the stage to the device. */
+/* Copy the data that was read from the stage to the device. */
 static void send_host_copies(const offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -259,10 +259,10 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading all parts of the set or, if `out` is true, writing them. Kernels that were started
- * earlier may not have run yet. Such kernels may write the data that is to be written to the stage.
- * Or they may use the memory into which the data is to be read. So the first request waits for
- * these kernels. Requests run in order, so all later requests also run after these kernels. */
+/* Start reading all parts of the set from the stage or, if `out` is true, writing them to the
+ * stage. Kernels that were started earlier may not have run yet. They may still write the data that
+ * goes to the stage, or use the memory into which data is to be read. So the first request waits
+ * for these kernels. Requests run in order, so all later requests also run after these kernels. */
 static fsdp_status request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -418,8 +418,8 @@ static bool take_hole(fsdp_offload *o, fsdp_staged *part)
     return false;
 }
 
-/* Add the part's place to the holes. If there is no memory for a hole, the place remains unused
- * until the stage is closed. */
+/* Add the part's bytes of the stage to the holes. If there is no memory for a hole, these bytes
+ * remain unused until the stage is closed. */
 static void leave_hole(fsdp_offload *o, const fsdp_staged *part)
 {
     if (FSDP_GROW(o->holes, o->cap_holes, o->n_holes + 1))
@@ -438,10 +438,10 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* Give the part a place in the stage: a hole of its size or, if there is none, new bytes at the
- * end. Data other than parameters must begin as zeros. New bytes are zeros already, but a hole
- * contains old data, so zeros are written to it. Parameters may begin with any values, because they
- * are always written before they are read. */
+/* Give the part bytes of the stage: a hole of its size or, if there is none, new bytes at the end.
+ * Data other than parameters must begin as zeros. New bytes are zeros already, but a hole contains
+ * old data, so zeros are written to it. Parameters may begin with any values, because they are
+ * always written before they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -484,7 +484,7 @@ static void remove_part(fsdp_storage *st)
 
 static const fsdp_storage_kind staged_kind = {begin_use, end_use, remove_part, key_of};
 
-/* Add a part to the set: give it a place in the stage, and memory if the set has memory now. */
+/* Add a part to the set: give it bytes of the stage, and memory if the set has memory now. */
 static fsdp_status add_part(offload_set *set, fsdp_staged *part)
 {
     fsdp_offload *o = set->unit->offload;

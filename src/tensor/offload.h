@@ -15,7 +15,8 @@
  * the unit of the set.
  *
  * A stage reads and writes host memory. On a device with memory of its own, a set has a copy in
- * host memory while a request is pending. The rank's thread copies between it and the device.
+ * host memory while a request is pending. The rank's thread copies between this copy and the
+ * device.
  *
  * On meta there is no stage, and memory is counted as if there were one. */
 #pragma once
@@ -44,7 +45,7 @@ typedef struct fsdp_stage_ops {
     fsdp_status (*peek)(void *impl, uint64_t at, void *out, size_t bytes);
 } fsdp_stage_ops;
 
-/* A stage that is a file without a name, in the folder `where` of open(). */
+/* The stage that is an unnamed file in the folder `where` of open(). */
 extern const fsdp_stage_ops fsdp_stage_file;
 
 /* A unit of staged storages. It has two sets: one contains the storages tagged FSDP_TAG_PARAM, and
@@ -52,8 +53,8 @@ extern const fsdp_stage_ops fsdp_stage_file;
  * storages hold a reference. */
 typedef struct fsdp_offload_unit fsdp_offload_unit;
 
-/* Create a unit that is staged in the folder `dir`. All units of a device must use the same folder,
- * else FSDP_ERR_INVALID. */
+/* Create a unit that is staged in the folder `dir`. All units of a device must use the same folder;
+ * otherwise this fails with FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_unit_create(fsdp_device *device, const char *dir,
                                                      fsdp_offload_unit **unit);
 void fsdp_offload_unit_release(fsdp_offload_unit *unit); /* accepts NULL */
@@ -67,21 +68,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_offload_tensor(fsdp_offload_unit *unit, fsdp_dt
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros(fsdp_device *device, fsdp_dtype dtype, int ndim,
                                               const int64_t *shape, fsdp_tag tag,
                                               fsdp_tensor **tensor);
-/* Create a tensor of zeros. It is staged with the unit of `beside` if `beside` is staged, else it
- * is an ordinary tensor. */
+/* Create a tensor of zeros. If `beside` is staged, the new tensor is staged with the same unit.
+ * Otherwise it is an ordinary tensor on the device of `beside`. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_placed_like(const fsdp_tensor *beside,
                                                           fsdp_dtype dtype, int ndim,
                                                           const int64_t *shape, fsdp_tag tag,
                                                           fsdp_tensor **tensor);
-/* Start reading a staged tensor ahead of its use, if there is room. No effect on tensors that are
- * not staged. */
+/* Start reading a staged tensor ahead of its use, if there is enough memory. No effect on tensors
+ * that are not staged. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
 /* Return true if no other tensor has the same fsdp_tensor_key() as `t`. */
 static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
 {
     return !t->storage->kind && t->storage->refs == 1;
 }
-/* Get the tensor's key. Tensors have the same key if they share a storage, if they are staged in
+/* Return the tensor's key. Tensors have the same key if they share a storage, if they are staged in
  * one set, or if they are halved tensors of one unit. A caller that uses many tensors should use
  * those with the same key one after the other, without other tensors between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);

@@ -1,5 +1,5 @@
-/* Implements snapshot.h. A snapshot has one lock. A thread holds it for a few instructions or while
- * it copies one block. */
+/* Implements snapshot.h. A snapshot has one lock. A thread holds it only for a few instructions, or
+ * while it copies one block. */
 #include "src/tensor/snapshot.h"
 
 #include <pthread.h>
@@ -16,9 +16,9 @@ enum {
 };
 
 typedef enum block_state {
-    BLOCK_LIVE,    /* the block must still be read, from the storage */
+    BLOCK_LIVE,    /* not completely read yet; the bytes are in the storage */
     BLOCK_READING, /* the reader is reading the block from the storage */
-    BLOCK_COPIED,  /* the block must still be read, from its copy */
+    BLOCK_COPIED,  /* not completely read yet; the bytes are in the copy */
     BLOCK_READ
 } block_state;
 
@@ -31,7 +31,7 @@ typedef struct watch watch;
 
 struct fsdp_snapshot_part {
     watch *watch;
-    size_t offset, bytes; /* in the storage */
+    size_t offset, bytes; /* position and size in the storage */
     block *blocks; /* [n_blocks]; each is BLOCK_BYTES bytes of the part, the last one maybe fewer */
     size_t n_blocks;
     fsdp_snapshot_part *next; /* next part of the same watch */
@@ -40,7 +40,7 @@ struct fsdp_snapshot_part {
 /* A watched storage. */
 struct watch {
     fsdp_snapshot *snapshot;
-    fsdp_storage *storage; /* retained */
+    fsdp_storage *storage; /* the storage; the watch has a reference to it */
     /* The storage's data when the watch was created. The storage may free this memory once every
      * block is in state BLOCK_READ or BLOCK_COPIED; from then on, this pointer is not used. Unused
      * if the storage is staged or halved. */

@@ -46,7 +46,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_snapshot_add(fsdp_snapshot *snapshot, const fsd
  * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_read(fsdp_snapshot_part *part, uint64_t offset, void *out,
                                                size_t bytes);
-/* Close the snapshot. Later reads fail. Writers no longer copy anything. They wait at most until
- * the reader has finished the block that it is reading. Any thread may call this. */
+/* Close the snapshot. Later reads fail. Writers copy no more blocks, and wait at most until the
+ * reader has finished the block that it is reading. Any thread may call this. */
 void fsdp_snapshot_close(fsdp_snapshot *snapshot);
 fsdp_snapshot_stats fsdp_snapshot_get_stats(fsdp_snapshot *snapshot);

@@ -1,4 +1,4 @@
-/* A stage that is a file: fsdp_stage_ops, implemented by src/base/file_stage.h. */
+/* The stage that is a file. It implements fsdp_stage_ops by calls of src/base/file_stage.h. */
 #include "src/base/file_stage.h"
 #include "src/tensor/offload.h"
 

@@ -248,7 +248,8 @@ fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t)
                                                    : "resharded");
 }
 
-/* Wait until the host may read the tensor through fsdp_tensor_data(). */
+/* Wait until all kernels have run, so that the host may read the tensor. Return an error if it has
+ * no data or if the host cannot read the device's memory. */
 static fsdp_status wait_for_host(const fsdp_tensor *t)
 {
     const fsdp_device *device = t->storage->device;

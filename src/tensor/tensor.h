@@ -1,5 +1,5 @@
 /* The internals of tensors and storages. Other layers attach their data to a tensor through opaque
- * pointers: autograd attaches a node and a gradient sink, and dtensor a spec. */
+ * pointers: autograd attaches a node and a gradient sink, and dtensor attaches a spec. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -17,7 +17,8 @@ typedef struct fsdp_storage_guard {
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
     void (*leave)(void *self); /* called before the storage loses its memory and drops this guard */
-    /* A write takes memory until it ends, so as few writes as possible should be open. */
+    /* True if a write takes memory until it ends, so that as few writes as possible should be
+     * open. */
     bool writes_take_memory;
     void *self;
     struct fsdp_storage_guard *next;
@@ -32,7 +33,8 @@ typedef struct fsdp_storage_kind {
     /* Bring the data into memory for a read or, if `write` is true, a write. */
     fsdp_status (*begin)(struct fsdp_storage *storage, bool write);
     void (*end)(struct fsdp_storage *storage, bool wrote);
-    /* Free what this kind of storage has allocated. Called when the storage is released. */
+    /* Free what this kind of storage has allocated. Called when the last reference to the storage
+     * is released. */
     void (*remove)(struct fsdp_storage *storage);
     /* The result of fsdp_tensor_key() for tensors of this storage. */
     const void *(*key)(const struct fsdp_storage *storage);
@@ -42,19 +44,19 @@ struct fsdp_storage {
     int refs;
     fsdp_device *device;
     size_t bytes;
-    /* NULL on meta, while the tensor is resharded, and while staged or halved data is not in
-     * memory */
+    /* address of the data; NULL on meta, while the tensor is resharded, and while the data is only
+     * in a file or only in halves */
     void *data;
     fsdp_block *block;             /* owned; NULL if the storage is over foreign memory */
     fsdp_storage_guard *guards;    /* list; each is borrowed from the code that added it */
     const fsdp_storage_kind *kind; /* NULL: the data is always in memory */
     fsdp_staged *staged;           /* NULL unless the data is in a file between uses (offload.h) */
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
-    fsdp_tag tag;    /* used only for a staged or halved storage: the tag of its memory */
+    fsdp_tag tag;    /* tag of the memory of a staged or halved storage; otherwise unused */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
-    /* For an unsharded parameter: a storage with the same bytes, which has data even while this one
-     * has none. NULL: there is none. Borrowed; a tensor over it that is kept may later have no data
-     * either. */
+    /* For an unsharded parameter: a storage with the same bytes, which has data even while this
+     * storage has none. NULL if there is no such storage. Borrowed. It may lose its data later, so
+     * a tensor over it must not be kept. */
     struct fsdp_storage *lasting;
 };
 
@@ -96,15 +98,16 @@ struct fsdp_tensor {
     /* True for a table that operations read in float32, whatever the dtype of activations is, such
      * as a rotary table or T5's bias by distance. Mixed precision does not cast it. */
     bool is_table;
-    /* For autograd. The node with index `node` - 1, on the tape with this generation, made the
-     * tensor as its output with index `output`. `node` is 0 if no node made it. */
+    /* For autograd: which node made the tensor. It is the node with index `node` - 1 on the tape
+     * whose generation is `generation`, and the tensor is its output with index `output`. `node` is
+     * 0 if no node made the tensor. */
     uint32_t node;
     uint64_t generation;
     uint16_t output;
     struct fsdp_grad_sink
         *sink; /* where the gradient of a leaf goes; NULL: the tensor is not a leaf */
-    void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
-    struct fsdp_tensor_spec *spec; /* for dtensor: owned, and freed by spec_destroy() */
+    void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: `sink` is borrowed */
+    struct fsdp_tensor_spec *spec; /* for dtensor; owned, freed by spec_destroy() */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
     /* For autograd: how backward recomputes the tensor. NULL if backward does not recompute it. */
     struct fsdp_derived *derived;
@@ -146,7 +149,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
 /* Set *yes to true if all elements are finite, else to false. The tensor must be contiguous and of
  * a floating dtype. On meta, *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
-/* The same for n tensors on one device. */
+/* Like fsdp_all_finite(), for n tensors on one device. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_are_finite(const fsdp_tensor *const *tensors, size_t n,
                                                 bool *yes);
 /* Return true if the tensor has data only while a read or a write of it is open. */
@@ -154,7 +157,7 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* Return true if a write of the tensor takes memory until it ends. `in_halves` as in
+/* Return true if a write of the tensor takes memory until it ends. `in_halves` is as in
  * fsdp_writing. */
 bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves);
 /* The state of a series of writes to tensors, one after another. If consecutive tensors share a
@@ -168,7 +171,8 @@ typedef struct fsdp_writing {
 } fsdp_writing;
 FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor *tensor);
 void fsdp_writing_end(fsdp_writing *writing);
-/* Return the number of elements in one row of dimension 0 (1 for a vector or scalar). */
+/* Return the number of elements in one row of dimension 0; 1 if the tensor has at most one
+ * dimension. */
 int64_t fsdp_tensor_row_numel(const fsdp_tensor *t);
 /* fsdp_shape_text() writes the shape into `buf` as text such as "[2, 3]", and returns `buf`. */
 enum {

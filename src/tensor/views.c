@@ -16,7 +16,7 @@ enum {
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
     static const int64_t empty =
-        0; /* the shape of a tensor without elements, which fits into any storage */
+        0; /* the shape of a tensor without elements, which is valid for any storage */
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
@@ -119,8 +119,8 @@ static double element_as_double(const char *p, fsdp_dtype dtype)
     return 0.0;
 }
 
-/* Return the distance, in bytes, from the first element of t to element i, counted in row-major
- * order. The strides of t may be any. */
+/* Return the distance, in bytes, from the first element of t to its element number i, counted in
+ * row-major order. t may have any strides. */
 static size_t distance_of(const fsdp_tensor *t, int64_t i)
 {
     int64_t at = 0;
@@ -131,7 +131,7 @@ static size_t distance_of(const fsdp_tensor *t, int64_t i)
     return (size_t)at * fsdp_dtype_size(t->dtype);
 }
 
-/* Return the device's address of element i of t, counted in row-major order. */
+/* Return the device's address of element number i of t, counted in row-major order. */
 static const char *address_of(const fsdp_tensor *t, int64_t i)
 {
     return (const char *)fsdp_tensor_ptr(t) + distance_of(t, i);
@@ -144,8 +144,8 @@ static void convert_floats(const fsdp_tensor *t, const char *elements, float *ds
         dst[i] = (float)element_as_double(elements + distance_of(t, i), t->dtype);
 }
 
-/* Convert the elements of t, which has any strides and a device with memory of its own. Its
- * elements, and the ones between them in the storage, are copied first. */
+/* Convert the elements of t, which may have any strides, on a device with memory of its own. First
+ * copy its elements to the host, together with the elements between them in the storage. */
 static fsdp_status copy_floats(const fsdp_tensor *t, float *dst)
 {
     const size_t bytes = distance_of(t, fsdp_tensor_numel(t) - 1) + fsdp_dtype_size(t->dtype);
@@ -232,8 +232,8 @@ static int64_t rows_of(const fsdp_tensor *t)
     return t->ndim ? t->shape[0] : 1;
 }
 
-/* Sets *largest to the largest magnitude in n tensors. `rows` has room for a number of each row of
- * all tensors and for another number. */
+/* Set *largest to the largest magnitude in n tensors. `rows` is scratch: it has one element for
+ * each row of all tensors, and one more. */
 static fsdp_status find_largest(const fsdp_tensor *const *tensors, size_t n,
                                 const fsdp_tensor *rows, fsdp_row_powers *powers, double *largest)
 {
@@ -284,8 +284,8 @@ fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 
 /* --- from host memory --- */
 
-/* Cast n elements from host memory to `dst` through a tensor on the device. The kernel cannot read
- * the host memory itself, because that may be reused before the kernel runs. */
+/* Cast n elements from host memory to `dst` by way of a tensor on the device. The kernel cannot
+ * read the host memory itself, because the caller may reuse that memory before the kernel runs. */
 static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {

@@ -1,6 +1,6 @@
-/* Each kind of tokens (those that are searched in the normalized text, and the others) is a sorted
- * list of texts. At a byte with which a token begins, the list is narrowed byte by byte, and the
- * longest text that matches wins. */
+/* There are two sorted lists of texts: the tokens that are searched in the normalized text, and
+ * those that are searched in the original text. At a byte with which a token begins, the list is
+ * narrowed byte by byte, and the longest text that matches wins. */
 #include "src/text/added_tokens.h"
 
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "src/text/utf8.h"
 #include "src/text/vocabulary.h"
 
-/* A text to search. */
+/* A text to search for. */
 typedef struct pattern {
     const char *text; /* [length]; borrowed from its token */
     size_t length;
-    uint32_t token; /* index */
+    uint32_t token; /* index of the token in fsdp_added_tokens.items */
 } pattern;
 
 typedef struct pattern_list {
@@ -31,11 +31,13 @@ struct fsdp_added_tokens {
     fsdp_normalizer_work *work; /* NULL until it is needed */
     fsdp_added_token *items;
     size_t len, cap;
-    fsdp_vocabulary *special; /* texts that were ever added as special tokens */
-    fsdp_vocabulary *texts;   /* from texts to indices */
-    uint32_t *by_id;          /* indices, sorted by id; [len] after finish() */
+    fsdp_vocabulary *special; /* all texts that were added as special tokens at least once */
+    fsdp_vocabulary *texts;   /* from the text of a token to its index in `items` */
+    uint32_t *by_id;          /* [len]: indices of `items`, sorted by id; NULL until
+                                 fsdp_added_tokens_finish() */
     int32_t size;             /* largest id + 1 */
-    pattern_list lists[2];    /* [1]: searched in the normalized text */
+    pattern_list lists[2];    /* [1]: texts that are searched in the normalized text; [0]: in the
+                                 original one */
 };
 
 /* ---- adding ---- */
@@ -156,7 +158,8 @@ fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens, const fsdp_added_to
     if (token->normalized) {
         char *text;
         FSDP_TRY(normalize(tokens, token->text, &text));
-        /* The library keeps a normalized text that is not used any more, for decoding. */
+        /* If the text has no new normalized text, an earlier one stays: the tokenizers library
+         * still decodes the token to it. */
         if (text) {
             fsdp_free(added->normalized_text);
             added->normalized_text = text;
@@ -328,14 +331,15 @@ static const pattern *longest_at(const pattern_list *list, const char *text, siz
     size_t low = 0, high = list->len;
     for (size_t depth = 0; depth < left && low < high; depth++) {
         narrow(list, depth, (unsigned char)text[depth], &low, &high);
-        /* The shortest of the remaining ones is the first. */
+        /* The list is sorted, so the shortest of the remaining patterns is the first. */
         if (low < high && list->items[low].length == depth + 1)
             found = &list->items[low];
     }
     return found;
 }
 
-/* Return the position of the next byte with which a pattern begins. */
+/* Return the position of the first byte at or after `at` with which a pattern begins, or `length`
+ * if there is none. */
 static size_t next_first(const pattern_list *list, const char *text, size_t at, size_t length)
 {
     if (list->only >= 0) {
@@ -387,7 +391,8 @@ static bool is_accepted(const fsdp_added_tokens *tokens, const fsdp_added_search
                                    !has_class_after(tokens, s, end, FSDP_CHAR_WORD, &length));
 }
 
-/* Set *match to the next token, with the white space that belongs to it. */
+/* Set *match to the next token, with the white space that belongs to it, and return true. Return
+ * false if there is none. */
 static bool next_token(const fsdp_added_tokens *tokens, fsdp_added_search *s,
                        fsdp_added_match *match)
 {

@@ -9,13 +9,13 @@
 
 typedef struct fsdp_added_token {
     char *text; /* owned; never empty */
-    /* The text as the normalizer changes it, or NULL if it does not; owned. */
+    /* What the normalizer makes of `text`, or NULL if it does not change `text`; owned. */
     char *normalized_text;
     int32_t id;
     bool special;        /* fsdp_tokenizer_decode() can leave it out */
     bool single_word;    /* not found within a word */
-    bool lstrip, rstrip; /* white space before or after it belongs to it */
-    bool normalized;     /* searched in the normalized text, else in the original one */
+    bool lstrip, rstrip; /* white space before (lstrip) or after (rstrip) the token is part of it */
+    bool normalized;     /* true: searched in the normalized text; false: in the original text */
 } fsdp_added_token;
 
 typedef struct fsdp_added_tokens fsdp_added_tokens;
@@ -29,16 +29,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_create(const fsdp_char_classes *cl
 void fsdp_added_tokens_destroy(fsdp_added_tokens *tokens); /* accepts NULL */
 
 /* Add a token: text [NUL-terminated], which is copied, and flags; `id` and normalized_text are
- * ignored. Its id is that of the same text if it was added before or is in the model's vocabulary,
- * and otherwise the next one after all ids. A text that is added again gets the new flags. Set *id,
- * which is -1 for the empty text (it is not added). After the last call, call
- * fsdp_added_tokens_finish(). */
+ * ignored. If the text was added before or is in the model's vocabulary, the token gets the id of
+ * that text, and otherwise the id after the largest one. A text that is added again gets the new
+ * flags. Set *id to the token's id; the empty text is not added, and its *id is -1. After the last
+ * call, call fsdp_added_tokens_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens,
                                                   const fsdp_added_token *token, int32_t *id);
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_finish(fsdp_added_tokens *tokens);
 
-/* Read the flags and the text ("content") of a token from JSON. The text is borrowed. Flags may be
- * missing if `special` is not: they are false, except normalized, which is !special. */
+/* Read the flags and the text ("content") of a token from JSON. The text is borrowed. A flag that
+ * is missing is false, except normalized, which is then !special. */
 FSDP_MUST_CHECK fsdp_status fsdp_added_token_from_json(fsdp_json_node node,
                                                        fsdp_added_token *token);
 
@@ -54,24 +54,25 @@ bool fsdp_added_tokens_is_special(const fsdp_added_tokens *tokens, const char *t
 /* Return the largest id + 1 of the model's and the added tokens. */
 int32_t fsdp_added_tokens_size(const fsdp_added_tokens *tokens);
 
-/* A part of a text. */
+/* A part of a text: an added token, or the text between two of them. */
 typedef struct fsdp_added_match {
-    const fsdp_added_token *token; /* NULL: a part between tokens */
+    const fsdp_added_token *token; /* NULL: a part between added tokens */
     size_t begin, end;
 } fsdp_added_match;
 
-/* A search for tokens, from left to right. Initialise `text`, `length`, `normalized` (which of the
- * two kinds is searched) and `keep_special` (special tokens are not searched). */
+/* A search for tokens, from left to right. Initialise `text`, `length`, `normalized` (search the
+ * tokens with this value of fsdp_added_token.normalized) and `keep_special` (do not search special
+ * tokens). */
 typedef struct fsdp_added_search {
     const char *text;
     size_t length;
     bool normalized, keep_special;
-    size_t at;      /* where the search goes on */
-    size_t covered; /* end of the last part */
-    bool has_held;  /* a token that was found, but the part before it was returned first */
+    size_t at;      /* byte of `text` at which the search continues */
+    size_t covered; /* end of the last part that was returned */
+    bool has_held;  /* `held` was found, but the text before it had to be returned first */
     fsdp_added_match held;
 } fsdp_added_search;
 
-/* Set *match to the next part and return true; return false at the end of the text. */
+/* Set *match to the next part of the text and return true; return false at the end of the text. */
 bool fsdp_added_tokens_next(const fsdp_added_tokens *tokens, fsdp_added_search *search,
                             fsdp_added_match *match);

@@ -118,9 +118,9 @@ fsdp_align fsdp_view_range(const fsdp_text_view *view, size_t begin, size_t end)
 
 /* ---- changing a text ---- */
 
-/* The tokenizers library replaces the part of the text that begins with the first byte whose
- * alignment is not empty, and keeps what is before. (A Replace that matches the empty text at the
- * beginning makes such bytes.) */
+/* Return the number of bytes at the beginning of `in` whose alignment is empty. The tokenizers
+ * library keeps these bytes and replaces the rest. (A Replace that matches the empty text at the
+ * beginning inserts such bytes.) */
 static size_t first_aligned(const fsdp_text_view *in)
 {
     size_t i = 0;
@@ -136,7 +136,8 @@ void fsdp_transform_begin(fsdp_transform *t, const fsdp_text_view *in, fsdp_alig
     fsdp_aligned_text_clear(out, tracked);
     *t = (fsdp_transform){.in = in, .out = out};
     if (!tracked) {
-        (void)grow(out, in->len + 4); /* enough for most texts; put() reports a failure */
+        (void)grow(out, in->len + 4); /* enough for most texts; fsdp_transform_put() reports a
+                                         failure */
         return;
     }
     const size_t kept = first_aligned(in);

@@ -20,8 +20,9 @@ typedef struct fsdp_text_view {
     const char *data; /* [len] */
     size_t len;
     const fsdp_align *align; /* [len], or NULL */
-    /* If `align` is NULL: the view is a part of the original text that begins at this byte. Or
-     * FSDP_ORIGIN_UNKNOWN: the text was changed, and its alignment is not wanted. */
+    /* Used if `align` is NULL. If the view is an unchanged part of the original text: the byte of
+     * that text at which it begins. If the text was changed and alignments are not wanted:
+     * FSDP_ORIGIN_UNKNOWN. */
     size_t origin;
 } fsdp_text_view;
 
@@ -48,13 +49,14 @@ void fsdp_aligned_text_copy(fsdp_aligned_text *text, const fsdp_text_view *view,
 
 /* Return the part [begin, end) of a view. */
 fsdp_text_view fsdp_view_slice(const fsdp_text_view *view, size_t begin, size_t end);
-/* Return the alignment of byte i < view->len. The origin must be known if there are none. */
+/* Return the alignment of byte i < view->len. If view->align is NULL, view->origin must be
+ * known. */
 fsdp_align fsdp_view_align(const fsdp_text_view *view, size_t i);
 /* Return the part of the original text that the bytes [begin, end) of a view come from: from where
- * the first one begins to where the last one ends. If the range is empty, the result is an empty
- * range, as in the tokenizers library. */
+ * the first byte's part begins to where the last byte's part ends. If the range is empty, the
+ * result is an empty range, as in the tokenizers library. */
 fsdp_align fsdp_view_range(const fsdp_text_view *view, size_t begin, size_t end);
-/* Return where the view begins in the original text. */
+/* Return the byte of the original text at which the view begins, or FSDP_ORIGIN_UNKNOWN. */
 size_t fsdp_view_begin(const fsdp_text_view *view);
 
 /* ---- changing a text: NormalizedString.transform() ---- */
@@ -67,13 +69,15 @@ typedef struct fsdp_transform {
     size_t at; /* next byte of `in`; not used without alignments */
 } fsdp_transform;
 
-/* Begin a text in `out`, which is emptied. The first `removed` bytes of `in` are removed. */
+/* Empty `out`, and begin a new text in it that replaces `in`. The first `removed` bytes of `in` are
+ * removed. */
 void fsdp_transform_begin(fsdp_transform *t, const fsdp_text_view *in, fsdp_aligned_text *out,
                           bool tracked, size_t removed);
-/* The slow part of fsdp_transform_put(), with alignments. */
+/* The slow path of fsdp_transform_put(): with alignments, or when memory must grow. */
 void fsdp_transform_put_aligned(fsdp_transform *t, uint32_t c, int64_t change);
-/* Append the character `c`. `change` is 1 if it is inserted after the previous one, 0 if it
- * replaces an old character, and -n if it replaces one, after which n more are removed. */
+/* Append the character `c`. `change` is 1 if `c` is inserted after the previous character, 0 if it
+ * replaces the next old character, and -n if it replaces the next old character and the n old
+ * characters after that one are removed. */
 static inline void fsdp_transform_put(fsdp_transform *t, uint32_t c, int64_t change)
 {
     fsdp_aligned_text *out = t->out;

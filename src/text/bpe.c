@@ -3,9 +3,9 @@
  * Note [Parts of a piece]. Tokenizers such as Llama 2's have no pre-tokenizer, so a piece is a
  * whole text, with U+2581 for spaces. Merging a whole text takes long, and there are no words to
  * find in the cache. Such a piece is therefore split before each U+2581 that follows another
- * character, if no merge can cross that boundary: if there is no merge whose right token begins
- * with U+2581 and whose left token ends with the last byte of the character before it. Then the
- * tokens of the parts are the tokens of the piece. */
+ * character, if no merge can cross that boundary. This is so if there is no merge whose right token
+ * begins with U+2581 and whose left token ends with the last byte of the character before the
+ * U+2581. Then the tokens of the parts are the tokens of the piece. */
 #include "src/text/bpe.h"
 
 #include <string.h>
@@ -33,7 +33,8 @@ typedef struct bpe {
     bool joins_mark[256]; /* a merge joins a token that ends with this byte and one that begins with
                              U+2581 */
     int32_t unk_id;       /* -1: unk_token is not in the vocabulary */
-    /* The tokens of bytes (raw_bytes) or of ASCII characters, or -1. */
+    /* The ids of the tokens of single bytes (raw_bytes) or of ASCII characters; -1: there is
+     * none. */
     int32_t unit_ids[256];
     int32_t byte_pieces[256];
 } bpe;
@@ -51,7 +52,8 @@ typedef struct symbol_list {
     fsdp_token_work *work;
     fsdp_bpe_symbol *items;
     size_t len, cap;
-    uint32_t unknown; /* bytes of an unknown token that has not been added yet */
+    uint32_t unknown; /* length in bytes of an unknown token that has not been added yet; 0: there
+                         is none */
 } symbol_list;
 
 static fsdp_status add_symbol(symbol_list *s, int32_t id, size_t length)
@@ -86,9 +88,10 @@ static fsdp_status add_byte_pieces(symbol_list *s, const char *unit, size_t leng
     return FSDP_OK;
 }
 
-/* Add what represents the unknown `unit` [length], which has `bytes` bytes of the piece. Like the
- * tokenizers library, byte pieces come before an unknown token that precedes them, because that is
- * added when its end is known. */
+/* Add byte pieces or an unknown token for `unit` [length], which is not in the vocabulary and was
+ * made from `bytes` bytes of the piece. As in the tokenizers library, byte pieces are added before
+ * an unknown token that precedes them in the text, because an unknown token is added only when its
+ * end is known. */
 static fsdp_status add_unknown(symbol_list *s, const char *unit, size_t length, size_t bytes)
 {
     const bpe *model = s->model;
@@ -122,7 +125,7 @@ static fsdp_status add_unit(symbol_list *s, int32_t id, const char *unit, size_t
 }
 
 /* Make the text of a unit: the character or byte `unit` [bytes] in the vocabulary's spelling, with
- * prefix and suffix. `text` has room for them. Return its length. */
+ * prefix and suffix. `text` has room for all three. Return the length of the text. */
 static size_t spell_unit(const bpe *model, const char *unit, size_t bytes, bool first, bool last,
                          char *text)
 {
@@ -385,8 +388,8 @@ static fsdp_status find_units(bpe *model)
     return FSDP_OK;
 }
 
-/* Return true if the text of a token does not end with the last byte of its piece, because
- * it ends with an unknown token or a byte piece. */
+/* Return true if `text` [length], the text of a token, may end with another byte than the text that
+ * became this token, because it ends with an unknown token or a byte piece. */
 static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
 {
     size_t unk = model->unk_token ? strlen(model->unk_token) : 0;
@@ -395,8 +398,8 @@ static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
     return length >= 6 && memcmp(text + length - 6, "<0x", 3) == 0 && text[length - 1] == '>';
 }
 
-/* Return true if every character has a symbol. Otherwise merges may join symbols that are not
- * adjacent in the piece. */
+/* Return true if every character of a piece becomes a symbol. If some characters are left out,
+ * merges may join symbols that are not adjacent in the piece. */
 static bool keeps_all_characters(const bpe *model)
 {
     bool has_pieces = model->byte_fallback;

@@ -12,11 +12,12 @@ typedef struct fsdp_bpe_options {
     const char *continuing_subword_prefix; /* begins every token inside a word; NULL or "": none */
     const char *end_of_word_suffix;        /* ends the last token of a word; NULL or "": none */
     bool fuse_unk;                         /* one unknown token for adjacent unknown characters */
-    bool byte_fallback; /* unknown characters become byte pieces ("<0x0A>"), if there are all */
+    bool byte_fallback; /* unknown characters become byte pieces ("<0x0A>"), if the vocabulary has a
+                           piece for each of their bytes */
     bool ignore_merges; /* a piece that is a token becomes that token without any merge */
-    /* Pieces are bytes, and the vocabulary spells bytes in GPT-2's alphabet (byte_alphabet.h). The
-     * result is that of the tokenizers library for the spelling of the piece, with spans in bytes
-     * of the piece. */
+    /* Pieces are raw bytes, and the vocabulary spells bytes in GPT-2's alphabet (byte_alphabet.h).
+     * The ids are those that the tokenizers library gives to the spelled piece, but spans count
+     * bytes of the raw piece. */
     bool raw_bytes;
 } fsdp_bpe_options;
 

@@ -1,4 +1,5 @@
-/* Merges as texts, and loading a BPE model from vocab.json and merges.txt. */
+/* Finds merges by the texts of their tokens, and loads a BPE model from vocab.json and
+ * merges.txt. */
 #include "src/text/bpe.h"
 
 #include <string.h>

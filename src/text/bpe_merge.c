@@ -14,7 +14,7 @@
 #include "src/text/token_work.h"
 
 enum {
-    SHORT_WORD = 48, /* most symbols of a word that is merged without a heap */
+    SHORT_WORD = 48, /* largest number of symbols of a word that is merged without a heap */
     NO_RANK = -1     /* as uint32_t: the pair has no merge */
 };
 
@@ -114,7 +114,7 @@ uint64_t fsdp_merge_table_fingerprint(const fsdp_merge_table *table)
 
 static size_t merge_short_word(const fsdp_merge_table *table, fsdp_bpe_symbol *symbols, size_t n)
 {
-    /* the merges of the pairs (i, i + 1) */
+    /* ranks[i] and results[i] are those of the merge of symbols i and i + 1. */
     uint32_t ranks[SHORT_WORD];
     int32_t results[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++)
@@ -157,7 +157,7 @@ typedef struct long_word {
     struct neighbours {
         uint32_t before, after; /* NO_SYMBOL: none */
     } * list;                   /* [count] */
-    candidate *heap;            /* the first is the smallest */
+    candidate *heap;            /* heap[0] has the lowest `order` */
     size_t heap_len;
 } long_word;
 
@@ -240,7 +240,8 @@ static void merge_at(long_word *word, uint32_t at, int32_t result)
 static fsdp_status merge_long_word(const fsdp_merge_table *table, fsdp_token_work *work,
                                    fsdp_bpe_symbol *symbols, size_t *count)
 {
-    /* Each of fewer than `count` merges removes a candidate and adds at most two. */
+    /* At first, there is at most one candidate for each pair. Each of the fewer than `count` merges
+     * removes a candidate and adds at most two, so 2 * count are enough. */
     long_word word = {.table = table,
                       .symbols = symbols,
                       .list = fsdp_token_work_scratch(work, 1, *count * sizeof *word.list),

@@ -10,7 +10,8 @@ typedef struct fsdp_bpe_symbol {
 
 typedef struct fsdp_merge_table fsdp_merge_table;
 
-/* `merges` is only needed during the call. Return FSDP_ERR_FORMAT if a rank is UINT32_MAX. */
+/* Create a table. `merges` is only needed during the call. Return FSDP_ERR_FORMAT if a rank is
+ * UINT32_MAX. */
 FSDP_MUST_CHECK fsdp_status fsdp_merge_table_create(const fsdp_bpe_merge *merges, size_t count,
                                                     fsdp_merge_table **out);
 void fsdp_merge_table_destroy(fsdp_merge_table *table); /* accepts NULL */

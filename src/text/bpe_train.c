@@ -1,7 +1,7 @@
-/* Learns merges. The different words are in one array of symbols, linked within each word. For each
- * pair of adjacent symbols there is its count and a list of the positions where it became adjacent.
- * A heap has the counts. A merge visits the positions of its pair, so the time of all merges
- * together is proportional to the bytes of the words, apart from the heap.
+/* Learns merges. The different words are in one array of symbols, linked within each word. Each
+ * pair of adjacent symbols has a count and a list of the positions where it became adjacent. A heap
+ * has the pairs, with the most frequent one first. A merge visits the positions of its pair, so the
+ * time of all merges together is proportional to the bytes of the words, apart from the heap.
  *
  * Note [Positions of a pair]. A text becomes a token by one pair of tokens only: within the text,
  * the merges are the same wherever it occurs. So all symbols with the id of a token are made by one
@@ -79,7 +79,7 @@ fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, const char *word, si
 
 typedef struct symbol {
     int32_t id;             /* NO_SYMBOL: it was merged into the one before it */
-    uint32_t before, after; /* in its word; NONE: there is none */
+    uint32_t before, after; /* the neighbours in its word; NONE: there is none */
     uint32_t word;
 } symbol;
 
@@ -90,14 +90,15 @@ enum {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t first, last; /* its list of positions, in learning.places; NONE: the list is empty */
+    uint32_t first, last; /* first and last element of the pair's list of positions, in
+                             learning.places; NONE: the list is empty */
     bool grew;            /* the present merge has added a position */
 } pair;
 
 /* An element of a list of positions. */
 typedef struct place {
     uint32_t position; /* index of the left symbol */
-    uint32_t next;     /* NONE: the last one */
+    uint32_t next;     /* the next element; NONE: this is the last one */
 } place;
 
 typedef struct candidate {
@@ -117,12 +118,12 @@ typedef struct learning {
     size_t n_slots;  /* a power of two, more than twice n_pairs */
     place *places;
     size_t n_places, places_cap;
-    uint32_t free_place; /* the first of a list of unused places */
-    candidate *heap;     /* the first is the best */
+    uint32_t free_place; /* the first of the list of unused elements of `places` */
+    candidate *heap;     /* heap[0] is merged first */
     size_t heap_len, heap_cap;
     uint32_t *grown; /* the pairs whose list the present merge has extended */
     size_t n_grown, grown_cap;
-    uint32_t *positions; /* where the pair is that is being merged, ascending */
+    uint32_t *positions; /* positions of the pair that is being merged, ascending */
     size_t n_positions, positions_cap;
 } learning;
 
@@ -153,7 +154,7 @@ static fsdp_status grow_slots(learning *l)
     return FSDP_OK;
 }
 
-/* Set *index to the pair, which is added if it is new. */
+/* Set *index to the index of the pair (left, right) in `pairs`. Add the pair if it is new. */
 static fsdp_status find_pair(learning *l, int32_t left, int32_t right, uint32_t *index)
 {
     if (2 * (l->n_pairs + 1) > l->n_slots)
@@ -188,7 +189,7 @@ static fsdp_status add_place(learning *l, pair *p, uint32_t position)
     return FSDP_OK;
 }
 
-/* The symbols at `position` and after it became adjacent. */
+/* Add the pair of the symbol at `position` and the next one, which became adjacent. */
 static fsdp_status add_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -206,7 +207,8 @@ static fsdp_status add_pair(learning *l, uint32_t position)
     return FSDP_OK;
 }
 
-/* The symbols at `position` and after it are no longer adjacent. */
+/* Lower the count of the pair of the symbol at `position` and the next one, which will no longer be
+ * adjacent. */
 static void remove_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -217,7 +219,8 @@ static void remove_pair(learning *l, uint32_t position)
 
 /* ---- the heap ---- */
 
-/* Return true if `a` is merged before `b`: its count is higher, or its pair has lower ids. */
+/* Return true if `a` is merged before `b`: its count is higher, or the counts are equal and its
+ * pair has lower ids. */
 static bool is_before(const learning *l, candidate a, candidate b)
 {
     if (a.count != b.count)
@@ -268,7 +271,7 @@ static fsdp_status push_grown(learning *l)
 
 /* ---- merging ---- */
 
-/* Move the list of a pair to l->positions. */
+/* Copy the positions of a pair to l->positions, and empty the pair's list. */
 static fsdp_status take_positions(learning *l, pair *p)
 {
     l->n_positions = 0;
@@ -284,7 +287,7 @@ static fsdp_status take_positions(learning *l, pair *p)
     return FSDP_OK;
 }
 
-/* Merge the symbols at `position` and after it into the token `id`. */
+/* Merge the symbol at `position` and the next one into a symbol of the token `id`. */
 static fsdp_status merge_at(learning *l, uint32_t position, int32_t id)
 {
     symbol *left = &l->symbols[position], *right = &l->symbols[left->after];
@@ -302,7 +305,8 @@ static fsdp_status merge_at(learning *l, uint32_t position, int32_t id)
     return left->after != NONE ? add_pair(l, position) : FSDP_OK;
 }
 
-/* Set *id to the token whose text is that of both tokens of a pair, which is added if it is new. */
+/* Set *id to the token whose text is the joined text of the two tokens of a pair. Add the token if
+ * it is new. */
 static fsdp_status join_tokens(learning *l, const pair *p, int32_t *id)
 {
     fsdp_vocabulary *vocabulary = l->learned.vocabulary;

@@ -13,19 +13,20 @@ typedef struct fsdp_bpe_train_options {
     size_t n_special_tokens;
 } fsdp_bpe_train_options;
 
-/* What was learned: the arguments of fsdp_bpe_create(), with raw_bytes. */
+/* The result of training: arguments for fsdp_bpe_create(), whose options must have raw_bytes. */
 typedef struct fsdp_bpe_learned {
     /* Special tokens, then the characters of GPT-2's alphabet by code point, then merged tokens. */
     fsdp_vocabulary *vocabulary;
-    fsdp_bpe_merge *merges; /* [n_merges], by rank, which is the index */
+    fsdp_bpe_merge *merges; /* [n_merges]; the index is the rank */
     size_t n_merges;
 } fsdp_bpe_learned;
 
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_create(fsdp_bpe_trainer **out);
 void fsdp_bpe_trainer_destroy(fsdp_bpe_trainer *trainer); /* accepts NULL */
 
-/* Count a word, which is a piece of the pre-tokenizer, as bytes. Return FSDP_ERR_UNSUPPORTED if
- * there are more than FSDP_TOKEN_ID_MAX different words, or if they have more than 4 GB. */
+/* Add `count` occurrences of a word, which is a piece from the pre-tokenizer, as raw bytes. Return
+ * FSDP_ERR_UNSUPPORTED if there are more than FSDP_TOKEN_ID_MAX different words, or if they have
+ * more than 4 GB. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, const char *word,
                                                  size_t length, uint64_t count);
 

@@ -6,14 +6,14 @@
 
 enum {
     FSDP_CHAR_WHITE = 1 << 0,       /* Unicode's White_Space */
-    FSDP_CHAR_NUMERIC = 1 << 1,     /* numbers, for Digits */
+    FSDP_CHAR_NUMERIC = 1 << 1,     /* numbers, for the pre-tokenizer Digits */
     FSDP_CHAR_PUNCT = 1 << 2,       /* ASCII punctuation and symbols, and Unicode's punctuation */
     FSDP_CHAR_ACCENT = 1 << 3,      /* nonspacing marks that BertNormalizer removes */
     FSDP_CHAR_CONTROL = 1 << 4,     /* controls, formats and U+FFFD, which BertNormalizer removes */
     FSDP_CHAR_COMBINING = 1 << 5,   /* marks that StripAccents removes */
     FSDP_CHAR_LETTER = 1 << 6,      /* \p{L} in a regular expression */
     FSDP_CHAR_NUMBER = 1 << 7,      /* \p{N} in a regular expression */
-    FSDP_CHAR_WORD = 1 << 8,        /* \w of Whitespace and of added tokens */
+    FSDP_CHAR_WORD = 1 << 8,        /* \w of the pre-tokenizer Whitespace and of added tokens */
     FSDP_CHAR_CANONICAL = 1 << 9,   /* changes in NFD */
     FSDP_CHAR_COMPATIBLE = 1 << 10, /* changes in NFKD */
     FSDP_CHAR_REORDERED = 1 << 11,  /* has a canonical combining class other than 0 */
@@ -24,7 +24,7 @@ enum {
     FSDP_CHAR_BLOCKS = 0x110000 / FSDP_CHAR_BLOCK
 };
 
-/* A table of two levels: blocks of equal contents are stored once. */
+/* A table of two levels: adjacent blocks of equal contents are stored once. */
 typedef struct fsdp_char_classes {
     uint16_t block[FSDP_CHAR_BLOCKS]; /* index of the block in `flags` */
     uint16_t (*flags)[FSDP_CHAR_BLOCK];
@@ -34,7 +34,7 @@ typedef struct fsdp_char_classes {
 FSDP_MUST_CHECK fsdp_status fsdp_char_classes_create(fsdp_char_classes **out);
 void fsdp_char_classes_destroy(fsdp_char_classes *classes); /* accepts NULL */
 
-/* Return the flags of a character, below 0x110000. */
+/* Return the flags of the character `c`, which must be below 0x110000. */
 static inline uint16_t fsdp_char_class(const fsdp_char_classes *classes, uint32_t c)
 {
     return classes->flags[classes->block[c / FSDP_CHAR_BLOCK]][c % FSDP_CHAR_BLOCK];

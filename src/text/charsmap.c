@@ -8,11 +8,11 @@
 struct fsdp_charsmap {
     uint32_t *units; /* [count]: the double array, in Darts' format */
     size_t count;
-    char *replacements; /* [bytes], and a NUL after them */
+    char *replacements; /* [bytes + 1]: NUL-terminated texts; the last byte is NUL */
     size_t bytes;
 };
 
-/* The fields of a unit. */
+/* The bit fields of a unit of the double array. */
 static uint32_t unit_offset(uint32_t unit)
 {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);

@@ -8,11 +8,12 @@ typedef struct fsdp_charsmap fsdp_charsmap;
 /* Make a table from the bytes of a SentencePiece model. They are copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_charsmap_create(const void *bytes, size_t count,
                                                  fsdp_charsmap **out);
-/* The same, from the base64 text of a tokenizer.json. */
+/* Like fsdp_charsmap_create(), but from the base64 text in a tokenizer.json. */
 FSDP_MUST_CHECK fsdp_status fsdp_charsmap_decode(const char *base64, fsdp_charsmap **out);
 void fsdp_charsmap_destroy(fsdp_charsmap *map); /* accepts NULL */
 
 /* Find the shortest text of the table with which `text` [length] begins, as the tokenizers library
- * does. Return its replacement and set *replaced to the replacement's length, or return NULL. */
+ * does. Return its replacement and set *replaced to the replacement's length, or return NULL if
+ * there is no such text. */
 const char *fsdp_charsmap_find(const fsdp_charsmap *map, const char *text, size_t length,
                                size_t *replaced);

@@ -181,7 +181,7 @@ static fsdp_status make_wordlevel(fsdp_json_node model, bool raw_bytes, fsdp_tok
 
 /* ---- Unigram ---- */
 
-/* Return the double that the tokenizers library reads from the shortest decimal number that is
+/* Return the double that the tokenizers library reads from the shortest decimal spelling of
  * `score`. Its JSON parser converts the digits to a double and then divides by a power of ten, so
  * the last bit may be wrong. Scores must have the same bits here: between splits that are equally
  * probable, the rounding of sums decides. */

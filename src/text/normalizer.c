@@ -1,8 +1,9 @@
-/* A normalizer is a list of steps: Sequences are flattened, and BertNormalizer is several steps.
+/* A normalizer is a list of steps. The parts of a Sequence, also of a nested one, are steps of the
+ * same list, and BertNormalizer is several steps.
  *
- * Without alignments, runs of ASCII take a shortcut if every step looks at one character at a time
- * (normalization forms that only decompose also do, at an ASCII character): what the steps do to
- * each ASCII character is computed once. */
+ * Without alignments, runs of ASCII take a shortcut if every step treats each ASCII character
+ * independently of its neighbours, as NFD and NFKD do: the result for each ASCII character is
+ * computed once, and a run is converted by a table. */
 #include "src/text/normalizer.h"
 
 #include <string.h>
@@ -21,13 +22,13 @@ struct fsdp_normalizer {
     fsdp_normalize_op ops[FSDP_TOKEN_PARTS_MAX];
     size_t n;
     bool has_shortcut;
-    uint8_t ascii[128]; /* what each ASCII character becomes; only with the shortcut */
+    uint8_t ascii[128]; /* what each ASCII character becomes; set only if has_shortcut */
 };
 
 struct fsdp_normalizer_work {
     fsdp_normalize_work forms;
     fsdp_aligned_text texts[2]; /* steps write to them in turn */
-    fsdp_aligned_text joined;   /* the text of the shortcut */
+    fsdp_aligned_text joined;   /* the result of the shortcut */
 };
 
 /* ---- from JSON ---- */
@@ -122,7 +123,8 @@ static fsdp_status add_precompiled(fsdp_normalizer *normalizer, fsdp_json_node n
     const char *base64;
     FSDP_TRY(fsdp_token_json_fields(node, "precompiled_charsmap"));
     FSDP_TRY(fsdp_unicode_check("Precompiled"));
-    /* The library writes null for a model without a map, and cannot read it back. */
+    /* For a model without a map, the tokenizers library writes null, although it cannot read
+     * that. */
     FSDP_TRY(fsdp_json_opt_str(node, "precompiled_charsmap", NULL, &base64));
     if (!base64 || !*base64)
         return FSDP_OK;

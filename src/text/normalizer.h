@@ -17,13 +17,13 @@ void fsdp_normalizer_destroy(fsdp_normalizer *normalizer); /* accepts NULL */
  * only ids are wanted. */
 bool fsdp_normalizer_needs_alignment(const fsdp_normalizer *normalizer);
 
-/* What one thread needs. */
+/* Memory that one thread needs to normalize. */
 typedef struct fsdp_normalizer_work fsdp_normalizer_work;
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_work_create(fsdp_normalizer_work **out);
 void fsdp_normalizer_work_destroy(fsdp_normalizer_work *work); /* accepts NULL */
 
-/* Normalize a text. *out is valid until the next call with the same work. If nothing changes, it is
- * equal to `in`. `tracked`: with alignments. NULL as the normalizer changes nothing. */
+/* Normalize the text `in`. *out is valid until the next call with the same `work`, and its text is
+ * that of `in` if nothing changes or `normalizer` is NULL. If `tracked`, keep alignments. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_apply(const fsdp_normalizer *normalizer,
                                                   fsdp_normalizer_work *work,
                                                   const fsdp_text_view *in, bool tracked,

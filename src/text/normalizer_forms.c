@@ -100,7 +100,7 @@ static void sort_short(fsdp_form_entry *items, size_t n)
     }
 }
 
-/* Sort by class, and keep the order within a class. */
+/* Sort f->pending by combining class, and keep the order within a class. */
 static fsdp_status sort_pending(form *f)
 {
     fsdp_form_list *list = f->pending;

@@ -41,8 +41,8 @@ static bool is_removed(const fsdp_normalize_op *op, const fsdp_char_classes *cla
     return (fsdp_char_class(classes, c) & op->flags) || (op->flags & FSDP_CHAR_CONTROL && c == 0);
 }
 
-/* NormalizedString.filter(): a character is written when it is known how many after it are
- * removed. */
+/* Like NormalizedString.filter(). A character is written only when it is known how many characters
+ * after it are removed. */
 static fsdp_status remove_characters(const fsdp_normalize_op *op, const fsdp_char_classes *classes,
                                      const fsdp_text_view *in, bool tracked, fsdp_aligned_text *out,
                                      bool *changed)
@@ -147,7 +147,7 @@ static fsdp_status prepend(const fsdp_normalize_op *op, const fsdp_text_view *in
     return finish(out);
 }
 
-/* The matches of REPLACE. */
+/* A search for the matches of a REPLACE step. */
 typedef struct matches {
     const fsdp_normalize_op *op;
     size_t at;

@@ -14,8 +14,8 @@ typedef enum fsdp_normalize_type {
     FSDP_NORMALIZE_REMOVE,     /* remove characters with a flag of `flags` */
     FSDP_NORMALIZE_CLEAN,      /* BertNormalizer: replace white space by ' ' */
     FSDP_NORMALIZE_CHINESE,    /* BertNormalizer: spaces around CJK ideographs */
-    FSDP_NORMALIZE_NMT_REMOVE, /* Nmt removes controls, */
-    FSDP_NORMALIZE_NMT_SPACE,  /* and then replaces other kinds of spaces */
+    FSDP_NORMALIZE_NMT_REMOVE, /* Nmt, first step: remove control characters */
+    FSDP_NORMALIZE_NMT_SPACE,  /* Nmt, second step: replace other kinds of spaces by ' ' */
     FSDP_NORMALIZE_STRIP,
     FSDP_NORMALIZE_REPLACE,
     FSDP_NORMALIZE_PREPEND,
@@ -34,7 +34,7 @@ typedef struct fsdp_normalize_op {
     bool plain[128];              /* PRECOMPILED: ASCII characters that it does not replace */
 } fsdp_normalize_op;
 
-/* A decomposed character that waits for its place. */
+/* A decomposed character that has not been written yet. */
 typedef struct fsdp_form_entry {
     uint32_t c;
     int32_t change;
@@ -46,27 +46,29 @@ typedef struct fsdp_form_list {
     size_t len, cap;
 } fsdp_form_list;
 
-/* What one thread needs for all steps. Initialise with {0}; regex_work is owned by the caller. */
+/* Memory that one thread needs for all steps. Initialise with {0}; regex_work is owned by the
+ * caller. */
 typedef struct fsdp_normalize_work {
     fsdp_regex_work *regex_work;
     fsdp_form_list pending, sorted, held; /* for the normalization forms */
 } fsdp_normalize_work;
 
-/* One step: write the new text to `out`, and set *changed. If nothing changes, `out` is
- * unspecified. */
+/* Apply one step to `in`: write the new text to `out`, and set *changed. If nothing changes, the
+ * contents of `out` are unspecified. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_step(const fsdp_normalize_op *op,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
 
-/* NFC, NFD, NFKC or NFKD, in normalizer_forms.c. */
+/* The step for NFC (compose), NFD, NFKC (compatible and compose) or NFKD (compatible), in
+ * normalizer_forms.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_form(bool compatible, bool compose,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
-/* A table of replacements, in normalizer_precompiled.c. */
+/* The step that replaces texts by op->map, in normalizer_precompiled.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_precompiled(const fsdp_normalize_op *op,
                                                        const fsdp_text_view *in, bool tracked,
                                                        fsdp_aligned_text *out, bool *changed);

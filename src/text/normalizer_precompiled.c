@@ -1,6 +1,6 @@
 /* Replaces texts by a charsmap, as the tokenizers library does: a grapheme cluster of less than six
  * bytes is replaced as a whole if it begins with a text of the map, and otherwise each of its
- * characters is replaced by itself. */
+ * characters is looked up alone. */
 #include "src/text/normalizer_ops.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ enum {
     CLUSTER_MAX = 6 /* clusters of this many bytes are never replaced as a whole */
 };
 
-/* The library adds to the change of the last character, so that one is held back. */
+/* Writes characters to `t`. The last one is held back, because replace() may still lower its
+ * `change` as the tokenizers library does. */
 typedef struct writer {
     fsdp_transform t;
     const fsdp_charsmap *map;
@@ -85,14 +86,14 @@ static void write_cluster(writer *w, const char *text, size_t length)
     }
 }
 
-/* Return the number of bytes at `text` that are clusters of one character, which is not replaced.
- */
+/* Return the number of bytes at the beginning of `text` that are ASCII characters which the map
+ * does not replace. Each of them is a grapheme cluster. */
 static size_t plain_length(const fsdp_normalize_op *op, const char *text, size_t left)
 {
     size_t n = 0;
     while (n < left && (unsigned char)text[n] < 0x80 && op->plain[(unsigned char)text[n]])
         n++;
-    /* The last one begins a cluster if a mark follows. */
+    /* If a mark follows, it belongs to the cluster of the last ASCII character. */
     return n && n < left && (unsigned char)text[n] >= 0x80 ? n - 1 : n;
 }
 

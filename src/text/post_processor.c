@@ -19,7 +19,7 @@ typedef enum post_type {
 typedef struct post_piece {
     int text; /* 0: $A, 1: $B, -1: special tokens */
     int32_t type_id;
-    size_t first, count; /* special tokens: a part of `ids` */
+    size_t first, count; /* special tokens: ids [first, first + count) of post_op.ids */
 } post_piece;
 
 typedef struct post_template {
@@ -30,7 +30,8 @@ typedef struct post_template {
 typedef struct post_op {
     post_type type;
     post_template templates[2]; /* TEMPLATE: for one text, and for a pair */
-    int32_t *ids;               /* TEMPLATE: of all special tokens; owned */
+    int32_t *ids;               /* TEMPLATE: the ids of all special tokens, in the order of the
+                                   pieces; owned */
     size_t ids_len, ids_cap;
     int32_t sep, cls;         /* BERT and ROBERTA */
     bool trims, prefix_space; /* ROBERTA and BYTE_LEVEL */
@@ -43,7 +44,8 @@ struct fsdp_post_processor {
 
 /* ---- from JSON ---- */
 
-/* Append the ids of the special token `name` of a template to op->ids. */
+/* Append the ids of the special token `name` of a template to op->ids, and let `out` refer to
+ * them. */
 static fsdp_status add_special(post_op *op, fsdp_json_node tokens, const char *name,
                                fsdp_json_node piece, post_piece *out)
 {
@@ -105,7 +107,7 @@ static fsdp_status read_templates(post_op *op, fsdp_json_node node)
     return read_template(op, node, "pair", true);
 }
 
-/* Read ["[SEP]", 102]. */
+/* Read the id from a pair of a token and its id, such as ["[SEP]", 102]. */
 static fsdp_status read_token(fsdp_json_node node, const char *key, int32_t *id)
 {
     fsdp_json_node pair;
@@ -263,8 +265,8 @@ bool fsdp_post_processor_trims(const fsdp_post_processor *post)
     return false;
 }
 
-/* process_offsets() of the tokenizers library: white space at the ends of a token does not count,
- * but for a space that add_prefix_space may have added. */
+/* process_offsets() of the tokenizers library: offsets leave out white space at both ends of a
+ * token, except a leading space that add_prefix_space may have added. */
 static void trim_place(const post_op *op, bool is_first, fsdp_token_place *place)
 {
     uint32_t leading = place->leading_spaces;
@@ -309,7 +311,8 @@ static fsdp_status append_part(plan *p, size_t group, fsdp_post_part part)
     return FSDP_OK;
 }
 
-/* Append the parts of a group of `from`; type_id < 0 keeps their types. */
+/* Append the parts of the group from_group of `from` as parts of `group`, with the type type_id. If
+ * type_id is negative, parts keep their types. */
 static fsdp_status append_group(plan *p, size_t group, const plan *from, size_t from_group,
                                 int32_t type_id)
 {
@@ -342,8 +345,8 @@ static fsdp_status apply_template(const post_op *op, bool add_special_tokens, pl
     return FSDP_OK;
 }
 
-/* BertProcessing and RobertaProcessing: [CLS] A [SEP] and B [SEP]; the latter writes [SEP] B [SEP],
- * and all its types are 0. */
+/* BertProcessing gives [CLS] A [SEP], and for a pair [CLS] A [SEP] B [SEP]. RobertaProcessing gives
+ * [CLS] A [SEP] [SEP] B [SEP] for a pair, and all its types are 0. */
 static fsdp_status apply_bert(const post_op *op, bool add_special_tokens, plan *p)
 {
     const plan old = *p;

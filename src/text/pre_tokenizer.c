@@ -1,5 +1,6 @@
-/* Runs the steps of a pre-tokenizer. A step finds segments, which cover its text and each match or
- * do not match; its behavior joins or removes some; what is left goes to the next step. */
+/* Runs the steps of a pre-tokenizer. A step divides its text into segments, each of which matches
+ * the step's pattern or does not. The step's behavior joins or removes segments, and each part that
+ * remains goes to the next step. */
 #include "src/text/pre_tokenizer.h"
 
 #include <string.h>
@@ -46,7 +47,8 @@ typedef struct finder {
     size_t match_begin, match_end; /* TEXT and REGEX: a match at or after `at` */
 } finder;
 
-/* A class: a character that matches is a segment, and so are those between two such characters. */
+/* For a step that splits by character class: each matching character is a segment of its own, and
+ * each run of other characters is one segment. */
 static void find_class(finder *f, segment *s)
 {
     const fsdp_char_classes *classes = f->r->pre->classes;
@@ -68,7 +70,8 @@ static bool is_run_kind(const fsdp_char_classes *classes, uint32_t c, unsigned *
     return same;
 }
 
-/* Whitespace: white space matches, and is removed. */
+/* For the pre-tokenizer Whitespace: segments are runs of word characters, of white space and of
+ * other characters. Only white space matches; the step's behavior removes it. */
 static void find_run(finder *f, segment *s)
 {
     unsigned kind = 0;
@@ -102,7 +105,8 @@ static fsdp_status find_match(finder *f)
     return FSDP_OK;
 }
 
-/* An expression or a text: *found is false at the end. Matches may be empty. */
+/* For a step that splits by a regular expression or a text: the next segment is a match, which may
+ * be empty, or the text before the next match. Set *found to false at the end of the text. */
 static fsdp_status find_pattern(finder *f, segment *s, bool *found)
 {
     if (!f->has_match)
@@ -174,7 +178,7 @@ static fsdp_status emit(run *r, size_t step, const fsdp_text_view *view, size_t 
     return run_step(r, step + 1, &part);
 }
 
-/* Return true if `next` is joined to `last`. */
+/* Return true if `behavior` joins the segment `next` to the segment `last` before it. */
 static bool joins(fsdp_split_behavior behavior, const segment *last, const segment *next)
 {
     switch (behavior) {
@@ -234,7 +238,7 @@ static fsdp_status split(run *r, size_t step, const fsdp_text_view *view)
 
 /* ---- marks ---- */
 
-/* Return true if the text with its spaces replaced begins with the mark. */
+/* Return true if the text begins with the mark, or will when its spaces are replaced. */
 static bool begins_with_mark(const fsdp_pre_op *op, const fsdp_text_view *view)
 {
     const size_t n = strlen(op->mark);
@@ -310,8 +314,8 @@ static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *vi
     return at > *begin;
 }
 
-/* Do the steps `step` and `step` + 1, which marks_words describes, without alignments. A word that
- * contains the mark is left to the steps themselves. */
+/* Do the steps `step` and `step` + 1 at once, as described at fsdp_pre_op.marks_words, without
+ * alignments. A word that contains the mark goes through step `step` + 1 itself. */
 static fsdp_status mark_words(run *r, size_t step, const fsdp_text_view *view)
 {
     const char *mark = r->pre->ops[step + 1].mark;

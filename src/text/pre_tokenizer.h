@@ -15,9 +15,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_pre_tokenizer_from_json(fsdp_json_node node,
                                                          fsdp_pre_tokenizer **out);
 void fsdp_pre_tokenizer_destroy(fsdp_pre_tokenizer *pre); /* accepts NULL */
 
-/* Return true if the last step is ByteLevel. It spells bytes in GPT-2's alphabet, unless the
- * spelling is left to the model (fsdp_bpe_options.raw_bytes): after
- * fsdp_pre_tokenizer_keep_bytes(), the pieces are the bytes themselves. */
+/* Return true if the last step is ByteLevel, which spells bytes in GPT-2's alphabet. For a model
+ * that works on bytes (fsdp_bpe_options.raw_bytes), fsdp_pre_tokenizer_keep_bytes() switches the
+ * spelling off, so that pieces are raw bytes. */
 bool fsdp_pre_tokenizer_ends_with_bytes(const fsdp_pre_tokenizer *pre);
 void fsdp_pre_tokenizer_keep_bytes(fsdp_pre_tokenizer *pre);
 
@@ -25,17 +25,17 @@ void fsdp_pre_tokenizer_keep_bytes(fsdp_pre_tokenizer *pre);
  * the prepend_scheme "first"). */
 bool fsdp_pre_tokenizer_needs_origin(const fsdp_pre_tokenizer *pre);
 
-/* What one thread needs. */
+/* Memory that one thread needs to pre-tokenize. */
 typedef struct fsdp_pre_tokenizer_work fsdp_pre_tokenizer_work;
 FSDP_MUST_CHECK fsdp_status fsdp_pre_tokenizer_work_create(fsdp_pre_tokenizer_work **out);
 void fsdp_pre_tokenizer_work_destroy(fsdp_pre_tokenizer_work *work); /* accepts NULL */
 
-/* Gets a piece, which is not empty. Set *done to end the splitting. */
+/* Called for each piece, which is not empty. May set *done to true, so that the splitting ends. */
 typedef fsdp_status fsdp_piece_fn(void *arg, const fsdp_text_view *piece, bool *done);
 
 /* Split a text and call `each` for every piece, in order. If `each` fails, stop and return its
- * error. `tracked`: pieces that differ from the text have alignments. Without a pre-tokenizer
- * (NULL), the text is one piece. */
+ * error. If `tracked`, pieces that differ from the text have alignments. If `pre` is NULL, the text
+ * is one piece. */
 FSDP_MUST_CHECK fsdp_status fsdp_pre_tokenizer_split(const fsdp_pre_tokenizer *pre,
                                                      fsdp_pre_tokenizer_work *work,
                                                      const fsdp_text_view *text, bool tracked,

@@ -8,8 +8,8 @@
 #include "src/text/regex_syntax.h"
 
 enum {
-    /* The limit counts steps of backtracking. A search that needs more for each byte of the text is
-     * not practicable. */
+    /* A search fails if it needs more steps of backtracking than MATCH_LIMIT + MATCH_LIMIT_PER_BYTE
+     * for each byte that is left of the text, because it would take too long. */
     MATCH_LIMIT = 10000000,
     MATCH_LIMIT_PER_BYTE = 100,
     JIT_STACK_START = 32 * 1024,
@@ -138,7 +138,7 @@ static fsdp_status match_at(const fsdp_regex_search *s, bool *found)
                       s->regex->pattern, s->at, result);
 }
 
-/* Return the number of bytes of the character at `at`, 1 at the end of the text. */
+/* Return the number of bytes of the character at s->at, or 1 at the end of the text. */
 static size_t step(const fsdp_regex_search *s)
 {
     size_t n = 1;
@@ -158,7 +158,7 @@ fsdp_status fsdp_regex_next(fsdp_regex_search *s, bool *found, size_t *begin, si
             return FSDP_OK;
         }
         const PCRE2_SIZE *where = pcre2_get_ovector_pointer(s->work->data);
-        /* \K or a lookbehind can make a match begin after its end, or before the search. */
+        /* \K in a lookaround can make a match begin after its end. Such a match counts as empty. */
         const size_t from = where[0] < where[1] ? where[0] : where[1], to = where[1];
         if (from == to && s->matched && s->last_end == to)
             continue;

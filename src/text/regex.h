@@ -14,7 +14,7 @@ void fsdp_regex_destroy(fsdp_regex *regex); /* accepts NULL */
 /* Return true if the pattern may match the empty text. */
 bool fsdp_regex_matches_empty(const fsdp_regex *regex);
 
-/* What one thread needs to search with any expression. */
+/* Memory that one thread needs to search with any expression. */
 typedef struct fsdp_regex_work fsdp_regex_work;
 FSDP_MUST_CHECK fsdp_status fsdp_regex_work_create(fsdp_regex_work **out);
 void fsdp_regex_work_destroy(fsdp_regex_work *work); /* accepts NULL */
@@ -26,7 +26,7 @@ typedef struct fsdp_regex_search {
     fsdp_regex_work *work;
     const char *text; /* [length], well-formed UTF-8 */
     size_t length;
-    size_t at; /* where the search goes on; begin with 0 */
+    size_t at; /* byte at which the search continues; initially 0 */
     bool matched;
     size_t last_end; /* end of the last match, if there was one */
 } fsdp_regex_search;

@@ -1,6 +1,7 @@
-/* A class becomes a bracket, if its items can be items of PCRE2's bracket. Items that cannot are
- * brackets of their own, and the class is a choice between them: [a\W] becomes (?:[a]|[^...]). A
- * negated one is (?:(?!...)(?s:.)). The operands of && are lookaheads but the last one. */
+/* Translates character classes. A class becomes one bracket if PCRE2 allows all its items in a
+ * bracket. Other items become brackets of their own, and the class becomes an alternation: [a\W]
+ * becomes (?:[a]|[^...]). The negation of such a class is (?:(?!...)(?s:.)). All operands of &&
+ * except the last become lookaheads. */
 #include "src/text/regex_class.h"
 
 #include <ctype.h>
@@ -52,7 +53,8 @@ static bool accept(fsdp_regex_pattern *p, const char *text)
 
 /* ---- escapes ---- */
 
-/* Read up to `most` hexadecimal digits; *c is unchanged if there are none. Return their number. */
+/* Read up to `most` hexadecimal digits, set *c to their value, and return their number. If there
+ * are none, *c is unchanged. */
 static size_t read_hex(fsdp_regex_pattern *p, size_t most, uint32_t *c)
 {
     size_t n = 0;
@@ -259,7 +261,8 @@ static fsdp_status append_property(const fsdp_regex_pattern *p, size_t start, co
             fsdp_str_printf(out, "\\p{%s}%s", categories[i][0], categories[i][1]);
             return FSDP_OK;
         }
-    /* A script. PCRE2 reports an unknown one. Without "sc:", it would match more. */
+    /* Every other name is that of a script; PCRE2 reports unknown scripts. Without "sc:", PCRE2
+     * would also match characters that have the script among their Script_Extensions. */
     fsdp_str_printf(out, "\\p{sc:%s}", name);
     return FSDP_OK;
 }
@@ -319,7 +322,7 @@ static fsdp_status add_property(fsdp_regex_pattern *p, operand *o)
     return status;
 }
 
-/* Add an escape that matches several characters. The position is after the backslash. */
+/* Add an escape that matches several characters. The pattern's position is after the backslash. */
 static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
 {
     const char kind = peek(p);
@@ -361,7 +364,8 @@ static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
     return FSDP_OK;
 }
 
-/* Add [:name:], at whose first '[' the position is. */
+/* If [:name:] is at the pattern's position, add its items, move past it, and set *added to true.
+ * Otherwise, set *added to false. */
 static fsdp_status add_posix(fsdp_regex_pattern *p, operand *o, bool *added)
 {
     const char *name = p->text + p->at + 2;
@@ -384,7 +388,8 @@ static fsdp_status add_posix(fsdp_regex_pattern *p, operand *o, bool *added)
     return FSDP_OK;
 }
 
-/* If one character is at the position, perhaps escaped, set *c and move past it. */
+/* If one character, perhaps escaped, is at the pattern's position, set *c to it and move past it.
+ * Otherwise, set *is_character to false. */
 static fsdp_status read_member(fsdp_regex_pattern *p, bool *is_character, uint32_t *c)
 {
     if (accept(p, "\\"))
@@ -452,7 +457,8 @@ static void finish_operand(const operand *o, fsdp_str *out)
     fsdp_str_append(out, ")", 1);
 }
 
-/* Read the items up to && or ], and append an expression for them. *last is false after &&. */
+/* Read the items up to && or ], and append an expression for them. Set *last to false after &&, and
+ * *simple to false if the class does not become one bracket. */
 static fsdp_status read_operand(fsdp_regex_pattern *p, int depth, bool negated, fsdp_str *out,
                                 bool *simple, bool *last)
 {
@@ -483,7 +489,8 @@ static fsdp_status read_operand(fsdp_regex_pattern *p, int depth, bool negated, 
     return status;
 }
 
-/* Append `operands`, all of which must match, as one expression. */
+/* Append an expression for a character that matches the lookaheads `ahead` and the expression
+ * `last`, or, with `negated`, for one that does not. */
 static void join_operands(fsdp_str *out, const char *ahead, const char *last, bool negated)
 {
     if (negated)

@@ -31,15 +31,17 @@ fsdp_status fsdp_regex_error(fsdp_status status, const fsdp_regex_pattern *p, si
 /* Append the character `c` so that it has no special meaning. */
 void fsdp_regex_append_literal(fsdp_str *out, uint32_t c);
 
-/* If an escape that means one character is at the pattern's position (after the backslash),
- * set *c to it and move past it. Otherwise, *is_character is false. */
+/* If the escape at the pattern's position (after the backslash) means one character, set
+ * *is_character to true and *c to the character, and move past the escape. Otherwise, set
+ * *is_character to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_escaped_character(fsdp_regex_pattern *p, bool *is_character,
                                                          uint32_t *c);
 
-/* If \p or \P is at the position (after the backslash), append the contents of a bracket for the
- * property. *negated is true if the bracket must be negated. */
+/* Translate the \p{...} or \P{...} at the pattern's position, which is after the backslash. Append
+ * the contents of a bracket for the property, and set *negated to true if the bracket must be
+ * negated. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_property(fsdp_regex_pattern *p, fsdp_str *out,
                                                 bool *negated);
 
-/* Translate the class that begins at the position, which is after '['. */
+/* Append the translation of the class at the pattern's position, which is after '['. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_class(fsdp_regex_pattern *p, int depth, fsdp_str *out);

@@ -1,5 +1,5 @@
-/* Translates a pattern from left to right. The beginning of the last atom in the output is known,
- * so that a quantifier that PCRE2 would read differently gets the atom in a group of its own. */
+/* Translates a pattern from left to right. The position of the last atom in the output is kept: if
+ * PCRE2 would read the atom's quantifiers differently, the atom is put into a group of its own. */
 #include "src/text/regex_syntax.h"
 
 #include <ctype.h>
@@ -19,14 +19,15 @@ enum {
 
 /* A group that is open. */
 typedef struct group {
-    size_t begin;      /* where it begins in the output */
-    bool of_an_option; /* (?i) without a colon opened it; it ends with the group around it */
+    size_t begin;      /* position in the output at which the group begins */
+    bool of_an_option; /* opened by an option without a colon, such as (?i); it ends where the group
+                          around it ends */
 } group;
 
 typedef struct translation {
     fsdp_regex_pattern p;
     fsdp_str out;
-    size_t atom;     /* where the last atom begins in the output, or NO_ATOM */
+    size_t atom;     /* position in the output at which the last atom begins, or NO_ATOM */
     bool quantified; /* the last atom has a quantifier */
     group groups[GROUP_DEPTH_MAX];
     int depth;
@@ -84,7 +85,7 @@ static fsdp_status open_options(translation *t, size_t start)
     return open_group(t, of_an_option, text, n);
 }
 
-/* The position is after '('. */
+/* Translate the beginning of a group. The pattern's position is after '('. */
 static fsdp_status translate_group(translation *t)
 {
     static const char *const same[] = {"?:", "?=", "?!", "?>", "?<=", "?<!"};
@@ -138,7 +139,7 @@ static void wrap_atom(translation *t)
 {
     fsdp_str wrapped = {0};
     if (t->out.failed)
-        return; /* fsdp_str_take() reports it */
+        return; /* fsdp_str_take() will report the failure */
     fsdp_str_append(&wrapped, t->out.data + t->atom, t->out.len - t->atom);
     t->out.len = t->atom;
     fsdp_str_printf(&t->out, "(?:%s)", wrapped.data ? wrapped.data : "");
@@ -146,7 +147,8 @@ static void wrap_atom(translation *t)
     fsdp_str_fini(&wrapped);
 }
 
-/* If an interval {n}, {n,}, {,m} or {n,m} is at the position, move past it. most is -1 for {n,}. */
+/* If an interval {n}, {n,}, {,m} or {n,m} is at the pattern's position, set *least and *most (-1
+ * for {n,}), move past it, and return true. Otherwise, return false. */
 static bool read_interval(translation *t, long *least, long *most)
 {
     const char *p = t->p.text + t->p.at + 1;
@@ -217,7 +219,7 @@ static fsdp_status translate_quantifier(translation *t, bool *is_quantifier)
 
 /* ---- escapes ---- */
 
-/* Set *text to the translation of an escape with a fixed one; NULL if `kind` has none. */
+/* Return the translation of the escape `kind` if it is the same everywhere, or NULL. */
 static const char *fixed_escape(char kind)
 {
 #define WORD "[" FSDP_REGEX_WORD "]"
@@ -276,7 +278,8 @@ static fsdp_status translate_property(translation *t)
     return status;
 }
 
-/* \1 or \k<name>, a reference to a group. The position is after the backslash. */
+/* Translate \1 or \k<name>, a reference to a group. The pattern's position is after the
+ * backslash. */
 static fsdp_status translate_reference(translation *t)
 {
     if (isdigit((unsigned char)peek(t))) {
@@ -297,7 +300,7 @@ static fsdp_status translate_reference(translation *t)
     return FSDP_OK;
 }
 
-/* The position is after the backslash. */
+/* Translate an escape. The pattern's position is after the backslash. */
 static fsdp_status translate_escape(translation *t)
 {
     bool is_character;

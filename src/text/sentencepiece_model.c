@@ -18,7 +18,7 @@ enum {
 
 /* ---- Protocol Buffers ---- */
 
-/* The rest of a message. */
+/* The bytes of a message that have not been read yet. */
 typedef struct reader {
     const unsigned char *p, *end;
 } reader;
@@ -27,7 +27,7 @@ typedef struct field {
     uint64_t number;
     unsigned wire;  /* 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
     uint64_t value; /* the value of a varint */
-    reader content; /* the bytes of a field with another wire type */
+    reader content; /* the bytes of a field that is not a varint */
 } field;
 
 /* Read a varint (least significant bits first). Return false if the bytes end before it does. */
@@ -378,7 +378,7 @@ static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_spec
     return FSDP_OK;
 }
 
-/* Highest score first. */
+/* Order pieces by descending score, and pieces with equal scores by id. */
 static int compare_scores(const void *a, const void *b)
 {
     const fsdp_sentencepiece_entry *x = *(const fsdp_sentencepiece_entry *const *)a;
@@ -388,7 +388,8 @@ static int compare_scores(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* `by_score` has room for all pieces. */
+/* Add the merges of all normal pieces to `list`. by_score is scratch memory with room for all
+ * pieces. */
 static fsdp_status find_merges(const fsdp_sentencepiece_spec *spec,
                                const fsdp_vocabulary *vocabulary,
                                const fsdp_sentencepiece_entry **by_score, merge_list *list)

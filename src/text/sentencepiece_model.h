@@ -19,7 +19,7 @@ typedef struct fsdp_sentencepiece_entry {
     fsdp_sentencepiece_type type;
 } fsdp_sentencepiece_entry;
 
-/* What a file says. Strings point into the contents of the file. */
+/* The parsed contents of a file. Strings point into the contents that were parsed. */
 typedef struct fsdp_sentencepiece_spec {
     fsdp_sentencepiece_entry *pieces; /* owned; the index is the id */
     size_t count, cap;
@@ -37,17 +37,17 @@ typedef struct fsdp_sentencepiece_spec {
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
 } fsdp_sentencepiece_spec;
 
-/* Parse the contents of a file. `out` refers to them until fsdp_sentencepiece_spec_fini(). Errors
- * call the file `name`. */
+/* Parse the contents `model` [bytes] of a file. `out` points into `model` until
+ * fsdp_sentencepiece_spec_fini(). Errors call the file `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_parse(const char *name, const void *model,
                                                      size_t bytes, fsdp_sentencepiece_spec *out);
 void fsdp_sentencepiece_spec_fini(fsdp_sentencepiece_spec *spec); /* accepts {0} */
 
 /* Make the Unigram or BPE model, as AutoTokenizer of transformers converts the file: all pieces are
- * in the vocabulary. Pieces have U+2581 for spaces. A pre-tokenizer (Metaspace) must provide it,
- * and user-defined pieces must be added tokens, which are found in the text before the model sees
- * it. Unigram scores are the file's, as double. BPE merges two adjacent normal pieces if they form
- * a normal piece, the highest score first, and the first pair among those of the same score, like
- * libsentencepiece. */
+ * in the vocabulary. Pieces contain U+2581 instead of spaces. A pre-tokenizer (Metaspace) must make
+ * this replacement in texts, and user-defined pieces must be added tokens, which are found in the
+ * text before the model sees it. Unigram scores are the file's, as double. BPE merges two adjacent
+ * normal pieces if they form a normal piece: first the pair whose result has the highest score and,
+ * among equal scores, the leftmost pair, like libsentencepiece. */
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_model_create(const fsdp_sentencepiece_spec *spec,
                                                             fsdp_token_model **out);

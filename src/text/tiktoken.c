@@ -68,14 +68,14 @@ static bool parse_rank(const char *text, size_t length, int64_t *rank)
     return length > 0;
 }
 
-/* A line of a file. */
+/* The contents of a line. */
 typedef struct token_line {
     char bytes[BASE64_MAX / 4 * 3];
     size_t length;
     int64_t rank;
 } token_line;
 
-/* Parse a line without its end. */
+/* Parse a line, which is given without its line end. */
 static fsdp_status parse_line(const char *line, size_t length, token_line *out)
 {
     int shown = length > 80 ? 80 : (int)length;
@@ -120,8 +120,8 @@ typedef struct merge_list {
     size_t len, cap;
 } merge_list;
 
-/* Add the tokens of a file to two vocabularies: `bytes` has the tokens' bytes as texts, and
- * `spelled` spells them in GPT-2's alphabet. */
+/* Add the tokens of a file to two vocabularies: `raw` has the tokens' bytes as texts, and `spelled`
+ * spells them in GPT-2's alphabet. */
 static fsdp_status add_tokens(const char *text, size_t bytes, fsdp_vocabulary *raw,
                               fsdp_vocabulary *spelled)
 {
@@ -176,7 +176,7 @@ static fsdp_status add_merges_of(merge_list *list, const fsdp_vocabulary *raw, i
     return FSDP_OK;
 }
 
-/* Add the file's tokens to `spelled` and its merges to `list`. */
+/* Add the file's tokens to `raw` and `spelled`, and its merges to `list`. */
 static fsdp_status read_tokens(const char *text, size_t bytes, fsdp_vocabulary *raw,
                                fsdp_vocabulary *spelled, merge_list *list)
 {

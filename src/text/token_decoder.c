@@ -1,4 +1,5 @@
-/* Each step of a decoder makes a new list of texts. Sequences are flattened. */
+/* A decoder is a list of steps, each of which makes a new list of texts from the previous one. The
+ * steps of a Sequence, also of a nested one, are in the same list. */
 #include "src/text/token_decoder.h"
 
 #include <ctype.h>
@@ -31,7 +32,8 @@ typedef struct decode_op {
     bool cleanup;        /* WORD_PIECE, CTC */
     bool leaves_first;   /* METASPACE: marks of the first token are left out */
     uint32_t c;          /* STRIP */
-    int64_t start, stop; /* STRIP: at most so many characters c are removed */
+    int64_t start, stop; /* STRIP: how many characters `c` may be removed at the start and at the
+                            end of a token */
 } decode_op;
 
 struct fsdp_token_decoder {
@@ -391,8 +393,8 @@ static int byte_of(const char *text, size_t length)
     return (int)strtol(digits, NULL, 16);
 }
 
-/* The bytes of byte pieces that follow one another are one text if they are UTF-8, and otherwise
- * each of them is U+FFFD. */
+/* Append `bytes`, the bytes of adjacent byte pieces, as one text if they are UTF-8, and otherwise
+ * as one U+FFFD for each byte. Empty `bytes`. */
 static fsdp_status flush_bytes(fsdp_str *bytes, fsdp_token_texts *out)
 {
     const size_t n = bytes->len;

@@ -1,4 +1,4 @@
-/* The decoder of a tokenizer.json: makes a text of the texts of tokens. */
+/* The decoder of a tokenizer.json: makes one text from the texts of tokens. */
 #pragma once
 #include "src/base/json.h"
 #include "src/text/token_texts.h"

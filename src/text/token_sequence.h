@@ -3,12 +3,12 @@
 #include <fsdp/text.h>
 
 typedef struct fsdp_token_place {
-    uint32_t begin, end;                      /* its part of the original text */
-    uint32_t leading_spaces, trailing_spaces; /* characters of the token that are white space; only
-                                                with want_spaces */
+    uint32_t begin, end;                      /* the token's part of the original text */
+    uint32_t leading_spaces, trailing_spaces; /* number of white space characters at the beginning
+                                                 and end of the token; set only with want_spaces */
 } fsdp_token_place;
 
-/* Initialise with {0} and what is wanted. */
+/* Initialise with {0}, and set want_places and want_spaces. */
 typedef struct fsdp_token_sequence {
     fsdp_token_list ids;
     fsdp_token_place *places; /* [ids.len] if want_places; owned */

@@ -1,5 +1,5 @@
-/* A list of texts, in one block of memory: the tokens that are being decoded. Initialise with {0}.
- */
+/* A list of texts in one block of memory: the tokens that are being decoded. Initialise it with
+ * {0}. */
 #pragma once
 #include "src/base/str.h"
 

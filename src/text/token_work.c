@@ -70,7 +70,7 @@ void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes)
     return work->scratch[slot].memory;
 }
 
-/* Free the memory of a long piece. */
+/* Free scratch memory that a piece of `length` bytes has made too large to keep. */
 static void trim(fsdp_token_work *work, size_t length)
 {
     if (length < SCRATCH_KEPT / 64)
@@ -221,7 +221,8 @@ fsdp_status fsdp_token_work_encode_ids(const fsdp_token_model *model, fsdp_token
                                        fsdp_split_fn *split, const char *piece, size_t length,
                                        fsdp_token_list *list)
 {
-    /* Room for all tokens of a word, so that copying them has a fixed size. */
+    /* Make room for FSDP_WORD_TOKENS ids, so that those of a word are copied by a memcpy() of fixed
+     * size. */
     if (list->len + FSDP_WORD_TOKENS > list->cap &&
         !FSDP_GROW(list->ids, list->cap, list->len + FSDP_WORD_TOKENS))
         return FSDP_ERR_NOMEM;

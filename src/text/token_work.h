@@ -1,11 +1,11 @@
-/* What a thread needs to encode: scratch memory, and a cache of short words with their tokens. The
- * files of models use this header; a tokenizer needs only token_model.h.
+/* The memory that a thread needs to encode with a model: scratch memory, and a cache of short words
+ * with their tokens. The files of models use this header; a tokenizer needs only token_model.h.
  *
  * Note [Cache of words]. Most words of a text are frequent ones, and splitting a word costs more
  * than finding it in a table. The cache is a table of WORDS entries of one cache line each. A word
- * may be in one of two neighbouring entries, and replaces the older word there. So its size is
- * fixed, and no text can make it slow. Words of more than FSDP_WORD_BYTES bytes or FSDP_WORD_TOKENS
- * tokens are not in the cache. */
+ * may be in one of two neighbouring entries, and replaces the older word there. So the size of the
+ * cache is fixed, and no text can make it slow. Words of more than FSDP_WORD_BYTES bytes or
+ * FSDP_WORD_TOKENS tokens are not in the cache. */
 #pragma once
 #include "src/text/hash.h"
 #include "src/text/token_model.h"
@@ -28,7 +28,7 @@ typedef struct fsdp_word {
 struct fsdp_token_work {
     uint64_t fingerprint;  /* the fingerprint of the model that split the words of the cache */
     fsdp_word *words;      /* aligned to a cache line */
-    void *words_memory;    /* what `words` is a part of */
+    void *words_memory;    /* the allocation that contains `words` */
     fsdp_token_spans word; /* tokens of a word that is being split */
     struct {
         void *memory;
@@ -36,21 +36,22 @@ struct fsdp_token_work {
     } scratch[FSDP_SCRATCH_SLOTS];
 };
 
-/* Return memory of at least `bytes` bytes, NULL when out of memory. The contents of the slot are
- * kept. */
+/* Return memory of at least `bytes` bytes for the scratch slot `slot`, or NULL when out of memory.
+ * The contents of the slot are kept. */
 void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes);
 
 /* Append a span. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_spans_add(fsdp_token_spans *spans, int32_t id, size_t begin,
                                                  size_t end);
 
-/* Splits a piece and appends its tokens, or fails and leaves the list in an unspecified state. */
+/* Splits a piece and appends its tokens to `spans`, or fails and leaves `spans` in an unspecified
+ * state. */
 typedef fsdp_status fsdp_split_fn(const fsdp_token_model *model, fsdp_token_work *work,
                                   const char *piece, size_t length, fsdp_token_spans *spans);
 
-/* Append the tokens of a piece from the cache. If it is not there, split it with `split` and put it
- * into the cache. `offset` is added to the spans. If this fails, the list is unchanged. `split`
- * must not call these functions. */
+/* Append the tokens of a piece. Take them from the cache of `work`, or call `split` and put the
+ * result into the cache. `offset` is added to the beginning and the end of each span. On failure,
+ * `spans` or `list` is unchanged. `split` must not call these functions. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_work_encode(const fsdp_token_model *model,
                                                    fsdp_token_work *work, fsdp_split_fn *split,
                                                    const char *piece, size_t length, size_t offset,

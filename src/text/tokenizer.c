@@ -11,7 +11,8 @@
 
 /* ---- tokenizer.json ---- */
 
-/* Change a member of a part if tokenizer_config.json has `key`. */
+/* If tokenizer_config.json has the boolean `key`, set `member` of `part`, such as the normalizer,
+ * to it. */
 static fsdp_status override_bool(fsdp_json_node config, const char *key, fsdp_json_node part,
                                  const char *member)
 {
@@ -66,7 +67,8 @@ static fsdp_status load_json(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_fil
     return fsdp_tokenizer_configure(tokenizer, files, root);
 }
 
-/* A .json file is a tokenizer.json or, if all its values are integers, a vocab.json. */
+/* A .json file whose first value is an integer is read as a vocab.json, and every other one as a
+ * tokenizer.json. */
 static fsdp_status load_json_file(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
     fsdp_json *doc;
@@ -262,7 +264,7 @@ static void find_ends(const fsdp_tokenizer *tokenizer, int32_t *before, int32_t 
     bool text = false;
     *before = *after = -1;
     if (fsdp_post_processor_plan(tokenizer->post, false, true, parts, &count) != FSDP_OK)
-        return; /* it was made once when the post-processor was read */
+        return; /* impossible: the same plan succeeded when the post-processor was read */
     for (size_t i = 0; i < count; i++) {
         text |= parts[i].text >= 0;
         for (size_t k = 0; parts[i].text < 0 && k < parts[i].count; k++) {

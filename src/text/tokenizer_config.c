@@ -96,7 +96,7 @@ static fsdp_status add_with_id(configuration *c, fsdp_json_node node, const fsdp
                       fsdp_json_name(node.doc), token->text, expected, (int)id, c->tokenizer->path);
 }
 
-/* A token with the id by which tokens are sorted. */
+/* A token of a file, and the id that the file gives to it. Tokens are sorted by this id. */
 typedef struct decoder_entry {
     int64_t id;
     fsdp_json_node node;
@@ -128,7 +128,7 @@ static fsdp_status read_entries(fsdp_json_node all, decoder_entry *entries, size
     return FSDP_OK;
 }
 
-/* added_tokens_decoder: {"32000": {"content": "<sep>", "lstrip": false, ...}}. */
+/* Add the tokens of added_tokens_decoder: {"32000": {"content": "<sep>", "lstrip": false, ...}}. */
 static fsdp_status add_decoder(configuration *c)
 {
     fsdp_json_node all;
@@ -146,7 +146,7 @@ static fsdp_status add_decoder(configuration *c)
     return status;
 }
 
-/* Return the value of a named token in the files; it may not exist. */
+/* Return the value of `key`, such as "bos_token", in the files. The node may not exist. */
 static fsdp_json_node named_value(const configuration *c, const char *key)
 {
     fsdp_json_node value = fsdp_json_find(c->config, key);
@@ -191,7 +191,7 @@ static bool is_named_special(const configuration *c, const char *text)
     return false;
 }
 
-/* added_tokens.json: {"<sep>": 32000}. Its tokens are added in the order of their ids. */
+/* Add the tokens of added_tokens.json, such as {"<sep>": 32000}, in the order of their ids. */
 static fsdp_status add_map(configuration *c)
 {
     decoder_entry *entries = fsdp_calloc(fsdp_json_len(c->added), sizeof *entries);
@@ -208,7 +208,7 @@ static fsdp_status add_map(configuration *c)
         qsort(entries, count, sizeof *entries, compare_entries);
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         const char *text = entries[i].node.key;
-        /* A tokenizer.json has the flags of its own tokens. */
+        /* A token that the tokenizer.json added keeps the flags from there. */
         if (c->tokenizer_json.value &&
             fsdp_added_tokens_find_text(c->tokenizer->added, text, strlen(text)))
             continue;
@@ -221,7 +221,8 @@ static fsdp_status add_map(configuration *c)
     return status;
 }
 
-/* Add a special token. If it was added before, its flags stay. */
+/* Add a special token. If its text was added before, the other flags stay as they are. Set *id to
+ * its id, or to -1 if `value` has no text. */
 static fsdp_status add_special(configuration *c, fsdp_json_node value, int32_t *id)
 {
     const char *text;
@@ -263,7 +264,8 @@ static fsdp_status add_named(configuration *c)
 
 /* ---- names without a configuration ---- */
 
-/* Find a named token by the texts that models use, separated by spaces. */
+/* If the tokenizer has no token `name` yet, find it by the texts that models use for it. `texts`
+ * are separated by spaces; the first that exists counts. */
 static void guess_named(fsdp_tokenizer *tokenizer, fsdp_named_token name, const char *texts)
 {
     for (const char *p = texts; *p && tokenizer->named[name] < 0;) {
@@ -324,7 +326,7 @@ static fsdp_status configure_post_processor(configuration *c)
 
 /* ---- all members ---- */
 
-/* model_max_length is int(1e30) for models without a limit. */
+/* Read model_max_length, which is int(1e30) for models without a limit. */
 static fsdp_status read_max_length(configuration *c)
 {
     double length;

@@ -5,13 +5,13 @@
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 
-/* The text that is being encoded. */
+/* The state of encoding a text. */
 typedef struct encoder {
     const fsdp_tokenizer *tokenizer;
     fsdp_tokenizer_work *work;
-    fsdp_token_sequence *out; /* if tracked */
+    fsdp_token_sequence *out; /* where places are appended; may be NULL if no offsets are wanted */
     fsdp_token_list *list;    /* where ids are appended: out->ids or the caller's list */
-    size_t limit; /* the text is encoded no further after a piece with which `list` is so long */
+    size_t limit;             /* encoding stops after the piece that makes list->len reach this */
     bool tracked, done;
 } encoder;
 
@@ -25,8 +25,8 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Count the characters at the beginning of a token that are white space, or a space in GPT-2's
- * alphabet; or at its end. */
+/* Return the number of white space characters at the beginning of a token, or at its end if at_end.
+ * U+0120, the space of GPT-2's alphabet, counts, too. */
 static uint32_t count_spaces(const fsdp_char_classes *classes, const char *text, size_t length,
                              bool at_end)
 {
@@ -71,7 +71,8 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
-/* A piece from the pre-tokenizer goes to the model. */
+/* A fsdp_piece_fn. Append the tokens of a piece from the pre-tokenizer, and set *done if the limit
+ * is reached. */
 static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *done)
 {
     encoder *e = arg;
@@ -182,7 +183,7 @@ static fsdp_status too_short(int max_length, size_t added)
                       max_length, added);
 }
 
-/* Append the ids of a text to a list, with its end cut off. */
+/* Append the ids of a text to `list`, without those beyond max_length. */
 static fsdp_status encode_list(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_work *work,
                                const char *text, size_t length, int max_length, bool special,
                                fsdp_token_list *list)
@@ -276,8 +277,8 @@ static size_t character_of(character_counter *c, size_t byte)
     return c->character;
 }
 
-/* BytesToCharOffsetConverter: offsets outside the text are left as they are, and an end behind the
- * last byte is the number of characters. */
+/* BytesToCharOffsetConverter: offsets outside the text are left as they are, and an end at the end
+ * of the text becomes the number of characters. */
 static void convert_place(character_counter *c, fsdp_token_place *place)
 {
     if (place->begin >= c->length || place->end > c->length)
@@ -287,7 +288,7 @@ static void convert_place(character_counter *c, fsdp_token_place *place)
     place->begin = begin;
 }
 
-/* Keep `length` tokens of a sequence. */
+/* Keep only the first `length` tokens of a sequence, or the last ones if `left`. */
 static void truncate_sequence(fsdp_token_sequence *s, size_t length, bool left)
 {
     if (length >= s->ids.len)
@@ -323,7 +324,8 @@ static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokeniz
     return FSDP_OK;
 }
 
-/* longest_first of the tokenizers library. */
+/* Lower *first and *second, the numbers of tokens of two texts, to a sum of `most`, like
+ * longest_first of the tokenizers library. */
 static void longest_first(size_t *first, size_t *second, size_t most)
 {
     const bool swap = *first > *second;
@@ -416,7 +418,7 @@ static fsdp_status encode_pair(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_w
     if (options->max_length)
         most = (size_t)options->max_length - added;
     for (int i = 0; i <= (int)is_pair; i++)
-        /* For a pair, all tokens are counted. */
+        /* Truncation of a pair needs the lengths of both texts, so there is no limit here. */
         FSDP_TRY(encode_sequence(tokenizer, work, texts[i], lengths[i], options,
                                  left || is_pair ? SIZE_MAX : most, &work->sequences[i]));
     FSDP_TRY(truncate_pair(work->sequences, is_pair, most, options->truncation, left));

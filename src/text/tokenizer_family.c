@@ -1,6 +1,7 @@
-/* Tokenizers of files that say nothing but the vocabulary. For each family, the other parts are
- * written here as a tokenizer.json would have them: they are those of the class of transformers
- * that tokenizer_config.json names, or that usually reads such files. */
+/* Makes tokenizers from files that contain only the vocabulary. For each family of models, the
+ * other parts are written here as a tokenizer.json would have them. They are those of the class of
+ * transformers that tokenizer_config.json names or, without a name, that usually reads such
+ * files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,8 +20,9 @@ enum {
     EXTRA_IDS_MAX = 1000000,             /* largest number of sentinels */
     MODEL_BYTES_MAX = 256 * 1024 * 1024, /* limit for a model file; the largest known file has 17
                                             MB */
-    LLAMA3_TOKENS = 128000,              /* tokens in Llama 3's file, */
-    LLAMA3_SPECIAL = 256                 /* and special tokens after them */
+    LLAMA3_TOKENS = 128000,              /* number of tokens in Llama 3's file */
+    LLAMA3_SPECIAL = 256                 /* number of Llama 3's special tokens, whose ids follow
+                                            those of the file */
 };
 
 /* ---- help ---- */
@@ -30,7 +32,8 @@ static fsdp_json_node config_of(const fsdp_tokenizer_files *files)
     return files->config ? fsdp_json_root(files->config) : (fsdp_json_node){0};
 }
 
-/* Make the parts from the text of a JSON object. Takes ownership of `model` and `text`. */
+/* Make the parts of the tokenizer from `text`, the JSON of an object like a tokenizer.json. Takes
+ * ownership of `model` and `text`. */
 static fsdp_status make_parts(fsdp_tokenizer *tokenizer, char *text, fsdp_token_model *model)
 {
     fsdp_json *doc = NULL;
@@ -51,7 +54,8 @@ static fsdp_status add_token(fsdp_tokenizer *tokenizer, const char *text, bool s
     return fsdp_added_tokens_add(tokenizer->added, &token, id);
 }
 
-/* Give a name to a special token, if the vocabulary has it. Configuration may change this. */
+/* If the vocabulary has the token `text`, make it a special token and the tokenizer's `name`, such
+ * as eos_token. fsdp_tokenizer_configure() may change this later. */
 static fsdp_status name_token(fsdp_tokenizer *tokenizer, fsdp_named_token name, const char *text)
 {
     if (tokenizer->model->ops->id_of(tokenizer->model, text, strlen(text)) < 0)
@@ -65,8 +69,8 @@ static bool says_bos_or_eos(const fsdp_tokenizer_files *files)
            fsdp_json_has(config_of(files), "add_eos_token");
 }
 
-/* Return an error if tokenizer_class is none of the classes in `known`, which are separated by
- * spaces and surrounded by them. */
+/* Return an error if `class_name`, the tokenizer_class, is none of `known`, a list of names with a
+ * space before and after each. No class ("") is no error. */
 static fsdp_status check_class(const fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files,
                                const char *known, const char *class_name)
 {
@@ -129,8 +133,8 @@ static void append_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spe
     fsdp_str_printf(json, ",");
 }
 
-/* Sentinels come after the pieces, in descending order: with 32,000 pieces, <extra_id_0> is 32099.
- */
+/* Sentinels come after the pieces, in descending order. With 32,000 pieces, the id of <extra_id_0>
+ * is 32,099 if there are 100 sentinels. */
 static fsdp_status add_sentinels(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
     int64_t n;
@@ -152,7 +156,7 @@ static fsdp_status find_named(const fsdp_tokenizer *tokenizer, fsdp_named_token 
                                  fsdp_named_token_keys[name]);
 }
 
-/* All types of T5 are 0. */
+/* T5 puts </s> after each text. All its type ids are 0. */
 static fsdp_status set_t5_post_processor(fsdp_tokenizer *tokenizer)
 {
 #define A "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
@@ -193,7 +197,7 @@ static fsdp_status load_t5(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files
     return set_t5_post_processor(tokenizer);
 }
 
-/* Pieces that a user defined are tokens wherever they are in a text. */
+/* Add the user-defined pieces as added tokens, because they are found anywhere in a text. */
 static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_sentencepiece_spec *spec)
 {
     for (size_t i = 0; i < spec->count; i++) {
@@ -211,8 +215,9 @@ static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_senten
     return FSDP_OK;
 }
 
-/* As SentencePiece does, the legacy tokenizer puts a mark before each part of a text between added
- * tokens, even if it begins with a space. The other one does so at the beginning of a text only. */
+/* With `legacy`, the tokenizer puts a mark (U+2581) before each part of a text between added
+ * tokens, even if the part begins with a space, as SentencePiece does. Without `legacy`, it puts a
+ * mark only before the text. */
 static void append_llama_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spec,
                                     bool prefix, bool legacy)
 {
@@ -281,7 +286,7 @@ static fsdp_status load_sentencepiece(fsdp_tokenizer *tokenizer, const fsdp_toke
 
 /* ---- tiktoken ---- */
 
-/* The special tokens of Llama 3, in the order of their ids. */
+/* Add the special tokens of Llama 3, in the order of their ids. */
 static fsdp_status add_llama3_special(fsdp_tokenizer *tokenizer)
 {
     static const char *const first[] = {"<|begin_of_text|>",

@@ -2,12 +2,13 @@
  *
  * More than 25 source files: a tokenizer is a chain of parts (added tokens, normalizer,
  * pre-tokenizer, model, post-processor, decoder), each part and each kind of model has a file or
- * two of its own, and there is one for each kind of file in which a tokenizer is stored.
+ * two of its own, and so has each kind of file in which a tokenizer is stored.
  *
  * How a text is encoded: tokenizer_encode.c finds the added tokens; the normalizer changes each
- * part between them; added tokens of another kind are found in the changed part; the pre-tokenizer
- * gives what is between them, piece by piece, to the model, which appends ids. The post-processor
- * adds special tokens. Alignments with the original text are kept only if offsets are wanted. */
+ * section of text between them; the added tokens that are searched in normalized text are found in
+ * the changed section; the pre-tokenizer splits the rest into pieces and gives each piece to the
+ * model, which appends its ids. The post-processor adds special tokens. Alignments with the
+ * original text are kept only if offsets are wanted. */
 #pragma once
 #include <pthread.h>
 
@@ -35,9 +36,9 @@ typedef enum fsdp_named_token {
 
 extern const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS];
 
-/* What one thread needs to encode. */
+/* Buffers that one thread needs to encode. */
 typedef struct fsdp_tokenizer_work {
-    struct fsdp_tokenizer_work *next; /* in the pool */
+    struct fsdp_tokenizer_work *next; /* the next in the pool's list of unused ones */
     fsdp_token_work *model;
     fsdp_normalizer_work *normalizer;
     fsdp_pre_tokenizer_work *pre;
@@ -45,7 +46,7 @@ typedef struct fsdp_tokenizer_work {
     fsdp_token_sequence sequences[2];
 } fsdp_tokenizer_work;
 
-/* Works that no thread uses at the moment. */
+/* The fsdp_tokenizer_work objects that no thread uses at the moment. */
 typedef struct fsdp_work_pool {
     pthread_mutex_t mutex;
     fsdp_tokenizer_work *free_works;
@@ -54,14 +55,14 @@ typedef struct fsdp_work_pool {
 struct fsdp_tokenizer {
     char *path; /* the file with the vocabulary */
     fsdp_char_classes *classes;
-    fsdp_normalizer *normalizer; /* NULL: none; also the three below */
+    fsdp_normalizer *normalizer; /* NULL: none, as for pre, post and decoder */
     fsdp_pre_tokenizer *pre;
     fsdp_post_processor *post;
     fsdp_token_decoder *decoder;
     fsdp_token_model *model;
     fsdp_added_tokens *added;
     fsdp_work_pool *pool;
-    bool always_tracked; /* ids depend on alignments */
+    bool always_tracked; /* alignments are always kept, because ids depend on them */
     bool split_special_tokens, clean_up, truncate_left;
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: none */
@@ -72,24 +73,25 @@ struct fsdp_tokenizer {
 /* ---- tokenizer_work.c ---- */
 FSDP_MUST_CHECK fsdp_status fsdp_work_pool_create(fsdp_work_pool **out);
 void fsdp_work_pool_destroy(fsdp_work_pool *pool); /* accepts NULL */
-/* Take a work from the pool, or create one. */
+/* Take a fsdp_tokenizer_work from the pool, or create one if all are in use. */
 FSDP_MUST_CHECK fsdp_status fsdp_work_pool_take(fsdp_work_pool *pool, fsdp_tokenizer_work **out);
 void fsdp_work_pool_give(fsdp_work_pool *pool, fsdp_tokenizer_work *work);
 
 /* ---- tokenizer_parts.c ---- */
-/* Make all parts but the model from `root`, an object like a tokenizer.json without "model". The
- * tokenizer takes ownership of `model`, also on failure. If `model` is NULL, it is made from
- * "model". Set `path` before. Added tokens can be added until fsdp_tokenizer_finish(). */
+/* Make all parts from `root`, the object of a tokenizer.json. If `model` is not NULL, the tokenizer
+ * uses it and takes ownership of it, also on failure; `root` then needs no "model". Set
+ * tokenizer->path before this call. Tokens can be added until fsdp_tokenizer_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_make_parts(fsdp_tokenizer *tokenizer,
                                                       fsdp_json_node root, fsdp_token_model *model);
-/* Replace the post-processor by the one in `root`, or by none. */
+/* Replace the post-processor by the one in `root`, or remove it if `root` has none. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_set_post_processor(fsdp_tokenizer *tokenizer,
                                                               fsdp_json_node root);
-/* The same for the text of an object {"post_processor": ...}, which is freed. Return FSDP_ERR_NOMEM
- * if it is NULL. */
+/* Like fsdp_tokenizer_set_post_processor(), but parse `text`, the JSON of an object
+ * {"post_processor": ...}, and free it. Return FSDP_ERR_NOMEM if `text` is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_parse_post_processor(fsdp_tokenizer *tokenizer,
                                                                 char *text);
-/* Compute what depends on several parts. */
+/* Complete a tokenizer whose parts are made and whose tokens are added: find T5's sentinels, check
+ * the ids of the post-processor, and create the pool. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_finish(fsdp_tokenizer *tokenizer);
 
 /* ---- tokenizer_config.c ---- */
@@ -103,13 +105,15 @@ typedef struct fsdp_tokenizer_files {
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_files_read(const char *folder,
                                                       fsdp_tokenizer_files *files);
 void fsdp_tokenizer_files_fini(fsdp_tokenizer_files *files);
-/* Set *name to tokenizer_class without "Fast" at its end, or to "". The text is in `buffer`. */
+/* Copy tokenizer_class, without "Fast" at its end, to `name`; "" if tokenizer_config.json does not
+ * name a class. */
 enum {
     FSDP_TOKENIZER_CLASS_BYTES = 64
 };
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_class(const fsdp_tokenizer_files *files,
                                                  char name[FSDP_TOKENIZER_CLASS_BYTES]);
-/* Add the tokens of these files and find the named ones, as transformers does. */
+/* Add the tokens of `files` and find the named ones, as transformers does. tokenizer_json: the root
+ * of the tokenizer.json, or a node that does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_configure(fsdp_tokenizer *tokenizer,
                                                      const fsdp_tokenizer_files *files,
                                                      fsdp_json_node tokenizer_json);
@@ -120,9 +124,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_set_bos_and_eos(fsdp_tokenizer *token
                                                            bool eos);
 
 /* ---- tokenizer_family.c: tokenizers without a tokenizer.json ---- */
-/* Make a tokenizer from the file tokenizer->path, and set its parts as transformers' class of the
- * family does: a SentencePiece model or tiktoken's file, vocab.txt, or vocab.json (with merges.txt
- * next to it). */
+/* Load the file tokenizer->path, and set the tokenizer's parts as transformers' class of the family
+ * does. The file is a SentencePiece model or tiktoken's file for _load_model(), a vocab.txt for
+ * _load_vocab_txt(), and a vocab.json with merges.txt next to it for _load_vocab_json(). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_load_model(fsdp_tokenizer *tokenizer,
                                                       const fsdp_tokenizer_files *files);
 FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_load_vocab_txt(fsdp_tokenizer *tokenizer,

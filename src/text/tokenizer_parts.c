@@ -21,7 +21,8 @@ static fsdp_status check_members(fsdp_json_node root)
 
 /* ---- the model ---- */
 
-/* Bytes are left as they are if the model is BPE: only this kind works on bytes. */
+/* Make the model from `root`. If it is BPE and the pre-tokenizer ends with ByteLevel, pieces stay
+ * raw bytes; other kinds of model cannot work on raw bytes. */
 static fsdp_status make_model(fsdp_tokenizer *tokenizer, fsdp_json_node root)
 {
     fsdp_json_node model;

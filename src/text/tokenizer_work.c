@@ -1,5 +1,5 @@
-/* A pool of what threads need to encode, so that callers can share an open tokenizer between
- * threads without passing such things themselves. */
+/* A pool of the buffers that threads need to encode, so that threads can share an open tokenizer
+ * and callers need not provide such buffers. */
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 

@@ -1,6 +1,6 @@
 /* Builds double arrays. Units are added in blocks of 256, and the children of a node are in one
- * block. Places for children are searched among the unused units of the newest blocks only, and
- * only so often, so that time and memory are bounded for any keys. */
+ * block. Units for children are searched among the unused units of the newest blocks only, with at
+ * most TRIES attempts a node, so that time and memory are bounded for any keys. */
 #include "src/text/trie.h"
 
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 enum {
     BLOCK = 256,
-    OPEN_BLOCKS = 16, /* number of blocks whose unused units are in the list */
-    TRIES = 512,      /* most places that are tried for the children of a node */
+    OPEN_BLOCKS = 16, /* number of blocks whose unused units are in the list of unused units */
+    TRIES = 512,      /* largest number of bases that are tried for the children of a node */
     TEXT_BYTES_MAX = 32 << 20
 };
 
@@ -28,7 +28,7 @@ typedef struct builder {
     fsdp_trie trie;
     const fsdp_trie_key *keys;
     /* A doubly linked list of the unused units of the newest OPEN_BLOCKS blocks, newest block
-     * first. The elements [i % (OPEN_BLOCKS * BLOCK)] are those of unit i. */
+     * first. links[i % (OPEN_BLOCKS * BLOCK)] is the element of unit i. */
     struct link {
         uint32_t before, after;
     } links[OPEN_BLOCKS * BLOCK];

@@ -8,7 +8,8 @@ enum {
 };
 
 /* Return FSDP_OK, or FSDP_ERR_UNSUPPORTED if this build has no utf8proc; the message contains
- * `what` needs it. Without it, the other functions must not be called. */
+ * `what`, the name of the part that needs utf8proc. Without utf8proc, the other functions must not
+ * be called. */
 FSDP_MUST_CHECK fsdp_status fsdp_unicode_check(const char *what);
 
 /* Write the full decomposition of a character (NFD, or NFKD if `compatible`) to out, and return the

@@ -1,5 +1,5 @@
-/* Implements unicode.h for builds without utf8proc. No tokenizer is opened that needs it, so only
- * fsdp_unicode_check() is ever called. */
+/* Implements unicode.h for builds without utf8proc. Opening a tokenizer that needs utf8proc fails,
+ * so only fsdp_unicode_check() is ever called. */
 #include "src/text/unicode.h"
 
 #include "src/base/assert.h"

@@ -11,7 +11,8 @@ typedef struct fsdp_unigram_options {
     /* The unknown token, for characters that are in no token; adjacent ones are fused. -1: none,
      * and encoding such a character fails. */
     int64_t unk_id;
-    bool byte_fallback; /* unknown text becomes byte pieces ("<0x0A>"), if the vocabulary has all */
+    bool byte_fallback; /* unknown text becomes byte pieces ("<0x0A>"), if the vocabulary has a
+                           piece for each of its bytes */
 } fsdp_unigram_options;
 
 /* Create a model. It takes ownership of `vocabulary`, also on failure. scores [size of the

@@ -1,4 +1,5 @@
-/* Checks and counts UTF-8. Text is checked once, when it enters the program from a file. */
+/* Checks, counts, decodes and encodes UTF-8. Text is checked once, when it enters the program from
+ * a file. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +40,8 @@ static inline uint32_t fsdp_utf8_decode(const char *p, size_t *length)
            (uint32_t)(u[2] & 0x3F) << 6 | (u[3] & 0x3F);
 }
 
-/* Return the character that ends before `end`. There must be one after `begin`. */
+/* Return the last character of the text [begin, end), which must not be empty, and set *length to
+ * its number of bytes. */
 static inline uint32_t fsdp_utf8_last(const char *begin, const char *end, size_t *length)
 {
     const char *p = end - 1;

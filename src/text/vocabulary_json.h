@@ -4,6 +4,6 @@
 #include "src/base/json.h"
 #include "src/text/vocabulary.h"
 
-/* `object` is the object. Errors contain the file and `what`, such as "model.vocab". */
+/* Create a vocabulary from `object`. Errors contain the file and `what`, such as "model.vocab". */
 FSDP_MUST_CHECK fsdp_status fsdp_vocabulary_from_json(fsdp_json_node object, const char *what,
                                                       fsdp_vocabulary **out);

@@ -73,7 +73,8 @@ static bool is_newline(char c)
     return c == '\r' || c == '\n';
 }
 
-/* Return the letter that `c` is in (?i:), in lower case. */
+/* Return the byte at `at`, or 0 at the end of the text. With any_case, return the ASCII letter that
+ * the character at `at` equals in (?i:), in lower case. Set *bytes to the number of bytes read. */
 static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
 {
     *bytes = 1;
@@ -89,8 +90,8 @@ static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* Return the end of 's, 't, 're, 've, 'm, 'll or 'd at the apostrophe at `at`; `at` if there is
- * none. */
+/* Return the end of the contraction ('s, 't, 're, 've, 'm, 'll or 'd) that begins with the
+ * apostrophe at `at`, or `at` if there is none. */
 static size_t contraction_end(const scan *s, size_t at, bool any_case)
 {
     size_t first, second;
@@ -103,8 +104,9 @@ static size_t contraction_end(const scan *s, size_t at, bool any_case)
     return at;
 }
 
-/* \s+(?!\S)|\s+ for the run of white space [at, end): all of it at the end of the text, else all
- * but its last character, but not nothing. */
+/* Return the end of the match of \s+(?!\S)|\s+ at `at`, in the run of white space [at, end). The
+ * match is the whole run if the text ends there or the run is one character, and otherwise the run
+ * without its last character. */
 static size_t space_end(const scan *s, size_t at, size_t end)
 {
     size_t bytes;
@@ -129,7 +131,7 @@ static size_t gpt2_end(const scan *s, size_t at)
     return run_end(s, begin + bytes, flags);
 }
 
-/* Return the end of at most `most` numbers. */
+/* Return the end of the run of numbers at `at`, but of at most `most` characters. */
 static size_t numbers_end(const scan *s, size_t at, int most)
 {
     size_t bytes;
@@ -138,7 +140,8 @@ static size_t numbers_end(const scan *s, size_t at, int most)
     return at;
 }
 
-/* White space of Llama 3: up to the last end of line, if there is one. */
+/* Return the end of Llama 3's match for the white space at `at`: after the last line end of the
+ * run, or, if the run has no line end, as in space_end(). */
 static size_t lines_end(const scan *s, size_t at)
 {
     const size_t end = run_end(s, at, SPACE);

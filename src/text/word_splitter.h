@@ -1,6 +1,6 @@
-/* The regular expressions of GPT-2, Llama 3 and Qwen2, which split a text into words, written by
- * hand: several times as fast as PCRE2, with the classes of characters of the tokenizers library.
- * Their matches cover the whole text. */
+/* Hand-written functions for the regular expressions with which GPT-2, Llama 3 and Qwen2 split a
+ * text into words. They are several times as fast as PCRE2 and use the tokenizers library's classes
+ * of characters. The words cover the whole text. */
 #pragma once
 #include "src/text/char_class.h"
 
@@ -11,9 +11,9 @@ typedef enum fsdp_word_pattern {
     FSDP_WORDS_QWEN2,
 } fsdp_word_pattern;
 
-/* The expression of a pattern; NULL for FSDP_WORDS_OTHER. */
+/* Return the regular expression of a pattern; NULL for FSDP_WORDS_OTHER. */
 const char *fsdp_word_pattern_text(fsdp_word_pattern pattern);
-/* Return the pattern whose expression is `text`. */
+/* Return the pattern whose expression is `text`, or FSDP_WORDS_OTHER. */
 fsdp_word_pattern fsdp_word_pattern_find(const char *text);
 
 /* Return the end of the word that begins at byte `at` < length of a text, which is well-formed

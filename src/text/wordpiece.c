@@ -1,6 +1,6 @@
-/* The WordPiece model. The longest token at a position is found by a walk through a trie: one of
- * all tokens for the first position of a word, and one of the tokens that begin with the prefix,
- * without it, for all others. */
+/* The WordPiece model. The longest token at a position is found by a walk through a trie: `first`,
+ * with all tokens, at the beginning of a word, and `rest`, with the tokens that begin with the
+ * prefix, stored without it, at later positions. */
 #include "src/text/wordpiece.h"
 
 #include <string.h>
@@ -131,8 +131,8 @@ static const fsdp_token_model_ops wordpiece_ops = {
 
 /* ---- creating ---- */
 
-/* Build a trie of the tokens that begin with `prefix`, without it. `keys` has room for all tokens.
- */
+/* Build a trie of the tokens that begin with `prefix`. The trie has their texts without the prefix.
+ * `keys` has room for all tokens. */
 static fsdp_status build_trie(const fsdp_vocabulary *vocabulary, const char *prefix,
                               fsdp_trie_key *keys, fsdp_trie *trie)
 {

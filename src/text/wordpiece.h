@@ -1,7 +1,7 @@
 /* WordPiece (Schuster and Nakajima, "Japanese and Korean Voice Search", ICASSP 2012), id for id as
  * in the tokenizers library. The longest token that begins a word is its first token, and so on.
- * Tokens inside a word begin with a prefix, "##". A word of which a part is in no token becomes the
- * unknown token. */
+ * Tokens inside a word begin with a prefix, "##". A word that cannot be divided into tokens this
+ * way becomes the unknown token. */
 #pragma once
 #include "src/text/token_model.h"
 #include "src/text/vocabulary.h"
@@ -27,7 +27,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_wordpiece_create(fsdp_vocabulary *vocabulary,
 FSDP_MUST_CHECK fsdp_status fsdp_wordpiece_load(const char *path,
                                                 const fsdp_wordpiece_options *options,
                                                 fsdp_token_model **out);
-/* The same for the contents of the file. Errors call them `name`. */
+/* Like fsdp_wordpiece_load(), but for the contents `text` [bytes] of a vocab.txt. Errors call the
+ * file `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_wordpiece_parse(const char *name, const char *text, size_t bytes,
                                                  const fsdp_wordpiece_options *options,
                                                  fsdp_token_model **out);

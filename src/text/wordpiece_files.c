@@ -13,7 +13,7 @@ enum {
 };
 
 /* Return the number of bytes of the white space character that ends `text` [length], or 0. White
- * space is what Unicode calls so. `text` is UTF-8. */
+ * space is what has Unicode's property White_Space. `text` is UTF-8. */
 static size_t space_at_end(const char *text, size_t length)
 {
     static const char *const spaces[] = {

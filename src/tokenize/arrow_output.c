@@ -34,8 +34,8 @@ typedef struct arrow_output {
     int8_t *bytes; /* [bytes_cap], token_type_ids */
     size_t bytes_cap;
     int32_t *block, *block_labels; /* [block_size] */
-    int64_t in_block;              /* tokens of the block */
-    int64_t rows;                  /* rows of the split that were written */
+    int64_t in_block;              /* number of tokens in `block` */
+    int64_t rows;                  /* number of rows of the current split that were written */
 } arrow_output;
 
 /* ---- reading spooled rows ---- */
@@ -72,9 +72,9 @@ static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type 
     return (int)o->n_columns++;
 }
 
-/* Choose the columns. Blocks have labels, as run_clm gives them. Those of a masked language model
- * do not: a row with labels has been masked already, and run_mlm masks its blocks when they are
- * read. */
+/* Choose the columns. Blocks have labels, as in run_clm. Blocks of a masked language model have
+ * labels only if the rows have: these rows have been masked already. Other blocks are masked when
+ * they are read, as in run_mlm. */
 static void choose_columns(arrow_output *o)
 {
     const bool *lists = o->state->lists;
@@ -117,8 +117,9 @@ static fsdp_status set_types(arrow_output *o, const row *r)
     return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
 }
 
-/* Rows without labels are their own. Those of a masked language model stay without: they are masked
- * when they are read. */
+/* Set the labels of a row. If a row of a causal language model has none, its ids are its labels. A
+ * row of a masked language model without labels stays without them, because it is masked when it is
+ * read. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {
     if (o->options->task == FSDP_TASK_CLASSIFICATION) {
@@ -136,7 +137,7 @@ static fsdp_status set_labels(arrow_output *o, const row *r)
                                      r->lengths[own ? 0 : 1]);
 }
 
-/* Positions of a row without any count up from 0. */
+/* Set the positions of a row. If it has none, they count up from 0. */
 static fsdp_status set_positions(arrow_output *o, row *r)
 {
     if (r->lengths[3] == 0) {
@@ -174,7 +175,8 @@ static fsdp_status write_block(arrow_output *o)
     return write_row(o, &block);
 }
 
-/* A block has been masked, or it has not. It cannot have rows of both kinds. */
+/* Return an error if a row has no labels, but other rows do. A block cannot join rows that have
+ * been masked and rows that have not. */
 static fsdp_status check_masked_alike(const arrow_output *o, const row *r, int64_t number)
 {
     if (o->options->task != FSDP_TASK_MASKED_LM || o->labels < 0 || r->lengths[0] == 0 ||

@@ -20,7 +20,7 @@ typedef struct fsdp_arrow_output_counts {
 
 /* Return an error if fsdp_arrow_output_write() could not write a folder here. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_check(const char *path);
-/* The folder appears when it is complete, or not at all. */
+/* Write the folder and set *counts. The folder appears when it is complete, or not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
                                                     const fsdp_token_output *spool,
                                                     const fsdp_tokenize_state *state,

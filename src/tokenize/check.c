@@ -11,7 +11,7 @@
 
 enum {
     TEXT_BYTES = 400,  /* bytes of a text that are printed */
-    PIECE_BYTES = 60,  /* the same for a piece */
+    PIECE_BYTES = 60,  /* bytes of a token's text that are printed */
     ROW_TOKENS = 2000, /* tokens of a list that are printed */
 };
 
@@ -20,9 +20,9 @@ typedef struct checker {
     FILE *out;
     fsdp_encoded encoded;
     fsdp_str whole;         /* the text of a row of JSON or Arrow */
-    fsdp_encoding found;    /* the text, encoded again with offsets in characters, */
-    fsdp_encoding in_bytes; /* and in bytes */
-    int64_t differing;      /* rows whose decoded text is another one */
+    fsdp_encoding found;    /* the text of a list, encoded again with offsets in characters */
+    fsdp_encoding in_bytes; /* the text of a list, encoded again with offsets in bytes */
+    int64_t differing;      /* number of lists whose decoded ids differ from their text */
 } checker;
 
 /* ---- text that is printed ---- */
@@ -55,7 +55,7 @@ static shown show(const char *text, size_t length, size_t most)
 
 /* ---- tokens ---- */
 
-/* Encode `text` again, to find the offsets. Return true if that gives the same ids. */
+/* Encode `text` again, to find the offsets. Return true if the ids are the same as in `ids`. */
 static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list *ids, bool special)
 {
     fsdp_encode_options how = {.no_special_tokens = !special, .offsets = FSDP_OFFSETS_CHARACTERS};
@@ -67,7 +67,7 @@ static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list 
     if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
                                    &c->in_bytes) != FSDP_OK)
         return false;
-    /* The list may have eos in addition, or be cut. */
+    /* `ids` may have an additional eos, or be cut. */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
     if (n && n == ids->len && n < c->found.ids.len)
         n--; /* a list that is cut may end with eos */
@@ -104,8 +104,8 @@ static void add_token(const checker *c, fsdp_table *table, const char *text, siz
         fsdp_table_cell(table, "%s", i < labels->len && labels->ids[i] >= 0 ? "yes" : "");
 }
 
-/* Print a table of a list of ids. If `labels` is not NULL, a column says which tokens have a loss.
- */
+/* Print a table of a list of ids, with a column that says which tokens have a loss if `labels` is
+ * not NULL. */
 static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_token_list *ids,
                                 const fsdp_token_list *labels)
 {

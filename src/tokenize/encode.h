@@ -12,7 +12,7 @@ enum {
 typedef struct fsdp_encode_form {
     const fsdp_dataset_options *rows;
     fsdp_task task;
-    int width;                /* bytes of a token; 0: rows are spooled, see below */
+    int width;                /* bytes of a token; 0: rows are spooled, see Note [Spooled rows] */
     int64_t validation_below; /* a row is for validation if its number is below this: see
                                  fsdp_record_number() */
     uint64_t seed;
@@ -33,17 +33,18 @@ typedef struct fsdp_encoded_part {
     int64_t rows, tokens;
 } fsdp_encoded_part;
 
-/* Initialise it with {0}; it is used again. */
+/* The result for a batch. Initialise it with {0}. It can be used for several batches. */
 typedef struct fsdp_encoded {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     int64_t text_bytes;             /* bytes of the records that are texts */
     int64_t cut_rows, cut_tokens;   /* rows that were longer than a limit, and by how many tokens */
     int64_t masked_rows;            /* rows of which a part has no loss */
     int64_t empty_rows;             /* rows without tokens */
-    bool lists[FSDP_SPOOLED_LISTS]; /* some rows have labels, token_type_ids, position_ids */
+    bool lists[FSDP_SPOOLED_LISTS]; /* lists[i]: a row has a list i that is not empty; the order is
+                                       that of Note [Spooled rows] */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */
-    fsdp_json_text text;  /* the same */
+    fsdp_json_text text;  /* scratch memory */
 } fsdp_encoded;
 
 void fsdp_encoded_fini(fsdp_encoded *encoded);

@@ -50,7 +50,8 @@ static fsdp_status add_tokenizer(const char *path, fsdp_str *text)
     return status;
 }
 
-/* Set `key` to a text that was built. */
+/* Set `key` to the contents of `text` if `built`, the status of building it, is FSDP_OK. Free
+ * `text`. */
 static fsdp_status set_built(fsdp_json_node root, const char *key, fsdp_status built,
                              fsdp_str *text)
 {
@@ -75,7 +76,8 @@ static void set_number(fsdp_json_node root, const char *key, double value)
     fsdp_json_set_str(root, key, text);
 }
 
-/* --chat-template may be the name of a file, or of a template of the tokenizer's folder. */
+/* Add a checksum of the chat template, because --chat-template only names a file or a template of
+ * the tokenizer's folder. */
 static void set_chat(fsdp_json_node root, const fsdp_chat_template *chat)
 {
     char text[40] = "";

@@ -1,11 +1,12 @@
-/* The settings that determine what `fsdp tokenize` writes. A run goes on with the output of another
- * one only if both have the same. */
+/* The settings that determine what `fsdp tokenize` writes. A run goes on with the output of an
+ * interrupted run only if both have the same settings. */
 #pragma once
 #include "src/tokenize/tokenize.h"
 
-/* Return the FSDP_USES_* of which rows have one if the setting has an effect on them; 0: on all. */
+/* Return a set of FSDP_USES_*: the setting `key` has an effect only on rows that have one of them.
+ * 0: it has an effect on all rows. */
 unsigned fsdp_tokenize_setting_uses(const char *key);
-/* Make an object of texts. The caller owns *settings. */
+/* Make a JSON object of all settings of a run, as texts. The caller owns *settings. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_settings(const fsdp_tokenize_config *config,
                                                    const fsdp_tokenize_inputs *inputs,
                                                    fsdp_tokenize_format format, int width,

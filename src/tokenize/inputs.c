@@ -17,8 +17,8 @@ enum {
 
 /* ---- the tokenizer ---- */
 
-/* Open the chat template of the tokenizer's folder, or the one that the user named. Without one,
- * conversations are an error. */
+/* Open the chat template of the tokenizer's folder, or the one that the user named. If the folder's
+ * template cannot be opened, set in->why_no_chat to the reason; conversations are then an error. */
 static fsdp_status open_chat_template(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     char *parent = fsdp_path_parent(c->tokenizer);
@@ -45,8 +45,8 @@ static fsdp_status open_tokenizer(const fsdp_tokenize_config *c, fsdp_tokenize_i
 
 /* ---- rows ---- */
 
-/* As in train, a length that was not given is the dataset's default for texts, and rows of ids are
- * not cut to it. */
+/* Set the lengths that the user gave. As in `fsdp train`, texts are cut to the dataset's default if
+ * no length was given, but rows of ids are not. */
 static void set_lengths(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_dataset_options *rows = &in->rows;
@@ -89,7 +89,7 @@ static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
         rows->masking = &none;
 }
 
-/* The classes are those that the training data say. */
+/* For classification, find the classes in the training data. */
 static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_found_labels found;
@@ -117,8 +117,8 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
     return status;
 }
 
-/* Rows that are read one after the other get their defaults here, and those of a dataset when it is
- * opened. */
+/* Check the options of rows. For causal and masked language models, whose rows are read one after
+ * the other, also fill in defaults. For other tasks, fsdp_dataset_open() does that. */
 static fsdp_status complete_rows(fsdp_tokenize_inputs *in)
 {
     const bool causal = in->rows.task == FSDP_TASK_CAUSAL_LM;

@@ -85,7 +85,7 @@ static fsdp_status get_parts(fsdp_json_node root, fsdp_tokenize_state *state)
     return FSDP_OK;
 }
 
-/* Return true if a setting had no effect on any row. This is known if all rows were read. */
+/* Return true if a setting had no effect on any row. This is known only if all rows were read. */
 static bool had_no_effect(const fsdp_tokenize_state *state, const char *key)
 {
     const unsigned uses = fsdp_tokenize_setting_uses(key);

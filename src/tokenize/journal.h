@@ -1,11 +1,11 @@
-/* What a run of `fsdp tokenize` has written so far, in a file beside it. A run that is interrupted
- * goes on from there. */
+/* The journal: a file next to the unfinished output of `fsdp tokenize` that says what has been
+ * written so far. With --resume, a later run goes on from there. */
 #pragma once
 #include "src/base/json.h"
 #include "src/tokenize/encode.h"
 
 typedef struct fsdp_tokenize_state {
-    int64_t records; /* records that were read, of all files */
+    int64_t records; /* number of records that were read from all files */
     int64_t text_bytes, cut_rows, cut_tokens, masked_rows, empty_rows;
     unsigned uses; /* FSDP_USES_* of the rows */
     bool lists[FSDP_SPOOLED_LISTS];
@@ -17,13 +17,12 @@ typedef struct fsdp_tokenize_state {
     } parts[FSDP_TOKENIZE_PARTS];
 } fsdp_tokenize_state;
 
-/* Write the state to `path` atomically, together with the settings of the run, an object of texts.
- */
+/* Write the state and the settings of the run to `path` atomically. `settings` is an object of
+ * texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
                                                const fsdp_tokenize_state *state);
-/* Read the state. Returns FSDP_ERR_INVALID if the settings of the run that wrote it were others,
- * except those that had no effect on any row. The message names the first setting that differs.
- * Returns FSDP_ERR_FORMAT if the file is damaged.
- */
+/* Read the state. Return FSDP_ERR_INVALID if a setting of the run that wrote the journal differs
+ * from `settings`, unless the setting had no effect on any row; the message names the first such
+ * setting. Return FSDP_ERR_FORMAT if the file is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_read(const char *path, fsdp_json_node settings,
                                               fsdp_tokenize_state *state);

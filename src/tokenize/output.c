@@ -51,7 +51,8 @@ static fsdp_status failed(const char *path)
 
 /* ---- files ---- */
 
-/* Open a file, and cut it to `bytes` bytes. If it is shorter, it is not the file of the journal. */
+/* Open a file, and cut it to `bytes` bytes. If it is shorter, return an error: it is not the file
+ * that the journal describes. */
 static fsdp_status open_at(const char *path, int64_t bytes, int *fd)
 {
     *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -101,7 +102,8 @@ static char *index_path(const char *path)
     return fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
 }
 
-/* A token file is read by the index next to it, if there is one, whatever format it has. */
+/* Return an error if there is an index next to the output file that may not be replaced. It would
+ * be used to read the file, whatever format the file has. */
 static fsdp_status check_index(const fsdp_token_output *o, bool may_replace)
 {
     char *index = index_path(o->path);
@@ -138,7 +140,7 @@ static fsdp_status check_target(const fsdp_token_output *o)
 }
 
 /* Return an error if a file would be replaced that may not be. A run that goes on may replace what
- * the interrupted run could, and an index that this one has written. */
+ * the interrupted run was allowed to replace, and an index that the interrupted run has written. */
 static fsdp_status check_existing(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     state->overwrites |= o->options.overwrite;
@@ -165,13 +167,14 @@ static fsdp_status lock_partial(fsdp_token_output *o)
                      : failed(path);
     if (status != FSDP_OK && o->lock >= 0) {
         close(o->lock);
-        o->lock = -1; /* the folder is not this process's, and stays */
+        o->lock = -1; /* another process owns the folder, so closing must not remove it */
     }
     fsdp_free(path);
     return status;
 }
 
-/* Read the journal of an interrupted run, if there is one and it is wanted. */
+/* If an interrupted run has left a journal, read it with --resume, remove it with --overwrite, and
+ * otherwise return an error. */
 static fsdp_status read_journal(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     if (!fsdp_path_exists(o->journal))
@@ -324,7 +327,8 @@ fsdp_status fsdp_output_save(fsdp_token_output *o, const fsdp_tokenize_state *st
 
 /* ---- the end ---- */
 
-/* Return the path of a part's index: at its place, or in the folder that will be moved there. */
+/* Return the path at which a part's index is written: next to the final file, or in the folder that
+ * will be moved to its final place. */
 static char *index_of_part(const fsdp_token_output *o, int i)
 {
     return index_path(o->is_file ? o->path : o->parts[i].path);

@@ -25,15 +25,17 @@ typedef struct fsdp_token_output fsdp_token_output;
 /* Return true if `path` is that of one token file, not of a folder of them. */
 bool fsdp_output_is_file(const char *path);
 
-/* Begin the output, or go on with one that was interrupted. *state is set to what that run has
- * written, or to zeros. Returns FSDP_ERR_INVALID if there is such an output already. */
+/* Begin the output or, with options->resume, go on with that of an interrupted run. Set *state to
+ * what the interrupted run has written, or to zeros. Return FSDP_ERR_INVALID if an output exists,
+ * complete or interrupted, and the options do not allow to replace it or to go on with it. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_begin(const fsdp_output_options *options,
                                               fsdp_tokenize_state *state, fsdp_token_output **out);
-/* Append what was encoded, and add it to *state. */
+/* Append the rows of `encoded` to the files, and add their counts to *state. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
                                                const fsdp_encoded *encoded,
                                                fsdp_tokenize_state *state);
-/* Let a run that goes on from here begin with *state, which must count all that was appended. */
+/* Write *state to the journal, so that a later run can go on from here. *state must count all rows
+ * that were appended. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
                                              const fsdp_tokenize_state *state);
 /* Move the token files to their place. Not for ARROW. */

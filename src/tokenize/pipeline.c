@@ -30,11 +30,12 @@ typedef struct pipeline {
     pthread_mutex_t lock;    /* protects everything below */
     pthread_cond_t freed;    /* a slot became free */
     slot *slots;             /* [n] */
-    slot **free, **done;     /* free: [n_free]; done: [n], complete batches by sequence % n */
+    slot **free, **done;     /* free: [n_free]; done: [n]: the slot of a complete batch is at the
+                                index sequence % n */
     size_t n, n_free;
-    int64_t read, written; /* numbers of batches */
+    int64_t read, written; /* number of batches that were read, and that were written */
     bool ended;            /* no more batches are read */
-    bool stopped;          /* as it was interrupted */
+    bool stopped;          /* no more batches are read because *interrupted was true */
     bool writing;          /* a thread is writing */
     fsdp_saved_error error;
 } pipeline;
@@ -62,7 +63,7 @@ static void give_back(pipeline *p, slot *s)
     pthread_cond_broadcast(&p->freed);
 }
 
-/* Read the next batch. Return NULL at the end. A failure is the result of the batch. */
+/* Read the next batch. Return NULL at the end. If reading fails, the error is in the slot. */
 static slot *read_batch(pipeline *p)
 {
     pthread_mutex_lock(&p->reading);
@@ -97,7 +98,8 @@ static void write_batch(pipeline *p, slot *s)
         fsdp_error_save(p->ops->write(p->self, &s->batch, s->result), &p->error);
 }
 
-/* Hand in a batch, and write all that can be written, unless another thread is doing that. */
+/* Hand in a batch, and write all complete batches that are next in order, unless another thread is
+ * writing. */
 static void hand_in(pipeline *p, slot *s)
 {
     pthread_mutex_lock(&p->lock);
@@ -131,7 +133,7 @@ static void run_thread(void *arg, int64_t i, int worker)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- a run ---- */
 
 static fsdp_status create_slots(pipeline *p, int threads)
 {

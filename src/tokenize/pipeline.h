@@ -16,10 +16,10 @@ typedef struct fsdp_pipeline_ops {
     fsdp_status (*write)(void *self, const fsdp_record_batch *batch, void *result);
 } fsdp_pipeline_ops;
 
-/* Run until the source ends, or until *interrupted is true. In both cases, what was read is written
- * before this function returns. *stopped is set to whether it was interrupted. After an error, it
- * is the one of the first batch that failed, so it does not depend on the number of threads.
- * `interrupted` may be NULL. */
+/* Read, work on and write batches until the source ends, or until *interrupted is true.
+ * `interrupted` may be NULL. In both cases, all batches that were read are written before this
+ * function returns. Set *stopped to true if *interrupted ended the run. If batches fail, return the
+ * error of the first of them, so that it does not depend on the number of threads. */
 FSDP_MUST_CHECK fsdp_status fsdp_pipeline_run(const fsdp_pipeline_ops *ops, void *self,
                                               fsdp_record_source *source, int threads,
                                               const atomic_bool *interrupted, bool *stopped);

@@ -5,8 +5,8 @@
 
 typedef struct fsdp_record_file fsdp_record_file;
 
-/* `kind` is FSDP_RECORD_DOCUMENT for plain text, FSDP_RECORD_PAIR for CSV, or FSDP_RECORD_JSON.
- * `rows` is borrowed until the file is closed. */
+/* Open a file. `kind` is FSDP_RECORD_DOCUMENT for plain text, FSDP_RECORD_PAIR for CSV, or
+ * FSDP_RECORD_JSON. `rows` is borrowed until the file is closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_open(const char *path, fsdp_record_kind kind,
                                                   const fsdp_dataset_options *rows,
                                                   fsdp_record_file **out);
@@ -16,6 +16,6 @@ unsigned fsdp_record_file_uses(const fsdp_record_file *file);
 /* Append the next record to the batch. *ended is set to true if there was none. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_next(fsdp_record_file *file, fsdp_record_batch *batch,
                                                   bool *ended);
-/* Call this after the last record. *note is set to what was found out about the columns of CSV, or
- * to NULL; the caller owns it. */
+/* Call this after the last record. *note is set to a message about the use of the columns of CSV,
+ * or to NULL; the caller owns it. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_end(fsdp_record_file *file, char **note);

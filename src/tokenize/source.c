@@ -15,9 +15,9 @@
 #include "src/tokenize/record_file.h"
 
 enum {
-    BATCH_BYTES = 1 << 20, /* a batch ends when its texts have this many bytes, */
-    BATCH_RECORDS = 8192,  /* or when it has this many records */
-    BATCH_INDICES = 256    /* the same for records that are indices */
+    BATCH_BYTES = 1 << 20, /* a batch of texts ends when it has this many bytes */
+    BATCH_RECORDS = 8192,  /* largest number of records of a batch of texts */
+    BATCH_INDICES = 256    /* largest number of records of a batch of indices */
 };
 
 typedef struct source_file {
@@ -33,7 +33,7 @@ struct fsdp_record_source {
     source_file *files;
     size_t len, cap;
     size_t current; /* index of the file that is being read */
-    bool is_open;   /* that file is open: `file`, the last table or the last dataset */
+    bool is_open;   /* the current file is open, as `file`, the last table or the last dataset */
     fsdp_record_file *file;
     int64_t records, of_file; /* records read so far, of all files and of the current one */
     int64_t of_training;      /* records read of the training data */
@@ -76,7 +76,7 @@ static fsdp_status add_rows(fsdp_record_source *s, const char *path, bool valida
     return add_file(s, path, json ? FSDP_RECORD_JSON : FSDP_RECORD_PAIR, validation);
 }
 
-/* Add the files of texts of a path, which is not Arrow. */
+/* Add the text files of `path`, which is not an Arrow folder. */
 static fsdp_status add_texts(fsdp_record_source *s, const char *path, bool validation)
 {
     fsdp_path_list files;
@@ -109,8 +109,8 @@ static fsdp_status add_folder_or_file(fsdp_record_source *s, const char *path, b
     return add_texts(s, path, validation);
 }
 
-/* Add what `path` refers to. `is_split` says that the path is that of the training data, of which
- * the part for validation is wanted. */
+/* Add what `path` refers to. With `is_split`, the path is that of the training data, which may also
+ * have a part for validation: `validation` says which part to add. */
 static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_split, bool validation)
 {
     char *folder;
@@ -368,7 +368,8 @@ unsigned fsdp_record_source_uses(const fsdp_record_source *s)
     return s->uses;
 }
 
-/* Set *uses to what the rows of a dataset can have, whose path may be a folder or a pattern. */
+/* Set *uses to the FSDP_USES_* that rows of the dataset `file` can have. Its path may be a folder
+ * or a glob pattern. */
 static fsdp_status possible_of_examples(const fsdp_record_source *s, const source_file *file,
                                         unsigned *uses)
 {
@@ -463,7 +464,8 @@ static fsdp_status add_folder_identity(const source_file *file, fsdp_str *text)
     return status;
 }
 
-/* The path of a dataset may be a folder or a pattern. */
+/* Append the identity of each text file of a dataset. The dataset's path may be a folder or a glob
+ * pattern. */
 static fsdp_status add_texts_identity(const source_file *file, fsdp_str *text)
 {
     fsdp_path_list files;

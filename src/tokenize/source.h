@@ -27,7 +27,7 @@ typedef struct fsdp_record {
     int64_t index;     /* ARROW, EXAMPLE */
 } fsdp_record;
 
-/* Records of one file, which follow each other. Initialise it with {0}; it is used again. */
+/* Consecutive records of one file. Initialise it with {0}. It can be used for several batches. */
 typedef struct fsdp_record_batch {
     fsdp_record_kind kind;
     const char *path;     /* borrowed from the source */
@@ -45,23 +45,24 @@ void fsdp_record_batch_fini(fsdp_record_batch *batch);
 
 typedef struct fsdp_source_options {
     const char *data;
-    const char *validation_data; /* NULL: none of its own */
+    const char *validation_data; /* path of the validation data; NULL: not given */
     bool find_validation; /* without validation_data, also read the split or the files of `data`
                              that are for validation, if there are any */
     const fsdp_dataset_options *rows; /* with defaults filled in; borrowed */
     fsdp_task task;                   /* what the rows are for */
-    int64_t max_samples;              /* rows of the training data; 0: all */
+    int64_t max_samples;              /* largest number of rows of the training data that are read;
+                                         0: all */
 } fsdp_source_options;
 
 typedef struct fsdp_record_source fsdp_record_source;
 
-/* Find out which files there are and what they are. The files are opened one after the other, when
- * they are read. */
+/* Find the files and the kinds of their records. Each file is opened when the files before it have
+ * been read. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_open(const fsdp_source_options *options,
                                                     fsdp_record_source **out);
 void fsdp_record_source_close(fsdp_record_source *source); /* accepts NULL */
-/* Read the next batch. At the end, batch->len is 0. Errors contain file and line. One thread at a
- * time. Tables and datasets of batches stay open until the source is closed. */
+/* Read the next batch. At the end, batch->len is 0. Errors contain file and line. Only one thread
+ * at a time may call this. Tables and datasets of batches stay open until the source is closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_next(fsdp_record_source *source,
                                                     fsdp_record_batch *batch);
 /* Skip the next `count` records. Fails if there are fewer. */
@@ -77,13 +78,14 @@ unsigned fsdp_record_source_uses(const fsdp_record_source *source);
 /* Set *uses to the FSDP_USES_* that rows of these files can have, before any row is read. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *source,
                                                              unsigned *uses);
-/* Return the bytes of texts that will be read, or 0 if that is unknown, as files are compressed or
- * are not texts. */
+/* Return the bytes of texts that will be read, or 0 if they are unknown: files are compressed or
+ * are not texts, or max_samples limits the rows. */
 int64_t fsdp_record_source_bytes(const fsdp_record_source *source);
-/* Return what was found out about the columns so far, lines of text; NULL: nothing. */
+/* Return messages about the use of the columns of the files that have been read, one on each line,
+ * or NULL if there are none. */
 const char *fsdp_record_source_notes(const fsdp_record_source *source);
-/* Make the note about keys that are not used, which were collected from the rows of JSON and Arrow.
- * The caller owns *note, which is NULL if there is nothing to say. */
+/* Make a message about `unused`, the keys in rows of JSON and Arrow that are not used. The caller
+ * owns *note, which is NULL if there is nothing to say. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_unused(const fsdp_record_source *source,
                                                       const fsdp_unused_keys *unused, char **note);
 /* Append a line for each file, with its size and its time of modification, to `text`. */

@@ -28,14 +28,14 @@ void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_
     store(header + 8, (uint64_t)tokens, 4);
 }
 
-/* A list of the index: number i of it is made from the sizes. */
+/* The lists of numbers in an index. All are computed from the lengths of the sequences. */
 typedef enum list {
     SIZES,
     OFFSETS,
     DOCUMENTS
 } list;
 
-/* Append a list of `count` numbers. */
+/* Append the list `kind`, of `count` numbers, to the index. */
 static fsdp_status append_list(fsdp_atomic_file *file, list kind, const int32_t *sizes,
                                int64_t count, int width)
 {

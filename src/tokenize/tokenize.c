@@ -27,7 +27,8 @@ typedef struct tokenize_run {
     fsdp_tokenize_state state;
     fsdp_unused_keys unused;
     int64_t saved_bytes; /* bytes of the output when the journal was written last */
-    int64_t first_record, first_tokens, first_bytes; /* numbers when this run began */
+    int64_t first_record, first_tokens, first_bytes; /* totals that an interrupted run had reached
+                                                        when this run began */
     fsdp_arrow_output_counts arrow;
     fsdp_progress *bar;
     int64_t bar_done; /* MiB */
@@ -190,7 +191,7 @@ static fsdp_status end_rows(tokenize_run *r)
 }
 
 /* Check what is known only after the last row. An option that had no effect is an error, but the
- * rows are those of a run without it, and are kept for one. */
+ * rows are the same as those of a run without the option, and are kept for such a run. */
 static fsdp_status check_rows(tokenize_run *r)
 {
     const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);
@@ -201,15 +202,15 @@ static fsdp_status check_rows(tokenize_run *r)
     return refuse_empty(r);
 }
 
-/* Can a run that failed in this way go on later? If it failed because of the data, the data must
- * change, and then the output, too. */
+/* Return true if a run that failed with `status` can go on later. If it failed because of the data,
+ * the data must change, and then the output changes, too. */
 static bool can_go_on(fsdp_status status)
 {
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
-/* Return what a message about --resume adds: it excludes --overwrite, which the journal remembers.
- */
+/* Return the words that a message which recommends --resume adds for a run with --overwrite. The
+ * two options exclude each other, and the journal remembers --overwrite. */
 static const char *in_place_of(const tokenize_run *r)
 {
     return r->config->overwrite ? " in place of --overwrite" : "";
@@ -293,7 +294,7 @@ static void print_losses(const tokenize_run *r)
     fprintf(r->out, "\n");
 }
 
-/* Is there no eos that could end the texts, as was wanted? */
+/* Return true if texts were to end with eos, but the tokenizer has no eos. */
 static bool lacks_eos(const tokenize_run *r)
 {
     return r->config->task == FSDP_TASK_CAUSAL_LM && r->config->append_eos &&

@@ -24,7 +24,7 @@ typedef struct fsdp_tokenize_config {
     int max_source_length, max_target_length; /* 0: not given */
     double validation_fraction;
     int64_t seed;
-    int threads; /* 0: as many as there are processors */
+    int threads; /* 0: one for each available processor */
     bool resume, overwrite;
     int64_t journal_bytes; /* bytes of output after which the journal is written again */
 
@@ -33,10 +33,10 @@ typedef struct fsdp_tokenize_config {
 
     int64_t train_vocab; /* make a tokenizer of this size instead; 0: no */
     int64_t min_frequency;
-    int words; /* how texts are split into words: an fsdp_word_pattern, less FSDP_WORDS_GPT2 */
+    int words; /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2 */
     fsdp_option_list special_tokens;
 
-    /* Not options. */
+    /* The fields below are not options. */
     const atomic_bool *interrupted; /* NULL: never */
     bool progress;                  /* show a bar on stderr */
     struct {
@@ -46,12 +46,13 @@ typedef struct fsdp_tokenize_config {
     } asked_for;
 } fsdp_tokenize_config;
 
-/* Run. Lines for the user go to `out`. Returns FSDP_ERR_STATE if it was interrupted. */
+/* Run `fsdp tokenize`. Print lines for the user to `out`. Return FSDP_ERR_STATE if the run was
+ * interrupted. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_run(const fsdp_tokenize_config *config, FILE *out);
 
 /* ---- parts of a run, for this folder ---- */
 
-/* What all kinds of runs open. */
+/* What every run opens, whether it tokenizes, checks or makes a vocabulary. */
 typedef struct fsdp_tokenize_inputs {
     fsdp_tokenizer *tokenizer; /* NULL: --train-vocab */
     fsdp_chat_template *chat_template;

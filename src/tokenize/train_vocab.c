@@ -16,7 +16,7 @@
 #include "src/tokenize/pipeline.h"
 #include "src/tokenize/vocab_folder.h"
 
-/* A word: bytes[at, at + length) of the batch's words. */
+/* A word: word_counts.bytes[at, at + length), and how often it occurs. */
 typedef struct word {
     size_t at;
     uint32_t length, count;
@@ -83,7 +83,7 @@ static uint32_t *find_slot(const word_counts *c, const char *text, size_t length
     }
 }
 
-/* Let at least half of the table be empty. */
+/* Grow the table if less than half of it would be empty after adding a word. */
 static fsdp_status grow_table(word_counts *c)
 {
     if (c->slots >= 2 * (c->len + 1))

@@ -42,7 +42,7 @@ typedef enum fsdp_pickle_kind {
                               only item is the persistent id */
 } fsdp_pickle_kind;
 
-/* What the reader makes of a call to a function or class that the pickle names. Each name in the
+/* What the reader makes of a call of a function or class that the pickle names. Each name in the
  * list passed to fsdp_pickle_create() has one of these meanings. */
 typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CONSTANT, /* makes nothing; a call of the name is an error */

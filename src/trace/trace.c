@@ -241,8 +241,9 @@ void fsdp_trace_step_end(fsdp_trace *trace)
 
 /* --- reading a trace --- */
 
-/* Return the place of item i in a ring of `max` places to which `n` items were written. Item 0 is
- * the oldest one that has not been overwritten. Return SIZE_MAX if there is no item i. */
+/* Return the index in a ring of `max` elements, to which `n` elements have been written, of element
+ * i. Element 0 is the oldest one that has not been overwritten. Return SIZE_MAX if there is no
+ * element i. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

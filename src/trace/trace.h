@@ -38,7 +38,7 @@ enum {
                                 only to their categories */
 };
 
-/* A span, or the piece that fsdp_trace_lap() ended. */
+/* A span, or a piece of time that fsdp_trace_lap() ended. */
 typedef struct fsdp_trace_event {
     char label[FSDP_TRACE_LABEL]; /* ASCII without quotes, truncated if too long */
     int64_t begin_ns, duration_ns;
@@ -76,7 +76,7 @@ void fsdp_trace_step_begin(fsdp_trace *trace, const char *name);
 /* End the step and detach the trace. Spans that are still open after a failure are ended, too. */
 void fsdp_trace_step_end(fsdp_trace *trace);
 
-/* The trace of the calling thread; NULL: nothing is traced. */
+/* The trace that is attached to the calling thread; NULL: nothing is traced. */
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
 /* The next four functions may be called only while a trace is attached. fsdp_trace_begin(),
@@ -104,8 +104,8 @@ static inline void fsdp_trace_end(void)
     if (fsdp_trace_current)
         fsdp_trace_close(fsdp_trace_current);
 }
-/* End the current piece, and add it to the operation (category, name, detail). `name` and `detail`
- * must be static strings. */
+/* End the current piece of time (Note [Tracing]), and add it to the time of the operation with this
+ * category, name and detail. `name` and `detail` must be static strings. */
 static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -125,7 +125,7 @@ uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
 /* Return an array with the sum of each category over all steps. In each sum, `calls` is the number
  * of events of the category that have been recorded. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
-/* Return [*n] sums by name over all steps, in no particular order. */
+/* Return an array of *n sums by name over all steps, in no particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);
 int64_t fsdp_trace_steps(const fsdp_trace *trace);
 /* Return the name that a category has in trace files, such as "matmul" or "sharding". The text is

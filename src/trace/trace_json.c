@@ -22,8 +22,8 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print an entry that gives a name. If i is 0, the entry names the process; otherwise, it names
- * track i - 1. Return the length of the text, or 0 if there is no track i - 1. */
+/* Print an entry that gives a process or a track its name: the process if i is 0, otherwise track i
+ * - 1. Return the length of the text, or 0 if there is no track i - 1. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

@@ -4,7 +4,7 @@
 #pragma once
 #include "src/trace/trace.h"
 
-/* Shows how much of a trace has been written. Initialise it with {0}. */
+/* How much of a trace has been written. Initialise it with {0}. */
 typedef struct fsdp_trace_cursor {
     size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;
@@ -19,8 +19,8 @@ enum {
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
-/* Write as many complete entries of `trace` as fit into text [size], beginning at *cursor, and
- * advance *cursor. size >= FSDP_TRACE_JSON_MIN. Return the number of bytes, or 0 if no entry is
+/* Write as many complete entries of `trace` as fit into text [size], and advance *cursor, which
+ * says where to begin. size >= FSDP_TRACE_JSON_MIN. Return the number of bytes, or 0 if no entry is
  * left. Times are relative to base_ns. There are n_counters counters; counter i has the name
  * counters[i]. */
 size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,

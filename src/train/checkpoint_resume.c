@@ -128,11 +128,37 @@ static fsdp_status refuse_unusable(const char *folder)
     return status;
 }
 
+/* If `given` is not a path but the number of a step, return an error that names the checkpoint of
+ * that step, or says how one is named. */
+static fsdp_status refuse_number(const fsdp_trainer *t, const char *given)
+{
+    int64_t step = 0;
+    const bool whole = *given && strspn(given, "0123456789") == strlen(given) && strlen(given) < 16;
+    if (!whole || !t->checkpoint_dir)
+        return FSDP_OK;
+    for (const char *digit = given; *digit; digit++)
+        step = 10 * step + (*digit - '0');
+    char *path = fsdp_checkpoint_path_of_step(t->checkpoint_dir, step);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status =
+        fsdp_path_is_directory(path)
+            ? fsdp_error(FSDP_ERR_NOT_FOUND,
+                         "--resume %s: a checkpoint is given by its path: --resume %s", given, path)
+            : fsdp_error(FSDP_ERR_NOT_FOUND,
+                         "--resume %s: a checkpoint is given by its path, and there is no %s; "
+                         "--resume without a value takes the newest one",
+                         given, path);
+    fsdp_free(path);
+    return status;
+}
+
 /* Return the error for a --resume path that does not exist. The message names the newest checkpoint
  * in the parent folder, if there is one. */
-static fsdp_status refuse_missing(const char *given)
+static fsdp_status refuse_missing(const fsdp_trainer *t, const char *given)
 {
     choice newest = {0};
+    FSDP_TRY(refuse_number(t, given));
     char *parent = fsdp_path_parent(given);
     fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
     if (parent && fsdp_path_is_directory(parent))
@@ -171,7 +197,7 @@ static fsdp_status choose_newest_next_to(const char *given, choice *out)
 
 /* Choose the checkpoint for --resume `given`. `given` is a checkpoint (a folder, or a file written
  * by torch.save) or a folder of checkpoints. */
-static fsdp_status choose_given(const char *given, choice *out)
+static fsdp_status choose_given(const fsdp_trainer *t, const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
         FSDP_TRY(fsdp_checkpoint_foreign_check_file(given));
@@ -179,7 +205,7 @@ static fsdp_status choose_given(const char *given, choice *out)
         return FSDP_OK;
     }
     if (!fsdp_path_is_directory(given))
-        return refuse_missing(given);
+        return refuse_missing(t, given);
     if (!fsdp_checkpoint_files_exist(given))
         FSDP_TRY(choose_newest(given, out));
     if (*out->path)
@@ -226,7 +252,7 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     if (!t->config->resume)
         return FSDP_OK;
     if (strcmp(t->config->resume, "auto") != 0)
-        return choose_given(t->config->resume, out);
+        return choose_given(t, t->config->resume, out);
     FSDP_TRY(choose_newest(t->checkpoint_dir, out));
     if (!*out->path)
         FSDP_TRY(refuse_unusable(t->checkpoint_dir));

@@ -54,7 +54,7 @@ static void put_record(fsdp_json_node to, const fsdp_epoch_record *r)
     fsdp_json_set_bool(to, "saved", r->saved);
 }
 
-/* The best value of --metric-for-best-model, with its name. */
+/* Write the best value of --metric-for-best-model so far, and the name of the measure. */
 static void put_best(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_str(to, "metric", fsdp_best_measure_name(t));
@@ -312,8 +312,9 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Read the best value. The best loss is known whichever measure decided. If the best value of
- * another measure was not saved, none is known yet. */
+/* Set t->best to the saved best value of --metric-for-best-model. The best loss is saved in every
+ * checkpoint. If the checkpoint does not have the best value of this run's measure, t->best is not
+ * changed. */
 static fsdp_status get_best(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node from;

@@ -7,7 +7,8 @@
 
 /* Create *state, the current content of trainer_state.json. The caller owns it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
-/* Set a key of `to` for each option of a run that has a value, to its text. */
+/* For each option of fsdp_train_options() that is stored in `config`, set the key with the option's
+ * name in `to` to the text of its value. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
                                                            const fsdp_train_config *config);
 /* Write `state` into `dir` as trainer_state.json. Before writing, add to `state` its checksum, and

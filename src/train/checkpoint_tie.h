@@ -6,8 +6,8 @@
  *
  * In a folder of torch.distributed.checkpoint, the field lists .metadata and the files with the
  * checksums of blocks (__<rank>_0.crc32). For a file written by torch.save, which is a zip archive,
- * the checksum in the field covers only the end of the file. There, the archive lists the checksum
- * of each of its records. */
+ * the checksum in the field covers only the end of the file, where the archive lists the checksums
+ * of all its records. */
 #pragma once
 #include "src/base/json.h"
 

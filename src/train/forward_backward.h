@@ -2,9 +2,9 @@
 #pragma once
 #include <fsdp/train.h>
 
-/* Do what fsdp_forward_backward() does, but do not read the loss: *loss is a tensor with one
- * element, which the caller releases, on `device`. It includes the scaler's scale. If o->training,
- * o->tape must not be NULL. */
+/* Like fsdp_forward_backward(), but do not wait for the loss. *loss is set to a tensor with one
+ * element on `device`, the loss multiplied by the scaler's scale. The caller releases it. If
+ * o->training, o->tape must not be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_start_forward_backward(fsdp_module *model, fsdp_device *device,
                                                         const fsdp_batch *batch,
                                                         const fsdp_forward_backward_options *o,

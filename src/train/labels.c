@@ -1,9 +1,9 @@
 /* See labels.h.
  *
  * Note [Classes from the rows]. A folder such as bert-base-uncased has two classes without names,
- * because transformers has that default. If the rows have more classes, or names, the rows are
- * right. Names of classes in config.json come from a model that was trained as a classifier. They
- * are kept, and rows with other names are refused. */
+ * because transformers has that default. If the rows have more classes, or names, the classes of
+ * the rows are used. Names of classes in config.json come from a model that was trained as a
+ * classifier. They are kept, and rows with other names are refused. */
 #include "src/train/labels.h"
 
 #include <string.h>
@@ -76,13 +76,14 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
 }
 
-/* In a plan, the data may not exist yet. */
+/* Return true if there may be training data. The data of a plan may not exist yet. */
 static bool have_data(const fsdp_train_config *c)
 {
     return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
 }
 
-/* Return true if the model must have the labels of the rows, and not those of its config.json. */
+/* Return true if the model must have the classes of the rows instead of those of its config.json.
+ */
 static bool fits_better(const fsdp_found_labels *found, const known_labels *known)
 {
     if (!found->classes)
@@ -93,14 +94,15 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
                                                             : found->classes != known->classes;
 }
 
-/* Keep what is used of the labels. If the user gave classes, only the kind of the labels is taken
- * from the rows. */
+/* Clear *labels unless the run takes its classes from the rows. If the user gave classes, keep at
+ * most the problem type. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
     const bool given = c->num_labels || c->class_names.count;
     const fsdp_problem_type type = labels->problem_type;
-    /* If the labels are not what the user says they are, the reader of the rows says which. */
+    /* If the labels do not have the problem type that the user gave, they are not used here. The
+     * error comes when the rows are read, and contains a label that does not fit. */
     const bool differs = c->problem_type && (int)type != c->problem_type - 1;
     if (!given && !differs && fits_better(labels, known))
         return;

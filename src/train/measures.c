@@ -189,8 +189,8 @@ static bool is_constant(const fsdp_sample *s, size_t n, bool targets)
     return i >= n;
 }
 
-/* Pearson's correlation of the samples [n] of a column. The mean of equal numbers is rounded, so
- * sums of squares do not show that they are equal. */
+/* Return Pearson's correlation of the samples [n] of a column. is_constant() compares the values,
+ * because the mean of equal numbers is rounded, so that their sum of squares may not be 0. */
 static double correlate(const fsdp_sample *s, size_t n)
 {
     double mean[2] = {0, 0}, xx = 0, yy = 0, xy = 0;
@@ -251,7 +251,8 @@ static void measure_samples(fsdp_sample *s, size_t n, fsdp_measures *out)
     out->spearmanr = columns > 0 ? out->spearmanr / columns : (double)NAN;
 }
 
-/* Gather the samples of all ranks. Every rank sends as many as the one that has most. */
+/* Gather the samples of all ranks in *all [*len]. Ranks with fewer samples than others append zeros
+ * to what they send, which are then dropped. */
 static fsdp_status gather_samples(fsdp_measurer *m, fsdp_group *group, fsdp_sample **all,
                                   size_t *len)
 {

@@ -1,5 +1,5 @@
 /* The measures of a classifier's validation: accuracy and F1 of classes (classification.h); mean
- * squared error, Pearson's and Spearman's correlation for regression, as GLUE's STS-B has; F1 and
+ * squared error, Pearson's and Spearman's correlation for regression, as for GLUE's STS-B; F1 and
  * accuracy of rows with several classes, as transformers' run_classification computes them. */
 #pragma once
 #include <stddef.h>
@@ -10,10 +10,10 @@
 
 #include "src/train/classification.h"
 
-/* Those that the problem type does not have are 0. */
+/* Measures that the problem type does not have are 0. */
 typedef struct fsdp_measures {
-    /* Share of the rows that are right. MULTI_LABEL: rows whose classes are all right, as in
-     * sklearn's accuracy_score. */
+    /* Share of the rows whose prediction is right. MULTI_LABEL: a row counts only if the prediction
+     * of each class is right, as in sklearn's accuracy_score. */
     double accuracy;
     double f1; /* classification.h; MULTI_LABEL: F1 over all labels together (average="micro") */
     double
@@ -27,7 +27,7 @@ typedef struct fsdp_measures {
 typedef struct fsdp_measure_field {
     const char *key;     /* in JSON */
     const char *heading; /* in texts and tables */
-    size_t offset;       /* where the double is in fsdp_measures */
+    size_t offset;       /* offset of the value in fsdp_measures */
 } fsdp_measure_field;
 
 enum {
@@ -48,7 +48,8 @@ typedef struct fsdp_sample {
 typedef struct fsdp_measurer {
     fsdp_problem_type problem;
     fsdp_class_counts counts; /* not for REGRESSION */
-    int64_t rows[2];          /* MULTI_LABEL: all rows, and those that are right */
+    int64_t rows[2];          /* MULTI_LABEL: number of rows, and of rows whose classes are all
+                                 predicted right */
     fsdp_sample *samples;     /* REGRESSION: [len]; owned */
     size_t len, cap;
 } fsdp_measurer;

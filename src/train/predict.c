@@ -11,7 +11,7 @@
 #include "src/comm/agree.h"
 #include "src/generate/generate.h"
 
-/* What a rank knows about a row. */
+/* The scores of the text that was generated for a row, and its number of tokens. */
 typedef struct row_scores {
     double rouge1, rouge2, rougeL, rougeLsum, length;
 } row_scores;
@@ -51,7 +51,7 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
 }
 
 /* Set *text to the reference of a row: its labels, or what follows the prompt of a causal row.
- * Labels that do not count are left out. */
+ * Labels that do not count in the loss are left out. */
 static fsdp_status decode_reference(const fsdp_trainer *t, const fsdp_example *example, char **text)
 {
     const bool causal = t->task == FSDP_TASK_CAUSAL_LM;
@@ -93,7 +93,7 @@ static fsdp_status score_row(const fsdp_trainer *t, const fsdp_example *example,
     return status;
 }
 
-/* Generate for the rows of a block, and set mine[0 .. b->n). */
+/* Generate texts for the rows of a block, and set mine[0 .. b->n) to their scores. */
 static fsdp_status predict_block(const fsdp_trainer *t, block *b, row_scores *mine)
 {
     fsdp_batch *batch = NULL;
@@ -120,7 +120,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* One round: the ranks generate for `size` rows each, from `first` on. Add their scores to *sum. */
+/* Run one round: each rank generates texts for `size` rows; those of rank 0 begin with row `first`.
+ * Add the scores of all ranks to *sum. */
 static fsdp_status predict_round(const fsdp_trainer *t, size_t first, size_t rows, size_t size,
                                  row_scores *mine, row_scores *all, row_scores *sum)
 {
@@ -190,8 +191,8 @@ static fsdp_status read_settings(fsdp_trainer *t)
     } else {
         const int most =
             c->val_max_target_length > 0 ? c->val_max_target_length : c->max_target_length;
-        /* As in transformers' scripts, the length is that of the decoder's ids, with the first one,
-         * which is not generated. A causal model's prompt does not count. */
+        /* As in transformers' scripts, the length counts all ids of the decoder, including the
+         * first one, which is not generated. The prompt of a causal model does not count. */
         const bool counts_start = t->task == FSDP_TASK_SEQ2SEQ && most > 1;
         g->max_new_tokens = most - counts_start;
     }

@@ -8,12 +8,12 @@
 FSDP_MUST_CHECK fsdp_status fsdp_predict_prepare(fsdp_trainer *t);
 /* Generate a text for each validation row, and compare it with the row's labels. Collective;
  * *scores and *length, the mean number of new tokens, are the same on all ranks, and do not depend
- * on their number. */
+ * on the number of ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_predict(fsdp_trainer *t, fsdp_rouge *scores, double *length);
 
 /* Return the measure of a validation that decides which model is the best; smaller is better, so a
  * score is negated. */
 double fsdp_best_measure(const fsdp_trainer *t, const fsdp_step_result *result,
                          const fsdp_rouge *scores);
-/* Return its name: "loss", "rougeL", ... */
+/* Return the name of the measure that fsdp_best_measure() returns: "loss", "rougeL", ... */
 const char *fsdp_best_measure_name(const fsdp_trainer *t);

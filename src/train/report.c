@@ -178,7 +178,7 @@ static double median_step(const fsdp_trainer *t)
     return median;
 }
 
-/* Add what the rows of `set` lose to the summary; nothing if `set` is NULL. */
+/* Add to `line`, under `key`, what is left out of the rows of `set`. No effect if `set` is NULL. */
 static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp_dataset *set)
 {
     fsdp_left_out out;

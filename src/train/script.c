@@ -13,7 +13,7 @@ fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
     return fsdp_rank_device_create(group, &(fsdp_device_options){0}, device);
 }
 
-/* Is this rank 0? There is no group yet, so read the rank from the environment. */
+/* Return true if this is rank 0. There is no group yet, so read the rank from the environment. */
 static bool is_rank_0(void)
 {
     const char *rank = getenv("RANK");

@@ -26,7 +26,7 @@ static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_
     return FSDP_OK;
 }
 
-/* Print what the rows of a source lose, in one line; nothing if they lose nothing. */
+/* Print in one line what is left out of the rows of a source, or nothing if nothing is left out. */
 static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const fsdp_dataset *set)
 {
     fsdp_left_out out;

@@ -86,7 +86,7 @@ static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_re
     }
 }
 
-/* The loss of the batch is multiplied by `scale`. */
+/* Return the options for the forward of a micro-batch, whose loss is multiplied by `scale`. */
 static fsdp_forward_backward_options micro_batch_options(const fsdp_train_loop *loop,
                                                          const fsdp_batch *batch, double scale)
 {
@@ -120,7 +120,7 @@ typedef struct running_step {
     micro_batch_sum *all;  /* [micro_steps * W] of all ranks */
     fsdp_tensor *losses;   /* [micro_steps] float32, on the device: scaled losses of this rank */
     double scale;          /* factor of the losses in backward; see step.h */
-    double unscale;        /* turns scaled losses into losses */
+    double unscale;        /* factor that turns scaled losses into unscaled ones */
     double divide;         /* the loss of the step is the sum of all losses divided by this */
     fsdp_step_result *result;
 } running_step;
@@ -243,6 +243,12 @@ static fsdp_status unscale_gradients(const running_step *r)
 
 /* --- the update --- */
 
+static fsdp_status show_gradients(const running_step *r)
+{
+    const fsdp_train_loop *loop = r->loop;
+    return loop->with_gradients ? loop->with_gradients(loop->gradients_context, r->step) : FSDP_OK;
+}
+
 static fsdp_status begin_clip(const running_step *r, fsdp_clip **clip)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -252,7 +258,7 @@ static fsdp_status begin_clip(const running_step *r, fsdp_clip **clip)
     return fsdp_clip_begin(&loop->parameters, max_norm, &options, clip);
 }
 
-/* Get the norm and the factor, which may be NULL. */
+/* Set the gradient norm in r->result, and *scale to the factor of clipping; `scale` may be NULL. */
 static fsdp_status end_clip(const running_step *r, fsdp_clip *clip, float *scale)
 {
     const fsdp_status status = fsdp_clip_end(clip, &r->result->grad_norm, scale);
@@ -290,6 +296,7 @@ static fsdp_status update_with(running_step *r, fsdp_clip *clip)
 static fsdp_status update_unscaled(running_step *r)
 {
     fsdp_clip *clip;
+    FSDP_TRY(show_gradients(r));
     FSDP_TRY(begin_clip(r, &clip));
     const fsdp_status status = update_with(r, clip);
     fsdp_clip_destroy(clip);
@@ -299,6 +306,7 @@ static fsdp_status update_unscaled(running_step *r)
 static fsdp_status clip_scaled(const running_step *r, float *scale)
 {
     fsdp_clip *clip;
+    FSDP_TRY(show_gradients(r));
     FSDP_TRY(begin_clip(r, &clip));
     fsdp_status status = fsdp_clip_compute(clip, NULL);
     if (status == FSDP_OK)

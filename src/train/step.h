@@ -48,7 +48,7 @@ typedef struct fsdp_train_loop {
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
     int64_t num_labels;             /* number of classes; 0: not a classifier */
-    fsdp_problem_type problem_type; /* what a classifier's labels are */
+    fsdp_problem_type problem_type; /* kind of a classifier's labels */
     double label_smoothing; /* in [0, 1); also used in validation, as by transformers' Trainer */
     int64_t eval_iters;     /* largest number of batches of a rank in a validation; 0: all */
     bool mean_of_means;
@@ -73,6 +73,10 @@ typedef struct fsdp_train_loop {
     /* Number of consecutive steps, up to the latest step, whose loss was not finite. skip_forward()
      * ends the run if this number is too large. */
     int overflowed_forwards;
+    /* Called in each step that updates, when all gradients are there and before they are clipped.
+     * `step` counts from 0. All ranks call it, so it may be collective. NULL: not called. */
+    fsdp_status (*with_gradients)(void *context, int64_t step);
+    void *gradients_context;
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {
@@ -87,7 +91,7 @@ typedef struct fsdp_step_result {
     int64_t rows;           /* number of sequences on all ranks */
     double data_s;          /* seconds in which this rank waited for the batches of the loader; set
                                only by fsdp_train_step() */
-    fsdp_measures measures; /* a classifier has them; set only by fsdp_validate() */
+    fsdp_measures measures; /* measures of a classifier; set only by fsdp_validate() */
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
         /* index of the first row, and number of rows; n is 0 if all losses are finite */

@@ -1,4 +1,4 @@
-/* Where a run reports its rows to: --metrics, --report-to and --tracker-command. */
+/* Opens what a run reports its metrics to: --metrics, --report-to and --tracker-command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,8 @@
 enum {
     HOST_BYTES = 256,
     PROGRAM_END_S = 120,      /* how long the end of the run waits for the program */
-    PROGRAM_FAILED_END_S = 10 /* the same after an error: other ranks wait until this is known */
+    PROGRAM_FAILED_END_S = 10 /* like PROGRAM_END_S after an error, which other ranks notice only
+                                 after this wait */
 };
 
 /* ---- the folder ---- */
@@ -39,8 +40,8 @@ static char *name_of_run(void)
     return fsdp_strdup_printf("%s_%s", date, host);
 }
 
-/* Set *dir to the folder for the files of --report-to; the caller owns it. A run that continues
- * without --logging-dir goes on in the newest folder of its output. */
+/* Set *dir to the folder for the files of --report-to; the caller owns it. A resumed run without
+ * --logging-dir continues in the newest folder of its output. */
 static fsdp_status choose_folder(const fsdp_trainer *t, char **dir)
 {
     const fsdp_train_config *c = t->config;
@@ -73,7 +74,7 @@ static fsdp_status check_file(const char *flag, const char *path)
     const bool exists = stat(path, &st) == 0;
     bool good;
     if (!exists && fsdp_path_exists(path))
-        return FSDP_OK; /* a link to a file that will be made */
+        return FSDP_OK; /* a symbolic link whose target does not exist yet */
     if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         good = access(path, W_OK) == 0;
     } else {
@@ -85,6 +86,35 @@ static fsdp_status check_file(const char *flag, const char *path)
             unlink(path);
     }
     return good ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--%s %s: %s", flag, path, strerror(errno));
+}
+
+static bool has_rows(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
+}
+
+/* Refuse a folder in which this run would replace the rows of an earlier one. A run that continues
+ * goes on in its file, and one that `fsdp launch` restarts writes its own rows again. */
+static fsdp_status check_earlier_rows(const fsdp_train_config *c, const char *dir)
+{
+    const bool writes[] = {fsdp_train_reports_to(c, FSDP_REPORT_CSV),
+                           fsdp_train_reports_to(c, FSDP_REPORT_JSON) && !c->metrics};
+    static const char *const names[] = {"metrics.csv", "metrics.jsonl"};
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; status == FSDP_OK && i < 2 && !c->resume && !c->restarted; i++) {
+        char *path = fsdp_path_join(dir, names[i]);
+        if (!path)
+            status = FSDP_ERR_NOMEM;
+        else if (writes[i] && has_rows(path))
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "%s has the rows of an earlier run: name another folder, or leave "
+                                "out --logging-dir, then each run has a folder of its own below "
+                                "--output; --resume continues that run in its file",
+                                path);
+        fsdp_free(path);
+    }
+    return status;
 }
 
 /* Check that files can be written to --logging-dir, which need not exist. */
@@ -100,6 +130,8 @@ static fsdp_status check_logging_dir(const fsdp_train_config *c)
         status = fsdp_error(FSDP_ERR_INVALID, "%s: is a file, not a folder", dir);
     if (status == FSDP_OK)
         status = fsdp_atomic_directory_check(file, FSDP_EXISTING_UPDATE);
+    if (status == FSDP_OK && c->logging_dir)
+        status = check_earlier_rows(c, dir);
     fsdp_error_context(status, c->logging_dir ? "--logging-dir" : "--report-to");
     fsdp_free(file);
     fsdp_free(dir);
@@ -131,7 +163,8 @@ static fsdp_status put_run(fsdp_json_node row, const fsdp_trainer *t)
     return fsdp_trainer_put_configuration(fsdp_json_set_object(row, "config"), t->config);
 }
 
-/* Only event files and the program get this row. */
+/* Report the options of the run as a row "config". Only event files and the program get this row.
+ */
 static fsdp_status report_config(fsdp_trainer *t)
 {
     fsdp_json_node row;
@@ -149,6 +182,12 @@ static void say(void *context, const char *message)
     const fsdp_trainer *t = context;
     fsdp_progress_clear(t->progress);
     fprintf(stderr, "fsdp train: %s\n", message);
+}
+
+static void say_if_replaced(const fsdp_trainer *t, const char *path)
+{
+    if (path && !t->resumed_from && !t->config->restarted && has_rows(path))
+        fsdp_trainer_print(t, "%s: its rows are those of an earlier run, and are replaced", path);
 }
 
 static fsdp_status open_in(fsdp_trainer *t, const char *dir)
@@ -170,6 +209,8 @@ static fsdp_status open_in(fsdp_trainer *t, const char *dir)
         options.events = dir;
     if (json)
         options.metrics = lines;
+    say_if_replaced(t, options.metrics);
+    say_if_replaced(t, options.csv);
     if (status == FSDP_OK)
         status = fsdp_tracking_open(&options, &t->tracking);
     if (status == FSDP_OK && options.metrics && fsdp_path_is_file(options.metrics)) {
@@ -195,6 +236,8 @@ fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
         fsdp_trainer_print(t, "to look at the run: tensorboard --logdir %s", dir);
     else if (status == FSDP_OK && dir)
         fsdp_trainer_print(t, "the run is reported in %s", dir);
+    if (status == FSDP_OK && c->metrics && fsdp_train_reports_to(c, FSDP_REPORT_JSON))
+        fsdp_trainer_print(t, "the JSON lines of --report-to are in %s (--metrics)", c->metrics);
     if (status == FSDP_OK)
         status = report_config(t);
     fsdp_free(dir);
@@ -203,7 +246,7 @@ fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t)
 
 /* ---- the files of the ranks: Note [Rank files] in src/monitor/monitor.h ---- */
 
-/* Return the folder for these files: "m.ranks" for "m.jsonl". The caller owns it. */
+/* Return the folder for the files of the ranks: "m.ranks" for "m.jsonl". The caller owns it. */
 static char *folder_of_ranks(const char *metrics)
 {
     static const char ending[] = ".jsonl";
@@ -246,7 +289,8 @@ static fsdp_status remove_old_ranks(const fsdp_trainer *t, const char *folder)
     return status;
 }
 
-/* On rank 0, make the folder and write its name to `path` [PATH_MAX]; "" if there is none. */
+/* Called by rank 0. Make the folder for the files of the ranks, and write its path to `path`
+ * [PATH_MAX]. Write "" if the run has no such files. */
 static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
 {
     path[0] = 0;
@@ -266,7 +310,7 @@ static fsdp_status make_folder_of_ranks(const fsdp_trainer *t, char *path)
     return status;
 }
 
-/* Report to the command where the files of the run are (--dashboard). */
+/* Pass the folders of the run's files to config->reports_open() (--dashboard). */
 static fsdp_status announce_reports(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -311,6 +355,57 @@ fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t)
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
         status = announce_reports(t);
     return fsdp_agree(t->group, status);
+}
+
+/* ---- histograms ---- */
+
+static bool is_time_for_histograms(const fsdp_trainer *t, int64_t step)
+{
+    return t->histograms && step % t->config->log_histograms == 0;
+}
+
+static fsdp_status report_histograms(fsdp_trainer *t, fsdp_histograms_of what, int64_t step)
+{
+    const bool of_weights = what == FSDP_HISTOGRAMS_OF_WEIGHTS;
+    FSDP_TRY(fsdp_histograms_update(t->histograms, what));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; t->tracking && status == FSDP_OK; i++) {
+        if (i == fsdp_histograms_n_units(t->histograms))
+            break;
+        char *tag = fsdp_strdup_printf("%s/%s", of_weights ? "weights" : "gradients",
+                                       fsdp_histograms_unit(t->histograms, i));
+        status = tag ? fsdp_tracking_histogram(t->tracking, step, tag,
+                                               fsdp_histograms_get(t->histograms, i))
+                     : FSDP_ERR_NOMEM;
+        fsdp_free(tag);
+    }
+    return fsdp_agree(t->group, status);
+}
+
+static fsdp_status report_gradients(void *context, int64_t step)
+{
+    fsdp_trainer *t = context;
+    return is_time_for_histograms(t, step + 1)
+               ? report_histograms(t, FSDP_HISTOGRAMS_OF_GRADIENTS, step + 1)
+               : FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_report_weights(fsdp_trainer *t)
+{
+    return is_time_for_histograms(t, t->step)
+               ? report_histograms(t, FSDP_HISTOGRAMS_OF_WEIGHTS, t->step)
+               : FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_open_histograms(fsdp_trainer *t)
+{
+    if (!t->config->log_histograms)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_agree(t->group, fsdp_histograms_create(t->loop.module, &t->loop.parameters,
+                                                         t->group, &t->histograms)));
+    t->loop.with_gradients = report_gradients;
+    t->loop.gradients_context = t;
+    return FSDP_OK;
 }
 
 void fsdp_trainer_check_monitor(const fsdp_trainer *t)

@@ -224,6 +224,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     fsdp_monitor_step_end(t->monitor, t->step, seconds, result.data_s);
     fsdp_trainer_check_monitor(t);
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));
+    FSDP_TRY(fsdp_trainer_report_weights(t));
     if (isfinite(result.loss))
         fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
     else
@@ -329,8 +330,8 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return how many bytes the tensors of all ranks of this rank's card could have. The ranks are
- * alike, so each has about what this rank has. 0 if the device is no card. */
+/* Return how many bytes the tensors of all ranks that share this rank's card could use, or 0 if the
+ * device is not a card. The ranks are alike, so each is assumed to use as much as this rank. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;

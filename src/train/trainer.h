@@ -27,8 +27,8 @@ typedef struct fsdp_train_result {
     /* the run was refused before it began: it would overwrite existing files, or the number of
      * ranks is wrong. Starting it again would not help */
     bool refused;
-    /* If the run failed because the card of this rank had no memory left (FSDP_ERR_NOMEM): what the
-     * tensors of all ranks of the card could have. Else 0. */
+    /* If the run failed because the card of this rank had no memory left (FSDP_ERR_NOMEM): how many
+     * bytes the tensors of all ranks that share the card could use. Otherwise 0. */
     int64_t card_bytes;
 } fsdp_train_result;
 

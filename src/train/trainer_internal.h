@@ -7,6 +7,7 @@
 #include "src/comm/comm.h"
 #include "src/data/class_text.h"
 #include "src/models/generation_config.h"
+#include "src/monitor/histograms.h"
 #include "src/monitor/monitor.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
@@ -72,9 +73,10 @@ typedef struct fsdp_trainer {
     fsdp_tracking *tracking;
     /* rank 0: the file of metrics; NULL if none is written, or if it is not a regular file */
     char *metrics_path;
-    fsdp_monitor *monitor; /* the file of this rank; NULL if none is written */
-    fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
-    fsdp_hostmem *hostmem; /* sampled by rank 0 only */
+    fsdp_monitor *monitor;       /* the file of this rank; NULL if none is written */
+    fsdp_histograms *histograms; /* NULL without --log-histograms */
+    fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
+    fsdp_hostmem *hostmem;       /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
@@ -132,20 +134,24 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the style that --print-model selects. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
-/* Called by fsdp_trainer_open_reports() (tracking.c). Open t->tracking on rank 0, say where its
+/* Called by fsdp_trainer_open_reports() (tracking.c). Open t->tracking on rank 0, print where its
  * files are, and report the options of the run. A resumed run keeps what was reported up to its
  * checkpoint's step. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_tracking(fsdp_trainer *t);
 /* Called by fsdp_trainer_open_reports() (tracking.c). Open t->monitor if there is a file of
  * metrics. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_monitor(fsdp_trainer *t);
+/* Called by fsdp_trainer_open_reports() (tracking.c). Prepare --log-histograms. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_histograms(fsdp_trainer *t);
+/* Report the histograms of the weights, if it is time for them after the step. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_report_weights(fsdp_trainer *t);
 /* If t->monitor has failed since the last call, print a warning. */
 void fsdp_trainer_check_monitor(const fsdp_trainer *t);
 /* Check that --metrics, --profile and the folder of --logging-dir can be written, without leaving
  * anything behind. The message names the flag and the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_check_tracking(const fsdp_train_config *config);
-/* Close t->tracking, and wait for the program of --tracker-command, less long if the run has
- * failed. */
+/* Close t->tracking, and wait for the program of --tracker-command, for a shorter time if the run
+ * has failed. */
 void fsdp_trainer_close_tracking(fsdp_trainer *t, bool failed);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever is open, including the device */
 
@@ -156,21 +162,23 @@ static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
-/* The same, also for the file of this rank, which `fsdp dashboard` shows. */
+/* Like fsdp_trainer_at(), but also record `what` in the file of this rank, which `fsdp dashboard`
+ * shows. */
 static inline void fsdp_trainer_enter(const fsdp_trainer *t, const char *what)
 {
     fsdp_trainer_at(t, what);
     fsdp_monitor_at(t->monitor, what);
 }
 
-/* Return true for tasks whose loss is that of tokens, so that its exponential is a perplexity, and
- * which are judged by it. */
+/* Return true for tasks whose models are judged by perplexity, the exponential of the mean loss of
+ * tokens. */
 static inline bool fsdp_train_has_perplexity(fsdp_task task)
 {
     return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
 }
 
-/* Return the measures of the model's task; *n is set to their number, 0 if it is no classifier. */
+/* Return the measures of the model's task; *n is set to their number, which is 0 if the task is not
+ * classification. */
 static inline const fsdp_measure_field *fsdp_trainer_measures(const fsdp_trainer *t, size_t *n)
 {
     const fsdp_measure_field *fields = fsdp_measure_fields(t->loop.problem_type, n);

@@ -501,7 +501,7 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print what is stored in less than float32, and what that costs. */
+/* Print what is stored in bfloat16 instead of float32, and what that costs. */
 static void print_precision(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -576,6 +576,7 @@ fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_open_tracking(t)));
     FSDP_TRY(fsdp_trainer_open_monitor(t));
+    FSDP_TRY(fsdp_trainer_open_histograms(t));
     FSDP_TRY(open_profile(t));
     return print_start(t);
 }
@@ -589,6 +590,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_dataset_close(t->validation_set);
     fsdp_profile_destroy(t->profile);
     fsdp_hostmem_destroy(t->hostmem);
+    fsdp_histograms_destroy(t->histograms);
     fsdp_grad_scaler_destroy(t->loop.scaler);
     fsdp_optimizer_destroy(t->loop.optimizer);
     fsdp_tape_destroy(t->loop.tape);

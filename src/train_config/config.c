@@ -38,8 +38,8 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
-/* If nothing says how the rate changes, that of a causal model follows a cosine. The others keep
- * the schedule of the FSDP tutorial. */
+/* If no option says how the learning rate changes, use a cosine for causal models. Other models
+ * keep the schedule of the FSDP tutorial. */
 static void complete_schedule(fsdp_train_config *c, fsdp_task task)
 {
     if (!c->schedule_by_task || task != FSDP_TASK_CAUSAL_LM)
@@ -176,9 +176,9 @@ static bool is_fsdp1(const fsdp_options *options)
     return version && strcmp(version, "1") == 0;
 }
 
-/* Return true if both values come from the environment that `accelerate launch` makes for FSDP1,
- * and --reshard-after-forward is not the name of a strategy. Then it is only the default `true`,
- * which is exported beside the strategy that the user chose. */
+/* Return true if the value of --reshard-after-forward is only the default `true` that `accelerate
+ * launch` exports for FSDP1 beside the strategy that the user chose. It is so if the value comes
+ * from the environment of FSDP1 and is not the name of a strategy. */
 static bool reshard_is_only_exported(const fsdp_options *options)
 {
     const char *reshard = fsdp_options_text(options, "reshard-after-forward");
@@ -186,9 +186,9 @@ static bool reshard_is_only_exported(const fsdp_options *options)
            is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
 }
 
-/* Return true if --reshard-after-forward decides, and not --sharding-strategy: its origin takes
- * precedence, or both come from the environment. `accelerate launch` exports the strategy even if
- * the user chose only reshard_after_forward. */
+/* Return true if --reshard-after-forward takes precedence over --sharding-strategy: if its origin
+ * does, or if both come from the environment and its value is not only an exported default.
+ * `accelerate launch` exports the strategy even if the user chose only reshard_after_forward. */
 static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -198,7 +198,7 @@ static bool reshard_decides(const fsdp_options *options)
 }
 
 /* In files and variables of Accelerate for FSDP1, reshard_after_forward may be a strategy's number
- * instead of its name. A flag is a number of ranks. */
+ * instead of its name. As a flag, it is a number of ranks. */
 static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
 {
     if (is_fsdp1(options) &&
@@ -278,8 +278,8 @@ static bool says_checkpointing(const fsdp_train_config *c)
 }
 
 /* Turn activation checkpointing on if an option needs it. `accelerate launch` exports
- * FSDP_ACTIVATION_CHECKPOINTING=false for everybody, so a value from the environment is weaker than
- * a flag or a file that needs it. */
+ * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it, so a value from the
+ * environment is weaker than a flag or a file that needs it. */
 static void derive_checkpointing(fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const needing[] = {"activation-checkpointing-every",
@@ -361,8 +361,8 @@ static void derive_cleaning(fsdp_train_config *c, const fsdp_options *options)
         c->wikihow_cleaning = c->form.cleaning == FSDP_CLEANING_WIKIHOW;
 }
 
-/* Write the path of a file with rows in `folder`, `name`.jsonl or another ending, to `path` [1024].
- * Return false if there is none. */
+/* Look in `folder` for a file of rows named `name`.jsonl, or `name` with another ending, and write
+ * its path to `path` [1024]. Return false if there is no such file. */
 static bool find_rows(const char *folder, const char *name, char path[1024])
 {
     static const char *const endings[] = {".jsonl",     ".json",    ".csv",    ".tsv",
@@ -510,7 +510,8 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
         if (wants == c->optimizer ||
             (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
             continue;
-        if (fsdp_options_asked_for(options, rows[i].option))
+        if (fsdp_options_asked_for(options, rows[i].option) &&
+            !fsdp_train_is_ignored_adam(c, options, rows[i].option))
             return fsdp_error(
                 FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s", rows[i].option,
                 fsdp_optimizer_is_adam(wants) ? "adamw and adam" : optimizer_name(wants),
@@ -833,7 +834,7 @@ static fsdp_status check_output(const fsdp_train_config *c, const fsdp_options *
     return FSDP_OK;
 }
 
-/* Check the keys of Accelerate's files that contradict each other as the launcher does. */
+/* Refuse keys in files of Accelerate that contradict each other, as Accelerate's launcher does. */
 static fsdp_status check_file(const fsdp_train_config *c, const fsdp_options *options)
 {
     const char *type = fsdp_options_text(options, "distributed-type");

@@ -108,8 +108,9 @@ typedef struct fsdp_train_config {
     /* draw random weights from the seed instead of loading the weights */
     bool from_config;
     int64_t num_labels; /* number of classes; 0: the number in config.json */
-    bool do_regression; /* the same as problem_type regression */
-    int problem_type;   /* 1 + fsdp_problem_type; 0: config.json's, or what the labels are */
+    bool do_regression; /* --do-regression, another spelling of --problem-type regression */
+    int problem_type;   /* 1 + fsdp_problem_type; 0: that of config.json or of the labels in the
+                           data */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
@@ -137,7 +138,7 @@ typedef struct fsdp_train_config {
      * --max-target-length. Rows of token ids are cut only to a length that the user gave. */
     bool cut_sources, cut_targets;
     /* tasks other than SEQ2SEQ: maximum number of tokens per row; 0: the model's maximum, but at
-     * most 1024 for token files */
+     * most 1024 for token files, plain text and packed rows */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
     double dropout;         /* NAN: the value in the model's config.json */
@@ -187,7 +188,7 @@ typedef struct fsdp_train_config {
     bool lr_decay;         /* true unless lr_schedule is FSDP_LR_CONSTANT */
     bool given_lr_decay;   /* not an option: the value given for --lr-decay */
     int lr_schedule;       /* fsdp_lr_schedule_kind */
-    bool schedule_by_task; /* not an option: nothing says which schedule, so the task decides */
+    bool schedule_by_task; /* not an option: no option chooses a schedule, so the task does */
     /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
      * FSDP_SCHEDULE_STEP */
     int schedule_unit;
@@ -196,7 +197,7 @@ typedef struct fsdp_train_config {
     double warmup_steps; /* number of optimizer steps; below 1: a fraction of all steps */
     /* fraction of all steps; warmup_steps takes precedence if both are given */
     double warmup_ratio;
-    double min_lr, min_lr_rate; /* min_lr_rate * lr is min_lr; 0: not given */
+    double min_lr, min_lr_rate; /* final rate, and that rate as a fraction of lr; 0: not given */
     double lr_power;            /* polynomial schedule */
     double num_cycles;          /* cosine schedule with restarts */
 
@@ -233,8 +234,8 @@ typedef struct fsdp_train_config {
     int replicas; /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
     /* Not an option: the number of ranks that Accelerate's parallelism_config is for; 0: any */
     int64_t mesh_ranks;
-    fsdp_accelerate_keys file_keys; /* not options: what a file of Accelerate says */
-    int auto_wrap_policy;           /* fsdp_auto_wrap_policy */
+    fsdp_accelerate_keys file_keys;                 /* not options: keys of a file of Accelerate */
+    int auto_wrap_policy;                           /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
     /* SIZE_BASED: minimum number of parameters in a unit; 0: FSDP1's default */
     int64_t min_num_params;
@@ -272,7 +273,8 @@ typedef struct fsdp_train_config {
      * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
      * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps; /* steps between validations; 0: validate at the end of each epoch */
-    /* the same, and each epoch ends with a validation, too, as in Lit-GPT's scripts; 0: not given
+    /* like evaluation_steps, but also validate at the end of each epoch, as in Lit-GPT's scripts;
+       0: not given
      */
     double eval_step_interval;
     int64_t eval_iters;   /* largest number of batches of a rank in a validation; 0: all */
@@ -285,8 +287,8 @@ typedef struct fsdp_train_config {
     bool track_memory;   /* report memory by purpose */
     int print_model;     /* fsdp_print_model: how to print the module tree and its units */
     const char *metrics; /* file for metrics, as JSON lines; NULL: none */
-    bool rank_metrics;   /* each rank writes about itself, next to the file of metrics */
-    bool dashboard, dashboard_stays; /* serve a page; go on when the run has ended */
+    bool rank_metrics;   /* each rank writes a file about itself, next to `metrics` */
+    bool dashboard, dashboard_stays; /* serve a page during the run; also after its end */
     int dashboard_port;              /* 0: any free port */
     /* Called by rank 0 when the files of reports are open, for `dashboard`. `folder` has the file
      * of metrics; `checkpoints` is the folder of checkpoints, or NULL. `out` is where to print, or
@@ -295,6 +297,7 @@ typedef struct fsdp_train_config {
                                 FILE *out);
     void *reports_context;
     fsdp_option_list report_to;  /* names of trackers; see config_report.h */
+    int64_t log_histograms;      /* steps between histograms of weights and gradients; 0: none */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
     const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
     const char *tracker_command; /* program that gets the rows; NULL: none */
@@ -309,7 +312,7 @@ typedef struct fsdp_train_config {
     bool predict_with_generate, rouge_stemmer;
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
-    bool load_best_model_at_end; /* false: with validation, too, save the model of the last step */
+    bool load_best_model_at_end; /* false: save the model of the last step, even with validation */
     bool greater_is_better;      /* not needed; an error if it contradicts metric_for_best_model */
 
     /* checkpoints and resuming */
@@ -329,8 +332,8 @@ typedef struct fsdp_train_config {
     /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
-    /* Not options. `data` and `validation_data` if they are files of a folder that was given as
-     * `data`; else empty. */
+    /* Not options. If the user gave a folder as `data`, and the rows for training and validation
+     * are files in it, the paths of these files. Otherwise empty. */
     char train_file[1024], validation_file[1024];
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
@@ -374,7 +377,7 @@ static inline bool fsdp_optimizer_is_adam(int optimizer)
 }
 /* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);
-/* Does the strategy use several replicas of the model? */
+/* Return true if the strategy can use several replicas of the model. */
 static inline bool fsdp_sharding_is_hybrid(int strategy)
 {
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;

@@ -144,8 +144,8 @@ static bool in_file(const fsdp_options *options, const char *option)
     return fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE;
 }
 
-/* Return the value of a switch in a file, whose value is not stored; `otherwise` if no file has it.
- */
+/* Return the value that a file gives to a switch that has no field in the configuration, or
+ * `otherwise` if no file gives one. */
 static bool switch_in_file(const fsdp_options *options, const char *option, bool otherwise)
 {
     const char *text = in_file(options, option) ? fsdp_options_text(options, option) : NULL;
@@ -181,5 +181,6 @@ void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_stra
         keys->reshard_after_forward =
             is_fsdp2 ? reshard_after_forward : fsdp_reshard_of_menu(reshard, reshard_after_forward);
     else if (fsdp_options_given(options, "fsdp-reshard-after-forward"))
-        keys->reshard_after_forward = reshards(keys->sharding_strategy); /* the flag decides */
+        keys->reshard_after_forward = reshards(keys->sharding_strategy); /* a flag overrides the
+                                                                            file */
 }

@@ -1,5 +1,5 @@
-/* What the options of `fsdp launch` and `fsdp train` that come from Accelerate have in common:
- * words, checks of configuration files, and errors. */
+/* What `fsdp launch` and `fsdp train` share for options that come from Accelerate: the choices of
+ * an option, checks of configuration files, and errors. */
 #pragma once
 #include <fsdp/options.h>
 
@@ -25,16 +25,17 @@ typedef struct fsdp_accelerate_keys {
     bool cpu_ram_efficient_loading, sync_module_states;
     bool activation_checkpointing, activation_checkpointing_offload;
     bool is_local; /* fsdp_state_dict_type is LOCAL_STATE_DICT */
-    /* The sources that count as saying something: from `least` on, up to `most`. */
+    /* Only values with an origin from `least` to `most` are checked. Others count as not given. */
     fsdp_option_origin least, most;
 } fsdp_accelerate_keys;
 
-/* Set *keys to what a file says for `fsdp train`; other sources count as saying nothing.
- * `sharding_strategy` and `reshard_after_forward` are the values before others are derived. */
+/* Set *keys to the values that a configuration file gives to `fsdp train`. Values from other
+ * origins count as not given. `sharding_strategy` and `reshard_after_forward` are the values of
+ * these options before any value is derived. */
 void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_strategy,
                                   int reshard_after_forward, fsdp_accelerate_keys *keys);
-/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. The names of the
- * options are those of the keys, such as "fsdp-version", as names or aliases. */
+/* Return FSDP_ERR_INVALID if a key contradicts another one or the version of FSDP. Each key, such
+ * as "fsdp-version", must be the name or an alias of an option in `options`. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_check_keys(const fsdp_accelerate_keys *keys,
                                                        const fsdp_options *options);
 /* Return FSDP_ERR_UNSUPPORTED for the types that need other programs or devices. */

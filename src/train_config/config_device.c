@@ -53,7 +53,7 @@ fsdp_status fsdp_train_check_device(const fsdp_train_config *c, const fsdp_optio
     return FSDP_OK;
 }
 
-/* Return the name that the user gave, or the default of commands. */
+/* Return the name of the device that the user gave, else that in $FSDP_DEVICE, else "auto". */
 static const char *given_name(const fsdp_train_config *c)
 {
     const char *environment = getenv("FSDP_DEVICE");

@@ -29,7 +29,7 @@ static bool has_polynomial_schedule(const fsdp_train_config *c)
 
 static bool has_restarts(const fsdp_train_config *c)
 {
-    /* Half a cycle is what transformers' cosine has, too. */
+    /* A plain cosine is half a cycle, so --num-cycles 0.5 agrees with it, as in transformers. */
     return c->lr_schedule == FSDP_LR_COSINE_RESTARTS ||
            (c->lr_schedule == FSDP_LR_COSINE && c->num_cycles == 0.5);
 }
@@ -109,6 +109,11 @@ static bool has_program(const fsdp_train_config *c)
     return c->tracker_command != NULL;
 }
 
+static bool has_event_files(const fsdp_train_config *c)
+{
+    return fsdp_train_reports_to(c, FSDP_REPORT_TENSORBOARD);
+}
+
 static bool has_dashboard(const fsdp_train_config *c)
 {
     return c->dashboard;
@@ -156,6 +161,7 @@ static const struct {
     {"cleaning", has_pairs, "is for pairs of texts", true},
     {"blocks-per-unit", has_units_by_policy, "needs units: --auto-wrap-policy NO_WRAP makes none",
      true},
+    {"log-histograms", has_event_files, "needs --report-to tensorboard", true},
     {"load-best-model-at-end", has_validation_data,
      "needs --validation-data: the last model is saved", false},
     {"validation-batch-size", has_validation_data, "needs --validation-data", false},
@@ -222,6 +228,11 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
                                              const char *name)
 {
     const char *text = fsdp_options_text(options, name);
+    const char *ignored = fsdp_train_ignored_steps(config, options, name);
+    if (ignored)
+        return ignored;
+    if (fsdp_train_is_ignored_adam(config, options, name))
+        return "is for adamw and adam, and another optimizer is given";
     if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
         fsdp_train_is_without_warmup(options))
         return "transformers' schedule constant has no warmup; constant_with_warmup has";

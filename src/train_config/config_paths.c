@@ -7,6 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/hf/hf_dir.h"
+#include "src/hf/stale_files.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
 
@@ -103,6 +105,28 @@ static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *wri
     return FSDP_OK;
 }
 
+/* Refuse a file in the folder of the model under a name that the model's files have: the model that
+ * is saved would replace it. */
+static fsdp_status check_beside_model(const fsdp_train_config *c, const named_path *written)
+{
+    const char *name = written->path ? fsdp_path_name(written->path) : "";
+    if (!c->save_model || !c->output ||
+        (!fsdp_is_weights_name(name) && !fsdp_hf_dir_is_tokenizer_file(name) &&
+         strcmp(name, "config.json") != 0 && strcmp(name, "generation_config.json") != 0))
+        return FSDP_OK;
+    char *parent = fsdp_path_parent(written->path);
+    if (!parent)
+        return FSDP_ERR_NOMEM;
+    const bool same = fsdp_train_is_same_file(parent, c->output);
+    fsdp_free(parent);
+    if (!same)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--%s %s: the model that is saved in --output has a file of this name, which "
+                      "would replace it; name another file",
+                      written->flag, written->path);
+}
+
 fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
 {
     const named_path written[] = {
@@ -117,6 +141,7 @@ fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
     for (size_t i = 0; i < FSDP_LENGTH(written); i++) {
         const named_path *w = &written[i], *o = NULL;
         FSDP_TRY(check_mixed(c, w));
+        FSDP_TRY(check_beside_model(c, w));
         for (size_t k = 0; k < FSDP_LENGTH(others) + i && w->path; k++) {
             o = k < FSDP_LENGTH(others) ? &others[k] : &written[k - FSDP_LENGTH(others)];
             if (o->path && fsdp_train_is_same_file(o->path, w->path))

@@ -1,5 +1,6 @@
-/* Where `fsdp train` reports its rows to, in the words of transformers' Trainer (--report-to,
- * --logging-dir) and of Accelerate's examples (--with-tracking, log_with, project_dir). */
+/* Selects where `fsdp train` reports its metrics, with the options of transformers' Trainer
+ * (--report-to, --logging-dir) and of Accelerate's examples (--with-tracking, log_with,
+ * project_dir). */
 #pragma once
 #include "src/train_config/config.h"
 

@@ -48,7 +48,7 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* "auto", then by fsdp_problem_type. */
+/* "auto", then the names of fsdp_problem_type in its order. */
 static const char *const problem_types[] = {
     "auto", "single_label_classification|single-label|single-label-classification", "regression",
     "multi_label_classification|multi-label|multi-label-classification", NULL};
@@ -635,6 +635,10 @@ static const fsdp_option table[] = {
      .metavar = "NAME,...", .shown_default = "none",
      .help = "write what --metrics writes to tensorboard (event files), csv, json, or all of these, "
              "in --logging-dir; none: nothing"},
+    {.name = "log-histograms", .type = FSDP_OPTION_INT64, PLACE(log_histograms), .value = "0",
+     .metavar = "N", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none",
+     .help = "with --report-to tensorboard: every N optimizer steps, histograms of the weights and "
+             "of the gradients of each unit"},
     {.name = "with-tracking", .type = FSDP_OPTION_BOOL, PLACE(with_tracking),
      .help = "Accelerate's spelling of --report-to all"},
     {.name = "logging-dir", .aliases = "project-dir", .type = FSDP_OPTION_STRING,

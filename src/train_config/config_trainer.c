@@ -63,14 +63,47 @@ enum {
     TRAINER_LOGGING_STEPS = 500
 };
 
+static bool is_ignored(const fsdp_options *options, const char *strategy, const char *steps,
+                       const char *spelling)
+{
+    const fsdp_option_origin of_steps = fsdp_options_origin(options, steps);
+    if (!fsdp_options_given(options, strategy) || !fsdp_options_given(options, steps))
+        return false;
+    if (of_steps != fsdp_options_origin(options, strategy))
+        return of_steps < fsdp_options_origin(options, strategy);
+    return of_steps == FSDP_ORIGIN_ENV || fsdp_train_is_spelled(options, steps, spelling);
+}
+
+const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_options *options,
+                                     const char *name)
+{
+    static const char reason[] = "is for the strategy steps, and another one is given";
+    if (strcmp(name, "save-steps") == 0 && c->save_strategy != FSDP_SAVE_STEPS &&
+        is_ignored(options, "save-strategy", name, "save-steps"))
+        return reason;
+    if (strcmp(name, "evaluation-steps") == 0 && c->eval_strategy != FSDP_STRATEGY_STEPS &&
+        is_ignored(options, "eval-strategy", name, "eval-steps"))
+        return reason;
+    if (strcmp(name, "logging-steps") == 0 && c->logging_strategy != FSDP_STRATEGY_STEPS &&
+        is_ignored(options, "logging-strategy", name, "logging-steps"))
+        return reason;
+    if (strcmp(name, "save-total-limit") == 0 && c->save_strategy == FSDP_SAVE_NO &&
+        is_ignored(options, "save-strategy", name, "save-total-limit"))
+        return "--save-strategy no saves no checkpoint";
+    return NULL;
+}
+
 /* Derive --eval-strategy from --evaluation-steps, or --evaluation-steps from --eval-strategy. With
  * --eval-strategy no, the model is not validated during training. If --do_eval is given as well,
  * the model is still evaluated once after training, as in Trainer's scripts. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
+    const bool ignored = fsdp_train_ignored_steps(c, options, "evaluation-steps") != NULL;
     const bool says_steps =
-        fsdp_options_given(options, "evaluation-steps") || c->eval_step_interval > 0;
-    if (!fsdp_options_given(options, "evaluation-steps") && c->eval_step_interval > 0)
+        (fsdp_options_given(options, "evaluation-steps") && !ignored) || c->eval_step_interval > 0;
+    if (ignored)
+        c->evaluation_steps = 0;
+    if ((!fsdp_options_given(options, "evaluation-steps") || ignored) && c->eval_step_interval > 0)
         c->evaluation_steps = c->eval_step_interval;
     if (!fsdp_options_given(options, "eval-strategy")) {
         if (c->evaluation_steps > 0)
@@ -93,13 +126,19 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
     if (c->max_steps > 0 && !fsdp_options_given(options, "epochs"))
         c->epochs = (double)INFINITY; /* --max-steps ends the run */
     derive_eval_strategy(c, options);
-    if (c->logging_strategy != FSDP_STRATEGY_STEPS && !fsdp_options_given(options, "logging-steps"))
+    if (c->logging_strategy != FSDP_STRATEGY_STEPS &&
+        (!fsdp_options_given(options, "logging-steps") ||
+         fsdp_train_ignored_steps(c, options, "logging-steps")))
         c->logging_steps = INT_MAX;
+    if (fsdp_train_ignored_steps(c, options, "save-steps"))
+        c->save_steps = 0;
+    if (fsdp_train_ignored_steps(c, options, "save-total-limit"))
+        c->save_total_limit = 0;
 }
 
 enum {
-    SEQUENTIAL = 1,                          /* a train_sampling_strategy */
-    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* a problem_type */
+    SEQUENTIAL = 1,                          /* value of train_sampling_strategy */
+    REGRESSION = 1 + FSDP_PROBLEM_REGRESSION /* value of problem_type */
 };
 
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling)
@@ -110,6 +149,18 @@ bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, cons
         return false;
     name += strspn(name, "-");
     return fsdp_option_same_name(name, spelling, strlen(spelling));
+}
+
+bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
+                                const char *name)
+{
+    static const char *const names[][2] = {
+        {"beta1", "adam-beta1"}, {"beta2", "adam-beta2"}, {"eps", "adam-epsilon"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !fsdp_optimizer_is_adam(c->optimizer);
+         i++)
+        if (strcmp(name, names[i][0]) == 0)
+            return fsdp_train_is_spelled(options, name, names[i][1]);
+    return false;
 }
 
 bool fsdp_train_is_without_warmup(const fsdp_options *options)
@@ -125,7 +176,8 @@ void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *optio
         c->shuffle = false;
     if (c->do_regression && !fsdp_options_given(options, "problem-type"))
         c->problem_type = REGRESSION;
-    /* In transformers, max_steps takes the place of num_train_epochs, also if it is more. */
+    /* In transformers, max_steps replaces num_train_epochs, even if these steps take more epochs.
+     */
     if (c->max_steps > 0 && fsdp_train_is_spelled(options, "epochs", "num-train-epochs"))
         c->epochs = (double)INFINITY;
     if (fsdp_train_is_without_warmup(options))
@@ -152,7 +204,8 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s needs --validation-data",
                           names[c->eval_strategy]);
     if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->evaluation_steps > 0 &&
-        fsdp_options_given(options, "evaluation-steps"))
+        fsdp_options_given(options, "evaluation-steps") &&
+        !fsdp_train_ignored_steps(c, options, "evaluation-steps"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--eval-strategy %s contradicts --evaluation-steps %.15g",
                           names[c->eval_strategy], c->evaluation_steps);
@@ -167,7 +220,9 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s contradicts --no-run-validation",
                           names[c->eval_strategy]);
-    if (c->logging_strategy != FSDP_STRATEGY_STEPS && fsdp_options_given(options, "logging-steps"))
+    if (c->logging_strategy != FSDP_STRATEGY_STEPS &&
+        fsdp_options_given(options, "logging-steps") &&
+        !fsdp_train_ignored_steps(c, options, "logging-steps"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--logging-strategy %s contradicts --logging-steps %.15g",
                           names[c->logging_strategy], c->logging_steps);

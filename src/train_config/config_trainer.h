@@ -25,15 +25,29 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
  * --logging-strategy, and --epochs from --max-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
+/* Return why the number of steps `name` (save-steps, evaluation-steps, logging-steps), or
+ * save-total-limit, has no effect with the strategy that was given. Return NULL if it has an effect
+ * or contradicts the strategy. As in transformers, the steps are ignored unless the strategy is
+ * `steps`; scripts repeat transformers' default of 500 beside another strategy. But steps under a
+ * name that transformers does not have, and steps of a source that takes precedence over that of
+ * the strategy, must have been meant: they contradict it. */
+const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_options *options,
+                                     const char *name);
+
 /* Return true if the user has written `option` under the name `spelling`, with dashes or
  * underscores.
  */
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
+/* Return true if the option `name` is one of Adam under transformers' name (--adam_beta1), and the
+ * optimizer is another one. transformers' Trainer ignores it then. */
+bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
+                                const char *name);
 /* Return true for transformers' schedule `constant`, which has no warmup, other than
  * constant_with_warmup and this project's --lr-schedule constant. */
 bool fsdp_train_is_without_warmup(const fsdp_options *options);
-/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. What this
- * project's and transformers' names of an option mean differently is as the name says. */
+/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. If this
+ * project's and transformers' names of an option have different meanings, apply the meaning of the
+ * name that the user gave. */
 void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
 
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
@@ -43,7 +57,8 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 /* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
  * whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
-/* Refuse --do_eval without --do_train, with which transformers' scripts do not train. */
+/* Return FSDP_ERR_INVALID for --do_eval without --do_train: transformers' scripts would not
+ * train. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_do_train(const fsdp_train_config *c,
                                                       const fsdp_options *options);
 

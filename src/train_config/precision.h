@@ -18,7 +18,7 @@ void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
-/* Is any part of the forward computed in float16? */
+/* Return true if any part of the forward is computed in float16. */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);
 /* Return true if gradients are computed or reduced in float16, so that losses must be scaled. */
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);

@@ -126,9 +126,8 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
 
 /* Compare the tensor of which `local` is this rank's shard with the file's values for step `step`.
  * The file's tensor `name` holds the values of all steps. The whole tensor is gathered from all
- * ranks first. Divide the largest
- * difference by the largest expected magnitude. If the quotient is larger than *largest, set
- * *largest to the quotient. */
+ * ranks first. Divide the largest difference by the largest expected magnitude. If the quotient is
+ * larger than *largest, set *largest to the quotient. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {

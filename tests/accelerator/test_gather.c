@@ -1,6 +1,7 @@
 /* gather, gather_for_metrics, reduce, pad_across_processes, split_between_processes. */
 #include <string.h>
 
+#include "src/base/alloc_testing.h"
 #include "tests/accelerator/job.h"
 #include "tests/test.h"
 
@@ -292,4 +293,90 @@ TEST_RANKS(work_is_split_between_processes, 3)
     ASSERT_INT(fsdp_accelerator_num_processes(a), 3);
     ASSERT_INT(fsdp_accelerator_local_process_index(a), t->rank);
     fsdp_accelerator_destroy(a);
+}
+
+/* ---- bytes ---- */
+
+TEST_RANKS(objects_of_any_length_are_gathered, 3)
+{
+    static const char *const texts[] = {"a", "", "longer than the others"};
+    fsdp_accelerator *a = open_accelerator(t, NULL);
+    CHECK_HERE();
+    fsdp_object_bytes *objects, *none = NULL;
+    ASSERT_OK(fsdp_accelerator_gather_object(a, texts[t->rank], strlen(texts[t->rank]), &objects));
+    for (int r = 0; r < 3; r++) {
+        ASSERT_INT(objects[r].n, strlen(texts[r]));
+        ASSERT_STR((const char *)objects[r].bytes, texts[r]);
+    }
+    fsdp_object_bytes_free(objects);
+    ASSERT_OK(fsdp_accelerator_gather_object(a, NULL, 0, &objects));
+    ASSERT_INT(objects[2].n, 0);
+    ASSERT_STR((const char *)objects[2].bytes, "");
+    fsdp_object_bytes_free(objects);
+    /* The error of one rank is that of all. */
+    ASSERT_ERROR(fsdp_accelerator_gather_object(a, t->rank == 1 ? NULL : "x", 1, &none),
+                 FSDP_ERR_INVALID, "gather_object: bytes is NULL");
+    ASSERT(!none);
+    fsdp_accelerator_destroy(a);
+}
+
+TEST_RANKS(an_object_of_any_process_is_broadcast, 3)
+{
+    fsdp_accelerator *a = open_accelerator(t, NULL);
+    CHECK_HERE();
+    fsdp_object_bytes *object, *none = NULL;
+    const char *mine = t->rank == 2 ? "from two" : NULL; /* not read on the other ranks */
+    ASSERT_OK(fsdp_accelerator_broadcast_object(a, mine, t->rank == 2 ? 8 : 99, 2, &object));
+    ASSERT_INT(object->n, 8);
+    ASSERT_STR((const char *)object->bytes, "from two");
+    fsdp_object_bytes_free(object);
+    ASSERT_OK(fsdp_accelerator_broadcast_object(a, NULL, 0, 0, &object));
+    ASSERT_INT(object->n, 0);
+    fsdp_object_bytes_free(object);
+    ASSERT_ERROR(fsdp_accelerator_broadcast_object(a, "x", 1, 3, &none), FSDP_ERR_INVALID,
+                 "from_process 3, but the processes are 0 to 2");
+    ASSERT_ERROR(fsdp_accelerator_broadcast_object(a, "x", 1, t->rank == 0 ? -1 : 0, &none),
+                 FSDP_ERR_INVALID, "from_process -1");
+    fsdp_accelerator_destroy(a);
+}
+
+/* One rank fails before it sends its length to the others. */
+TEST_RANKS(no_rank_waits_for_one_without_memory, 2)
+{
+    fsdp_accelerator *a = open_accelerator(t, NULL);
+    CHECK_HERE();
+    fsdp_object_bytes *objects = NULL;
+    fsdp_alloc_fail_at(t->rank == 1);
+    const fsdp_status status = fsdp_accelerator_gather_object(a, "text", 4, &objects);
+    fsdp_alloc_fail_at(0);
+    ASSERT_INT(status, FSDP_ERR_NOMEM);
+    ASSERT(!objects);
+    ASSERT_OK(fsdp_accelerator_gather_object(a, "text", 4, &objects));
+    ASSERT_STR((const char *)objects[1].bytes, "text");
+    fsdp_object_bytes_free(objects);
+    fsdp_accelerator_destroy(a);
+}
+
+/* An allocation of a collective that fails ends the group, so each attempt has its own. */
+static fsdp_status gather_with_failure(fsdp_group *group, void *arg)
+{
+    fsdp_accelerator *a;
+    fsdp_object_bytes *objects = NULL;
+    const fsdp_accelerator_options options = {.group = group, .cpu = true};
+    FSDP_TRY(fsdp_accelerator_create(&options, &a));
+    fsdp_alloc_fail_at(*(const long *)arg);
+    const fsdp_status status = fsdp_accelerator_gather_object(a, "text", 4, &objects);
+    fsdp_alloc_fail_at(0);
+    fsdp_object_bytes_free(objects);
+    fsdp_accelerator_destroy(a);
+    return status;
+}
+
+TEST(gathering_objects_without_memory_leaks_nothing)
+{
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        status = fsdp_run_ranks(1, gather_with_failure, &n, NULL);
+    }
 }

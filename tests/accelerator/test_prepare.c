@@ -153,8 +153,8 @@ TEST_RANKS(options_are_checked, 2)
             "set tracker_command");
     refused(t, &(fsdp_accelerator_options){.log_with = "tensorbord"}, FSDP_ERR_INVALID,
             "did you mean tensorboard?");
-    refused(t, &(fsdp_accelerator_options){.log_with = "csv"}, FSDP_ERR_UNSUPPORTED,
-            "use json or tensorboard");
+    refused(t, &(fsdp_accelerator_options){.log_with = "xlsx"}, FSDP_ERR_INVALID,
+            "none of tensorboard, json, csv, all and none");
 }
 
 TEST_RANKS(loaders_and_schedules_are_checked, 2)

@@ -434,3 +434,70 @@ TEST_RANKS(a_failed_allocation_is_an_error, 1)
         ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
     }
 }
+
+/* ---- hooks ---- */
+
+typedef struct hook_calls {
+    char name;
+    fsdp_status fails;
+    int on_rank;
+} hook_calls;
+
+static char order[2][16]; /* the names of the hooks that each rank has called */
+
+static fsdp_status note(void *context, fsdp_accelerator *a, const char *dir)
+{
+    const hook_calls *h = context;
+    const int rank = fsdp_accelerator_process_index(a);
+    const size_t n = strlen(order[rank]);
+    order[rank][n] = h->name;
+    order[rank][n + 1] = 0;
+    if (!fsdp_path_is_directory(dir))
+        return fsdp_error(FSDP_ERR_IO, "%s: no folder", dir);
+    if (h->fails != FSDP_OK && rank == h->on_rank)
+        return fsdp_error(h->fails, "hook %c", h->name);
+    if (h->name != 's' || rank != 0)
+        return FSDP_OK;
+    char path[PATH * 2];
+    snprintf(path, sizeof path, "%s/mine.txt", dir);
+    return fsdp_file_write(path, "mine", 4);
+}
+
+TEST_RANKS(hooks_are_called_before_states_are_saved_and_loaded, 2)
+{
+    hook_calls save = {.name = 's'}, load = {.name = 'l'}, last = {.name = 'z'};
+    int64_t handles[3];
+    char dir[PATH];
+    job j;
+    const job_options options = {0};
+    path_in(t, "state", dir);
+    order[t->rank][0] = 0;
+    ASSERT_OK(job_open(&j, t->group, &options));
+    fsdp_accelerator *a = j.accelerator;
+    ASSERT_OK(fsdp_accelerator_register_save_state_pre_hook(a, note, &save, &handles[0]));
+    ASSERT_OK(fsdp_accelerator_register_load_state_pre_hook(a, note, &load, NULL));
+    ASSERT_OK(fsdp_accelerator_register_save_state_pre_hook(a, note, &last, &handles[1]));
+    ASSERT_ERROR(fsdp_accelerator_register_load_state_pre_hook(a, NULL, NULL, NULL),
+                 FSDP_ERR_INVALID, "register_load_state_pre_hook: the function is missing");
+    ASSERT_OK(fsdp_accelerator_save_state(a, dir));
+    ASSERT_STR(order[t->rank], "sz");
+    ASSERT(has(dir, "mine.txt")); /* it is a part of the state */
+    ASSERT_OK(fsdp_accelerator_load_state(a, dir));
+    ASSERT_STR(order[t->rank], "szl");
+    /* A hook that fails on one rank: nothing is saved or loaded. */
+    ASSERT_OK(fsdp_barrier(t->group));
+    last.fails = load.fails = FSDP_ERR_STATE;
+    last.on_rank = load.on_rank = 1;
+    char other[PATH];
+    path_in(t, "other", other);
+    ASSERT_ERROR(fsdp_accelerator_save_state(a, other), FSDP_ERR_STATE, "hook z");
+    ASSERT(!has(fsdp_test_dir(t), "other"));
+    ASSERT_ERROR(fsdp_accelerator_load_state(a, dir), FSDP_ERR_STATE, "hook l");
+    ASSERT_OK(fsdp_accelerator_remove_hook(a, handles[1]));
+    ASSERT_ERROR(fsdp_accelerator_remove_hook(a, handles[1]), FSDP_ERR_INVALID, "was removed");
+    order[t->rank][0] = 0;
+    ASSERT_OK(fsdp_accelerator_save_state(a, dir)); /* its file of the earlier state is replaced */
+    ASSERT_STR(order[t->rank], "s");
+    ASSERT_OK(fsdp_accelerator_remove_hook(a, handles[0]));
+    job_close(&j);
+}

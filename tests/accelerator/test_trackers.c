@@ -1,4 +1,5 @@
 /* init_trackers, log, end_training, print. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,6 +89,35 @@ TEST_RANKS(tensorboard_gets_the_names_of_the_program, 1)
     fsdp_free(text);
     fsdp_free(names);
     fsdp_accelerator_destroy(a);
+}
+
+/* A name that comes later makes the file wider; a second program adds to it. */
+TEST_RANKS(csv_has_a_column_for_each_name, 2)
+{
+    char dir[PATH];
+    fsdp_accelerator *a;
+    snprintf(dir, sizeof dir, "%s", fsdp_test_dir(t));
+    const fsdp_accelerator_options options = {
+        .group = t->group, .cpu = true, .log_with = "csv", .project_dir = dir};
+    ASSERT_OK(fsdp_accelerator_create(&options, &a));
+    ASSERT_OK(fsdp_accelerator_init_trackers(a, "project", NULL, 0));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"loss", 0.25}, {"a,b", (double)NAN}},
+                                   2, 7));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"x \"y\"", -1.0}}, 1, -1));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"a,b", 2}}, 1, 8));
+    if (t->rank == 0)
+        ASSERT_ERROR(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"a\nb", 2}}, 1, 8),
+                     FSDP_ERR_INVALID, "a name has a line break");
+    ASSERT_OK(fsdp_accelerator_end_training(a));
+    ASSERT_OK(fsdp_accelerator_init_trackers(a, "project", NULL, 0));
+    ASSERT_OK(fsdp_accelerator_log(a, (fsdp_tracker_value[]){{"z", 3}, {"loss", 1}}, 2, 9));
+    fsdp_accelerator_destroy(a);
+    ASSERT_OK(fsdp_barrier(t->group));
+    char *text = text_of(dir, "project/metrics.csv");
+    ASSERT(text);
+    ASSERT_STR(text, "step,loss,\"a,b\",\"x \"\"y\"\"\",z\n7,0.25,nan,,\n,,,-1.0,\n8,,2.0,,\n"
+                     "9,1.0,,,3.0\n");
+    fsdp_free(text);
 }
 
 TEST_RANKS(only_the_main_process_prints, 2)

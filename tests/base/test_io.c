@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/file_growth.h"
 #include "src/base/io.h"
 #include "src/base/io_testing.h"
 #include "tests/test.h"
@@ -135,7 +137,6 @@ static void write_beyond_the_limit(const char *path, const char *dir)
     char **names;
     size_t count;
     struct rlimit limit = {.rlim_cur = 10000, .rlim_max = 10000};
-    signal(SIGXFSZ, SIG_IGN);
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
         _exit(9);
     if (fsdp_file_write(path, data, sizeof data) != FSDP_ERR_IO)
@@ -151,6 +152,57 @@ static void write_beyond_the_limit(const char *path, const char *dir)
     if (!holds(path, "old"))
         _exit(5);
     _exit(0);
+}
+
+static volatile sig_atomic_t signals_seen;
+
+static void count_signal(int number)
+{
+    (void)number;
+    signals_seen = signals_seen + 1;
+}
+
+/* The program that the library is in has its own handler, mask and pending signals, and gets
+ * neither a signal from the library's calls nor another mask. */
+TEST(a_limit_of_file_sizes_raises_no_signal)
+{
+    static const char data[20000];
+    struct sigaction handler = {.sa_handler = count_signal}, before_handler, after_handler;
+    struct rlimit before, limit;
+    sigset_t mask, pending;
+    signals_seen = 0;
+    const int fd = open(in_dir(t, "f"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    ASSERT(fd >= 0 && getrlimit(RLIMIT_FSIZE, &before) == 0);
+    limit = (struct rlimit){10000, before.rlim_max};
+    sigaction(SIGXFSZ, &handler, &before_handler);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const ssize_t some = fsdp_growing_write(fd, data, sizeof data);
+    const ssize_t none = fsdp_growing_write(fd, data, sizeof data);
+    const int error = errno;
+    const ssize_t at = fsdp_growing_pwrite(fd, data, 1, 10000);
+    const int truncated = fsdp_growing_truncate(fd, 10001);
+    const int shorter = fsdp_growing_truncate(fd, 5);
+    const int reserved = fsdp_growing_posix_fallocate(fd, 0, 20000);
+    const int allocated = fsdp_growing_fallocate(fd, 0, 20000);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    sigpending(&pending);
+    const int raised = signals_seen;
+    (void)!pwrite(fd, data, 1, 10000); /* the program's own call has its own signal */
+    setrlimit(RLIMIT_FSIZE, &before);
+    sigaction(SIGXFSZ, &before_handler, &after_handler);
+    close(fd);
+    ASSERT_INT(some, 10000);
+    ASSERT_INT(none, -1);
+    ASSERT_INT(error, EFBIG);
+    ASSERT_INT(at, -1);
+    ASSERT_INT(truncated, -1);
+    ASSERT_INT(shorter, 0);
+    ASSERT_INT(reserved, EFBIG);
+    ASSERT_INT(allocated, -1);
+    ASSERT_INT(raised, 0);
+    ASSERT_INT(signals_seen, 1);
+    ASSERT(after_handler.sa_handler == count_signal);
+    ASSERT(!sigismember(&mask, SIGXFSZ) && !sigismember(&pending, SIGXFSZ));
 }
 
 TEST(a_write_that_is_cut_off_leaves_the_old_file)

@@ -27,6 +27,10 @@ check a_dash_prints_it shows '^num_processes: 3$'
 printf 'text,headline\n' >rows.csv
 run config -o rows.csv num_processes=2
 expect other_files_are_not_overwritten 1 'no configuration of Accelerate'
+ln -s nowhere.yaml link.yaml
+run config -o link.yaml num_processes=2
+expect a_link_to_nothing_is_named_as_such 1 'link.yaml: a symbolic link to a file that does not exist'
+check and_is_left_as_it_is test -h link.yaml -a ! -e nowhere.yaml
 run config -o b.yaml num_proceses=2
 expect a_wrong_key_gets_the_nearest 1 'did you mean num_processes'
 check and_nothing_is_written test ! -e b.yaml

@@ -43,6 +43,15 @@ example 2 --batch_size 4 --resume_from_checkpoint states/step_8
 expect a_run_is_resumed 0 '^Resumed from checkpoint: states/step_8, at step 8$' out
 tail -n +9 whole >rest
 check with_the_same_losses cmp losses rest
+# As in Python, a limit of the size of files is an error with a message, and no signal ends the program.
+(
+    ulimit -f 20
+    exec "$build/examples/nlp_example" --cpu --model_name_or_path bert --from_config --train_file train.csv \
+        --batch_size 8 --checkpointing_steps 2 --output_dir full
+) >out 2>err
+rc=$?
+expect a_file_that_is_too_large_is_an_error 1 'full/step_2.*File too large'
+check nothing_half_written_is_left [ -z "$(ls full)" ]
 example 1 --batch_size 8 --num_warmup_steps 2 --num_epochs 1
 cp losses one
 example 2 --batch_size 4 --num_warmup_steps 4 --num_epochs 1

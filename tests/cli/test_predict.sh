@@ -41,6 +41,13 @@ check a_length_limits_the_texts sh -c 'cut -d " " -f 5 | awk "\$1 > 3 { exit 1 }
 $(scores)
 END
 check which_changes_the_scores [ "$(scores)" != "$one" ]
+# As in transformers' scripts, the length counts the decoder's first token, which is not generated. The model of these
+# runs does not learn, and never ends a text.
+lengths() { on 1 --predict-with-generate --epochs 1 --lr 0 "$@"; scores | cut -d ' ' -f 5; }
+check the_longest_target_counts_the_first_token [ "$(lengths)" = 11.0 ]
+check also_that_of_validation [ "$(lengths --val_max_target_length 7)" = 6.0 ]
+check and_that_of_generation [ "$(lengths --generation_max_length 7)" = 6.0 ]
+check one_token_is_generated_at_least [ "$(lengths --val_max_target_length 1)" = 1.0 ]
 on 1 --predict-with-generate --generation-num-beams 3
 check beams_are_searched [ "$rc" -eq 0 -a "$(scores | wc -l)" -eq 3 ]
 on 1 --predict-with-generate --metric-for-best-model rougeL --greater-is-better

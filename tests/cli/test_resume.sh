@@ -631,6 +631,11 @@ train 2 --resume nowhere
 expect a_checkpoint_that_is_not_there_is_refused 1 '--resume nowhere: there is no such file or folder'
 train 2 --resume o-checkpoints/checkpoint-99999
 expect with_the_newest_beside_it 1 'no such file or folder; the newest checkpoint in the same folder is o-checkpoints/checkpoint-[0-9]+'
+train 1 --save-steps 2 --resume 999
+expect a_number_is_no_path 1 "resume 999: a checkpoint is given by its path, and there is no o-checkpoints/checkpoint-999"
+last=$(ls o-checkpoints | sed -n 's/^checkpoint-//p' | sort -n | tail -n 1)
+train 1 --save-steps 2 --resume "$last"
+expect that_of_a_step_names_the_path 1 "resume $last: a checkpoint is given by its path: --resume o-checkpoints/checkpoint-$last"
 train 2 --resume --frozen-prefixes shared
 [ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
     bad what_was_not_given_was_none "$rc"

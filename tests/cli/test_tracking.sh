@@ -21,10 +21,46 @@ check the_configuration_is_in_the_events grep -aq 'args/text_summary' o/runs/*/e
 check the_tags_are_those_of_transformers grep -aq 'train/learning_rate' o/runs/*/events*
 check a_row_a_step test "$(grep -c '^step,' o/runs/*/metrics.csv)" -eq 3
 
+track --report_to tensorboard --log-histograms 2
+check histograms_of_each_unit_are_in_the_events [ "$(grep -aoE '(weights|gradients)/[a-z0-9._]*' o/runs/*/events* |
+    sed 's/.*events[^:]*://' | sort | uniq -c | awk '{ print $1 }' | sort -u)" = 1 ]
+check also_those_of_the_root grep -aq gradients/root o/runs/*/events*
+cp o/model.safetensors with.safetensors
+track --report_to tensorboard
+check they_do_not_change_the_run cmp -s with.safetensors o/model.safetensors
+check and_are_written_on_demand_only sh -c '! grep -aq weights/root o/runs/*/events*'
+track --report_to csv --log-histograms 2
+refused histograms_need_event_files '--log-histograms needs --report-to tensorboard'
 track --report_to tensorboard,csv --logging_dir logs
 check a_named_folder_is_used one 'logs/events.out.tfevents.*'
 check only_what_is_named_is_written test ! -e logs/metrics.jsonl
-rm -rf logs
+cp logs/metrics.csv first.csv
+track --report_to csv,json --logging_dir logs --seed 9
+refused a_second_run_does_not_replace_the_rows_of_the_first \
+    '--logging-dir: logs/metrics.csv has the rows of an earlier run: name another folder'
+check they_are_as_they_were cmp -s first.csv logs/metrics.csv
+track --report_to json --logging_dir logs --resume auto --save-steps 2
+check a_run_that_continues_is_not_refused test $rc -eq 0
+mv logs/metrics.csv logs/other.csv
+track --report_to csv,json --logging_dir logs
+refused nor_those_in_json_lines 'logs/metrics.jsonl has the rows of an earlier run'
+check before_anything_is_written test ! -e logs/metrics.csv
+track --report_to tensorboard --logging_dir logs
+check event_files_are_added [ $rc -eq 0 -a "$(ls logs/events* | wc -l)" -eq 2 ]
+TORCHELASTIC_RESTART_COUNT=1 FSDP_LAUNCHER_PID=1
+export TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+track --report_to json --logging_dir logs
+unset TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+check a_run_that_is_restarted_writes_its_rows_again test $rc -eq 0
+track --metrics m.jsonl
+check new_rows_are_not_said_to_replace test $rc -eq 0 -a ! "$(grep earlier out)"
+track --metrics m.jsonl
+check a_named_file_is_replaced_and_it_is_said shows '^m.jsonl: its rows are those of an earlier run, and are'
+rm -rf m.* logs
+track --metrics m.jsonl --report_to json,csv --logging_dir logs
+check metrics_takes_the_place_of_json_lines_and_it_is_said shows 'JSON lines of --report-to are in m.jsonl .--metrics.$'
+check the_other_files_are_in_the_folder [ $rc -eq 0 -a "$(ls logs)" = metrics.csv ]
+rm -rf m.* logs o-checkpoints
 track --with_tracking --project_dir logs
 check accelerates_words_mean_all test -e logs/metrics.csv -a -e logs/metrics.jsonl
 rm -rf logs
@@ -106,6 +142,11 @@ resumable() {
     run train --model tiny --from-config --data ids.jsonl --output p --batch-size 4 --num-workers 0 \
         --report_to all --save-steps 2 --max-steps "$@"
 }
+resumable 3 --logging_dir named
+resumable 5 --logging_dir named --resume
+check a_named_folder_has_each_step_once \
+    test $rc -eq 0 -a "$(grep '^step,' named/metrics.csv | cut -d, -f2 | tr '\n' ' ')" = "1 2 3 4 5 "
+rm -rf p p-checkpoints
 resumable 5
 check before_resuming test $rc -eq 0
 resumable 7 --resume p-checkpoints/checkpoint-4 --overwrite-output
@@ -114,6 +155,29 @@ check it_goes_on_in_the_same_folder one 'p/runs/*'
 check each_step_is_in_csv_once test "$(grep '^step,' p/runs/*/metrics.csv | cut -d, -f2 | tr '\n' ' ')" = "1 2 3 4 5 6 7 "
 set -- p/runs/*/events*
 check events_continue_in_a_second_file test $# -eq 2
+
+# --- numbers ---
+track --report_to all --logging_dir both
+cp both/metrics.jsonl lines.jsonl
+cp both/metrics.csv rows.csv
+mkdir events_only
+cp both/events* events_only
+run compare lines.jsonl rows.csv both --same-losses
+check csv_has_the_losses_of_json_lines shows '^lines and rows: the losses of all 3 common steps are the same in every bit$'
+check a_folder_is_a_run shows '^lines and both: the losses of all 3 common steps are the same in every bit$'
+run compare lines.jsonl events_only --same-losses
+check event_files_too_as_float32 shows '^lines and events_only: .* all 3 common steps are the same in every bit, as float32$'
+train_loss() { awk -v run="$1" '$2 == run && $4 == 3 { print $6 }' out; }
+check their_end_is_read [ "$(train_loss lines)" = "$(train_loss events_only)" -a -n "$(train_loss lines | grep -x '[0-9.]*')" ]
+check only_json_lines_have_the_memory_of_ranks [ "$(grep -c 'events_only' out)" -eq 2 ]
+run compare rows.csv rows.csv
+check without_memory_there_is_one_table test $rc -eq 0 -a "$(grep -c 'peak memory' out)" -eq 0
+sed '3s/^\(step,[0-9]*,[0-9]*\),[^,]*/\1,9.5/' rows.csv >other.csv
+run compare both/metrics.csv other.csv --same-losses
+check another_loss_is_found test $rc -eq 1 -a "$(grep -c 'losses of 1 of 3 common steps differ, from step 2 on' out)" -eq 1
+printf 'text,label\na,1\n' >data.csv
+run compare data.csv
+expect other_csv_files_are_named 1 'data.csv:1: not a CSV file of metrics'
 
 # --- pictures ---
 if lacks cairo; then
@@ -125,6 +189,10 @@ else
     track --report_to tensorboard
     run plot p o -o both.svg
     check runs_are_compared_from_their_event_files grep -q '<svg' both.svg
+    run plot rows.csv both/metrics.csv -o csv.svg
+    check csv_is_drawn_too grep -q '<svg' csv.svg
+    run plot rows.csv -o rows.csv
+    check a_file_of_rows_is_no_picture says 'rows.csv: that is the name of a metrics file'
     run plot p/runs/*/events* -o events.png
     check an_event_file_is_drawn sh -c 'head -c 8 events.png | grep -aq PNG'
 fi

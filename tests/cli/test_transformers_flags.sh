@@ -70,6 +70,12 @@ keep unvalidated
 check the_last_model_is_that_without_validation cmp -s last.weights unvalidated.weights
 
 # --- checkpoints ---
+script --max_steps 2 --save_strategy epoch --save_steps 500 --logging_strategy epoch --logging_steps 500 \
+    --validation_file validation.jsonl --eval_strategy no --eval_steps 500
+check steps_beside_another_strategy_are_accepted test $rc -eq 0 -a "$(ls o-checkpoints)" = checkpoint-2
+for option in save evaluation logging; do
+    check "and_a_note_says_so_once_of_$option" [ "$(grep -Ec -- "--?$option.steps" err)" -eq 1 ]
+done
 script --max_steps 4 --save_strategy steps --save_steps 1 --save_total_limit 2
 check the_newest_checkpoints_are_kept [ "$(ls o-checkpoints)" = "$(printf 'checkpoint-3\ncheckpoint-4')" ]
 keep whole

@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/dashboard/answer.h"
@@ -125,6 +126,48 @@ TEST(runs_are_found_and_their_curves_answered)
     folder_close(&f);
 }
 
+static size_t count_of(fsdp_json *doc, const char *list)
+{
+    return fsdp_json_len(fsdp_json_find(fsdp_json_root(doc), list));
+}
+
+/* Folders may overlap, or be the same under several names. */
+TEST(a_run_is_shown_once_whatever_its_names_are)
+{
+    folder f;
+    fsdp_board *board;
+    fsdp_json *doc;
+    char out[512], runs[512], dots[512], whole[512], file[512], linked[512];
+    folder_open(t, &f);
+    folder_make(&f, "out");
+    folder_make(&f, "out/runs");
+    folder_make(&f, "out/checkpoint-3");
+    folder_put(&f, "out/a.log", "text\n");
+    folder_put(&f, "out/runs/metrics.jsonl", STEP_1);
+    folder_put(&f, "other.jsonl", STEP_1);
+    snprintf(file, sizeof file, "%s/other.jsonl", f.path);
+    snprintf(linked, sizeof linked, "%s/linked.jsonl", f.path);
+    ASSERT_INT(link(file, linked), 0);
+    folder_make(&f, "events");
+    folder_put(&f, "events/events.out.tfevents.1", "no event file");
+    snprintf(whole, sizeof whole, "%s", f.path);
+    snprintf(out, sizeof out, "%s/out/", f.path);
+    snprintf(runs, sizeof runs, "%s/out/runs", f.path);
+    snprintf(dots, sizeof dots, "%s/out/../out/runs/.", f.path);
+    const char *const paths[] = {runs, out, dots, whole, whole, runs};
+    ASSERT_OK(fsdp_board_create(paths, FSDP_LENGTH(paths), false, &board));
+    ASSERT_OK(settle(board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_INT(count_of(doc, "runs"), 3); /* a run, the other one, and the event files */
+    ASSERT_STR(text_of(run_of(doc, 0), "folder"), runs);
+    ASSERT_INT((int64_t)number_of(run_of(doc, 0), "id"), 1);
+    ASSERT_INT(count_of(doc, "checkpoints"), 1);
+    ASSERT_INT(count_of(doc, "logs"), 1);
+    fsdp_json_destroy(doc);
+    fsdp_board_destroy(board);
+    folder_close(&f);
+}
+
 /* Those that --report-to tensorboard writes; a resumed run has a second file in the same folder. */
 TEST(event_files_of_tensorboard_are_a_run)
 {
@@ -170,6 +213,24 @@ TEST(event_files_of_tensorboard_are_a_run)
     ASSERT_INT((int64_t)value, 5); /* step 2 of the resumed run */
     ASSERT(fsdp_json_has(curves, "train/lr"));
     ASSERT_STR(text_of(run_of(doc, 2), "name"), "own");
+    fsdp_json_destroy(doc);
+    fsdp_board_destroy(board);
+    folder_close(&f);
+}
+
+/* Its process was killed while it wrote the first line. */
+TEST(a_rank_whose_file_has_no_whole_line_is_starting)
+{
+    folder f;
+    fsdp_board *board;
+    fsdp_json *doc;
+    folder_open(t, &f);
+    folder_put(&f, "x.jsonl", "{}\n");
+    folder_make(&f, "x.ranks");
+    folder_put(&f, "x.ranks/0.jsonl", "{\"kind\": \"sta");
+    ASSERT_OK(open_board(&f, &board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_STR(text_of(run_of(doc, 0), "state"), "starting");
     fsdp_json_destroy(doc);
     fsdp_board_destroy(board);
     folder_close(&f);

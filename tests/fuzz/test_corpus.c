@@ -36,6 +36,9 @@
 #define LLVMFuzzerTestOneInput fuzz_json_text
 #include "tests/fuzz/fuzz_json_text.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_metrics_csv
+#include "tests/fuzz/fuzz_metrics_csv.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_model_json
 #include "tests/fuzz/fuzz_model_json.c"
 #undef LLVMFuzzerTestOneInput
@@ -126,6 +129,7 @@ CORPUS(fuzz_dcp)
 CORPUS(fuzz_event_file)
 CORPUS(fuzz_index)
 CORPUS(fuzz_json_text)
+CORPUS(fuzz_metrics_csv)
 CORPUS(fuzz_model_json)
 CORPUS(fuzz_jinja)
 CORPUS(fuzz_rows)

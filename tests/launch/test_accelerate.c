@@ -200,6 +200,38 @@ TEST(old_files_are_read)
     fsdp_options_destroy(options);
 }
 
+/* Accelerate's ClusterConfig makes an empty map of a section that is null. */
+TEST(sections_may_be_null)
+{
+    NEEDS_LIBYAML();
+    static const char *const nulls[] = {
+        TOP "fsdp_config:\n", TOP "fsdp_config: null\n",
+        TOP "fsdp_config: ~\ndeepspeed_config: null\nmegatron_lm_config:\n",
+        TOP "deepspeed_config:\nmixed_precision: 'no'\nparallelism_config: Null\n",
+        TOP "fsdp_config: {fsdp_offload_params: null}\ndynamo_config:\n"};
+    static const char *const wrong[][2] = {
+        {TOP "fsdp_config: [a]\n", "acc.yaml:3: fsdp_config: takes 'key: value' lines of its own"},
+        {TOP "fsdp_config: yes\n", "not a single value"},
+        {TOP "fsdp_config: ''\n", "acc.yaml:3: fsdp_config: takes"},
+        {TOP "deepspeed_config: {zero_stage: 3}\n", "acc.yaml:3: deepspeed_config: not supported"}};
+    fsdp_launch_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(nulls); i++) {
+        clear_variables();
+        ASSERT_OK(launch_file(t, &c, nulls[i], ""));
+        ASSERT_OK(fsdp_accelerate_set_environment(&c, kept));
+        expect_variable(t, nulls[i], "ACCELERATE_USE_FSDP", "true");
+        expect_variable(t, nulls[i], "FSDP_OFFLOAD_PARAMS", "false");
+        CHECK_HERE();
+    }
+    clear_variables();
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++) {
+        fsdp_status status = launch_file(t, &c, wrong[i][0], "");
+        ASSERT(status != FSDP_OK);
+        if (!strstr(fsdp_last_error(), wrong[i][1]) || strstr(fsdp_last_error(), "unknown option"))
+            FAIL("%s: %s", wrong[i][0], fsdp_last_error());
+    }
+}
+
 /* The variables of a file that gives nothing but the type, which are accelerate's defaults. */
 TEST(an_fsdp_run_has_the_defaults_of_accelerate)
 {
@@ -254,6 +286,9 @@ TEST(the_other_keys_reach_the_ranks)
         {TOP "mixed_precision: bf16\n", "--mixed_precision fp16", "ACCELERATE_MIXED_PRECISION",
          "fp16"},
         {TOP "fp16: true\n", "", "ACCELERATE_MIXED_PRECISION", "fp16"},
+        {"distributed_type: FSDP\nnum_processes: 0x2\nfsdp_config: {fsdp_version: 1,\n"
+         "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 1_000}\n",
+         "", "FSDP_MIN_NUM_PARAMS", "1000"},
         {TOP "debug: true\n", "", "ACCELERATE_DEBUG_MODE", "true"},
         {TOP, "--debug", "ACCELERATE_DEBUG_MODE", "true"},
         {TOP "enable_cpu_affinity: true\n", "", "ACCELERATE_CPU_AFFINITY", "1"},

@@ -10,6 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 #include "src/base/str.h"
+#include "src/options/yaml_value.h"
 #include "tests/test.h"
 
 typedef struct sample {
@@ -484,6 +485,51 @@ TEST(yaml_maps_are_headings)
     ASSERT_STR(s.model, "null");
 }
 
+/* The values are those of PyYAML's safe_load(). */
+TEST(integers_of_yaml_are_those_of_pyyaml)
+{
+    static const struct {
+        const char *text;
+        bool is_integer;
+        int64_t value;
+    } rows[] = {{"1_000", true, 1000},
+                {"-0x1F", true, -31},
+                {"0x_2", true, 2},
+                {"010", true, 8},
+                {"00", true, 0},
+                {"0_", true, 0},
+                {"0b1_0", true, 2},
+                {"+5", true, 5},
+                {"0", true, 0},
+                {"9223372036854775807", true, INT64_MAX},
+                {"9223372036854775808", false, 0},
+                {"0xffffffffffffffffff", false, 0},
+                {"", false, 0},
+                {"-", false, 0},
+                {"_1", false, 0},
+                {"08", false, 0},
+                {"0b2", false, 0},
+                {"0o7", false, 0},
+                {"0x", false, 0},
+                {"1e3", false, 0},
+                {"1.0", false, 0},
+                {"a", false, 0}};
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        int64_t value = -1;
+        ASSERT(fsdp_yaml_integer(rows[i].text, &value) == rows[i].is_integer);
+        ASSERT_INT(value, rows[i].is_integer ? rows[i].value : -1);
+    }
+    NEEDS_LIBYAML();
+    sample s;
+    ASSERT_OK(
+        parse_yaml(t, &s, "batch-size: 0x10\nmax_steps: 1_000\nlr: 0b11\nmodel: 2026_01\n", ""));
+    ASSERT_INT(s.batch_size, 16);
+    ASSERT_INT(s.max_steps, 1000);
+    ASSERT_F32(s.lr, 3);
+    ASSERT_STR(s.model, "2026_01");
+    ASSERT_ERROR(parse_yaml(t, &s, "batch-size: '0x10'\n", ""), FSDP_ERR_INVALID, "'0x10'");
+}
+
 TEST(yaml_errors_name_file_and_line)
 {
     static const struct {
@@ -500,6 +546,10 @@ TEST(yaml_errors_name_file_and_line)
         {"overwrite: [false]\n", "run.yaml:1: overwrite: takes one value", FSDP_ERR_INVALID},
         {"data: [[1]]\n", "run.yaml:1: data: items", FSDP_ERR_INVALID},
         {"lr: 1\n  x: : 3\n", "run.yaml:2", FSDP_ERR_FORMAT},
+        {"lr: 1\na:\n\tbatch-size: 2\n", "run.yaml:3: a tab is no indentation in YAML",
+         FSDP_ERR_FORMAT},
+        {"lr: 1\na: `x`\n", "run.yaml:2: found character that cannot start any token",
+         FSDP_ERR_FORMAT},
         {"- lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
         {"lr: 1\n---\nlr: 2\n", "run.yaml:3: a second document", FSDP_ERR_FORMAT},

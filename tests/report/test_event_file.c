@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/report/event_file.h"
 #include "src/report/event_reader.h"
@@ -75,7 +76,74 @@ TEST(what_tensorboard_wrote_is_read)
     ASSERT_F32(c.lr.points[0].value, 0.5);
     ASSERT_INT(c.validation.len, 2);
     ASSERT_F32(c.validation.points[1].value, 1.25);
+    ASSERT(c.is_float32 && !c.end.found);
     fsdp_metrics_curves_fini(&c);
+}
+
+/* The names are those of rows of the kind "summary", and of transformers' Trainer. */
+TEST(what_a_run_says_at_its_end_is_read)
+{
+    const fsdp_event_scalar last[] = {{"train/train_runtime", 7}, {"train/train_loss", 2.5}},
+                            own[] = {{"summary/total_s", 8},
+                                     {"summary/step_s", 0.5},
+                                     {"train/loss", 1},
+                                     {"train/seconds", 0.25}};
+    fsdp_metrics_curves c;
+    fsdp_event_file *file;
+    ASSERT_OK(fsdp_event_file_create(fsdp_test_dir(t), FSDP_EVENT_NO_PURGE, &file));
+    ASSERT_OK(fsdp_event_file_scalars(file, 3, last, 2));
+    ASSERT_OK(fsdp_event_file_scalars(file, 3, own, 4));
+    ASSERT_OK(fsdp_run_curves_read(fsdp_event_file_path(file), &c));
+    fsdp_event_file_close(file);
+    ASSERT(c.end.found);
+    ASSERT_F32(c.end.total_s, 8);
+    ASSERT_F32(c.end.step_s, 0.5);
+    ASSERT_F32(c.end.train_loss, 2.5);
+    ASSERT(isnan(c.end.validation_loss) && isnan(c.end.host_mib));
+    ASSERT_INT(c.seconds.len, 1);
+    fsdp_metrics_curves_fini(&c);
+    /* A run that continues has not ended. */
+    ASSERT_OK(fsdp_event_file_create(fsdp_test_dir(t), 3, &file));
+    fsdp_event_file_close(file);
+    ASSERT_ERROR(fsdp_run_curves_read(fsdp_test_dir(t), &c), FSDP_ERR_INVALID,
+                 "neither train/loss");
+}
+
+/* torch.utils.tensorboard 2.x makes this HistogramProto of 0.25, 0.25, 0.3125 and 0.375. */
+static const unsigned char histogram_of_torch[] = {
+    0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xd0, 0x3f, 0x11, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0xd8, 0x3f, 0x19, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x10, 0x40, 0x21, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0xf3, 0x3f, 0x29, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0xd7, 0x3f,
+    0x32, 0x30, 0xed, 0x5a, 0xd3, 0x5f, 0xc5, 0xea, 0xce, 0x3f, 0x9c, 0x0b, 0x81, 0xc1, 0x1f,
+    0x01, 0xd1, 0x3f, 0x5f, 0x26, 0x41, 0xbb, 0x6f, 0xb4, 0xd2, 0x3f, 0xcf, 0x43, 0x61, 0xb4,
+    0x47, 0x93, 0xd4, 0x3f, 0x97, 0xca, 0x37, 0x13, 0x02, 0xa2, 0xd6, 0x3f, 0xda, 0x5e, 0xbd,
+    0xae, 0x68, 0xe5, 0xd8, 0x3f, 0x3a, 0x30, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf0, 0x3f, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf0, 0x3f};
+
+TEST(a_histogram_is_that_of_torch)
+{
+    static const float values[] = {0.375f, 0.25f, 0.3125f, 0.25f, NAN, INFINITY};
+    fsdp_event_file *file;
+    fsdp_metrics_curves c = {0};
+    static fsdp_histogram h;
+    char *text;
+    size_t bytes;
+    fsdp_histogram_clear(&h);
+    ASSERT_OK(fsdp_event_file_create(fsdp_test_dir(t), FSDP_EVENT_NO_PURGE, &file));
+    ASSERT_OK(fsdp_event_file_histogram(file, 3, "empty", &h));
+    fsdp_histogram_add(&h, values, FSDP_LENGTH(values));
+    ASSERT_INT(h.counts.not_finite, 2);
+    ASSERT_OK(fsdp_event_file_histogram(file, 3, "weights/root", &h));
+    ASSERT_OK(fsdp_file_read(fsdp_event_file_path(file), 10000, &text, &bytes));
+    ASSERT(memmem(text, bytes, histogram_of_torch, sizeof histogram_of_torch));
+    ASSERT(memmem(text, bytes, "weights/root", 12) && !memmem(text, bytes, "empty", 5));
+    fsdp_free(text);
+    /* The reader of curves passes over it. */
+    ASSERT_OK(fsdp_event_file_read(fsdp_event_file_path(file), &c));
+    ASSERT_INT(c.loss.len, 0);
+    fsdp_event_file_close(file);
 }
 
 /* Every length is either read up to its last complete record, or an error: never a wrong point. */

@@ -7,9 +7,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/report/log_csv.h"
 #include "src/report/metrics_csv.h"
 #include "src/report/run_curves.h"
 #include "src/report/tracking.h"
@@ -195,6 +197,118 @@ TEST(a_program_that_does_not_read_holds_up_nothing)
     fsdp_tracker_command_close(tracker, 0.1);
     ASSERT(strstr(said, "is stopped"));
     ASSERT(fsdp_clock_s() - begin < 30);
+}
+
+/* As in JSON lines: steps that a resumed run repeats count once, and NaN is a value. */
+TEST(a_csv_file_is_read_as_curves)
+{
+    static const char header[] = "step,kind,loss,seconds,mine\n";
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"", "m.csv:1: the file is empty"},
+        {"text,label\na,b\n", "m.csv:1: not a CSV file of metrics: its columns must include kind"},
+        {"kind,step,loss\nstep,1\n", "m.csv:2: the line has another number of columns"},
+        {"kind,step,loss\nstep,1,2\nstep,x,2\n", "m.csv:3: a value is not a number"},
+        {"kind,step,loss\nstep,1, 2\n", "m.csv:2: a value is not a number"},
+        {"kind,step,loss\nstep,,2\n", "m.csv:2: the row has no step"}};
+    const char *path = in(t, "m.csv");
+    char text[300];
+    fsdp_metrics_curves c;
+    snprintf(text, sizeof text,
+             "%s1,step,4.5,2,a\n2,step,3,,b\n2,validation,3.5,,\n2,step,nan,8,\n3,epoch,x,,\n"
+             "3,step,1,1,c\n4,step,1,1",
+             header);
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+    ASSERT_OK(fsdp_run_curves_read(path, &c));
+    ASSERT_INT(c.loss.len, 3); /* the fourth is being written */
+    ASSERT_F32(c.loss.points[0].value, 4.5);
+    ASSERT(isnan(c.loss.points[1].value));
+    ASSERT_INT(c.validation.len, 1);
+    ASSERT_INT(c.lr.len, 0);
+    ASSERT_INT(c.seconds.len, 3);
+    ASSERT_F32(c.seconds.points[1].value, 8);
+    ASSERT(!c.is_float32);
+    fsdp_metrics_curves_fini(&c);
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++) {
+        ASSERT_OK(fsdp_file_write(path, wrong[i].text, strlen(wrong[i].text)));
+        ASSERT_ERROR(fsdp_run_curves_read(path, &c), FSDP_ERR_FORMAT, wrong[i].message);
+    }
+    ASSERT_OK(fsdp_file_write(path, "kind,step,loss\nst\0p,1,2\n", 24));
+    ASSERT_ERROR(fsdp_run_curves_read(path, &c), FSDP_ERR_FORMAT, "m.csv:2: the line has a NUL");
+    ASSERT_ERROR(fsdp_run_curves_read(in(t, "none.csv"), &c), FSDP_ERR_NOT_FOUND, "none.csv");
+}
+
+static fsdp_status log_row(fsdp_log_csv *csv, const char *name, double value)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_create("row", &doc));
+    fsdp_json_node line = fsdp_json_root(doc);
+    fsdp_json_set_str(line, "kind", "log");
+    fsdp_json_set_i64(line, "step", 1);
+    fsdp_json_set_f64(line, name, value);
+    const fsdp_status status = fsdp_log_csv_write(csv, line);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+TEST(a_log_continues_a_csv_file_and_refuses_others)
+{
+    static const char *const others[] = {"kind,step\n",   "text\n",     "step",      "step,\"a\n",
+                                         "step,\"a\"b\n", "step,a\"\n", "step,,a\n", "\n",
+                                         "\"\"\n"};
+    static const char cut[] = "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n2,4,";
+    const char *path = in(t, "log.csv");
+    fsdp_log_csv *csv;
+    ASSERT_OK(fsdp_file_write(path, cut, strlen(cut)));
+    ASSERT_OK(fsdp_log_csv_open(path, &csv));
+    ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c\r\n1,2,3\r\n"); /* a crash left the last line */
+    ASSERT_OK(log_row(csv, "a \"b\"", 5));
+    ASSERT_OK(log_row(csv, "d", 6));
+    ASSERT_STR(get(path), "step,\"a \"\"b\"\"\",c,d\n1,2,3,\n1,5.0,,\n1,,,6.0\n");
+    fsdp_log_csv_close(csv);
+    for (size_t i = 0; i < FSDP_LENGTH(others); i++) {
+        ASSERT_OK(fsdp_file_write(path, others[i], strlen(others[i])));
+        ASSERT_ERROR(fsdp_log_csv_open(path, &csv), FSDP_ERR_FORMAT,
+                     "log.csv: not a CSV file that");
+        ASSERT_STR(get(path), others[i]);
+    }
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (uint64_t n = 1; status != FSDP_OK; n++) {
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+        ASSERT_OK(fsdp_file_write(path, "step,a\n1,2\n", 11));
+        fsdp_alloc_fail_at(n);
+        csv = NULL;
+        status = fsdp_log_csv_open(path, &csv);
+        if (status == FSDP_OK)
+            status = log_row(csv, "b", 3);
+        fsdp_alloc_fail_at(0);
+        fsdp_log_csv_close(csv);
+        ASSERT(strncmp(get(path), "step,a", 6) == 0 && strstr(get(path), "\n1,2"));
+    }
+    ASSERT_STR(get(path), "step,a,b\n1,2,\n1,,3.0\n");
+}
+
+/* metrics.jsonl says most, then event files. */
+TEST(what_a_folder_means_is_found)
+{
+    fsdp_run_kind kind;
+    char *path;
+    ASSERT_ERROR(fsdp_run_find(fsdp_test_dir(t), &kind, &path), FSDP_ERR_NOT_FOUND, "metrics.csv");
+    ASSERT_OK(fsdp_file_write(in(t, "metrics.csv"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_CSV);
+    ASSERT_STR(path, in(t, "metrics.csv"));
+    fsdp_free(path);
+    ASSERT_OK(fsdp_file_write(in(t, "events.out.tfevents.1"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_EVENTS);
+    ASSERT_STR(path, fsdp_test_dir(t));
+    fsdp_free(path);
+    ASSERT_OK(fsdp_file_write(in(t, "metrics.jsonl"), "x\n", 2));
+    ASSERT_OK(fsdp_run_find(fsdp_test_dir(t), &kind, &path));
+    ASSERT(kind == FSDP_RUN_METRICS);
+    fsdp_free(path);
 }
 
 TEST(failing_allocations_leak_nothing)

@@ -141,6 +141,18 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_INT(c.max_seq_length, 64);
     ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
     ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
+    /* Lightning's older names are numbers. */
+    ASSERT_OK(parse(&c, "--precision 16"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F16);
+    ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&c, "--precision 32"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F32);
+    ASSERT_ERROR(parse(&c, "--precision 64"), FSDP_ERR_INVALID, "'64' is not allowed");
+    ASSERT_ERROR(parse(&c, "--precision 8"), FSDP_ERR_INVALID, "'8' is not allowed");
+#ifdef FSDP_HAVE_YAML
+    ASSERT_OK(parse(&c, "--config {\"precision\":16}"));
+    ASSERT_INT(c.param_dtype, FSDP_DTYPE_F16);
+#endif
     ASSERT_OK(parse(&c, "--precision bf16-true --optimizer adafactor"));
     ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
     ASSERT_OK(parse(&c, "--optimizer-state-dtype bf16 --optimizer adam"));
@@ -306,7 +318,7 @@ TEST(a_file_may_list_defaults_that_change_nothing)
     CHECK_HERE();
     ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID,
                  "run.yaml:2: --gamma is for --lr-schedule step");
-    write_config(t, path, sizeof path, "optimizer: adafactor\nadam_beta2: 0.95\n");
+    write_config(t, path, sizeof path, "optimizer: adafactor\nbeta2: 0.95\n");
     CHECK_HERE();
     ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID, "--beta2 is for --optimizer adamw");
 }
@@ -607,10 +619,10 @@ TEST(contradictions_name_both_options)
         {"--dropout 1", "from 0 to below 1", FSDP_ERR_INVALID},
         {"--batch-size 0", "--batch-size: '0' is not allowed", FSDP_ERR_INVALID},
         {"--data=", "--data is empty", FSDP_ERR_INVALID},
-        {"--save-strategy no --save-steps 5", "--save-strategy no contradicts --save-steps 5",
+        {"--save-strategy no --checkpoint-steps 5", "--save-strategy no contradicts --save-steps 5",
          FSDP_ERR_INVALID},
-        {"--save-strategy epoch --save-steps 5", "--save-strategy epoch contradicts --save-steps 5",
-         FSDP_ERR_INVALID},
+        {"--save-strategy epoch --save-step-interval 5",
+         "--save-strategy epoch contradicts --save-steps 5", FSDP_ERR_INVALID},
         {"--save-total-limit 2", "--save-total-limit 2: without --save-steps or --save-strategy",
          FSDP_ERR_INVALID},
         {"--checkpoint-dir c", "--checkpoint-dir c: without --save-steps or --save-strategy",
@@ -624,6 +636,10 @@ TEST(contradictions_name_both_options)
          FSDP_ERR_INVALID},
         {"--metrics out", "--metrics out and --output out are the same file", FSDP_ERR_INVALID},
         {"--metrics ./out --output out/", "--metrics ./out and --output out/ are the same file",
+         FSDP_ERR_INVALID},
+        {"--metrics out/model.safetensors", "the model that is saved in --output has a file of",
+         FSDP_ERR_INVALID},
+        {"--profile ./out/tokenizer.json", "the model that is saved in --output has a file of",
          FSDP_ERR_INVALID},
         {"--checkpoint c", "--checkpoint c: needs --resume true", FSDP_ERR_INVALID},
         {"--lr 1 --min-lr 0.1 --lr-schedule step",

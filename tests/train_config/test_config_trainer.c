@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/train_config/config_effect.h"
 #include "src/train_config/config_trainer.h"
 #include "tests/test.h"
 
@@ -131,8 +132,70 @@ TEST(strategies_say_when_to_validate)
     ASSERT_OK(parse(&c, "--logging_strategy epoch"));
     ASSERT_INT(c.logging_steps, INT_MAX);
     ASSERT_ERROR(parse(&c, "--eval_strategy epoch"), FSDP_ERR_INVALID, "--validation-data");
-    ASSERT_ERROR(parse(&c, "--eval_strategy epoch --eval_steps 5 --validation_file v.csv"),
+    ASSERT_ERROR(parse(&c, "--eval_strategy epoch --evaluation-steps 5 --validation_file v.csv"),
                  FSDP_ERR_INVALID, "--eval-strategy epoch contradicts --evaluation-steps 5");
+}
+
+/* TrainingArguments has 500 steps by default, and uses them with the strategy steps only; and it
+ * has Adam's constants beside every optimizer. */
+TEST(what_transformers_ignores_has_no_effect)
+{
+    static const struct {
+        const char *line, *option;
+    } rows[] = {
+        {"--save_strategy epoch --save_steps 500", "save-steps"},
+        {"--save-strategy no --save-steps 500", "save-steps"},
+        {"--eval_strategy epoch --eval_steps 500 --validation_file v.csv", "evaluation-steps"},
+        {"--evaluation_strategy no --eval_steps 500 --validation_file v.csv", "evaluation-steps"},
+        {"--eval_strategy no --eval_steps 500", "evaluation-steps"},
+        {"--do_train --do_eval --eval_strategy no --eval_steps 5 --validation_file v.csv",
+         "evaluation-steps"},
+        {"--logging_strategy epoch --logging_steps 500", "logging-steps"},
+        {"--logging_strategy no --logging_steps 5", "logging-steps"},
+        {"--save_strategy no --save_total_limit 2", "save-total-limit"}};
+    fsdp_train_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        ASSERT_OK(parse(&c, rows[i].line));
+        ASSERT(fsdp_train_option_without_effect(&c, kept, rows[i].option));
+        ASSERT_INT(c.save_steps, 0);
+        ASSERT_INT(c.save_total_limit, 0);
+        ASSERT_INT(c.logging_steps, strstr(rows[i].line, "logging") ? INT_MAX : 10);
+        const bool at_the_end = strstr(rows[i].line, "--do_eval") != NULL;
+        ASSERT_INT(c.evaluation_steps, at_the_end ? INT64_C(1) << 53 : 0);
+        ASSERT_INT(c.run_validation, at_the_end || strstr(rows[i].line, "--eval_strategy epoch"));
+    }
+    ASSERT_OK(parse(&c, "--optim adamw_torch --adam_beta1 0.8"));
+    ASSERT(!fsdp_train_option_without_effect(&c, kept, "beta1"));
+    ASSERT_ERROR(parse(&c, "--optim sgd --beta1 0.8"), FSDP_ERR_INVALID,
+                 "is for --optimizer adamw");
+    ASSERT_OK(parse(&c, "--save_strategy steps --save_steps 5 --save_total_limit 2"));
+    ASSERT(!fsdp_train_option_without_effect(&c, kept, "save-steps"));
+    ASSERT(!fsdp_train_option_without_effect(&c, kept, "save-total-limit"));
+    ASSERT_INT(c.save_steps, 5);
+}
+
+/* The option with precedence must have been meant. */
+TEST(steps_of_a_source_with_precedence_contradict_the_strategy)
+{
+    fsdp_train_config c;
+    NEEDS_LIBYAML();
+    ASSERT_ERROR(parse(&c, "--config {save_strategy:+epoch} --save_steps 5"), FSDP_ERR_INVALID,
+                 "--save-strategy epoch contradicts --save-steps 5");
+    ASSERT_OK(parse(&c, "--config {save_steps:+5} --save_strategy epoch"));
+    ASSERT_INT(c.save_steps, 0);
+    ASSERT_OK(parse(&c, "--config {checkpoint_steps:+5} --save_strategy epoch"));
+    ASSERT_OK(parse(&c, "--config {save_steps:+5,+save_strategy:+epoch}"));
+    ASSERT_ERROR(parse(&c, "--config {checkpoint_steps:+5,+save_strategy:+epoch}"),
+                 FSDP_ERR_INVALID, "--save-strategy epoch contradicts --save-steps 5");
+    ASSERT_OK(parse(&c, "--config {save_strategy:+epoch}"));
+    setenv("FSDP_SAVE_STEPS", "7", 1);
+    setenv("FSDP_SAVE_STRATEGY", "epoch", 1);
+    fsdp_status status = parse(&c, "--lr 1");
+    unsetenv("FSDP_SAVE_STEPS");
+    unsetenv("FSDP_SAVE_STRATEGY");
+    ASSERT_OK(status);
+    ASSERT_INT(c.save_steps, 0);
+    ASSERT_INT(c.save_strategy, FSDP_SAVE_EPOCH);
 }
 
 TEST(words_of_fsdp_are_strategies)

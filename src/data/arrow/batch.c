@@ -7,7 +7,7 @@
 #include "src/data/arrow/decompress.h"
 
 enum {
-    MAX_CACHED = 64 /* batches of a cache, so that looking for one stays cheap */
+    MAX_CACHED = 64 /* maximum number of batches in a cache, which is searched linearly */
 };
 
 /* Limits of what a damaged or hostile file can make a reader allocate. */
@@ -17,7 +17,7 @@ struct fsdp_arrow_cache {
     pthread_mutex_t mutex; /* protects all fields, and `users` and `last_use` of cached batches */
     fsdp_arrow_batch *batches[MAX_CACHED];
     size_t n, bytes, max_bytes;
-    uint64_t time; /* number of gets so far */
+    uint64_t time; /* number of calls of fsdp_arrow_batch_get() so far */
 };
 
 fsdp_status fsdp_arrow_cache_create(size_t max_bytes, fsdp_arrow_cache **out)
@@ -119,8 +119,8 @@ static fsdp_arrow_batch *find_cached(const fsdp_arrow_cache *cache, const fsdp_a
     return NULL;
 }
 
-/* Free the batch that was used least recently of those that no caller has. Return false if callers
- * have all batches. */
+/* Free the least recently used one of the batches that no caller has. Return false if there is no
+ * such batch. */
 static bool drop_oldest(fsdp_arrow_cache *cache)
 {
     size_t oldest = cache->n;
@@ -172,7 +172,8 @@ fsdp_status fsdp_arrow_batch_get(fsdp_arrow_cache *cache, const fsdp_arrow_file 
     }
     FSDP_TRY(load_batch(file, root, found, &batch));
     pthread_mutex_lock(&cache->mutex);
-    /* Another thread may have loaded the batch at the same time. One of both is kept. */
+    /* Another thread may have loaded the batch at the same time. Only the first one goes into the
+     * cache. */
     if (!find_cached(cache, file, root, found->offset))
         keep(cache, batch);
     pthread_mutex_unlock(&cache->mutex);

@@ -1,6 +1,6 @@
-/* A batch whose buffers can be read: uncompressed ones are where they are in the mapped file, and
- * compressed ones were decompressed. A cache keeps the last batches that were decompressed, since
- * the rows of a batch are often read one after the other. */
+/* A batch whose buffers can be read. Uncompressed buffers are used in place, in the mapped file;
+ * compressed ones are decompressed to memory. A cache keeps the batches that were decompressed
+ * last, since the rows of a batch are often read one after the other. */
 #pragma once
 #include "src/data/arrow/file.h"
 #include "src/data/arrow/layout.h"
@@ -24,12 +24,12 @@ typedef struct fsdp_arrow_batch {
     uint64_t offset; /* offset of the message in the file */
     int64_t root;
     int users;         /* number of callers that have the batch */
-    uint64_t last_use; /* time of the last get, in gets */
+    uint64_t last_use; /* fsdp_arrow_cache.time when a caller last got the batch */
     bool is_cached;
 } fsdp_arrow_batch;
 
-/* Get the batch of `found`, which stays the caller's. `root` is as in fsdp_arrow_layout_find(). The
- * caller puts the batch back with fsdp_arrow_batch_put(). */
+/* Get the batch that `found` describes. The caller still owns `found`. `root` is as in
+ * fsdp_arrow_layout_find(). The caller puts the batch back with fsdp_arrow_batch_put(). */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_batch_get(fsdp_arrow_cache *cache,
                                                  const fsdp_arrow_file *file, int64_t root,
                                                  const fsdp_arrow_located *found,

@@ -13,8 +13,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* A block of LZ4 has at most 255 times as many bytes as its code. A block of ZSTD with one byte
-     * repeated has up to 128 KiB, and its code has four bytes. */
+    /* LZ4 compresses a block to no less than 1/255 of its size. ZSTD compresses a block of up to
+     * 128 KiB to no less than four bytes, which it needs if all bytes of the block are equal. */
     LZ4_RATIO = 255,
     ZSTD_RATIO = (128 << 10) / 4,
     LENGTH_BYTES = 8

@@ -28,8 +28,8 @@ typedef struct batch_entry {
     size_t seen;     /* number of dictionary batches that come before this batch */
 } batch_entry;
 
-/* A dictionary batch. All batches of a dictionary from one that is not a delta to the next such one
- * are a version of the dictionary. */
+/* A dictionary batch. A batch that is not a delta begins a new version of its dictionary, and the
+ * deltas after it extend this version. */
 typedef struct dictionary_entry {
     int64_t id;
     size_t order; /* position among the dictionary batches of the file */
@@ -159,7 +159,7 @@ static int compare_ids(const void *a, const void *b)
     return x->field < y->field ? -1 : x->field > y->field;
 }
 
-/* List the fields that have dictionaries, sorted by the ids of these. */
+/* List the fields that have dictionaries, sorted by the ids of the dictionaries. */
 static fsdp_status list_dictionary_fields(fsdp_arrow_file *f)
 {
     const fsdp_arrow_schema *schema = &f->schema;
@@ -173,7 +173,7 @@ static fsdp_status list_dictionary_fields(fsdp_arrow_file *f)
     return FSDP_OK;
 }
 
-/* Find the first field whose dictionary has this id. */
+/* Set *field to the index of the first field whose dictionary has this id. */
 static fsdp_status find_field(const fsdp_arrow_file *f, int64_t id, int64_t *field)
 {
     size_t low = 0, high = f->n_dictionary_fields;
@@ -230,7 +230,7 @@ static int compare_dictionaries(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Sort the dictionary batches, and find out which of them belong together. */
+/* Sort the dictionary batches, and set `version` and `first` of each. */
 static fsdp_status index_dictionaries(fsdp_arrow_file *f)
 {
     if (f->n_dictionaries)
@@ -251,8 +251,8 @@ static fsdp_status index_dictionaries(fsdp_arrow_file *f)
 
 /* ---- opening a stream ---- */
 
-/* Return an error if more than zeros follow the end of the stream. Readers of streams stop at its
- * end, so the rows behind it would be lost without a word. */
+/* Return an error if bytes other than zeros follow the end of the stream. Reading stops there, so
+ * rows after the end would be lost silently. */
 static fsdp_status check_tail(const fsdp_arrow_file *f, uint64_t end)
 {
     static const unsigned char marker[PREFIX_BYTES] = {0xff, 0xff, 0xff, 0xff};
@@ -495,8 +495,8 @@ fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *f, size_t index, fsdp_a
     return read_known(f, f->batches[index].offset, FSDP_ARROW_RECORD_BATCH, out);
 }
 
-/* Return the last of the dictionary batches of `id` that a batch sees, or NULL. The batch sees the
- * first `seen` dictionary batches of the file. */
+/* Return the last dictionary batch of `id` among the first `seen` dictionary batches of the file,
+ * or NULL if there is none. */
 static const dictionary_entry *last_seen(const fsdp_arrow_file *f, int64_t id, size_t seen)
 {
     size_t low = 0, high = f->n_dictionaries; /* the result is before `high` */

@@ -5,13 +5,13 @@
 
 typedef struct fsdp_arrow_file fsdp_arrow_file;
 
-/* Errors name the path. */
+/* Error messages contain the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_open(const char *path, fsdp_arrow_file **out);
 void fsdp_arrow_file_close(fsdp_arrow_file *file); /* accepts NULL */
 
 /* Return true if the file begins like an Arrow file of either format, or like a file of Feather 1
- * or Parquet: fsdp_arrow_file_open() then says how to convert it. Returns false if the file cannot
- * be read. */
+ * or Parquet, which fsdp_arrow_file_open() refuses with a message that says how to convert it.
+ * Returns false if the file cannot be read. */
 bool fsdp_arrow_file_is(const char *path);
 
 const char *fsdp_arrow_file_path(const fsdp_arrow_file *file);
@@ -34,9 +34,10 @@ typedef struct fsdp_arrow_located {
 /* Read the metadata of batch `index`. Error messages do not name the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, size_t index,
                                                   fsdp_arrow_located *out);
-/* Find the dictionary batch that has value `value` of dictionary `id`, as batch `index` sees that
- * dictionary. *offset is set to the offset of the dictionary batch, and *at to the index of the
- * value in it. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
+/* Find the dictionary batch that has value `value` of dictionary `id`. A dictionary may change
+ * within a file; its contents are those that hold for batch `index`. *offset is set to the offset
+ * of the dictionary batch, and *at to the index of the value in it. Returns FSDP_ERR_FORMAT if the
+ * dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
                                                        int64_t id, uint64_t value, uint64_t *offset,
                                                        int64_t *at);

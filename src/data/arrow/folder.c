@@ -13,7 +13,7 @@
 static const char dict_name[] = "dataset_dict.json", state_name[] = "state.json",
                   info_name[] = "dataset_info.json";
 
-/* The names that a split for validation has, the first one preferred. */
+/* Names of a split for validation, in order of preference. */
 static const char *const validation_names[] = {"validation", "valid", "val", "dev", "eval"};
 
 /* ---- kinds of paths ---- */
@@ -217,7 +217,7 @@ static fsdp_status read_state(fsdp_json_node state, fsdp_arrow_folder *out)
     fsdp_json_node list;
     FSDP_TRY(fsdp_json_get_array(state, "_data_files", &list));
     FSDP_TRY(add_files(out->path, state, "_data_files", &out->files, &out->n_files));
-    /* Datasets before 2.0 saved the indices of select() and shuffle(). */
+    /* Versions of datasets before 2.0 saved the indices of select() and shuffle(). */
     FSDP_TRY(add_files(out->path, state, "_indices_files", &out->indices, &out->n_indices));
     FSDP_TRY(add_files(out->path, state, "_indices_data_files", &out->indices, &out->n_indices));
     return read_columns(state, out);

@@ -4,26 +4,26 @@
 #pragma once
 #include "src/base/json.h"
 
-/* Which split of a DatasetDict is meant. */
+/* The split of a DatasetDict that is to be opened. */
 typedef enum fsdp_arrow_split {
     FSDP_ARROW_SPLIT_TRAIN,      /* "train" */
     FSDP_ARROW_SPLIT_VALIDATION, /* "validation" or a usual spelling of it, else "test" */
 } fsdp_arrow_split;
 
 typedef struct fsdp_arrow_folder {
-    char *path; /* folder of the split, or the path of the only Arrow file */
-    char *
-        split; /* name of the split that was chosen from a DatasetDict; NULL: there was no choice */
+    char *path;  /* folder of the split, or the path of the only Arrow file */
+    char *split; /* name of the split that was chosen from a DatasetDict; NULL: the folder is not a
+                    DatasetDict */
     char **files, **indices; /* paths of Arrow files with rows, and with indices of rows */
     size_t n_files, n_indices;
-    char **columns; /* [n_columns] of rows, as set_format(columns=...) chose them */
+    char **columns; /* [n_columns] names of the columns that set_format(columns=...) chose */
     size_t n_columns;
     bool has_columns; /* false: rows have all columns */
     fsdp_json *info;  /* dataset_info.json; NULL: none */
 } fsdp_arrow_folder;
 
 /* Return true if `path` is an Arrow file or a folder with Arrow files, or a Parquet or Feather file
- * or a folder with Parquet files, which fsdp_arrow_folder_open() refuses with an explanation. */
+ * or a folder with Parquet files, which are refused with an explanation when they are opened. */
 bool fsdp_is_arrow_path(const char *path);
 
 /* Return true if `path` is the folder of a DatasetDict with a split for validation (not "test"). */

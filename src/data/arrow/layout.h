@@ -14,7 +14,8 @@ typedef struct fsdp_arrow_buffer {
 /* The values of one field in one batch. The first buffer is the validity bitmap, if the type has
  * one; the meaning of the others depends on the type (Note [Buffers of a field] in layout.c). */
 typedef struct fsdp_arrow_array {
-    bool is_present; /* false: the batch does not have this field, e.g. as it has a dictionary */
+    bool is_present; /* false: the batch does not have this field, because one of its parents has a
+                        dictionary */
     int64_t length, null_count; /* 0 <= null_count <= length */
     fsdp_arrow_buffer buffers[FSDP_ARROW_MAX_BUFFERS];
     size_t n_buffers;
@@ -42,6 +43,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_layout_find(const fsdp_arrow_schema *sche
                                                    const fsdp_arrow_message *message,
                                                    const unsigned char *body, size_t bytes,
                                                    fsdp_arrow_layout *out);
-/* Return the array of a field, which is one of those that the layout is for. */
+/* Return the array of a field. first_field <= field < first_field + n_arrays. */
 const fsdp_arrow_array *fsdp_arrow_layout_at(const fsdp_arrow_layout *layout, size_t field);
 void fsdp_arrow_layout_fini(fsdp_arrow_layout *layout);

@@ -180,7 +180,7 @@ template <typename T> bool verify_structs(const Verifier &v, const Table *t, vof
     return !vector || v.VerifyVectorOrString(vector, sizeof(T));
 }
 
-/* Verify the table at `field` with `verify_one`. The table may be absent. */
+/* Verify the table at `field` with one(). The table may be absent. */
 template <typename One> bool verify_table(Verifier &v, const Table *t, voffset_t field, One one)
 {
     if (!t->VerifyOffset(v, field))
@@ -287,7 +287,7 @@ bool verify_message(Verifier &v, const Table *t)
     case FSDP_ARROW_RECORD_BATCH:
         return verify_table(v, t, at::HEADER, verify_batch);
     default:
-        /* The message is refused later by this number. Its table is not read. */
+        /* read_header() refuses messages of other types, and does not read their tables. */
         return t->VerifyOffset(v, at::HEADER);
     }
 }
@@ -524,8 +524,8 @@ fsdp_status read_dictionary(const Table *t, fsdp_arrow_message *m)
     return read_batch(pointer<Table>(t, at::DATA), m);
 }
 
-/* Read what the header of a message has. If it is a schema that was asked for, `bytes` becomes a
- * part of it, and is set to nullptr. */
+/* Read the header of a message into *m. If it is a schema and `schema` is not null, also read it
+ * into *schema, which then owns *bytes; *bytes is set to nullptr. */
 fsdp_status read_header(const Table *t, void **bytes, fsdp_arrow_message *m,
                         fsdp_arrow_schema *schema)
 {
@@ -583,7 +583,8 @@ fsdp_status read_footer(const Table *t, void **bytes, fsdp_arrow_footer *out,
     return FSDP_OK;
 }
 
-/* Return `data`, or a copy of it at *copy if `data` is not aligned or if `keep` is true. */
+/* Return `data` if it is aligned and `keep` is false. Otherwise set *copy to a copy of it, and
+ * return *copy; nullptr if out of memory. */
 const uint8_t *aligned(const void *data, size_t bytes, bool keep, void **copy)
 {
     if (!keep && reinterpret_cast<uintptr_t>(data) % 8 == 0)

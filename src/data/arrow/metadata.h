@@ -1,9 +1,9 @@
 /* The metadata of Arrow's IPC format: FlatBuffers that describe schemas, record batches and
  * dictionary batches. Their tables are those of Arrow's Schema.fbs, Message.fbs and File.fbs.
  *
- * metadata.cc implements these functions with the headers of FlatBuffers, a C++ library. They use
- * none of its types and throw no exception. Every table, vector and string is verified before it is
- * read. metadata_none.c is for builds without FlatBuffers. */
+ * metadata.cc implements these functions with the headers of FlatBuffers, a C++ library. The
+ * functions have no C++ types in their declarations, and throw no exceptions. Every table, vector
+ * and string is verified before it is read. metadata_none.c is for builds without FlatBuffers. */
 #pragma once
 #include <stdint.h>
 
@@ -50,7 +50,7 @@ typedef enum fsdp_arrow_type {
     FSDP_ARROW_LARGE_LIST_VIEW,
 } fsdp_arrow_type;
 
-/* Return a name such as "large_list"; static. */
+/* Return the name of a type, such as "large_list", which is a static text. */
 const char *fsdp_arrow_type_name(fsdp_arrow_type type);
 
 /* A field of a schema, or a child of such a field. */
@@ -74,8 +74,9 @@ typedef struct fsdp_arrow_field {
 typedef struct fsdp_arrow_schema {
     fsdp_arrow_field *fields; /* [n_fields]; parents come before their children */
     size_t n_fields;
-    const char *huggingface; /* the schema's metadata under this key, which is JSON; NULL: none */
-    void *bytes;             /* where the names are; owned */
+    const char *huggingface; /* the value of the key "huggingface" in the schema's metadata, which
+                                is JSON; NULL: none */
+    void *bytes;             /* the memory that has the names and `huggingface`; owned */
 } fsdp_arrow_schema;
 
 void fsdp_arrow_schema_fini(fsdp_arrow_schema *schema);
@@ -124,7 +125,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_message_parse(const void *data, size_t by
                                                      fsdp_arrow_message *message,
                                                      fsdp_arrow_schema *schema);
 
-/* What the footer of a file has, for the IPC file format: offsets of messages in the file. */
+/* The footer of a file of the IPC file format, with the offsets of messages in the file. */
 typedef struct fsdp_arrow_footer {
     int64_t *dictionaries, *batches; /* [n_dictionaries], [n_batches], owned; not checked */
     size_t n_dictionaries, n_batches;
@@ -138,8 +139,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_footer_parse(const void *data, size_t byt
 /* ---- writing ---- */
 
 /* Make the metadata of a message with a schema. `fields` are as in fsdp_arrow_schema, of the types
- * INT, FLOAT, BOOL, STRING and LIST, without dictionaries. `huggingface` is the schema's metadata
- * under this key; NULL: none. The caller owns *data and frees it with fsdp_free(). */
+ * INT, FLOAT, BOOL, STRING and LIST, without dictionaries. `huggingface` is the value of the key
+ * "huggingface" in the schema's metadata; NULL: no such key. The caller owns *data and frees it
+ * with fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_schema_write(const fsdp_arrow_field *fields, size_t n_fields,
                                                     const char *huggingface, void **data,
                                                     size_t *bytes);

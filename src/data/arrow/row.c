@@ -10,14 +10,15 @@
 #include "src/base/str.h"
 #include "src/text/utf8.h"
 
-/* What values count towards FSDP_ARROW_ROW_BYTES_MAX, so that memory is bounded even if a file
+/* How many bytes a value counts towards FSDP_ARROW_ROW_BYTES_MAX. This bounds memory even if a file
  * refers to the same bytes again and again. */
 enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* and the bytes of the text */
     LIST_BYTES = 24,
     STRUCT_BYTES = 64, /* and the bytes of its names */
-    LOAD_BYTES = 64    /* each time that a dictionary is loaded, for it and each of its fields */
+    LOAD_BYTES = 64    /* each time that a dictionary is loaded: for the dictionary, and again for
+                          each field in it */
 };
 
 /* The row that is being read. */
@@ -29,7 +30,8 @@ typedef struct reading {
                                       dictionaries contain */
     const fsdp_arrow_batch *batch; /* the batch of the row, or a dictionary batch */
     int64_t root;                  /* of `batch`, as in fsdp_arrow_layout_find() */
-    size_t *left;                  /* bytes that the row may still have */
+    size_t *left;                  /* bytes that the row may still count before it is refused as too
+                                      large */
     fsdp_arrow_batch **loaded;     /* [n_fields], the dictionary batch that was last read for each
                                       field; NULL: none */
 } reading;
@@ -118,8 +120,8 @@ static fsdp_status read_bit(const fsdp_arrow_buffer *buffer, int64_t i, bool *bi
     return FSDP_OK;
 }
 
-/* Load an integer of `bits` bits. A number of 64 bits without sign that does not fit becomes the
- * negative number of the same bits. */
+/* Load an integer of `bits` bits. An unsigned number of 64 bits that does not fit in int64 becomes
+ * the negative number with the same bits. */
 static int64_t load_int(const unsigned char *at, int bits, bool is_signed)
 {
     uint64_t value = 0;
@@ -195,7 +197,8 @@ static fsdp_status put_json(target to, const char *text, size_t bytes)
 {
     fsdp_str array = {0};
     fsdp_json *doc;
-    fsdp_str_append(&array, "[", 1); /* so that the text may be any value */
+    fsdp_str_append(&array, "[", 1); /* an array, because a document may begin with nothing else
+                                        that takes any value */
     fsdp_str_append(&array, text, bytes);
     fsdp_str_append(&array, "]", 1);
     const size_t length = array.len;
@@ -344,7 +347,7 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
     FSDP_TRY(spend(r, LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));
     const fsdp_json_node list =
         to.key ? fsdp_json_set_array(to.node, to.key) : fsdp_json_append_array(to.node);
-    const bool fits = f->is_signed || f->bits < 64; /* in int64 */
+    const bool fits = f->is_signed || f->bits < 64; /* values fit in int64 */
     if (begin < end && f->type == FSDP_ARROW_INT && fits && !f->has_dictionary &&
         array->null_count == 0)
         return put_ints(f, array, begin, end, list);

@@ -1,10 +1,12 @@
-/* Converts a row of an Arrow file to a JSON object, as it would be a line of JSON lines. */
+/* Converts a row of an Arrow file to the JSON object that the same row would have in a file of JSON
+ * lines. */
 #pragma once
 #include "src/base/json.h"
 #include "src/data/arrow/batch.h"
 
 enum {
-    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* limit of a row: bytes of its texts, and 4 a number */
+    FSDP_ARROW_ROW_BYTES_MAX = 64 << 20 /* limit of a row in bytes, which row.c counts: those of its
+                                           texts, 4 for each number, ... */
 };
 
 /* Return true if values of this field can be read. Numbers, bools, texts, and lists and structs of

@@ -9,7 +9,7 @@
 #include "src/base/str.h"
 #include "src/data/arrow/row.h"
 
-/* Bytes of decompressed buffers that a table keeps. */
+/* Maximum number of bytes of decompressed buffers in the cache of a table. */
 static const size_t cache_bytes = (size_t)128 << 20;
 
 typedef struct shard {
@@ -18,7 +18,7 @@ typedef struct shard {
     int64_t first; /* first row */
 } shard;
 
-/* Files one after the other. */
+/* Files whose rows follow one another. */
 typedef struct shards {
     shard *items;
     size_t n;
@@ -29,8 +29,8 @@ struct fsdp_arrow_table {
     fsdp_arrow_folder folder;
     shards data, indices;
     fsdp_arrow_cache *cache;
-    fsdp_json *metadata; /* the schema's metadata for datasets, if the folder has no
-                            dataset_info.json; NULL: none */
+    fsdp_json *metadata; /* the schema's metadata under the key "huggingface"; NULL: none, or not
+                            needed because the folder has dataset_info.json */
     char *left_out;
 };
 
@@ -136,7 +136,8 @@ static fsdp_status open_shard(const fsdp_arrow_folder *folder, const char *path,
     FSDP_TRY(fsdp_arrow_file_open(path, &s->file));
     all->n++;
     s->first = all->rows;
-    all->rows += fsdp_arrow_file_rows(s->file); /* below 2^40 each, and below 2^20 files */
+    all->rows += fsdp_arrow_file_rows(s->file); /* no overflow: at most 2^40 rows each, and 2^20
+                                                   files */
     fsdp_status status =
         check_columns(fsdp_arrow_file_schema(s->file), fsdp_arrow_file_schema(all->items[0].file));
     fsdp_error_context(status, "%s", path);
@@ -209,7 +210,7 @@ static fsdp_status read_metadata(fsdp_arrow_table *t)
 static fsdp_status open_table(fsdp_arrow_table *t)
 {
     const fsdp_arrow_folder *folder = &t->folder;
-    /* Indices have a column of their own, which no format leaves out. */
+    /* Files of indices are opened with all columns, because set_format() does not apply to them. */
     const fsdp_arrow_folder all = {.path = folder->path};
     if (folder->n_files == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: no rows: state.json names no data files",

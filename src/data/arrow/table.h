@@ -19,13 +19,14 @@ const fsdp_arrow_folder *fsdp_arrow_table_folder(const fsdp_arrow_table *table);
 /* Read row `index`, 0 <= index < len, as a JSON object. The caller owns *doc. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_table_row(const fsdp_arrow_table *table, int64_t index,
                                                  fsdp_json **doc);
-/* Prepend the file and the number of row `index` to the message of the last error. */
+/* Prepend the file and the number of row `index` to the message of the last error, unless `status`
+ * is FSDP_OK. */
 void fsdp_arrow_table_add_context(const fsdp_arrow_table *table, int64_t index, fsdp_status status);
 
 /* Return true if rows have this column. */
 bool fsdp_arrow_table_has(const fsdp_arrow_table *table, const char *column);
-/* List the columns that are left out since their type is not read, such as "'when' (timestamp)".
- * The table owns the text; NULL: none. */
+/* Return a list of the columns that rows lack because their types cannot be read, such as "'when'
+ * (timestamp)". The table owns the text. Return NULL if there are no such columns. */
 const char *fsdp_arrow_table_left_out(const fsdp_arrow_table *table);
 /* Get the node with the names of a ClassLabel column, an array of texts. It has kind
  * FSDP_JSON_NONE if the column is not a ClassLabel. The node belongs to the table. */

@@ -26,8 +26,8 @@ struct fsdp_arrow_writer {
     size_t n_splits, splits_cap;
 
     /* The split that is being written. */
-    char *dir;   /* its folder; NULL: there is no split */
-    char *split; /* its name; NULL: the folder is a Dataset */
+    char *dir;   /* folder of the split; NULL: no split has begun */
+    char *split; /* name of the split; NULL: the folder is a Dataset */
     bool is_single;
     fsdp_arrow_pending *columns; /* [n_columns] */
     size_t n_columns;
@@ -79,10 +79,10 @@ static void describe_column(fsdp_json_node features, const fsdp_arrow_column *co
     fsdp_json_set_str(feature, "_type", "ClassLabel");
 }
 
-/* The order of the features is that of the columns, so the files are written in FSDP_JSON_LINE,
- * which keeps it.
+/* The features must be in the order of the columns. So the files are written in FSDP_JSON_LINE,
+ * which keeps the order of keys.
  *
- * Set *info to the contents of dataset_info.json, and *metadata to those of the schema's metadata.
+ * Set *info to the contents of dataset_info.json, and *metadata to the schema's metadata.
  */
 static fsdp_status describe_rows(const fsdp_arrow_column *columns, size_t n, fsdp_json **info,
                                  char **metadata)
@@ -159,7 +159,7 @@ static fsdp_status end_file(fsdp_arrow_writer *w)
     return FSDP_OK;
 }
 
-/* Write the rows that wait as a batch. */
+/* Write the pending rows as a batch. */
 static fsdp_status flush_batch(fsdp_arrow_writer *w)
 {
     if (!w->stream)
@@ -172,7 +172,8 @@ static fsdp_status flush_batch(fsdp_arrow_writer *w)
     return fsdp_arrow_stream_bytes(w->stream) >= w->options.shard_bytes ? end_file(w) : FSDP_OK;
 }
 
-/* Give file `i` its final name, which contains the number of files. *name is set to it. */
+/* Give file `i` its final name, which contains the number of files. The name is also written to
+ * `name` [size]. */
 static fsdp_status rename_file(const fsdp_arrow_writer *w, size_t i, char *name, size_t size)
 {
     char first[40];
@@ -197,8 +198,8 @@ static fsdp_status write_json(const fsdp_json *doc, const char *dir, const char 
     return status;
 }
 
-/* Fill state.json. The fingerprint depends on the rows, since datasets takes two data sets with the
- * same fingerprint for the same. */
+/* Fill state.json. The fingerprint depends on the rows, since datasets treats data sets with the
+ * same fingerprint as the same data set. */
 static fsdp_status make_state(const fsdp_arrow_writer *w, fsdp_json_node state)
 {
     char text[64];
@@ -411,8 +412,8 @@ static fsdp_status write_dict(const fsdp_arrow_writer *w)
     return status;
 }
 
-/* Old files of a data set that the new one replaces: the files that this file writes, and the
- * caches that datasets writes next to them. */
+/* Return true for old files of a data set that is being replaced: files of the kinds that write.c
+ * writes, and the caches that datasets writes next to them. */
 static bool is_stale(void *context, const char *old, const char *fresh, const char *name)
 {
     (void)context;

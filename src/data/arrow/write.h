@@ -17,16 +17,16 @@
 typedef struct fsdp_arrow_column {
     const char *name;
     fsdp_arrow_column_type type;
-    const char *const
-        *class_names; /* I64: [n_classes], the column is a ClassLabel; NULL: it is not */
+    const char *const *class_names; /* I64: [n_classes] names of the classes, which make the column
+                                       a ClassLabel; NULL: integers */
     size_t n_classes;
 } fsdp_arrow_column;
 
 /* Zero means default. */
 typedef struct fsdp_arrow_write_options {
-    int64_t batch_rows;   /* rows of a batch; 0 means 1000, as datasets has it */
-    uint64_t shard_bytes; /* a file is ended after the batch with which it has this many bytes; 0
-                             means 500 MB, as datasets has it */
+    int64_t batch_rows;   /* rows of a batch; 0 means 1000, as in datasets */
+    uint64_t shard_bytes; /* a file ends after the batch with which it reaches this size; 0 means
+                             500 MB, as in datasets */
 } fsdp_arrow_write_options;
 
 typedef struct fsdp_arrow_writer fsdp_arrow_writer;
@@ -36,8 +36,8 @@ typedef struct fsdp_arrow_writer fsdp_arrow_writer;
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_begin(const char *path, fsdp_existing existing,
                                                     const fsdp_arrow_write_options *options,
                                                     fsdp_arrow_writer **out);
-/* Begin a split; the split before it ends. If `name` is NULL, the folder is a Dataset, and there is
- * only this split. Otherwise it is a DatasetDict. */
+/* End the current split, if there is one, and begin a split. If `name` is NULL, the folder is a
+ * Dataset, and there is only this split. Otherwise it is a DatasetDict. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_begin_split(fsdp_arrow_writer *writer,
                                                           const char *name,
                                                           const fsdp_arrow_column *columns,

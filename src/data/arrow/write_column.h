@@ -33,12 +33,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_pending_end_row(fsdp_arrow_pending *colum
 /* Forget all rows, but keep the memory. */
 void fsdp_arrow_pending_clear(fsdp_arrow_pending *column);
 
-/* Return the number of bytes that a batch of the rows has for this column, roughly. */
+/* Return approximately how many bytes this column has in a batch of the rows. */
 size_t fsdp_arrow_pending_bytes(const fsdp_arrow_pending *column);
 
 enum {
     FSDP_ARROW_MAX_NODES_WRITTEN = 2,  /* nodes of a column: a list and its entries */
-    FSDP_ARROW_MAX_BUFFERS_WRITTEN = 4 /* buffers of these */
+    FSDP_ARROW_MAX_BUFFERS_WRITTEN = 4 /* buffers of a column */
 };
 
 /* Get the nodes and the buffers of the rows, as they come in a batch. *n_nodes and *n_buffers are

@@ -63,7 +63,7 @@ typedef struct batch {
     fsdp_arrow_buffer *contents; /* [message.n_buffers] */
 } batch;
 
-/* Collect the nodes and buffers of all columns, and assign a place in the body to each buffer. */
+/* Collect the nodes and buffers of all columns, and give each buffer an offset in the body. */
 static fsdp_status collect_buffers(const fsdp_arrow_pending *columns, size_t n, batch *b)
 {
     fsdp_arrow_message *m = &b->message;

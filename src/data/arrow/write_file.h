@@ -5,14 +5,14 @@
 
 typedef struct fsdp_arrow_stream fsdp_arrow_stream;
 
-/* Begin a file with the schema of `fields`. Errors name the path. `fields` and `huggingface` are as
- * in fsdp_arrow_schema_write(). */
+/* Begin a file with the schema of `fields`. Error messages contain the path. `fields` and
+ * `huggingface` are as in fsdp_arrow_schema_write(). */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_stream_begin(const char *path,
                                                     const fsdp_arrow_field *fields, size_t n_fields,
                                                     const char *huggingface,
                                                     fsdp_arrow_stream **out);
-/* Append a batch with the rows of all columns, which are those of the schema. *hash becomes a
- * function of its old value and of the batch. */
+/* Append a batch with the rows of all columns. `columns` must be those of the schema. The contents
+ * of the batch are added to the hash *hash. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_stream_append(fsdp_arrow_stream *stream,
                                                      const fsdp_arrow_pending *columns,
                                                      size_t n_columns, uint64_t *hash);

@@ -11,7 +11,7 @@
 enum {
     ROUND = 16,
     MAX_BLOCK_ROWS = 64,
-    /* The maximum number of scores in a block. They take 512 KiB in f32, and P in bf16 takes
+    /* The maximum number of scores in a block. They take 512 KiB in f32. If P is bf16, it takes
      * another 256 KiB. */
     FORWARD_SCORES = 1 << 17
 };

@@ -16,9 +16,9 @@
  * sequences. Each of these sums is computed by one task in a fixed order, so results do not depend
  * on the number of threads.
  *
- * This file declares the version whose products oneDNN computes (attention_products.c). The steps
- * between the products work on rows (isa/attention_rows.c). Our own tiles compute the same formulas
- * in strips (attention_tiles.h). */
+ * This file declares the version in which oneDNN computes the products (attention_products.c), and
+ * the steps between the products work on rows (isa/attention_rows.c). The other version uses our
+ * own tiles and computes the same formulas in strips (attention_tiles.h). */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
@@ -32,8 +32,8 @@ typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
     int64_t keys, padded_keys, first_key; /* padded_keys and first_key are multiples of 16 */
     int64_t shift;                        /* query i is at the position of key i + shift */
-    /* sequence_keys is the number of all keys of the sequence. If there is no window, `window` is
-     * 0. */
+    /* sequence_keys is the number of keys of the whole sequence. `window` is 0 if there is no
+     * window. */
     int64_t sequence_keys, window;
     bool causal;
     float scale;
@@ -51,24 +51,26 @@ typedef struct fsdp_attention_block {
     void *p;
     float *bias_strip, *d_bias_strip; /* scratch, each [padded_rows + padded_keys] */
     float *lse;                       /* [rows]: written by forward, read by backward */
-    /* forward */
-    /* Output [rows]: 1 / (the row's sum of P before dropout), or 0 for a query that sees no key. */
+    /* The field below is used only in forward. */
+    /* [rows], an output: 1 / (the row's sum of P before dropout), or 0 for a query that sees no
+     * key */
     float *inverse;
-    /* backward */
+    /* The fields below are used only in backward. */
     const float *d_p;   /* [padded_rows, padded_keys] */
     const float *delta; /* [rows]: rowsum(dO O) */
-    void *d_s;          /* dS; if panel_dtype is f32, may be the same memory as d_p */
+    void *d_s;          /* dS; if panel_dtype is f32, it may be the same memory as d_p */
     float *d_bias;      /* indexed like `bias`; the gradient is added to it; NULL: not computed */
 } fsdp_attention_block;
 
-/* The steps between the products of a block. They work on rows. There is one table per ISA. */
+/* Functions for the steps between the products of a block, which work on rows. There is one table
+ * per ISA. */
 typedef struct fsdp_cpu_attention_rows {
-    /* Computes P from S: probabilities with dropout, not yet divided by their sum. Also writes lse
+    /* Compute P from S: probabilities with dropout, not yet divided by their sum. Also write lse
      * and inverse. */
     void (*forward)(const fsdp_attention_block *block);
-    /* Computes P and dS from S and dP. P is divided by the sum of its row, and dropout is applied
-     * to it. dS is not multiplied by the scale; the caller does this later. If d_bias is not NULL,
-     * also adds dS to it. */
+    /* Compute P and dS from S and dP. P is divided by the sum of its row, and dropout is applied to
+     * it. dS is not multiplied by the scale; the caller does this later. If d_bias is not NULL, add
+     * dS to it, too. */
     void (*backward)(const fsdp_attention_block *block);
     /* Row i of dst = row i of src * factors[i] * factor. Rows have `width` elements, and src is
      * f32. If factors is NULL, all factors[i] are 1. */
@@ -88,12 +90,12 @@ typedef struct fsdp_cpu_attention {
     const fsdp_attention_args *args;
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles; /* the tiles that compute strips; NULL: oneDNN computes blocks */
-    /* used only by blocks: */
+    /* The four fields below are used only by blocks. */
     fsdp_cpu_products *products;
     const fsdp_cpu_panels *panels;
     const fsdp_cpu_attention_rows *rows;
     fsdp_dtype panel_dtype;
-    /* used by strips and by blocks: */
+    /* The fields below are used by strips and by blocks. */
     int64_t padded_dim; /* head_dim, rounded up to a multiple of 16 */
     fsdp_cpu_failure failure;
 } fsdp_cpu_attention;
@@ -115,7 +117,7 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
 
 /* --- products by oneDNN: attention_products.c --- */
 
-/* Rows [row, row + n) of one head of one tensor: of q, k, v or the gradient of out. */
+/* Rows [row, row + n) of one head of a tensor: q, k, v or the gradient of `out`. */
 typedef struct fsdp_attention_slice {
     const void *x; /* elements of args->dtype */
     int64_t ld, row, head, n;
@@ -124,9 +126,10 @@ typedef struct fsdp_attention_slice {
 /* Return `keys` rounded up to one of few sizes, so that oneDNN needs few primitives. */
 int64_t fsdp_attention_padded_keys(int64_t keys);
 
-/* Return the bytes of a panel [rows, padded_dim]. */
+/* Return the size of a panel [rows, padded_dim] in bytes. */
 size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
-/* Pack a slice into a panel [padded_rows, padded_dim], padded with zeros. */
+/* Pack a slice into a panel [padded_rows, padded_dim], and fill the rest of the panel with
+ * zeros. */
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 

@@ -114,7 +114,7 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* Stores the gradient of the keys or values of one head, whose sums are in `panel`. */
+/* Stores the gradient of the keys or values of one key/value head, whose sums are in `panel`. */
 static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, int64_t row,
                            int64_t kv, int64_t keys, const float *panel, float factor)
 {
@@ -125,7 +125,8 @@ static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, in
                    args->head_dim);
 }
 
-/* Computes backward in sequence b for key/value head `kv` and all query heads that read it. */
+/* Computes backward in sequence b for key/value head `kv` and for all query heads that read this
+ * head. */
 static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t kv)
 {
     const fsdp_attention_args *args = a->args;

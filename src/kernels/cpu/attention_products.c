@@ -1,5 +1,5 @@
-/* Computes the products of attention's blocks by oneDNN. The operands are dense panels, padded with
- * zeros to one of few sizes. */
+/* Computes the products of attention's blocks by oneDNN. The operands are dense panels. They are
+ * padded with zeros, so that only few different sizes occur. */
 #include "src/kernels/cpu/attention.h"
 
 enum {

@@ -266,7 +266,7 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-/* The buffers of one task, and where it reads keys and values. */
+/* The buffers of one task, and how the task reads keys and values. */
 typedef struct forward {
     /* The functions that read keys and values in place. NULL: keys and values are not read in
      * place, but packed into the buffers k and v. */

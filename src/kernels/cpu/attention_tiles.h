@@ -12,13 +12,13 @@
  * With AMX, a strip is 32 queries. One call of softmax() handles 16 of them, and one call of
  * gradient() eight.
  *
- * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed:
- * dV^T = dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no
- * transposition. In a packed panel of B, each row consists of two rows of B (tile.h). So two rows
- * of P or dS are stored directly as one row of a panel. If P and dS were the left operand, they
- * would have to be transposed. Transposing P and dS would take as many instructions as computing
- * them. Instead, smaller matrices are transposed: dO and Q before the products, and the sums dV^T
- * and dK^T after the products. dO and Q have fewer columns than P and dS.
+ * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed: dV^T =
+ * dO^T P and dK^T = Q^T dS. P and dS are then the right operand B and need not be transposed. In a
+ * packed panel of B, each row consists of two rows of B (tile.h). So two rows of P or dS are stored
+ * directly as one row of a panel. If P and dS were the left operand, they would have to be
+ * transposed. Transposing P and dS would take as many instructions as computing them. Instead,
+ * smaller matrices are transposed: dO and Q before the products, and the sums dV^T and dK^T after
+ * the products. dO and Q have fewer columns than P and dS.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
  * tables] describes how biases and their gradients are stored.
@@ -29,7 +29,7 @@
 #include "src/kernels/cpu/attention.h"
 
 enum {
-    FSDP_ATTENTION_STRIP = 16 /* the most queries of one call of softmax() */
+    FSDP_ATTENTION_STRIP = 16 /* maximum queries in one call of softmax() */
 };
 
 /* The rows of a strip that one call of softmax() or gradient() handles. Columns are keys, counted
@@ -99,12 +99,12 @@ typedef struct fsdp_cpu_attention_strips {
 
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
-/* For tiles that widen bf16: P and dS are f32. */
+/* Strips for tiles that widen bf16: P and dS are f32. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
-/* For AMX: P and dS are stored as panels. */
+/* Strips for AMX: P and dS are stored as panels. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_amx_strips_x86_64_v4;
 
-/* --- shared by forward and backward: attention_tiles.c --- */
+/* --- functions that forward and backward share: attention_tiles.c --- */
 
 /* One query head of one sequence. */
 typedef struct fsdp_attention_head {
@@ -169,7 +169,7 @@ void fsdp_attention_make_table(const fsdp_attention_head *head, float *table);
 void fsdp_attention_add_table(const fsdp_attention_head *head, float *d_bias, const float *table);
 int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, int64_t key);
 
-/* Return the number of uint32_t words that the keep bits of `keys` keys take. */
+/* Return how many uint32_t words the keep bits of one row with `keys` keys take. */
 int64_t fsdp_attention_keep_ld(int64_t keys);
 /* Return the row stride, in elements, of the scores of `keys` keys. The stride is never a multiple
  * of 4096 bytes. */

@@ -10,9 +10,9 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of one lane of k in a tile */
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
-    AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */
-    /* The most elements of P^T in a block; dS^T has as many. P^T has an element for each key and
-     * each query of the block. If there are many keys, the block therefore has fewer queries. */
+    AMX_BLOCK_ROWS = 128, /* queries in a block with AMX, whose products are faster */
+    /* The maximum number of elements of P^T in a block, and of dS^T. P^T has an element for each
+     * key and each query of the block. So if there are many keys, the block has fewer queries. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -25,7 +25,8 @@ typedef struct backward_scratch {
     char *d_s, *left;
     /* Sums of sums_bytes bytes each: [keys, padded_dim], or with AMX [padded_dim, keys]. */
     float *d_k, *d_v;
-    bool begun; /* d_k and d_v are initialised: products add to them */
+    bool begun; /* true: d_k and d_v have values, and products add to them; false: the next products
+                   overwrite them */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
     size_t sums_bytes;
@@ -37,9 +38,9 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* With AMX, the sums d_k and d_v are stored transposed, so their columns are keys. Returns the row
- * stride of these sums, in elements. The stride is never a multiple of 256 elements, because rows
- * that far apart would evict each other from the cache. */
+/* Returns the row stride, in elements, of the sums d_k and d_v with AMX. These are stored
+ * transposed, so their columns are keys. The stride is never a multiple of 256 elements, because
+ * rows that far apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -301,7 +302,7 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    /* Set the lanes that pad the depth to zero; strips do not write them. */
+    /* Set the lanes that only pad the depth to zero, because strips do not write them. */
     if (head->tiles->amx && p.depth % FSDP_AMX_LANES) {
         const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);
@@ -338,7 +339,8 @@ static void backward_queries(const fsdp_attention_head *head, backward_scratch *
         fsdp_attention_add_table(head, args->d_position_bias, s->d_bias);
 }
 
-/* Stores the gradient of the keys or values of head `kv`. `to` and `ld` are those of all heads. */
+/* Stores the gradient of the keys or values of head `kv`. `to` and `ld` belong to the gradient of
+ * all heads. */
 static void store_sums(const fsdp_attention_head *head, const backward_scratch *s, int64_t kv,
                        void *to, int64_t ld, const float *sums, float factor)
 {

@@ -14,7 +14,7 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* how matrices are multiplied with x86-64-v4 */
+    fsdp_cpu_multiplier multiplier; /* how matrices are multiplied if `isa` is x86-64-v4 */
     fsdp_scratch_block *scratch;    /* [threads]: one block per worker */
     fsdp_cpu_products *products; /* NULL until the first call of fsdp_kernel_context_products() */
 };
@@ -103,8 +103,8 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* Each list begins with plain x86-64-v4, which chooses the fastest multiplier. Next come
-     * x86-64-v4 with every other multiplier that the CPU has, and the lower ISAs. */
+    /* Each list begins with plain x86-64-v4, which chooses the fastest multiplier. Then come
+     * x86-64-v4 with each of the slower multipliers that the CPU has, and then the lower ISAs. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

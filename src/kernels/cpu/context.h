@@ -11,7 +11,7 @@ typedef enum fsdp_cpu_isa {
     FSDP_CPU_ISA_COUNT
 } fsdp_cpu_isa;
 
-/* How matrices are multiplied with AVX-512. */
+/* How matrices are multiplied if the ISA is x86-64-v4 (AVX-512). */
 typedef enum fsdp_cpu_multiplier {
     FSDP_CPU_MULTIPLY_BF16,  /* our tiles, bf16 by AVX512-BF16 */
     FSDP_CPU_MULTIPLY_FMA,   /* our tiles, bf16 widened to f32 */

@@ -1,17 +1,17 @@
-/* Matrix products in which A has few rows. Generation computes such products. Reading B from memory
- * takes nearly all of the time of such a product. There is one table of functions for AVX2 and one
- * for AVX-512 (isa/few_rows.c).
+/* Matrix products in which A has few rows, as in generation. Reading B from memory takes nearly all
+ * of the time of such a product. There is one table of functions for AVX2 and one for AVX-512
+ * (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
  * and multiplied with every row of A. Each task computes some columns of C. There are at least as
  * many tasks as threads, unless C has too few columns for that. The order in which an element of C
  * sums over k does not depend on the element's place in C. So the logits of a text have the same
- * bits whatever else is in its batch. */
+ * bits whatever other texts are in its batch. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
 enum {
-    FSDP_FEW_ROWS = 16 /* the most rows of A */
+    FSDP_FEW_ROWS = 16 /* maximum number of rows of A */
 };
 
 /* One product: C [rows, columns] = A op(B). */
@@ -19,7 +19,7 @@ typedef struct fsdp_few_rows {
     int64_t rows, columns, k; /* k > 0 */
     const float *a;           /* [rows, k] */
     int64_t a_ld;
-    const char *b; /* rows of k elements if trans_b, else rows of `columns` elements */
+    const char *b; /* trans_b true: rows of k elements; false: rows of `columns` elements */
     fsdp_dtype b_dtype;
     bool trans_b;
     int64_t b_row; /* bytes from one row of b to the next */
@@ -46,7 +46,7 @@ static inline int64_t fsdp_few_rows_ld(int64_t k)
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v3;
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
-/* Return the table of the context's ISA; NULL below AVX2. */
+/* Return the table of the context's ISA, or NULL if the ISA is below x86-64-v3 (AVX2). */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
 /* Return the table for GEMMs of few rows with this dtype. Return NULL if other code computes such
  * GEMMs. This is so in three cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA has

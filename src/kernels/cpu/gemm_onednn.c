@@ -6,9 +6,9 @@
  * the products that compute gradients of weights, it is k. Two kinds of padding keep the number of
  * different shapes small.
  *
- * Padding of m: all tiles have the same number of rows, except those at the end of C. There the
- * number of rows is rounded up to a multiple of 16. The product is computed in panels, which are
- * zero-padded copies in scratch, and only the valid part of the result is copied to C.
+ * Padding of m: all tiles have the same number of rows, except the tiles at the end of C, whose
+ * number of rows is rounded up to a multiple of 16. The product is then computed in panels, which
+ * are zero-padded copies in scratch, and only the valid part of the result is copied to C.
  *
  * Padding of k: in the products that compute gradients of weights, zeros pad k to a multiple of 16.
  * If copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens
@@ -78,12 +78,12 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 
 /* --- the direct path: panels are used only where padding is needed --- */
 
-/* What is copied for one tile, and the offsets of its panels in scratch. */
+/* Which matrices are copied to panels for one tile, and the offsets of these panels in scratch. */
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* size of the product, after padding */
-    /* A second product adds the terms of the last `tail` indices along k to C. `tail` is less than
-     * ROUND. 0: there is no second product. */
+    /* The last `tail` indices along k, fewer than ROUND, are left to a second product that adds
+     * their terms to C. 0: there is no second product. */
     int64_t tail;
     size_t a, b, c, scratch_bytes;
 } plan;
@@ -102,10 +102,10 @@ static plan plan_tile(const gemm *g, const tile *t)
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* There are two ways to handle the last k % ROUND tokens. The first way is to copy both
-         * operands, which moves about k (m + n) elements. The second way is to compute a second
-         * product for these tokens, which reads and writes C once more. If C is not f32, the second
-         * way also rounds C a second time. */
+        /* There are two ways to handle the last k % ROUND tokens. The first way (`copy`) is to copy
+         * both operands, which moves about k (m + n) elements. The second way is to compute a
+         * second product for these tokens, which reads and writes C once more and, if C is not f32,
+         * rounds C a second time. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;
         p.tail = copy ? 0 : args->k % ROUND;

@@ -10,11 +10,11 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* the most rows of C per task if the sums are in scratch */
-    /* Packing an element costs as much as this many multiplications. This holds for operands that
-     * are in memory, not in a cache. */
+    SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch */
+    /* Packing an element takes as long as this many multiplications, if the operands are in memory,
+     * not in a cache. */
     PACK_COST = 8,
-    MOST_TASKS = 3, /* the most tasks per thread, if there are several threads */
+    MOST_TASKS = 3, /* maximum tasks per thread, if there are several threads */
 };
 
 typedef struct gemm {
@@ -57,7 +57,7 @@ static int64_t rows_of_block(const gemm *g, int64_t depth)
  * buffers of the task. */
 typedef struct part {
     int64_t r0, rows, c0, columns;
-    char *a, *b; /* packed */
+    char *a, *b; /* the packed block of A and the packed columns of B */
     float *sum;  /* [rows, columns]; NULL: the sums are in C */
 } part;
 
@@ -65,8 +65,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* The number of rows in a block of A. Scratch has room for this number of rows of the longest
-     * split. Shorter splits use the same number of rows. */
+    /* The number of rows in a block of A. Scratch has room for this many rows of the longest split,
+     * and shorter splits use the same number of rows. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,

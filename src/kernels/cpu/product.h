@@ -57,15 +57,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, in
                                                  const fsdp_cpu_product *shape, const void *a,
                                                  const void *b, void *c, const void *bias);
 
-/* The first failure among the tasks of an operation. It has its own copy of the message, since
- * fsdp_last_error() returns the message only in the worker's thread. */
+/* The first failure among the tasks of an operation. It has its own copy of the message, because
+ * fsdp_last_error() returns the message only in the thread of the worker that failed. */
 typedef struct fsdp_cpu_failure { /* zero-filled: no failure */
     _Atomic int taken;
     _Atomic int status;
     char message[256];
 } fsdp_cpu_failure;
 
-void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status); /* ignores FSDP_OK */
+/* Record `status` as the failure, unless it is FSDP_OK or a failure is recorded already. */
+void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status);
 /* Return true if a task has failed, so that the other tasks can stop early. */
 bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure);
 /* If a task failed, set this thread's error message to that of the failure, and return its status.

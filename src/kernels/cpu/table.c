@@ -1,5 +1,5 @@
 /* Opens the CPU's kernels. There is one table of kernels per ISA, and each file of isa/ fills in
- * its own kernels. gemm.c and attention.c serve all ISAs; they check the context's ISA. */
+ * its own kernels. All ISAs share gemm.c and attention.c, which check the context's ISA. */
 #include <pthread.h>
 
 #include "src/kernels/cpu/attention.h"

@@ -31,9 +31,9 @@
 
 enum {
     FSDP_TILE_ROWS = 8,
-    FSDP_TILE_COLUMNS = 48, /* a tile needs 24 registers for sums, 3 for B and 1 for A */
+    FSDP_TILE_COLUMNS = 48, /* a tile of 8 x 48 needs 24 registers for sums, 3 for B and 1 for A */
     FSDP_TILE_LANE_BYTES = 4,
-    FSDP_TILE_LONG_K = 1 << 13, /* a value of k; see fsdp_cpu_tiles.most_long_depth */
+    FSDP_TILE_LONG_K = 1 << 13, /* from this k on, most_long_depth replaces most_depth */
     FSDP_AMX_ROWS = 16,         /* rows of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
@@ -46,7 +46,7 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* dtype of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
-    /* Either packed by pack_a, or the matrix itself with rows that are a_stride bytes apart. */
+    /* Either packed by pack_a(), or the matrix itself, whose rows are then a_stride bytes apart. */
     const void *a;
     int64_t a_stride;   /* 0: `a` is packed */
     const void *b;      /* packed by pack_b */
@@ -66,9 +66,9 @@ typedef struct fsdp_tile_block {
 typedef struct fsdp_cpu_tiles {
     bool widens;  /* bf16 is packed as float32, so a lane has one element; A must be packed */
     bool amx;     /* uses AMX (Note [Panels for AMX]); only for bf16 */
-    int64_t rows; /* rows of a tile of C; each task begins at a multiple of this */
+    int64_t rows; /* rows of a tile of C; each task begins at a multiple of `rows` */
     int64_t columns;
-    int64_t most_depth; /* the most lanes in a split of k */
+    int64_t most_depth; /* maximum lanes in a split of k */
     /* Used instead of most_depth if k is at least FSDP_TILE_LONG_K. Even with most_depth, so large
      * a k has several splits, so the sums must always be written and read again. Splits with fewer
      * lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns. Each
@@ -81,7 +81,8 @@ typedef struct fsdp_cpu_tiles {
      * second-level TLB has entries. In these products, C is usually f32. Each split can then be
      * added to C directly, so several splits cost little. */
     int64_t most_packed_k;
-    /* Bytes of a block of rows of A. The block is read once for each group of panels of B. */
+    /* Size of a block of rows of A, in bytes. The block is read once for each group of panels of
+     * B. */
     int64_t a_bytes;
     int64_t b_bytes; /* bytes of B that a task packs at once */
     /* Pack op(B) [k, n] into panels of fsdp_tile_b_bytes() bytes. `src` is stored as [k, n] if
@@ -100,18 +101,18 @@ typedef struct fsdp_cpu_tiles {
 
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
-extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* bf16 only */
-extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* bf16 only */
+extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* only for bf16 */
+extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* only for bf16 */
 
-/* Return the tiles for products of this dtype. Return NULL if there are none: below AVX2, for f16,
- * and if the multiplier is oneDNN. */
+/* Return the tiles for products of this dtype. Return NULL if there are none: for ISAs below
+ * x86-64-v3 (AVX2), for f16, and if the multiplier is oneDNN. */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
 /* Return the number of columns in a panel of B, without AMX. n is the number of columns of B. The
  * width is 48, because the registers have room for 48 columns. But if n is 49 to 64, the width is
  * 32: with a width of 48, the second panel would be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
-/* Return the number of lanes of `k` elements, rounded up. */
+/* Return the number of lanes that `k` elements take, rounded up. */
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);
 /* Return the distance in bytes from one packed tile of A to the next, in the tables without AMX.
  * Packing writes a row of k to many tiles in turn, to one cache line of each tile. The first-level
@@ -125,7 +126,7 @@ static inline int64_t fsdp_tile_a_stride(int64_t depth)
     int64_t bytes = depth * FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES;
     return ((bytes + LINE_BYTES - 1) / LINE_BYTES | 1) * LINE_BYTES;
 }
-/* Return the number of lanes in a panel, with AMX. */
+/* Return the number of lanes of k that a panel has with AMX. */
 static inline int64_t fsdp_amx_depth(int64_t depth)
 {
     return (depth + FSDP_AMX_LANES - 1) / FSDP_AMX_LANES * FSDP_AMX_LANES;

@@ -1,8 +1,8 @@
-/* Activations, and products of an activation with another array, with their derivatives. The
- * formulas are those of src/kernels/cpu/isa/elementwise.c, with the functions of CUDA's library for
- * exp, tanh and erf. Each kernel contains all activations: its activation is an argument, and the
- * branch is the same for all threads. With an instantiation for each activation there would be six
- * times as many kernels. */
+/* Activations, products of an activation with another array, and the derivatives of both. The
+ * formulas are those of src/kernels/cpu/isa/elementwise.c, with exp, tanh and erf from CUDA's math
+ * library. The activation is an argument of each kernel, so that one kernel serves all activations,
+ * and all threads take the same branch. Templates on the activation would give six times as many
+ * kernels. */
 #include "src/kernels/cuda/elementwise.cuh"
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
@@ -11,22 +11,22 @@
 
 /* --- one element --- */
 
-/* An activation a(x) and its derivative a'(x). If a kernel uses only one of them, the compiler
- * removes the computation of the other. */
+/* An activation a(x) and its derivative a'(x). If a kernel uses only one of the two, the compiler
+ * removes the computation of the other one. */
 struct activated {
     float value, slope;
 };
 
-/* Limits x to [-bound, bound]; NaN stays NaN. The functions below multiply by the limited x where
- * they compute a slope. With x itself, the slope could have a term infinity * 0, which is NaN. The
- * limit does not change the slope, which is constant in float32 beyond it. */
+/* Limit x to [-bound, bound]; NaN stays NaN. The functions below compute a slope with a factor x,
+ * and use the limited x there: an infinite x times 0 would be NaN. For |x| > bound the slope is
+ * constant in float32, so the limit does not change it. */
 FSDP_DEVICE float within(float x, float bound)
 {
     return x > bound ? bound : x < -bound ? -bound : x;
 }
 
-/* The logistic function 1 / (1 + e^-x), computed as e^x / (1 + e^x) if x is negative, and its
- * derivative, computed without cancellation. */
+/* Return the logistic function 1 / (1 + e^-x) and its derivative. For negative x the function is
+ * computed as e^x / (1 + e^x). The derivative is computed without cancellation. */
 FSDP_DEVICE activated sigmoid(float x)
 {
     const float e = expf(-fabsf(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
@@ -44,7 +44,7 @@ FSDP_DEVICE activated relu(float x)
     return {0.0f > x ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* 0.5 (1 + tanh u) is computed as the logistic function of 2u. */
+/* x times the logistic function of 2u, which is equal to 0.5 (1 + tanh u). */
 FSDP_DEVICE activated gelu_tanh(float x)
 {
     const float z = within(x, 64.0f);
@@ -123,7 +123,7 @@ struct activation_of {
     }
 };
 
-/* Reads dy and x. */
+/* Inputs: dy and x. Output: dx. */
 struct activation_gradient {
     fsdp_activation a;
     template <int N>
@@ -137,7 +137,7 @@ struct activation_gradient {
     }
 };
 
-/* Reads gate and up. */
+/* Inputs: gate and up. Output: a(gate) * up. */
 struct gated_product {
     fsdp_activation a;
     template <int N>
@@ -151,7 +151,7 @@ struct gated_product {
     }
 };
 
-/* Reads dy, gate and up; writes the gradients of gate and up. */
+/* Inputs: dy, gate and up. Outputs: the gradients of gate and up. */
 struct gated_gradients {
     fsdp_activation a;
     template <int N>
@@ -198,8 +198,8 @@ extern "C" void fsdp_cuda_gated_backward(fsdp_kernel_context *context, fsdp_acti
 
 /* --- activated_backward --- */
 
-/* Computes elements [i, i + N) of the arrays' row that begins at element `at`, or of hidden's row,
- * which begins at element `at_hidden`. All inputs are loaded before the first output is stored. */
+/* Compute elements [i, i + N) of one row. The row begins at element `at` of x, up, dx and d_up, and
+ * at element `at_hidden` of `hidden`. All inputs are loaded before the first output is stored. */
 template <typename T, int N>
 FSDP_DEVICE void activated_group(const fsdp_activated_backward_args &args, int64_t at,
                                  int64_t at_hidden, int64_t i, bool vectors)
@@ -239,7 +239,8 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
             activated_group<T, N>(args, row * args.ld, row * args.columns, i, vectors);
 }
 
-/* A block has eight rows of 32 groups, or 256 groups of the only row. */
+/* If there are several rows, a block of threads has eight rows of 32 groups of N elements. If there
+ * is only one row, the block has 256 groups of it. */
 extern "C" void fsdp_cuda_activated_backward(fsdp_kernel_context *context,
                                              const fsdp_activated_backward_args *given)
 {

@@ -1,7 +1,7 @@
 /* The kernels of an Adafactor step; src/kernels/cpu/isa/optim.c explains the formulas. The Makefile
  * compiles this file with -fmad=false, so that every product and every sum is rounded, as on the
- * CPU. Sums over columns and the update have the same bits on both devices; sums over rows have
- * another order of terms. */
+ * CPU. Sums over columns and the update have the same bits as on the CPU. Sums over rows add their
+ * terms in another order than the CPU. */
 #include "src/kernels/cuda/fours.cuh"
 #include "src/kernels/cuda/row_sums.cuh"
 #include "src/kernels/cuda/tree.cuh"
@@ -56,12 +56,13 @@ extern "C" void fsdp_cuda_square_row_sums(fsdp_kernel_context *context, double *
 }
 
 enum {
-    /* The rows that one thread adds. The sums of such groups are the terms of the next kernel. */
+    /* The number of rows that one thread adds. The sums of these groups of rows are the terms of
+     * the next kernel. */
     TREE_ROWS = 64,
     TREE_THREADS = 128
 };
 
-/* The terms of the first kernel. */
+/* The terms of the first kernel: the squares of the gradient. */
 struct square_terms {
     const float *grad;
     float grad_scale, eps;
@@ -71,7 +72,7 @@ struct square_terms {
     }
 };
 
-/* The terms of the kernels after it. */
+/* The terms of each later kernel: the sums of the kernel before it. */
 struct sum_terms {
     const double *sums;
     __device__ __forceinline__ double at(int64_t element) const
@@ -80,8 +81,8 @@ struct sum_terms {
     }
 };
 
-/* sums[g, j] = the tree over rows [g TREE_ROWS, (g + 1) TREE_ROWS) of column j. If there are no
- * rows, sums[0, j] is 0. */
+/* Set sums[g, j] to the sum, added pairwise in a binary tree, of rows [g TREE_ROWS, (g + 1)
+ * TREE_ROWS) of column j. If there are no rows, set sums[0, j] to 0. */
 template <typename TERMS>
 static __global__ void __launch_bounds__(TREE_THREADS)
     sum_row_groups(double *sums, TERMS terms, int64_t rows, int64_t cols)
@@ -109,8 +110,8 @@ static int64_t row_groups(int64_t rows)
     return (rows + TREE_ROWS - 1) / TREE_ROWS;
 }
 
-/* The sums of a kernel are the terms of the next one. They alternate between the two halves of
- * scratch; those of the last kernel are the result. */
+/* Each kernel adds groups of TREE_ROWS rows, and the next kernel adds its sums, until one row is
+ * left. The kernels write to the two halves of `scratch` in turn; the last one writes to `sums`. */
 extern "C" void fsdp_cuda_square_column_sums(fsdp_kernel_context *context, double *sums,
                                              const float *grad, int64_t rows, int64_t cols,
                                              float grad_scale, float eps)
@@ -180,9 +181,10 @@ struct update {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
     void *param;
-    float *exp_avg;                                     /* NULL: none */
-    float grad_scale, divisor, lr, decay, beta1, rest1; /* decay: -lr * weight_decay */
-    bool whole; /* rows of grad, col_factor and exp_avg have fours */
+    float *exp_avg; /* NULL: no first moment */
+    /* decay: -lr * weight_decay; rest1: 1 - beta1 */
+    float grad_scale, divisor, lr, decay, beta1, rest1;
+    bool whole; /* rows of grad, col_factor and exp_avg allow accesses of four elements */
 };
 
 static update update_of(const fsdp_adafactor_args *a)
@@ -205,7 +207,8 @@ static update update_of(const fsdp_adafactor_args *a)
     return u;
 }
 
-/* The first u of columns [j, j + 4) of a row. Elements from column `cols` on are 0. */
+/* Load columns [j, j + 4) of a row of the update before it is divided by `divisor`: row_factor *
+ * col_factor * scaled gradient. Elements from column `cols` on are 0. */
 template <bool WHOLE>
 FSDP_DEVICE void load_update(float (&x)[4], const update &u, int64_t row, int64_t j)
 {
@@ -246,7 +249,8 @@ extern "C" void fsdp_cuda_adafactor_square_sums(fsdp_kernel_context *context, do
     fsdp_cuda_launched(c, "adafactor_square_sums");
 }
 
-/* A block has blockDim.y rows. A thread has four columns in each blockDim.x * 4. */
+/* A block of threads has blockDim.y rows. A thread has four of each blockDim.x * 4 columns of a
+ * row. */
 template <typename T, bool WHOLE> static __global__ void __launch_bounds__(THREADS) apply(update u)
 {
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -279,7 +283,7 @@ extern "C" void fsdp_cuda_adafactor(fsdp_kernel_context *context, const fsdp_ada
     const update u = update_of(args);
     if (!u.rows || !u.cols)
         return;
-    unsigned width = 8; /* threads of a row */
+    unsigned width = 8; /* threads that share a row */
     while (width < THREADS && width * 4 < u.cols)
         width *= 2;
     const dim3 block(width, THREADS / width);

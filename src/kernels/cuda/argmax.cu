@@ -1,13 +1,14 @@
-/* argmax: the index of the largest value of each row. Value and index become one integer, whose
- * maximum does not depend on the order of the comparisons. */
+/* argmax: the index of the largest value of each row. A value and its index are packed into one
+ * integer key. The maximum of the keys does not depend on the order of the comparisons. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
     WARPS = 8
 };
 
-/* Larger values have larger keys. NaN counts as larger than any number, as in PyTorch, and 0 and -0
- * are equal. The first of equal values has the largest key. A key is never 0. */
+/* Return the key of element i of a row with value x. A larger value has a larger key. NaN counts as
+ * larger than any number, as in PyTorch, and 0 and -0 are equal. Among equal values, the first one
+ * has the largest key. A key is never 0. */
 FSDP_DEVICE unsigned long long key_of(float x, int64_t i)
 {
     const uint32_t bits = __float_as_uint(x + 0.0f);

@@ -1,5 +1,5 @@
 /* The slots of attention: Note [Attention in tiles] in attention.cuh. This file makes the lists of
- * tiles, chooses the kernels and adds the parts of the bias gradient. */
+ * tiles, chooses the kernels, and adds up bias_parts to the gradient of the bias. */
 #include "src/kernels/cuda/attention.cuh"
 
 #include <string.h>
@@ -16,12 +16,14 @@ extern "C" {
 
 enum {
     BIAS_COLUMNS = 32,
-    /* Slices of the list of tiles. Each slice is added in order, and then the slices are added in
-     * order. Fewer slices would make longer chains of loads, which bound the time. */
+    /* The list of tiles is cut into this many slices. The terms of each slice are added in order,
+     * and then the sums of the slices are added in order. With fewer slices, each thread would do
+     * more loads one after another, and these loads determine the time. */
     BIAS_SLICES = 32
 };
 
-/* Return the sum of all parts of one tile for distance `at` = key - (query - tile.first). */
+/* Return the sum of the entries for distance `at` = key - (query - tile.first) in all n_parts rows
+ * that d_q wrote for this tile: Note [Parts of the bias gradient] in attention.cuh. */
 FSDP_DEVICE float sum_of_parts(const attention_params &p, const attention_tile &tile,
                                const float *part, int q_tile, int step, int n_parts, int at)
 {
@@ -92,7 +94,8 @@ static int64_t count_tiles(const fsdp_attention_args *args, bool of_keys, int ro
     return n;
 }
 
-/* All that the lists depend on. The layers of a model need the same lists. */
+/* All values that the lists of tiles depend on. The layers of a model have equal keys, so they
+ * share the lists. */
 typedef struct tile_key {
     int32_t *at;
     size_t bytes;
@@ -119,7 +122,7 @@ static bool make_key(tile_key *key, const fsdp_attention_args *args,
     return true;
 }
 
-/* Append the tiles of all sequences, in order of falling work. */
+/* Append the tiles of all sequences to the list, those with the most work first. */
 static void append_tiles(tile_list *list, const fsdp_attention_args *args,
                          const attention_params &p, bool of_keys, int rows)
 {
@@ -139,7 +142,8 @@ static void append_tiles(tile_list *list, const fsdp_attention_args *args,
         [](const attention_tile &x, const attention_tile &y) { return x.work > y.work; });
 }
 
-/* Make the lists, of n tiles in total, and copy them to the device. */
+/* Make the lists of tiles, n tiles in total, and copy them to the device. Set *out to their address
+ * on the device. */
 static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                               const attention_kernels *kernels, bool backward,
                               const attention_params &p, int64_t n, const tile_key &key,
@@ -157,7 +161,8 @@ static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *a
     return *out ? FSDP_OK : fsdp_cuda_status(c);
 }
 
-/* Bring the lists to the device, unless they are there. Set p's tiles. */
+/* Copy the lists of tiles to the device, unless an earlier call has copied equal lists. Set the
+ * pointers to the tiles, and their numbers, in *p. */
 static fsdp_status upload_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                                 const attention_kernels *kernels, bool backward,
                                 attention_params *p)
@@ -198,7 +203,7 @@ static attention_params params_of(const fsdp_attention_args *args)
     p.n_query_rows = args->q_offsets[args->n_sequences];
     p.scale = args->scale;
     p.causal = args->causal;
-    /* Positions are less than 2^31 / 2 apart. */
+    /* The limit changes nothing: positions are less than 2^30 apart. */
     p.window = (int)std::min<int64_t>(args->window, 1 << 30);
     p.bias = args->position_bias;
     p.bias_span = (int)args->bias_span;
@@ -229,7 +234,7 @@ template <typename T> static bool has_vectors(const attention_params &p, bool ba
 static const attention_kernels *tensor_kernels(fsdp_dtype dtype, const attention_params &p)
 {
     enum {
-        LEAST_DIM = 16, /* most of the tensor cores' work would be on zeros */
+        LEAST_DIM = 16, /* for smaller head_dim, most of the tensor cores' work would be on zeros */
         NARROW = 64,
         MOST_DIM = 128
     };
@@ -241,13 +246,13 @@ static const attention_kernels *tensor_kernels(fsdp_dtype dtype, const attention
     return p.head_dim <= NARROW ? &fsdp_cuda_attention_f16 : &fsdp_cuda_attention_f16_wide;
 }
 
-/* Also sets p->vectors. */
+/* Choose the kernels, and set p->vectors. */
 static const attention_kernels *choose_kernels(fsdp_cuda_context *c, fsdp_dtype dtype,
                                                attention_params *p, bool backward)
 {
     with_type(dtype, [&](auto zero) { p->vectors = has_vectors<decltype(zero)>(*p, backward); });
     const attention_kernels *kernels = tensor_kernels(dtype, *p);
-    int bytes = 0; /* cards of capability 8.6 have less shared memory than those of 8.0 */
+    int bytes = 0; /* shared memory a block may have; it is less on capability 8.6 than on 8.0 */
     fsdp_cuda_check(c,
                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                            fsdp_cuda_device(c)),
@@ -270,7 +275,7 @@ extern "C" fsdp_status fsdp_cuda_attention(fsdp_kernel_context *context,
     return fsdp_cuda_status(c);
 }
 
-/* Set p's arrays in scratch. */
+/* Reserve scratch memory for the arrays that only backward needs, and set their pointers in *p. */
 static fsdp_status reserve_backward(fsdp_cuda_context *c, const fsdp_attention_args *args,
                                     const attention_kernels *kernels, attention_params *p)
 {

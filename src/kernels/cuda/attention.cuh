@@ -1,30 +1,33 @@
-/* What the attention kernels have in common. attention.cu has the slots: it divides the work into
- * tiles and chooses the kernels. attention_plain.cuh has kernels for every dtype and head width.
+/* What the attention kernels share. attention.cu has the slots: it divides the work into tiles and
+ * chooses the kernels. attention_plain.cuh has kernels for every dtype and head width.
  *
- * Note [Attention in tiles]. There are three kernels: forward; d_q, which also computes delta
- * (the row sums of out * d_out) and the gradient of the position bias; d_k and d_v. A block of
- * threads owns a tile of rows: queries of one head in the first two, keys of one key/value head in
- * the third. It goes through the rows of the other operand in tiles, too, and skips the tiles that
- * the causal mask or the window hides. Both backward kernels compute the scores, so that each sum
- * is computed by one block in a fixed order, and nothing is added atomically.
+ * Note [Attention in tiles]. There are three kernels: forward; d_q, which also computes delta (the
+ * row sums of out * d_out) and the gradient of the position bias; and d_kv, which computes d_k and
+ * d_v. A block of threads owns a tile of rows: queries of one head in the first two kernels, keys
+ * of one key/value head in the third. It goes through the rows of the other operand in tiles, too,
+ * and skips the tiles that the causal mask or the window hides. Both backward kernels compute the
+ * scores again. So each sum is computed by one block in a fixed order, and nothing is added
+ * atomically.
  *
- * The host lists the tiles of all sequences, those with the most work first. A tile of the list has
- * all that a block needs to know about its sequence. So the kernels read no offsets.
+ * The host makes a list of the tiles of all sequences, those with the most work first. An entry of
+ * the list has all that a block needs to know about its sequence, so the kernels read no offsets.
  *
  * The gradient of the bias is a sum over all queries of a head. Each block of d_q writes the sums
- * over the diagonals of its scores to a row of its own of bias_parts, and another kernel adds these
- * rows in the order of the list. */
+ * over the diagonals of its scores' gradients to its own row of bias_parts. Another kernel then
+ * adds these rows in the order of the list. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 #include "src/kernels/cuda/philox.cuh"
 
 /* Rows [first, first + the kernel's tile size) of a sequence's queries or keys. */
 typedef struct alignas(16) attention_tile {
-    int32_t query_row, n_queries; /* the sequence's first row of q, and its number of rows */
+    /* The first row of the sequence in q, and its number of rows there. */
+    int32_t query_row, n_queries;
     int32_t key_row, n_keys;
     int32_t first;
     int32_t shift; /* see fsdp_attention_args */
-    int32_t work;  /* the number of rows of the other operand that the tile sees */
+    /* The number of rows of the other operand that at least one row of the tile sees. */
+    int32_t work;
     int32_t unused;
 } attention_tile;
 
@@ -36,10 +39,10 @@ typedef struct attention_params {
     const attention_tile *q_tiles, *k_tiles;
     int n_q_tiles, n_k_tiles;
     int heads, kv_heads, head_dim;
-    int n_query_rows; /* in all sequences; the row stride of lse and delta */
+    int n_query_rows; /* number of queries in all sequences; the row stride of lse and delta */
     float scale;
     bool causal;
-    int window; /* 0: none */
+    int window; /* 0: no window */
     const float *bias;
     int bias_span;
     bool drops;
@@ -48,13 +51,13 @@ typedef struct attention_params {
     uint64_t dropout_key;
     void *out;
     float *lse;
-    /* backward only */
+    /* The fields below are used only in backward. */
     const void *d_out;
     void *d_q, *d_k, *d_v;
     int64_t d_q_ld, d_k_ld, d_v_ld;
-    float *delta;      /* [heads, n_query_rows] */
-    float *lse2;       /* [heads, n_query_rows]: lse to base 2, infinity instead of -infinity */
-    float *d_bias;     /* NULL: not computed */
+    float *delta;  /* [heads, n_query_rows] */
+    float *lse2;   /* [heads, n_query_rows]: lse to base 2, but infinity where lse is -infinity */
+    float *d_bias; /* NULL: the gradient of the bias is not computed */
     float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
     int part_ld;
     bool vectors; /* all rows of all operands allow accesses of 16 bytes */
@@ -65,8 +68,8 @@ typedef struct attention_range {
     int begin, end;
 } attention_range;
 
-/* Return the keys that at least one of the queries [tile.first, tile.first + rows) sees. `begin` is
- * rounded down to a multiple of `step`. */
+/* Return the keys that are seen by at least one of the queries [tile.first, tile.first + rows).
+ * `begin` is rounded down to a multiple of `step`. */
 static __host__ __device__ inline attention_range
 visible_keys(const attention_params &p, const attention_tile &tile, int rows, int step)
 {
@@ -76,7 +79,8 @@ visible_keys(const attention_params &p, const attention_tile &tile, int rows, in
     return {begin > 0 ? begin / step * step : 0, end < tile.n_keys ? end : tile.n_keys};
 }
 
-/* Return the queries that see at least one of the keys [tile.first, tile.first + rows). */
+/* Return the queries that see at least one of the keys [tile.first, tile.first + rows). `begin` is
+ * rounded down to a multiple of `step`. */
 static __host__ __device__ inline attention_range
 visible_queries(const attention_params &p, const attention_tile &tile, int rows, int step)
 {
@@ -86,7 +90,8 @@ visible_queries(const attention_params &p, const attention_tile &tile, int rows,
     return {begin > 0 ? begin / step * step : 0, end < tile.n_queries ? end : tile.n_queries};
 }
 
-/* Return the keys that one query sees, and the queries that see one key. @{ */
+/* Return the keys that one query sees, or the queries that see one key. `begin` may be negative.
+ * @{ */
 FSDP_DEVICE attention_range seen_keys(const attention_params &p, const attention_tile &tile,
                                       int query)
 {
@@ -102,23 +107,23 @@ FSDP_DEVICE attention_range seen_queries(const attention_params &p, const attent
 }
 /* @} */
 
-/* True if the mask and the window let query i see key j. */
+/* Return true if the mask and the window let query i see key j. */
 FSDP_DEVICE bool is_seen(const attention_params &p, const attention_tile &tile, int i, int j)
 {
     const int distance = i + tile.shift - j;
     return (!p.causal || distance >= 0) && (p.window == 0 || distance < p.window);
 }
 
-/* The element of `dropout` for query i of the tile's sequence and key j: see fsdp_attention_args.
- */
+/* Return the dropout element for query i of the tile's sequence and key j: see
+ * fsdp_attention_args. */
 FSDP_DEVICE uint64_t dropout_element(const attention_tile &tile, int head, int i, int j)
 {
     return ((uint64_t)head << 40) + ((uint64_t)(tile.query_row + i) << 20) + (uint64_t)j;
 }
 
-/* Make the bits of a tile of QUERIES by KEYS scores: bit j % 8 of keep[i * KEYS / 8 + j / 8] is set
- * if dropout keeps the score of query `query` + i and key `key` + j. `key` is a multiple of 8. All
- * THREADS threads of the block call it. */
+/* Compute which scores dropout keeps in a tile of QUERIES by KEYS scores. Bit j % 8 of keep[i *
+ * KEYS / 8 + j / 8] is set if dropout keeps the score of query `query` + i and key `key` + j. `key`
+ * is a multiple of 8. All THREADS threads of the block call it. */
 template <int QUERIES, int KEYS, int THREADS>
 FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
                                 const attention_tile &tile, int head, int query, int key)
@@ -137,27 +142,28 @@ FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
 }
 
 /* Note [Parts of the bias gradient]. A tile of d_q has n_parts parts, each of q_tile / n_parts rows
- * of queries, and each part writes its own row of bias_parts. Entry e of the row is the sum over
- * the diagonal j - r = begin + e - rows, where j is a key of the sequence, r a row of the part,
- * `rows` the number of the part's rows, and `begin` the first key of the tile's visible_keys(). The
- * kernel writes entries [0, rows + step * number of the steps that it makes). */
+ * of queries. Each part writes its own row of bias_parts. Entry e of the row is the sum over the
+ * diagonal j - r = begin + e - rows, where j is a key of the sequence, r is a row of the part,
+ * `rows` is the number of rows of the part, and `begin` is the first key of the tile's
+ * visible_keys(). The kernel writes entries [0, rows + step * the number of steps that it
+ * makes). */
 
-/* A way to compute attention. */
+/* A set of kernels that compute attention. */
 typedef struct attention_kernels {
-    int q_tile, k_tile; /* rows of a tile of the lists */
-    int step;    /* keys that d_q and forward visit at a time; q_tile is a multiple or a part */
+    int q_tile, k_tile; /* number of rows of a tile in the lists of query tiles and of key tiles */
+    int step;    /* keys that d_q and forward visit at a time; a multiple or a divisor of q_tile */
     int n_parts; /* see Note [Parts of the bias gradient] */
-    /* Shared memory that a block needs at most; the card must have it. */
+    /* The most shared memory that a block needs, in bytes; the card must have as much. */
     int forward_bytes, backward_bytes;
     void (*forward)(fsdp_cuda_context *c, const attention_params &p);
     /* Computes everything but d_bias. */
     void (*backward)(fsdp_cuda_context *c, const attention_params &p);
 } attention_kernels;
 
-/* Kernels for all head widths (attention_plain.cu). */
+/* Return kernels for all head widths (attention_plain.cu). */
 const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype);
-/* Kernels for head widths up to 64 and up to 128 that are a multiple of 8, if p.vectors is true and
- * p.scale is positive (attention_tensor.cuh). */
+/* Kernels for head widths that are multiples of 8, up to 64, or up to 128 for `wide`. They need
+ * p.vectors to be true and p.scale to be positive (attention_tensor.cuh). */
 extern const attention_kernels fsdp_cuda_attention_bf16, fsdp_cuda_attention_bf16_wide,
     fsdp_cuda_attention_f16, fsdp_cuda_attention_f16_wide;
 
@@ -167,7 +173,7 @@ static inline void attention_start(fsdp_cuda_context *c, void (*kernel)(attentio
                                    const attention_params &p)
 {
     enum {
-        USUAL_BYTES = 48 << 10 /* a kernel may have more only after it asked for it */
+        USUAL_BYTES = 48 << 10 /* a kernel must ask for more with cudaFuncSetAttribute() */
     };
     if (!grid.x)
         return;

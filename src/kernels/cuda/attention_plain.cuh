@@ -1,23 +1,25 @@
 /* Attention for every dtype and head width, in float32 on the ordinary units of a multiprocessor:
  * Note [Attention in tiles] in attention.cuh.
  *
- * Tiles are 32 rows by 32 rows. A block has 64 threads; thread (y, x) of 8 by 8 computes the scores
- * of rows y + 8 i and columns x + 8 j, i, j < 4. Eight neighbouring threads of one warp have whole
- * rows, so a row's maximum and sum take three shuffles, and rows of P are exchanged within a warp.
+ * Tiles are 32 rows by 32 columns. A block has 64 threads; thread (y, x) of 8 by 8 computes the
+ * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Eight neighbouring threads of one warp have
+ * whole rows, so a row's maximum and sum take three shuffles, and rows of P are exchanged within a
+ * warp.
  *
  * Operands are widened to float32 in shared memory, CHUNK columns of the head at a time. A score is
- * summed over all chunks, and the output of a block is one chunk. So heads that are wider than
- * CHUNK have a block for each chunk of the output, and these blocks compute the same scores. */
+ * summed over all chunks, and a block computes one chunk of the output. So if a head is wider than
+ * CHUNK, there is a block for each chunk of its output, and these blocks all compute the same
+ * scores. */
 #pragma once
 #include "src/kernels/cuda/attention.cuh"
 
 enum {
     TILE = 32,
     THREADS = 64,
-    SIDE = 8,           /* threads in a row, and rows of threads */
-    EACH = TILE / SIDE, /* rows of a thread, and its columns of a tile of scores */
+    SIDE = 8,           /* a block has SIDE rows of SIDE threads */
+    EACH = TILE / SIDE, /* rows, and columns, of a tile of scores that a thread has */
     SCORES_LD = TILE + 4,
-    KEEP_BYTES = TILE / 8 /* bytes of dropout bits in a row */
+    KEEP_BYTES = TILE / 8 /* bytes of dropout bits for a row of a tile */
 };
 
 /* Row strides in shared memory are 4 modulo 32 words: eight rows at the same column, 16 bytes each,
@@ -94,8 +96,8 @@ FSDP_DEVICE void add_scores(float (&scores)[EACH][EACH], const float *a, const f
 }
 
 /* scores = A B^T over all columns of the head. `a` and `b` are shared memory that no thread reads
- * any more. Afterwards they contain the last chunk of the operands. If `a` has its rows already
- * (has_a), and they are one chunk, they are not loaded again. */
+ * any more. Afterwards they contain the last chunk of the operands. has_a: `a` already has the last
+ * chunk of A; it is not loaded again if A has only one chunk. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void compute_scores(float (&scores)[EACH][EACH], float *a, const row_source<T> &a_rows,
                                 bool has_a, float *b, const row_source<T> &b_rows,
@@ -115,7 +117,8 @@ FSDP_DEVICE void compute_scores(float (&scores)[EACH][EACH], float *a, const row
     }
 }
 
-/* Load the block's chunk of the output's columns if compute_scores() left another one. */
+/* Load the chunk of columns that the block needs for its output, if compute_scores() left another
+ * chunk in `dst`. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void reload(float *dst, const row_source<T> &src, const attention_params &p)
 {
@@ -126,11 +129,11 @@ FSDP_DEVICE void reload(float *dst, const row_source<T> &src, const attention_pa
     __syncthreads();
 }
 
-/* Store a thread's scores to the rows of its warp in shared memory. */
+/* Store a thread's scores to shared memory, for the other threads of its warp. */
 FSDP_DEVICE void share_scores(float *shared, const float (&scores)[EACH][EACH])
 {
     float *at = shared + threadIdx.x / SIDE * SCORES_LD + threadIdx.x % SIDE;
-    __syncwarp(); /* the warp has read the older scores */
+    __syncwarp(); /* wait until the warp has read the previous scores */
 #pragma unroll
     for (int i = 0; i < EACH; i++)
 #pragma unroll
@@ -139,7 +142,8 @@ FSDP_DEVICE void share_scores(float *shared, const float (&scores)[EACH][EACH])
     __syncwarp();
 }
 
-/* The thread's part of an output tile [TILE, CHUNK]: rows y + 8 i, columns 4 x + 32 n + e. */
+/* The elements that a thread has of an output tile [TILE, CHUNK]: rows y + 8 i, columns 4 x + 32 n
+ * + e. */
 template <int CHUNK> struct output {
     static constexpr int N = CHUNK / 32;
     float at[EACH][N][4];
@@ -184,7 +188,8 @@ FSDP_DEVICE void add_product(output<CHUNK> &out, const float *p, const float *b)
     }
 }
 
-/* Store rows of the output times factors; `dst` is the tile's first row, `n` its number of rows. */
+/* Store the thread's rows of the output, each multiplied by its factor. `dst` is the first row of
+ * the tile, `n` its number of rows. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void store_output(T *dst, int64_t ld, int n, const output<CHUNK> &out,
                               const float (&factors)[EACH], const attention_params &p)
@@ -203,7 +208,8 @@ FSDP_DEVICE void store_output(T *dst, int64_t ld, int n, const output<CHUNK> &ou
 
 /* --- dropout --- */
 
-/* Return the factor by which dropout multiplies the score of row i and column j. */
+/* Return the factor by which dropout multiplies the score of query `query` and key `key` of the
+ * tile. */
 FSDP_DEVICE float keep_factor(const uint8_t *keep, const attention_params &p, int query, int key)
 {
     if (!p.drops)
@@ -238,7 +244,7 @@ FSDP_DEVICE float masked_score(const attention_params &p, const attention_tile &
            (p.bias ? p.bias[head * length + j - (i + tile.shift) + p.bias_span - 1] : 0.0f);
 }
 
-/* A tile of the list, and the head that the block computes for it. */
+/* A tile of the list, its index in the list, and the head that the block computes. */
 typedef struct plain_task {
     attention_tile tile;
     int index, head;
@@ -252,7 +258,8 @@ FSDP_DEVICE plain_task task_of(const attention_tile *tiles, int heads)
 
 /* --- launches --- */
 
-/* Start a kernel with `tiles` operands of TILE rows in dynamic shared memory. */
+/* Start a kernel whose dynamic shared memory has space for `tiles` operands of TILE rows and one
+ * tile of scores. */
 template <int CHUNK>
 static void start(fsdp_cuda_context *c, void (*kernel)(attention_params), int64_t blocks, int tiles,
                   const attention_params &p)
@@ -262,7 +269,8 @@ static void start(fsdp_cuda_context *c, void (*kernel)(attention_params), int64_
     attention_start(c, kernel, dim3((unsigned)blocks, (unsigned)chunks), THREADS, bytes, p);
 }
 
-/* Start the kernels of one direction (attention_plain.cu, attention_plain_backward.cu). @{ */
+/* Start the kernels for forward or backward (attention_plain.cu, attention_plain_backward.cu).
+ * @{ */
 void fsdp_cuda_attention_plain_forward(fsdp_cuda_context *c, fsdp_dtype dtype,
                                        const attention_params &p);
 void fsdp_cuda_attention_plain_backward(fsdp_cuda_context *c, fsdp_dtype dtype,

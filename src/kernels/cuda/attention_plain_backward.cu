@@ -3,7 +3,7 @@
 
 /* --- backward: d_q, delta, the bias' gradient --- */
 
-/* Set delta of the thread's rows to the dot products of rows of `out` and d_out. */
+/* Set delta[i] to the dot product of `out` and d_out in the thread's i-th row. */
 template <typename T>
 FSDP_DEVICE void compute_delta(float (&delta)[EACH], const row_source<T> &out,
                                const row_source<T> &d_out, int head_dim)
@@ -18,23 +18,23 @@ FSDP_DEVICE void compute_delta(float (&delta)[EACH], const row_source<T> &out,
     }
 }
 
-/* The probability of a score, and its gradient from that of the probability: P = e^(S - lse),
- * dS = P (keep dP - delta). */
+/* For one score S: its probability P = e^(S - lse), and its gradient dS = P (keep dP - delta),
+ * where dP is the gradient of the probability after dropout, and `keep` the dropout factor. */
 typedef struct score_gradient {
-    float kept, d_score; /* kept: the probability times the factor of dropout */
+    float kept, d_score; /* kept: P * keep */
 } score_gradient;
 
 FSDP_DEVICE score_gradient gradient_of(float score, float d_p, float lse, float delta, float keep)
 {
-    /* A query that sees no key has lse -infinity; nothing flows through it. */
+    /* lse is -infinity if the query sees no key; its gradients are zero. */
     if (score == -INFINITY || lse == -INFINITY)
         return {0, 0};
     const float probability = expf(score - lse);
     return {probability * keep, probability * (d_p * keep - delta)};
 }
 
-/* Add the diagonals of a tile of dS in shared memory. Thread d has the diagonal key - row = d -
- * TILE. Half of the diagonals go on in the next tile, so their sums are carried over to it. */
+/* Add the diagonals of a tile of dS in shared memory. Thread d + TILE adds the diagonal key - row =
+ * d. Diagonals with d >= 0 continue in the next tile: `carry` has their sums until then. */
 FSDP_DEVICE void sum_diagonals(float *part, float *carry, const float *d_scores)
 {
     const int d = (int)threadIdx.x - TILE;

@@ -1,9 +1,9 @@
 /* Tiles in shared memory and products by tensor cores, for attention_tensor.cuh.
  *
  * Note [Rows in registers]. A warp owns 16 rows of a tile, and the other operand is in shared
- * memory. S = A B^T comes as an accumulator whose layout in registers is that of the A operand of
- * the next product. So P and dS never go through shared memory. The kernel for d_k and d_v computes
- * S^T and dP^T, so that its rows are keys, and has this property, too.
+ * memory. The product S = A B^T is an accumulator in registers, in the layout that the next product
+ * needs for its A operand. So P and dS never go through shared memory. The same holds for the
+ * kernel for d_k and d_v, because it computes S^T and dP^T, whose rows are keys.
  *
  * Note [Two ways to multiply]. There is one source for both. With wgmma (sm_90a), a warpgroup of
  * four warps multiplies 64 rows; Q, K and V as A come from shared memory, P and dS from registers.
@@ -21,8 +21,8 @@
 #include "src/kernels/cuda/attention.cuh"
 #include "src/kernels/cuda/ptx.cuh"
 
-/* True while wgmma is compiled. In code for cards, this depends on the architecture, and kernels
- * with WGMMA true use mma.sync where it is false. The emulator has both. */
+/* True if products are compiled to wgmma. In code for cards, this depends on the architecture;
+ * where it is false, kernels with WGMMA true use mma.sync. The emulator of the tests has both. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA false
 #else
@@ -45,9 +45,9 @@ template <int ROWS> FSDP_DEVICE uint32_t tile_at(int row, int chunk)
                       (((chunk & 7) ^ (row & 7)) << 4));
 }
 
-/* Start to copy ROWS rows of D columns. Rows from `valid` on and columns from head_dim on become
- * zeros. A thread copies one chunk of every STEP-th row: it computes one address on each side, and
- * all steps are constants. */
+/* Start to copy ROWS rows of D columns to shared memory. Rows from `valid` on and columns from
+ * head_dim on become zeros. A thread copies one chunk of every STEP-th row: it computes one source
+ * and one destination address, and adds constants for the other rows. */
 template <int ROWS, int D, typename T>
 FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, int head_dim)
 {
@@ -65,8 +65,9 @@ FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, in
              row + i * STEP < valid);
 }
 
-/* Store the warp's 16 rows of an accumulator, times factors, to global memory, through the warp's
- * own rows of a tile in shared memory. `dst` is the tile's first row. */
+/* Multiply the warp's 16 rows of an accumulator by their factors and store them to global memory.
+ * They go through the warp's own rows of a tile in shared memory. `dst` is the first row of the
+ * block's tile, `valid` the tile's number of rows. */
 template <int ROWS, typename T, int NF>
 FSDP_DEVICE void store_rows(uint32_t tile, const float (&c)[NF][4], float factor0, float factor1,
                             T *dst, int64_t ld, int valid, int head_dim)
@@ -108,8 +109,8 @@ template <int N> FSDP_DEVICE void clear(float (&c)[N][4])
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 }
 
-/* C = A B^T: both are tiles in shared memory with 16 KF columns. C is the warp's 16 rows of A by
- * the first 8 NF rows of B. */
+/* C = A B^T, where A and B are tiles in shared memory with 16 KF columns. C is the product of the
+ * warp's 16 rows of A with the first 8 NF rows of B. */
 template <typename T, bool WGMMA, int ROWS_B, int KF, int NF>
 FSDP_DEVICE void multiply_nt(float (&c)[NF][4], uint32_t a, uint32_t b)
 {
@@ -138,7 +139,8 @@ FSDP_DEVICE void multiply_nt(float (&c)[NF][4], uint32_t a, uint32_t b)
     }
 }
 
-/* C += A B: A is in registers; B is a tile of ROWS_B rows (the index of the sum). */
+/* C += A B, where A is in registers and B is a tile of ROWS_B rows in shared memory. The sum is
+ * over the rows of B. */
 template <typename T, bool WGMMA, int ROWS_B, int NF, int KF>
 FSDP_DEVICE void multiply_nn(float (&c)[NF][4], const uint32_t (&a)[KF][4], uint32_t b)
 {
@@ -160,29 +162,29 @@ FSDP_DEVICE void multiply_nn(float (&c)[NF][4], const uint32_t (&a)[KF][4], uint
     }
 }
 
-/* The registers and shared memory that the next products read and write are ready. */
+/* Call this when the registers and the shared memory that the next products use are ready. */
 template <bool WGMMA> FSDP_DEVICE void products_begin(void)
 {
     if constexpr (WGMMA)
         wg_fence();
 }
 
-/* End a group of products. */
+/* Close the group of products that were started since the last call. */
 template <bool WGMMA> FSDP_DEVICE void products_commit(void)
 {
     if constexpr (WGMMA)
         wg_commit();
 }
 
-/* Wait until at most PENDING groups of products are not done. */
+/* Wait until at most PENDING groups of products are unfinished. */
 template <bool WGMMA, int PENDING> FSDP_DEVICE void products_wait(void)
 {
     if constexpr (WGMMA)
         wg_wait<PENDING>();
 }
 
-/* Wait until all groups of copies but the last PENDING are done, and seen by all threads and by the
- * tensor cores. */
+/* Wait until all groups of copies except the last PENDING ones have arrived, and are visible to all
+ * threads of the block and to the tensor cores. */
 template <bool WGMMA, int PENDING = 0> FSDP_DEVICE void copies_arrive(void)
 {
     cp_wait<PENDING>();
@@ -191,7 +193,7 @@ template <bool WGMMA, int PENDING = 0> FSDP_DEVICE void copies_arrive(void)
     __syncthreads();
 }
 
-/* Round an accumulator to the A operand of the next product. */
+/* Round an accumulator to T, as the A operand of the next product. */
 template <typename T, int NF, int KF>
 FSDP_DEVICE void to_operand(uint32_t (&a)[KF][4], const float (&c)[NF][4])
 {

@@ -3,18 +3,19 @@
  * kernels for some dtypes and head widths.
  *
  * D is 64 or 128; columns from head_dim on are zeros in shared memory. Keys (in d_k and d_v:
- * queries) are copied in two stages: while one is used, the next is on its way. Exponents are to
- * base 2.
+ * queries) have two buffers in shared memory: while the kernel computes with one tile, the next
+ * tile is copied to the other buffer. Exponents are to base 2.
  *
- * Dropout's bits of the next tile are computed while the tensor cores work on this one, in each of
- * the three kernels. To store them instead would take a bit for each score. */
+ * In each of the three kernels, the threads compute the dropout bits of the next tile while the
+ * tensor cores work on the current one. To store the bits in forward for backward would take one
+ * bit of memory for each score. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_d_kv.cuh"
 #include "src/kernels/cuda/attention_tensor_d_q.cuh"
 #include "src/kernels/cuda/attention_tensor_forward.cuh"
 
-/* The kernels for one dtype, width and set of features. Kernels with BIAS or DROP also compute
- * attention without a bias or dropout. */
+/* The kernels for one dtype T, head width D and set of features. Kernels with BIAS or DROP also
+ * accept arguments without a bias or without dropout. */
 template <typename T, int D, bool BIAS, bool DROP, bool WGMMA> struct tensor_kernels {
     static void forward(fsdp_cuda_context *c, const attention_params &p)
     {
@@ -38,8 +39,8 @@ template <typename T, int D, bool BIAS, bool DROP, bool WGMMA> struct tensor_ker
     }
 };
 
-/* With ALL, each combination of bias and dropout has kernels of its own; otherwise there are
- * kernels with neither and kernels for both. */
+/* Start the kernels for the features that p uses. If ALL is true, there are kernels for each
+ * combination of bias and dropout; otherwise only kernels with neither and kernels with both. */
 template <typename T, int D, bool ALL, bool WGMMA, bool BACKWARD>
 static void start_tensor_kernels(fsdp_cuda_context *c, const attention_params &p)
 {

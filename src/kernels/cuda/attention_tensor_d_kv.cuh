@@ -2,7 +2,7 @@
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
-/* Queries that d_k and d_v visit at a time. */
+/* The number of queries that d_k and d_v visit at a time. */
 template <bool WGMMA, int D> inline constexpr int query_step = D == 128 && !WGMMA ? 32 : 64;
 
 template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
@@ -13,7 +13,8 @@ template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
     static constexpr int bytes = keep + (DROP ? 2 * QUERIES * (TENSOR_TILE / 8) : 0) + 1024;
 };
 
-/* Return the keep bits of the thread's elements 0 to 3 of column block n: rows are keys. */
+/* Return the dropout bits of the thread's elements 0 to 3 in the n-th block of eight columns. Rows
+ * are keys here. */
 FSDP_DEVICE uint32_t column_bits(const char *keep, const tensor_task &task, int n)
 {
     const int g = task.lane >> 2;
@@ -56,13 +57,13 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                               (const T *)p.d_out + q_row * p.out_ld + q_column, p.out_ld, valid,
                               p.head_dim);
         static_assert(2 * QUERIES <= TENSOR_THREADS, "each thread copies at most one");
-        if (threadIdx.x < 2 * QUERIES) { /* lse2, then delta */
+        if (threadIdx.x < 2 * QUERIES) { /* QUERIES threads copy lse2, the others delta */
             const int i = threadIdx.x % QUERIES;
             const int at = L::stats + (stage * 2 * QUERIES + threadIdx.x) * 4;
             const float *from = threadIdx.x < QUERIES ? p.lse2 : p.delta;
             if (i < valid)
                 cp4(s + at, from + (int64_t)h * p.n_query_rows + q_row + i, true);
-            else /* the exponentials of rows that are no queries become zero */
+            else /* makes the exponentials of rows past the last query zero */
                 *(float *)(shared + at) = threadIdx.x < QUERIES ? INFINITY : 0.0f;
         }
         if (BIAS)
@@ -75,7 +76,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                 (uint8_t *)shared + L::keep + stage * KEEP, p, tile, h, q0, k0);
     };
 
-    /* The head and the first query of the next step; the heads end before end_head. */
+    /* The head and the first query of the next step; the last head is end_head - 1. */
     int h = task.head * (p.heads / p.kv_heads), q0 = queries.begin;
     const int end_head = queries.end > queries.begin ? h + p.heads / p.kv_heads : h;
     load_tile<TENSOR_TILE, D>(s + L::k, (const T *)p.k + k_row * p.k_ld + k_column, p.k_ld, n,
@@ -179,7 +180,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
         pin(d_k);
         pin(d_v);
     }
-    cp_wait<0>(); /* there may have been no step */
+    cp_wait<0>(); /* needed if the loop made no step */
     __syncthreads();
     /* Compute the task again, so that it needs no registers during the loop. */
     uint32_t block = blockIdx.x;

@@ -1,11 +1,11 @@
-/* Backward attention by tensor cores: d_q, delta and the parts of the gradient of the bias. See
- * attention_tensor.cuh. */
+/* Backward attention by tensor cores: d_q, delta, and the rows of bias_parts, from which the
+ * gradient of the bias is summed up. See attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
 enum {
-    /* Floats of a row of the sums over diagonals; 8 modulo 32, so that a warp's stores of pairs are
-     * free of bank conflicts. */
+    /* Row stride, in floats, of the buffer where a warp adds diagonals. It is 8 modulo 32, so that
+     * a warp's stores of pairs have no bank conflicts. */
     DIAGONAL_LD = 104
 };
 
@@ -17,7 +17,8 @@ template <int D, bool BIAS, bool DROP> struct d_q_layout {
     static constexpr int bytes = diagonals + (BIAS ? 4 * 8 * DIAGONAL_LD * 4 : 0) + 1024;
 };
 
-/* Compute delta and log2(e) lse of a row: four threads a row, 16 bytes each. */
+/* Return delta of a row: the dot product of `out` and d_out. Four threads share a row, and thread t
+ * of these reads 16 bytes of every 64. If `valid` is false, return 0. */
 template <typename T>
 FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, bool valid)
 {
@@ -33,12 +34,13 @@ FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, b
     return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
-/* Add a warp's 16 x 64 gradients of scores over diagonals. The element at row r and column c is on
- * diagonal c - r. A thread first adds the elements that it has on the same diagonal: columns
- * 8 n + 2 t + e of rows g and g + 8, so block m = n - (row / 8) from -1 to 7. Row g of `shared` has
- * this sum at 16 + 8 m + 2 t + e, between zeros. Diagonal d is then at 16 + d + g of row g. So the
- * loads of a thread are at constant offsets. Diagonals from 48 on go on in the next tile: `carry`.
- */
+/* Add up the diagonals of a warp's 16 x 64 gradients of scores. The element at row r and column c
+ * is on diagonal c - r. A thread has columns 8 n + 2 t + e of rows g and g + 8, for n < 8 and e <
+ * 2. It first adds its two elements that are on the same diagonal: (g, 8 m + 2 t + e) and (g + 8, 8
+ * (m + 1) + 2 t + e), for m from -1 to 7. It stores each sum in row g of `shared`, at 16 + 8 m + 2
+ * t + e; the elements before and after the sums are zeros. Diagonal d is then at 16 + d + g of row
+ * g, so a thread's loads are at constant offsets. Diagonals from 48 on continue in the next tile:
+ * `carry` has their sums until then. */
 template <int NF>
 FSDP_DEVICE void add_diagonals(float *part, float &carry, float *shared, const float (&x)[NF][4],
                                int lane)
@@ -55,7 +57,7 @@ FSDP_DEVICE void add_diagonals(float *part, float &carry, float *shared, const f
         *(float2 *)(shared + g * DIAGONAL_LD + 8 + 8 * m + 2 * t) = z;
     }
     __syncwarp();
-    float z[3] = {0, 0, 0}; /* diagonals lane - 16, lane + 16, lane + 48 */
+    float z[3] = {0, 0, 0}; /* sums over diagonals lane - 16, lane + 16, lane + 48 */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float *e = shared + i * (DIAGONAL_LD + 1) + lane;
@@ -125,7 +127,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         const int64_t at = (int64_t)h * p.n_query_rows + q_row + i;
         delta[r] = row_delta(out + i * p.out_ld, d_out + i * p.out_ld, t, p.head_dim, i < n);
         const float lse = i < n ? p.lse[at] : -INFINITY;
-        /* A query that sees no key: all its exponentials become zero. */
+        /* If the query sees no key, all its exponentials become zero. */
         lse2[r] = lse == -INFINITY ? INFINITY : lse * LOG2E;
         if (t == 0 && i < n) {
             p.delta[at] = delta[r];
@@ -137,7 +139,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
     float *diagonals = (float *)(shared + L::diagonals) + task.warp * (8 * DIAGONAL_LD);
     if (d_bias)
         for (int e = task.lane; e < 8 * DIAGONAL_LD; e += 32)
-            diagonals[e] = 0; /* before the loop's first barrier */
+            diagonals[e] = 0; /* the loop's first barrier makes this visible to the warp */
     float *part =
         d_bias ? p.bias_parts + (((int64_t)task.index * p.heads + h) * 4 + task.warp) * p.part_ld
                : NULL;
@@ -191,7 +193,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         products_begin<WGMMA>();
         multiply_nn<T, WGMMA, STEP>(d_q, d_scores, ks);
         products_commit<WGMMA>();
-        if (d_bias) /* while the product runs */
+        if (d_bias) /* runs at the same time as the product */
             add_diagonals(part + j * STEP, carry, diagonals, x, task.lane);
         products_wait<WGMMA, 0>();
         pin(d_scores);
@@ -201,7 +203,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         part[n_steps * STEP + task.lane] = carry;
     if (!n_steps)
         cp_wait<0>();
-    /* The tensor cores may read this warp's rows of Q for other warps until those have waited. */
+    /* Until all warps have waited, the tensor cores may read this warp's rows of Q for another
+     * warp's product. */
     __syncthreads();
     store_rows<TENSOR_TILE>(s + L::q, d_q, p.scale, p.scale,
                             (T *)p.d_q + q_row * p.d_q_ld + q_column, p.d_q_ld, n, p.head_dim);

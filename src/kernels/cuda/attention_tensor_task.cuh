@@ -1,4 +1,4 @@
-/* What the kernels of attention_tensor_*.cuh have in common: a block's task, biases and masks. */
+/* What the kernels of attention_tensor_*.cuh share: a block's task, biases and masks. */
 #pragma once
 #include "src/kernels/cuda/attention_products.cuh"
 
@@ -9,16 +9,18 @@ enum {
     STEP = 64, /* keys that forward and d_q visit at a time */
 };
 
-/* The dynamic shared memory, from a multiple of 1024 bytes on. */
+/* Declare `name`, a pointer to the block's dynamic shared memory, rounded up to a multiple of 1024
+ * bytes. */
 #define TENSOR_SHARED(name)                                                                        \
     SHARED_DYNAMIC(char, name##_raw);                                                              \
     char *name = (char *)(((uintptr_t)name##_raw + 1023) & ~(uintptr_t)1023)
 
-/* What a block knows about its task. `row` is the thread's first row in the tile; it also has row
- * + 8. In fragments, its columns are 8 n + 2 t and 8 n + 2 t + 1. */
+/* What a block computes, and which part of it the thread has: rows `row` and `row` + 8 of the tile,
+ * and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
 typedef struct tensor_task {
     attention_tile tile;
-    int index, head; /* place in the list; head of the queries, or of keys and values */
+    int index, head; /* index: of the tile in the list; head: of the queries, or for d_k and d_v of
+                        the keys */
     int warp, lane, row, t;
 } tensor_task;
 
@@ -29,14 +31,14 @@ FSDP_DEVICE tensor_task tensor_task_of(const attention_tile *tiles, int heads, u
             lane & 3};
 }
 
-/* Return the number of tiles of `step` rows in a range. */
+/* Return the number of steps of `step` rows that cover the range. */
 FSDP_DEVICE int count_steps(attention_range range, int step)
 {
     return range.end > range.begin ? (range.end - range.begin + step - 1) / step : 0;
 }
 
-/* Start to copy the biases for a tile of scores: entry e is for key - query = lowest + e. Entries
- * without a bias become zeros. */
+/* Start to copy the biases for a tile of scores: entry e of dst is for key - query = lowest + e.
+ * Distances without a bias get zeros. */
 template <int N>
 FSDP_DEVICE void load_bias(uint32_t dst, const attention_params &p, int head, int shift, int lowest)
 {
@@ -48,7 +50,7 @@ FSDP_DEVICE void load_bias(uint32_t dst, const attention_params &p, int head, in
         cp4(dst + e * 4, ok ? p.bias + (int64_t)head * length + d : p.lse, ok);
 }
 
-/* True if the causal mask or the window hides a score of the tile. */
+/* Return true if the causal mask or the window hides at least one score of the tile. */
 FSDP_DEVICE bool crosses_mask(const attention_params &p, int shift, int query, int queries, int key,
                               int keys)
 {
@@ -56,7 +58,8 @@ FSDP_DEVICE bool crosses_mask(const attention_params &p, int shift, int query, i
            (p.window > 0 && query + queries - 1 + shift - key >= p.window);
 }
 
-/* Call f(n, e, kept) for each element of the thread's rows of a tile of scores. */
+/* Call f(n, e, kept) for each element of the thread's two rows of a tile of scores. `kept` is true
+ * if dropout keeps the element. */
 template <typename F> FSDP_DEVICE void for_each_kept(const char *keep, const tensor_task &task, F f)
 {
 #pragma unroll
@@ -73,8 +76,9 @@ template <typename F> FSDP_DEVICE void for_each_kept(const char *keep, const ten
         }
 }
 
-/* Replace the elements of the thread's rows whose columns are not in the rows' ranges. Column 0 of
- * the tile is `first`. */
+/* Set the elements whose columns are outside the range of their row to `value`: row0 is the range
+ * of the thread's first row, row8 that of its second row. Column 0 of the tile is column `first` of
+ * the sequence. */
 template <int NF>
 FSDP_DEVICE void hide_columns(float (&x)[NF][4], attention_range row0, attention_range row8,
                               int first, float value)

@@ -1,13 +1,13 @@
 /* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp. As on
- * the CPU, magnitudes are compared as integers: the integer of an element is its bits without the
- * sign bit. The first kernel looks for infinite values and for values that have the largest finite
- * magnitude. The second one reads in device memory what the first one found, and usually ends at
- * once, so the host does not wait. */
+ * the CPU, magnitudes are compared as integers: the bits of an element without its sign bit. The
+ * first kernel looks for infinite values and for values that have the largest finite magnitude, and
+ * writes to device memory whether it has found any. The second kernel reads this there and usually
+ * ends at once, so the host does not wait. */
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
     THREADS = 256,
-    GROUP = 8, /* elements of a thread: 16 bytes, and two bytes of factors */
+    GROUP = 8, /* elements that a thread handles at a time: 16 bytes; their codes take two bytes */
 
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
@@ -21,14 +21,15 @@ enum {
     HAS_LARGEST = 2
 };
 
-/* Codes of two bits for the factors by which backward multiplies the gradients. */
+/* Two-bit codes for the factors by which backward multiplies the gradients. */
 enum {
     FACTOR_1,
     FACTOR_HALF, /* |x| is the bound: x gets half of the gradient, as in torch.clamp */
     FACTOR_0     /* x was clamped */
 };
 
-/* What the first kernel found: each is 0 or 1. */
+/* Which values the first kernel has found: 1 if at least one element is infinite, or has magnitude
+ * LARGEST; else 0. */
 typedef struct findings {
     unsigned infinite, largest;
 } findings;
@@ -37,7 +38,7 @@ struct alignas(16) group {
     uint16_t at[GROUP];
 };
 
-/* Elements past the end become zeros. */
+/* Load elements [i, i + GROUP); elements from n on become zeros. */
 FSDP_DEVICE group load_group(const uint16_t *from, int64_t i, int64_t n, bool vectors)
 {
     group x;
@@ -85,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS)
         atomicMax(&found->largest, 1u);
 }
 
-/* Clamps the elements of a group and returns their codes. */
+/* Clamp the elements of a group, and return the codes of their factors. */
 FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
 {
     unsigned codes = 0;
@@ -100,7 +101,8 @@ FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
     return codes;
 }
 
-/* `factors` may be NULL. */
+/* Clamp x if an element is infinite. Unless `factors` is NULL, write byte 0 of it and, if an
+ * element is infinite or has magnitude LARGEST, the codes. */
 static __global__ void __launch_bounds__(THREADS)
     clamp(uint16_t *x, uint8_t *factors, const findings *found, int64_t n, bool vectors)
 {

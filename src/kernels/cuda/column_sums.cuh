@@ -1,7 +1,8 @@
-/* Sums over the rows of a matrix, one for each column, in two stages. The rows are cut into slices.
- * The number of slices depends on the shape alone. The first stage writes the sums of each slice to
- * scratch (`parts`), and the second adds these in a fixed order. One pass over the rows can compute
- * several sets of sums, such as those of dw and of dbias: parts is [slices, sets, width]. */
+/* Sums over the rows of a matrix, one for each column, in two stages. The rows are cut into slices,
+ * whose number depends on the shape alone. The first stage writes the sums of each slice to scratch
+ * memory (`parts`). The second stage adds the sums of all slices in a fixed order. One pass over
+ * the rows can compute several sets of sums, such as those of dw and of dbias: parts is [slices,
+ * sets, width]. */
 #pragma once
 #include "src/kernels/cuda/row_access.cuh"
 
@@ -10,14 +11,15 @@ enum {
     COLUMN_WARPS = 8
 };
 
-/* What the second stage writes for each set: dst = beta dst + sum. dst NULL: nothing. */
+/* What the second stage does with the sums of each set: dst = beta dst + sum. Sets whose dst is
+ * NULL are skipped. */
 typedef struct column_outputs {
     void *dst[COLUMN_SETS];
     fsdp_dtype dtype[COLUMN_SETS];
     float beta[COLUMN_SETS];
 } column_outputs;
 
-/* --- first stage, for terms that need no sum over their row --- */
+/* --- first stage, for terms that depend only on their own column --- */
 
 /* The terms of column_sum(): the elements of a matrix. */
 template <typename T> struct matrix_terms {
@@ -35,16 +37,17 @@ static inline int64_t column_slices(int64_t rows, int64_t width)
 {
     enum {
         COLUMNS = 256,
-        BLOCKS = 528, /* a few for each multiprocessor of a large card */
+        BLOCKS = 528, /* wanted blocks: a few for each multiprocessor of a large card */
         LEAST = 32,
         MOST = 128,
-        ROWS = 2 * COLUMN_WARPS /* at least this many in a slice */
+        ROWS = 2 * COLUMN_WARPS /* a slice has at least about this many rows */
     };
     const int64_t slices = smaller(BLOCKS / ceil_div(width, COLUMNS), MOST);
     return smaller(slices < LEAST ? (int64_t)LEAST : slices, ceil_div(rows, ROWS));
 }
 
-/* A lane has a chunk of columns. The warps of a block take the rows of the slice in turn. */
+/* Each thread of a warp has a chunk of columns. The warps of a block take the rows of the slice in
+ * turn. */
 template <typename TERMS>
 static __global__ void __launch_bounds__(WARP *COLUMN_WARPS)
     column_parts(float *parts, TERMS terms, int64_t rows, int64_t width)
@@ -80,8 +83,8 @@ static __global__ void __launch_bounds__(WARP *COLUMN_WARPS)
 
 /* --- second stage --- */
 
-/* A block has 32 columns. Each of its 32 warps adds every 32nd slice: one thread for each column
- * would wait for memory most of the time. */
+/* A block has 32 columns, and each of its 32 warps adds every 32nd slice. With only one thread for
+ * each column, the threads would wait for memory most of the time. */
 static __global__ void __launch_bounds__(WARP *WARP)
     add_column_parts(column_outputs out, const float *parts, int64_t slices, int64_t width)
 {
@@ -117,7 +120,7 @@ static inline void start_add_column_parts(fsdp_cuda_context *c, column_outputs o
                 width);
 }
 
-/* Both stages for one set of sums; width > 0. */
+/* Start both stages for one set of sums; width > 0. */
 template <typename TERMS>
 static inline void start_column_sums(fsdp_cuda_context *c, column_outputs out, TERMS terms,
                                      int64_t rows, int64_t width)

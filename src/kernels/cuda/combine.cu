@@ -1,6 +1,7 @@
-/* Combines sums of rows into sums of tensors (combine), and these into the norm of all gradients
- * and the factor that clips them (clip_factor). The order of the terms is that of the CPU, and so
- * are the bits, except if the power of the norm is neither 1 nor 2 nor infinite. */
+/* Combines sums of rows into sums of tensors (combine), and sums of tensors into the norm of all
+ * gradients and the factor that clips them (clip_factor). The terms are joined in the same order as
+ * on the CPU, so the results have the same bits, except if the power of the norm is not 1, 2 or
+ * infinite. */
 #include "src/kernels/cuda/tables.cuh"
 
 enum {
@@ -10,18 +11,18 @@ enum {
     TILE = 32,
     TILES = 32 * 32,
     CHUNK = TILES * TILE,
-    LEVELS = 48 /* levels of the tree over chunks */
+    LEVELS = 48 /* levels of the tree whose leaves are chunks */
 };
 
 FSDP_DEVICE double join_two(bool largest, double left, double right)
 {
     if (!largest)
         return left + right;
-    return right > left || right != right ? right : left; /* NaN if one of them is NaN */
+    return right > left || right != right ? right : left; /* NaN if left or right is NaN */
 }
 
-/* A term that changes nothing where the tree lacks one: a sum with -0 has the bits of the other
- * term. */
+/* Return a number that changes nothing when it is joined with another one; it fills up incomplete
+ * tiles. For sums it is -0, since x + -0 has the bits of x. */
 FSDP_DEVICE double no_term(bool largest)
 {
     return largest ? -INFINITY : -0.0;
@@ -29,7 +30,8 @@ FSDP_DEVICE double no_term(bool largest)
 
 /* --- the tree --- */
 
-/* Return the tree over x of all lanes. */
+/* Return the combination of the x of all 32 threads of the warp, joined pairwise in a binary
+ * tree. */
 FSDP_DEVICE double tree_of_warp(bool largest, double x)
 {
     for (int step = 1; step < 32; step *= 2)
@@ -37,7 +39,7 @@ FSDP_DEVICE double tree_of_warp(bool largest, double x)
     return x;
 }
 
-/* to[i] = the tree over tile i of x [n], for each tile that has a number. */
+/* Set to[i] to the pairwise combination of tile i of x [n], for each tile that has a number. */
 FSDP_DEVICE void combine_tiles(bool largest, double *to, const double *x, int64_t n)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -50,7 +52,7 @@ FSDP_DEVICE void combine_tiles(bool largest, double *to, const double *x, int64_
     }
 }
 
-/* Return the tree over x [n], n <= CHUNK, in thread 0. */
+/* Return the pairwise combination of x [n], n <= CHUNK. Only thread 0 gets it. */
 FSDP_DEVICE double combine_chunk(bool largest, const double *x, int64_t n)
 {
     SHARED(double, tiles, [TILES]);
@@ -66,9 +68,9 @@ FSDP_DEVICE double combine_chunk(bool largest, const double *x, int64_t n)
     return tree_of_warp(largest, exists ? few[threadIdx.x] : no_term(largest));
 }
 
-/* Return the tree over x [n], in thread 0. The trees of chunks are joined like the digits of a
- * binary counter: levels[l] is the tree over 2^l chunks if bit l of the number of chunks so far is
- * set. */
+/* Return the pairwise combination of x [n]. Only thread 0 gets it. The results of chunks are joined
+ * like the digits of a binary counter: levels[l] is the result of 2^l chunks if bit l of the number
+ * of chunks so far is set. */
 FSDP_DEVICE double combine_tree(bool largest, const double *x, int64_t n)
 {
     SHARED(double, levels, [LEVELS]);
@@ -96,7 +98,8 @@ FSDP_DEVICE double combine_tree(bool largest, const double *x, int64_t n)
 
 /* --- from the first to the last --- */
 
-/* Return sum and x [n], joined in this order, in thread 0. */
+/* Join `sum` with x[0], x[1], ..., x[n - 1] in this order, and return the result. Only thread 0
+ * gets it. */
 FSDP_DEVICE double combine_in_order(bool largest, double sum, const double *x, int64_t n)
 {
     SHARED(double, some, [THREADS]);
@@ -117,7 +120,7 @@ FSDP_DEVICE double combine_in_order(bool largest, double sum, const double *x, i
 
 /* --- combine --- */
 
-/* A run in the table. */
+/* One run of numbers in the table, as in fsdp_numbers. */
 struct run {
     const double *numbers;
     int64_t n;
@@ -170,7 +173,7 @@ FSDP_DEVICE double norm_of(const double sum, double power)
     return power == 1.0 || isinf(power) ? sum : pow(sum, 1.0 / power);
 }
 
-/* fsdp_clip_scale() */
+/* As fsdp_clip_scale(). */
 FSDP_DEVICE float scale_of(double norm, double max_norm)
 {
     const double scale = max_norm / (norm + 1e-6);

@@ -1,4 +1,5 @@
-/* See context.h. Scratch is one block of device memory that grows. */
+/* See context.h. Scratch is one block of device memory, which is replaced by a larger one when a
+ * slot needs more. */
 #include "src/kernels/cuda/context.h"
 
 #include "src/base/alloc.h"
@@ -131,7 +132,8 @@ static fsdp_status check_device(int device, int *capability, int *multiprocessor
     return FSDP_OK;
 }
 
-/* cublasLt's kernels for Hopper need more workspace. These are NVIDIA's recommendations. */
+/* Return the size of cublasLt's workspace that NVIDIA recommends; its kernels for Hopper need
+ * more. */
 static size_t workspace_bytes(int capability)
 {
     return (size_t)(capability >= 90 ? 64 : 32) << 20;

@@ -2,8 +2,8 @@
  * they run. The kernels themselves are in the .cu files of this folder, one operation a file, and
  * table.c lists them.
  *
- * More than 25 source files: one for each operation, as in src/kernels/cpu/isa, and the code for
- * tensor cores in several, so that they are compiled in parallel.
+ * This folder has more than 25 source files: one for each operation, as in src/kernels/cpu/isa. The
+ * code for tensor cores is in several files, so that they are compiled in parallel.
  *
  * Note [CUDA slots]. A slot (a function of fsdp_kernels) starts kernels in the context's stream and
  * returns before they have run. It copies everything that it gets in host memory, as Note [Streams]
@@ -11,8 +11,9 @@
  * fsdp_cuda_upload(). Most slots return nothing, so the context keeps the first error of a launch
  * or a copy, and fsdp_cuda_synchronize() returns it.
  *
- * All kernels are deterministic: the division of the work and the order of sums depend on shapes
- * alone, never on the number of multiprocessors of the card. No kernel adds floats atomically. */
+ * All kernels are deterministic: how the work is divided and in which order sums are added depends
+ * on shapes alone, never on the number of multiprocessors of the card. No kernel adds floats
+ * atomically. */
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -28,7 +29,8 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
-/* The same, without the table of kernels, tables.c and uploads.c. */
+/* Like fsdp_kernels_cuda_open(), but without the table of kernels, and without what tables.c and
+ * uploads.c keep in the context. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
@@ -44,13 +46,13 @@ cudaStream_t fsdp_cuda_stream(const fsdp_cuda_context *c);
 int fsdp_cuda_device(const fsdp_cuda_context *c);
 /* The compute capability times 10: 80 for sm_80, 90 for sm_90. */
 int fsdp_cuda_capability(const fsdp_cuda_context *c);
-/* The number of multiprocessors. For grids that only decide who computes which element, never for
- * the order of a sum. */
+/* Return the number of multiprocessors. Use it only for grids that decide which block computes
+ * which element, never for the order of a sum. */
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
-/* How cublasLt multiplies matrices in this context (gemm_plans.h). */
+/* Return the plans by which cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
-/* What another file keeps in a context: tables.c and uploads.c. When the context is closed and its
- * kernels have run, it calls `destroy` if that is set. */
+/* Data that another file (tables.c or uploads.c) keeps in a context. When the context is closed and
+ * its kernels have run, the context calls `destroy`, unless it is NULL. */
 typedef enum fsdp_cuda_attached {
     FSDP_CUDA_TABLES,
     FSDP_CUDA_UPLOADS,
@@ -61,15 +63,16 @@ typedef struct fsdp_cuda_attachment {
     void (*destroy)(fsdp_cuda_context *c, void *data);
 } fsdp_cuda_attachment;
 fsdp_cuda_attachment *fsdp_cuda_attachment_of(fsdp_cuda_context *c, fsdp_cuda_attached which);
-/* Let products of float32 matrices use TF32, or, initially, forbid it. */
+/* Allow or forbid TF32 in products of float32 matrices. Initially it is forbidden. */
 void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 
-/* Keep `error` as the context's failure if it is one and the first; `what` names the call, for
- * example "rms_norm". Returns true if `error` is cudaSuccess. */
+/* Return true if `error` is cudaSuccess. Otherwise keep it as the context's failure, unless the
+ * context already has one. `what` names the call, for example "rms_norm". */
 bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what);
-/* Call this after the launches of a slot: fsdp_cuda_check() of cudaGetLastError(). */
+/* Call this after the launches of a slot. It passes cudaGetLastError() to fsdp_cuda_check(). */
 bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
-/* Keep a status with its message (fsdp_last_error()) as the context's failure. */
+/* Keep `status` and its message (fsdp_last_error()) as the context's failure, unless the context
+ * already has one. */
 void fsdp_cuda_fail(fsdp_cuda_context *c, fsdp_status status);
 /* Return the failure that the context keeps, with its message, or FSDP_OK. Does not wait. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
@@ -77,20 +80,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
 
 /* Return `bytes` bytes of device memory, aligned to 256 bytes, for the kernels that the caller is
- * about to start: valid until the next call of fsdp_cuda_scratch(). (A slot that needs several
- * arrays asks once for their sum.) Kernels of later slots get the same memory, which is right
- * because they run later in the stream. Returns NULL if there is no memory; the failure is then
- * kept, and the caller returns without starting anything. */
+ * about to start. It is valid until the next call of fsdp_cuda_scratch(), so a slot that needs
+ * several arrays calls this once, for all of them. Kernels of later slots get the same memory,
+ * which is safe because they run later in the stream. Return NULL if there is not enough memory;
+ * the context then keeps the failure, and the caller should return without starting anything. */
 void *fsdp_cuda_scratch(fsdp_cuda_context *c, size_t bytes);
 
-/* Copy `bytes` bytes of host memory to device memory in order with kernels, unless they are there
- * already (Note [Uploads] in uploads.h). Return their address there, aligned to 256 bytes. Kernels
- * must not write to it. It is valid for the kernels that the caller starts before it
- * returns. `src` may be reused at once. Returns NULL on failure (kept), and for 0 bytes or src
- * NULL. */
+/* Copy `bytes` bytes of host memory to device memory, in order with the kernels of the stream,
+ * unless the device already has an equal copy (Note [Uploads] in uploads.h). Return the address of
+ * the copy, which is aligned to 256 bytes. It is valid for the kernels that the caller starts
+ * before it returns, and these must not write to it. `src` may be reused at once. Return NULL on
+ * failure, which the context keeps, and if `bytes` is 0 or `src` is NULL. */
 const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes);
-/* Copy to any device memory, as fsdp_cuda_upload() does: through pinned memory if the array is
- * small, otherwise the call waits until the copy has read `src`. */
+/* Copy `bytes` bytes of host memory to `dst` in device memory, in order with the kernels. A small
+ * array goes through pinned memory. For a large one, this waits until the copy has read `src`. */
 void fsdp_cuda_from_host(fsdp_cuda_context *c, void *dst, const void *src, size_t bytes);
 
 #ifdef __cplusplus

@@ -1,13 +1,14 @@
-/* Softmax cross-entropy. A block has a row. It reads the row once for the maximum and the sum of
- * e^(x - maximum) (Milakov & Gimelshein 2018) and keeps it in shared memory for the gradient. If
- * two such rows do not fit into the shared memory of a multiprocessor, it reads the row again. */
+/* Softmax cross-entropy. Each block of threads computes one row. It reads the row once for the
+ * maximum and the sum of e^(x - maximum) (Milakov & Gimelshein 2018) and keeps the row in shared
+ * memory for the gradient. If the shared memory of a multiprocessor is too small for two such
+ * blocks, the row is read again instead. */
 #include <float.h>
 
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
     MOST_WARPS = 16,
-    NARROW = 2048 /* rows of at most this many elements have few threads */
+    NARROW = 2048 /* rows of at most this many elements get blocks with few threads */
 };
 
 #define LOG2E 1.4426950408889634f
@@ -20,12 +21,11 @@ typedef struct loss_job {
     float factor;
     bool gradient;
     bool is_kept;    /* the rows are kept in shared memory */
-    bool is_aligned; /* all rows are. A last chunk that the row does not fill is handled by elements
-                      */
+    bool is_aligned; /* all rows begin at multiples of 16 bytes */
 } loss_job;
 
-/* A maximum, and the sum of e^(x - maximum). The maximum starts at a finite number: terms of
- * -infinity are then 0, not NaN. */
+/* A maximum, and the sum of e^(x - maximum). The maximum starts at a finite number, so that terms
+ * with x = -infinity are 0, not NaN. */
 typedef struct exp_sum {
     float maximum, sum;
 } exp_sum;
@@ -41,7 +41,7 @@ FSDP_DEVICE exp_sum merge(exp_sum a, exp_sum b)
     return {maximum, a.sum * exp_of(a.maximum - maximum) + b.sum * exp_of(b.maximum - maximum)};
 }
 
-/* A NaN does not become the maximum, but makes the sum NaN. */
+/* Add N terms to *s. A NaN does not become the maximum, but makes the sum NaN. */
 template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
 {
     float most = x[0];
@@ -57,7 +57,7 @@ template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
         s->sum += exp_of(x[e] - s->maximum);
 }
 
-/* Merge the sums of all threads. All threads get the same bits. */
+/* Merge the sums of all threads of the block. All threads get the same bits. */
 FSDP_DEVICE exp_sum merge_block(exp_sum s)
 {
     SHARED(exp_sum, sums, [MOST_WARPS]);
@@ -73,7 +73,7 @@ FSDP_DEVICE exp_sum merge_block(exp_sum s)
     return s;
 }
 
-/* Return true if the chunk at element i of a row is one access. */
+/* Return true if the chunk at element i of a row can be accessed as one unit of 16 bytes. */
 template <int N> FSDP_DEVICE bool is_whole(const loss_job &job, int64_t i)
 {
     return job.is_aligned && i + N <= job.vocab;
@@ -95,8 +95,8 @@ FSDP_DEVICE float gradient_of(float x, int64_t i, int32_t label, exp_sum s, floa
     return i == label ? (e / s.sum - 1.0f) * factor : e * scale;
 }
 
-/* Rows that are not aligned are written one element at a time, so that the threads of a warp write
- * to consecutive addresses. */
+/* Write the gradient of a row. A row that is not aligned is written one element at a time, so that
+ * the threads of a warp write to consecutive addresses. */
 template <typename T>
 FSDP_DEVICE void store_gradient(T *x, const vector_of<T> *kept, const loss_job &job, int32_t label,
                                 exp_sum s)
@@ -155,12 +155,12 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
     store_gradient(x, kept, job, label, s);
 }
 
-/* Return how many bytes of dynamic shared memory a block may have if two blocks are to run on a
+/* Return how many bytes of dynamic shared memory a block may use if two blocks are to fit on a
  * multiprocessor. */
 static size_t shared_bytes(const fsdp_cuda_context *c)
 {
     enum {
-        RESERVED = 2048 /* for static shared memory and the system's */
+        RESERVED = 2048 /* bytes for static shared memory and for CUDA itself */
     };
     int most = 0;
     if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,

@@ -1,4 +1,4 @@
-/* Loads cublasLt. The name of the library contains the major version of CUDA. The functions and
+/* Loads cublasLt. The library's file name contains the major version of CUDA. The functions and
  * constants that gemm uses are the same in versions 12 and 13. */
 #include "src/kernels/cuda/cublaslt.h"
 
@@ -6,7 +6,7 @@
 
 #ifdef CUDA_EMULATED
 
-/* The emulator of the tests is linked. */
+/* The emulator of the tests is linked into the program, so nothing is loaded. */
 fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt)
 {
 #define LINKED(name) .name = cublasLt##name,

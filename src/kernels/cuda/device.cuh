@@ -3,7 +3,8 @@
 #pragma once
 #ifdef CUDA_EMULATED
 #include "emu.h"
-/* An object in shared memory: SHARED(float, sums, [2][32]); and the launch's dynamic part. */
+/* SHARED(float, sums, [2][32]) declares an array in shared memory. SHARED_DYNAMIC declares a
+ * pointer to the memory whose size is given at the launch. */
 #define SHARED(type, name, dims)                                                                   \
     typedef type name##_type dims;                                                                 \
     static char name##_site;                                                                       \

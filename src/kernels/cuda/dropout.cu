@@ -1,4 +1,5 @@
-/* Dropout. A thread computes the eight elements that one counter of Philox decides about. */
+/* Dropout. One counter of Philox gives eight random numbers, and the thread that computes them
+ * handles the eight elements that they decide about. */
 #include "src/base/philox.h"
 #include "src/kernels/cuda/elementwise.cuh"
 #include "src/kernels/cuda/philox.cuh"
@@ -29,7 +30,8 @@ FSDP_DEVICE float rounded(fsdp_dtype dtype, float x)
                                      : x;
 }
 
-/* in[1] is added after the rounding. */
+/* Dropout, followed by an addition: the result of dropout is rounded to `dtype`, and then in[1] is
+ * added. */
 struct dropped_out_and_added {
     dropped_out drop;
     fsdp_dtype dtype;

@@ -36,14 +36,14 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x)
 
 /* --- 16 bytes of elements --- */
 
-/* The elements are loaded and stored as one access of 16 bytes, at an address that is a
- * multiple of 16. */
+/* N elements that are loaded and stored as one access of 16 bytes, at an address that is a multiple
+ * of 16. */
 template <typename T> struct alignas(16) vector_of {
     static constexpr int N = 16 / sizeof(T);
     T at[N];
 };
 
-/* True if all addresses and the row stride (in elements) allow accesses of 16 bytes. */
+/* Return true if all addresses and the row stride (in elements) allow accesses of 16 bytes. */
 template <typename T, typename... P> static inline bool is_vectorizable(int64_t ld, P... pointers)
 {
     return ld % vector_of<T>::N == 0 && (... && ((uintptr_t)pointers % 16 == 0));
@@ -65,8 +65,8 @@ template <typename F> static inline void with_type(fsdp_dtype dtype, F f)
 
 /* --- grids --- */
 
-/* The number of blocks that gives each of n items a thread, at most `most`; at least 1. Kernels
- * loop over the rest with a stride of the whole grid. */
+/* Return how many blocks of `threads` threads give each of n items a thread, but at least 1 and at
+ * most `most`. A kernel loops over the remaining items with a stride of the whole grid. */
 static inline unsigned blocks_for(int64_t n, int threads, int64_t most = 1 << 16)
 {
     const int64_t blocks = (n + threads - 1) / threads;

@@ -33,7 +33,7 @@ struct multiple_of {
     }
 };
 
-/* NaN stays NaN, since it is neither larger nor smaller than the limits. */
+/* x limited to [-limit, limit]. NaN stays NaN, since no comparison with NaN is true. */
 struct clamped {
     float limit;
     template <int N>

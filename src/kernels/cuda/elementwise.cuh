@@ -6,19 +6,20 @@
 
 enum {
     ELEMENTWISE_THREADS = 256,
-    /* The most blocks of a grid. A card runs about a thousand at the same time. */
+    /* The maximum number of blocks in a grid. A card runs about a thousand blocks at the same
+     * time. */
     ELEMENTWISE_BLOCKS = 8192
 };
 
 /* --- groups of N elements --- */
 
-/* N elements that are one access of N * sizeof(T) bytes, at most 16. */
+/* N elements that are loaded or stored by one access of N * sizeof(T) bytes, at most 16. */
 template <typename T, int N> struct alignas(N * sizeof(T)) packed {
     static_assert(N * sizeof(T) <= 16, "an access has at most 16 bytes");
     T at[N];
 };
 
-/* Load elements [i, i + N) of an array of n elements; those past its end become 0. `vectors` is
+/* Load elements [i, i + N) of an array of n elements; elements from n on become 0. `vectors` is
  * true if the array's address is a multiple of 16 bytes and i is a multiple of N. */
 template <typename T, int N>
 FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n, bool vectors)
@@ -39,7 +40,8 @@ FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n,
     }
 }
 
-/* Store those of elements [i, i + N) that the array of n elements has. */
+/* Store elements [i, i + N) of an array of n elements; elements from n on are skipped. `vectors` is
+ * as in load_group(). */
 template <typename T, int N>
 FSDP_DEVICE void store_group(T *to, const float (&from)[N], int64_t i, int64_t n, bool vectors)
 {

@@ -7,7 +7,7 @@ enum {
     CHUNK = 8 /* elements that a thread converts at a time */
 };
 
-/* --- forward, with a conversion --- */
+/* --- forward, if the output has another dtype than the weight --- */
 
 typedef struct lookup_job {
     void *out;
@@ -81,7 +81,7 @@ typedef struct gradient_job {
     const fsdp_token_long *longs;
     float *parts; /* [slots, width] */
     int64_t width;
-    bool is_aligned, is_added; /* is_added: to the old values of dw */
+    bool is_aligned, is_added; /* is_added: the gradient is added to the old values of dw */
 } gradient_job;
 
 /* Set `sum` to the old value of the thread's chunk of a row of dw, or to zero. */
@@ -103,7 +103,8 @@ FSDP_DEVICE void end_row(const float *sum, const gradient_job &job, int32_t id, 
                 job.is_aligned);
 }
 
-/* A block adds a piece; a thread has a chunk of columns (Note [Chunks] in row_access.cuh). */
+/* Each block adds the rows of one piece. A thread has one chunk of columns (Note [Chunks] in
+ * row_access.cuh). */
 template <typename T> static __global__ void __launch_bounds__(THREADS) add_pieces(gradient_job job)
 {
     constexpr int N = vector_of<T>::N;
@@ -130,7 +131,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) add_piec
         store_floats<N>(job.parts + piece.slot * job.width, column, job.width, sum, job.is_aligned);
 }
 
-/* A block adds the partial sums of an id with several pieces. */
+/* Each block adds the partial sums of one id whose tokens are in several pieces. */
 template <int N> static __global__ void __launch_bounds__(THREADS) add_longs(gradient_job job)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;

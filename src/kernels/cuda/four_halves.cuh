@@ -1,5 +1,5 @@
-/* Four adjacent float32 values that are stored as halves: Note [Halves] in src/base/halves.h. A
- * word of marks belongs to the elements of four adjacent threads, which must run together. */
+/* Four adjacent float32 values that are stored as halves: Note [Halves] in src/base/halves.h. The
+ * elements of four adjacent threads share a word of marks, so these threads must run together. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cuda/fours.cuh"
@@ -20,7 +20,8 @@ FSDP_DEVICE void split_half(float x, uint16_t &hi, uint16_t &lo, uint32_t &mark)
     mark = nan ? !(bits & 0x400000u) : (bits & 0x1ffffu) == 0x18000u;
 }
 
-/* Join elements [i, i + 4) of n. WHOLE as in load_four(), for the arrays hi and lo. */
+/* Join the halves of elements [i, i + 4) of an array of n elements. WHOLE is as in load_four(), for
+ * the arrays hi and lo. */
 template <bool WHOLE>
 FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64_t n)
 {
@@ -40,8 +41,9 @@ FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64
         x[e] = join_half(hi.at[e], lo.at[e], marks >> e & 1);
 }
 
-/* Split into elements [i, i + 4) of n. All threads of the warp call this, with i in the order of
- * the threads, also those whose elements are beyond n. The first thread's i is a multiple of 16. */
+/* Split x into halves, and store them as elements [i, i + 4) of an array of n elements. All threads
+ * of the warp call this, also those whose i is n or more; i grows by 4 from thread to thread. The
+ * first thread's i is a multiple of 16. */
 template <bool WHOLE>
 FSDP_DEVICE void store_four_halves(fsdp_halves h, const float (&x)[4], int64_t i, int64_t n)
 {

@@ -1,5 +1,5 @@
-/* Four adjacent elements of an array, which a thread updates together. A warp then has 128 adjacent
- * elements, whatever their dtypes are. */
+/* Four adjacent elements of an array, which one thread updates together. So the elements of a warp
+ * are 128 adjacent ones in each array, whatever the arrays' dtypes are. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
@@ -7,15 +7,15 @@ template <typename T> struct alignas(4 * sizeof(T)) four_of {
     T at[4];
 };
 
-/* True if fours of T at multiples of 4 from these addresses can be accessed as a whole. NULL is
- * accepted. */
+/* Return true if each pointer is aligned for accesses of four elements of T. NULL counts as
+ * aligned. */
 template <typename T, typename... P> static inline bool has_fours(P... pointers)
 {
     return (... && ((uintptr_t)pointers % sizeof(four_of<T>) == 0));
 }
 
-/* Load elements [i, i + 4) of an array of n elements; elements from n on are 0. WHOLE: has_fours(),
- * and i is a multiple of 4. */
+/* Load elements [i, i + 4) of an array of n elements; elements from n on are 0. WHOLE promises that
+ * has_fours() is true and that i is a multiple of 4. */
 template <bool WHOLE, typename T>
 FSDP_DEVICE void load_four(float (&x)[4], const T *p, int64_t i, int64_t n)
 {

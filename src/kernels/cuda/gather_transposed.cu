@@ -1,5 +1,5 @@
-/* gather_transposed and its backward. x is small (T5's bias by distance has 32 rows of at most a
- * few dozen columns), so the kernels read it from cache, and accesses to the long side [width, n]
+/* gather_transposed and its backward. x is small (T5's bias by distance has 32 rows and at most a
+ * few dozen columns), so the kernels read it from cache. Accesses to the large arrays [width, n]
  * are coalesced. */
 #include "src/kernels/cuda/elements.cuh"
 
@@ -8,7 +8,7 @@ enum {
     SUM_THREADS = 128
 };
 
-/* Block (b, j) writes a part of row j of out. */
+/* Block (b, j) writes a part of row j of `out`, and of every gridDim.y-th row after it. */
 template <typename T>
 static __global__ void gather_columns(float *out, const T *x, const int32_t *rows, int64_t n,
                                       int64_t width)
@@ -43,9 +43,8 @@ extern "C" void fsdp_cuda_gather_transposed(fsdp_kernel_context *context, float 
     fsdp_cuda_launched(c, "gather_transposed");
 }
 
-/* Each block computes elements of dx, one after the other. Thread k adds the terms k,
- * k + SUM_THREADS, ... of an element in this order, and the sums of the threads are added as a
- * tree. */
+/* Each block computes elements of dx, one after the other. Thread k adds terms k, k + SUM_THREADS,
+ * ... of an element in this order. Then the sums of the threads are added pairwise. */
 static __global__ void sum_columns(float *dx, const float *dy, const int32_t *rows, int64_t n,
                                    int64_t width, int64_t x_rows)
 {

@@ -1,12 +1,12 @@
 /* Matrix products. cublasLt computes them (gemm_plans.c); its workspace is the context's scratch.
- * For what is promised about bits, see Note [Bits of a CUDA product] in gemm_plans.c.
+ * What is promised about their bits is in Note [Bits of a CUDA product] in gemm_plans.c.
  *
- * Note [Odd extents]. With operands of 2 bytes, cublasLt's fast algorithms need extents that are
- * multiples of 8 elements wherever an extent is contiguous in memory, and row strides likewise. On
- * an H100, a head with 50257 rows runs at an eighth of the rate of one with 50304 rows. So a
- * product whose strides are such multiples, but whose extent is not, is computed in two parts: the
- * extent up to a multiple of 64, and the rest. The rest has fewer than 64 of at least 1024 rows or
- * columns, so its own rate hardly matters. */
+ * Note [Odd extents]. If operands have 2 bytes an element, cublasLt's fast algorithms need row
+ * strides that are multiples of 8 elements, and so must be each extent (m, n or k) along which a
+ * matrix is contiguous. On an H100, a head with 50257 rows runs at an eighth of the rate of one
+ * with 50304 rows. So a product with good strides but such an odd extent is computed in two parts:
+ * the extent up to a multiple of 64, and the rest. The rest has fewer than 64 of at least 1024 rows
+ * or columns, so its own rate hardly matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"
@@ -39,8 +39,8 @@ static bool is_fast(int64_t n)
     return n % FAST_MULTIPLE == 0;
 }
 
-/* Return true if an extent of a product is to be split. The extent is contiguous in matrices with
- * row strides ld and other_ld. */
+/* Return true if an extent of a product is to be split. Matrices with row strides ld and other_ld
+ * are contiguous along the extent. */
 static bool is_odd(int64_t extent, int64_t ld, int64_t other_ld)
 {
     return extent >= LEAST_EXTENT && !is_fast(extent) && is_fast(ld) && is_fast(other_ld);
@@ -51,7 +51,8 @@ static const void *element_of(const void *x, fsdp_dtype dtype, int64_t i)
     return (const char *)x + (size_t)i * fsdp_dtype_size(dtype);
 }
 
-/* Make *rest the product of what *even, whose extents are split, leaves. @{ */
+/* Split an extent of the product. *even and *rest are copies of its arguments: reduce *even to a
+ * multiple of PART_MULTIPLE, and *rest to what remains. @{ */
 static void split_n(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t n = even->n / PART_MULTIPLE * PART_MULTIPLE;
@@ -72,8 +73,8 @@ static void split_m(fsdp_gemm_args *even, fsdp_gemm_args *rest)
     even->m = m;
 }
 
-/* The rest is computed first, since it is the smaller summand: if C has 2 bytes an element, the
- * sum of both is rounded when it is complete, and only the rest is rounded before. */
+/* The rest is computed first, because it is the smaller summand. If C has 2 bytes an element, the
+ * rest is rounded before the addition, and the complete sum after it. */
 static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t k = even->k / PART_MULTIPLE * PART_MULTIPLE;
@@ -85,7 +86,7 @@ static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 }
 /* @} */
 
-/* Note [Odd extents] */
+/* Compute the product in parts if that is faster: Note [Odd extents]. */
 static fsdp_status multiply_parts(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 {
     fsdp_gemm_args even = *args, rest = *args;
@@ -115,7 +116,8 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
         status = multiply_parts(c, args);
     else if (args->bias || args->beta == 0.0f)
         fsdp_cuda_gemm_begin(c, args);
-    /* If memory was missing for a plan, the caller knows. Later calls may succeed. */
+    /* After a lack of memory, the caller may go on and later calls may succeed, so the context does
+     * not keep this error. */
     if (status != FSDP_OK && status != FSDP_ERR_NOMEM)
         fsdp_cuda_fail(c, status);
     return status;

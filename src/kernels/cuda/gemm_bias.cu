@@ -1,15 +1,15 @@
-/* C = beta C + bias: the whole product if k is 0, and its first step if cublasLt cannot add the
- * bias. The product is then added to C. If beta is 0, this first step rounds nothing, so that the
- * result is rounded once, as with cublasLt's bias. */
+/* C = beta C + bias. This is the whole product if k is 0. It is the first step of a product whose
+ * bias cublasLt cannot add; the product is then added to C. If beta is 0, this step rounds nothing,
+ * so that the result is rounded once, as with cublasLt's bias. */
 #include "src/kernels/cuda/gemm_bias.h"
 
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
-    ROWS = 8 /* rows that a block writes at once; a warp writes one row */
+    ROWS = 8 /* rows that a block writes at a time; each of its warps writes one row */
 };
 
-/* A thread has N adjacent columns in every (ROWS gridDim.y)-th row. */
+/* A thread writes N adjacent columns in every (ROWS gridDim.y)-th row. beta is 0 or 1. */
 template <typename C, typename T, int N>
 static __global__ void begin(C *c, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
 {

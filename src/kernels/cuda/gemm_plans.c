@@ -5,13 +5,13 @@
  * Note [Bits of a CUDA product]. A plan depends on what struct shape contains, on the version of
  * cublasLt and on the model of the card, and on nothing else: the algorithm is the first one that
  * cublasLt's heuristic proposes, never the winner of a measurement. So all ranks and all runs
- * choose the same one, and repeated products of equal operands give equal bits. Beta is not part of
- * the shape: the sums of a product are the same whether C is overwritten or added to.
+ * choose the same algorithm, and repeated products of equal operands give equal bits. Beta is not
+ * part of the shape: the sums of a product are the same whether C is overwritten or added to.
  *
  * Nothing is promised beyond that. cublasLt chooses tiles, and into how many parts it splits k, by
  * m, n, k, leading dimensions and alignments. So a row of C can have other bits if the product has
- * more rows; the CPU's products promise that it has not. Alignments above FSDP_GEMM_ALIGNMENT
- * do not matter, so that bits do not depend on where a rank's allocator placed a matrix.
+ * more rows; the CPU's products promise that it has not. Alignments above FSDP_GEMM_ALIGNMENT do
+ * not matter, so that bits do not depend on where a rank's allocator placed a matrix.
  *
  * Sums are float32 to the end, but for Note [Odd extents] in gemm.c. Algorithms that split k and
  * add the parts in the dtype of C are only allowed if C is float32. Those that remain add parts in
@@ -28,7 +28,8 @@ enum {
     SHAPE_WORDS = 8
 };
 
-/* What distinguishes plans. Shapes are compared as bytes, so unused bytes are zero. */
+/* All that a plan depends on: the key of the table of plans. Shapes are compared as bytes, so
+ * unused bytes are zero. */
 typedef union shape {
     struct {
         int64_t m, n, k, lda, ldb, ldc;
@@ -42,7 +43,7 @@ typedef union shape {
 
 struct fsdp_gemm_plan {
     shape shape;
-    fsdp_gemm_plan *next; /* in the same bucket */
+    fsdp_gemm_plan *next; /* the next plan in the same bucket */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c; /* layouts of the matrices of fsdp_gemm_args */
     cublasLtMatmulAlgo_t algorithm;
@@ -53,7 +54,7 @@ struct fsdp_gemm_plan {
 struct fsdp_gemm_plans {
     fsdp_cublaslt lt;
     cublasLtHandle_t handle;
-    size_t workspace_bytes; /* the most that an algorithm may use */
+    size_t workspace_bytes; /* the largest workspace that an algorithm may use */
     bool tf32;
     int n_plans;
     fsdp_gemm_plan *buckets[BUCKETS];
@@ -81,7 +82,7 @@ static shape shape_of(const fsdp_gemm_plans *plans, const fsdp_gemm_args *args)
     s.trans_b = args->trans_b;
     s.ab_dtype = (uint8_t)args->ab_dtype;
     s.c_dtype = (uint8_t)args->c_dtype;
-    /* cublasLt's bias has the dtype of C. */
+    /* cublasLt demands that the bias has the dtype of C. */
     s.bias = args->bias && args->c_dtype == args->ab_dtype &&
              alignment_of(args->bias) == FSDP_GEMM_ALIGNMENT;
     s.tf32 = plans->tf32 && args->ab_dtype == FSDP_DTYPE_F32;
@@ -159,8 +160,8 @@ static cublasStatus_t describe_matrices(const fsdp_cublaslt *lt, fsdp_gemm_plan 
     return status;
 }
 
-/* Adding a bias is an epilogue of the product. The pointer to the bias must only be set if there is
- * such an epilogue; otherwise cublasLtMatmul() fails. */
+/* Make the product add a bias (an epilogue in cublasLt's terms), or not. The pointer to the bias
+ * must be set only if the product has this epilogue; otherwise cublasLtMatmul() fails. */
 static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bool has_bias)
 {
     const cublasLtEpilogue_t epilogue =
@@ -178,7 +179,7 @@ static uint32_t good_reductions(const shape *s)
                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Say which algorithms are acceptable. */
+/* Pass the limits on acceptable algorithms to cublasLt. */
 static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *s,
                                      uint32_t reductions, cublasLtMatmulPreference_t preference)
 {
@@ -204,8 +205,8 @@ static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *
     return status;
 }
 
-/* Take the first algorithm that the heuristic proposes. CUBLAS_STATUS_NOT_SUPPORTED: there is
- * none. */
+/* Set the plan's algorithm to the first one that the heuristic proposes. Return
+ * CUBLAS_STATUS_NOT_SUPPORTED if it proposes none. */
 static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan,
                                     uint32_t reductions)
 {
@@ -230,7 +231,8 @@ static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan
     return status;
 }
 
-/* Operands at odd addresses have few algorithms. If none of them adds in float32, take any. */
+/* Choose an algorithm that adds the parts of a split k as good_reductions() demands. For badly
+ * aligned operands there are few algorithms; if none of them does this, take any of them. */
 static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
 {
     const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));
@@ -251,7 +253,7 @@ static cublasStatus_t plan_init(const fsdp_gemm_plans *plans, fsdp_gemm_plan *pl
         status = choose_algorithm(plans, plan);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED || !plan->has_bias)
         return status;
-    /* There is no algorithm with this epilogue: gemm adds the bias itself. */
+    /* No algorithm has this epilogue, so gemm adds the bias itself. */
     status = set_bias(lt, plan, false);
     return status == CUBLAS_STATUS_SUCCESS ? choose_algorithm(plans, plan) : status;
 }

@@ -1,5 +1,5 @@
-/* How cublasLt computes a product: its descriptors and the algorithm, which are made once for each
- * shape and kept. */
+/* How cublasLt computes a product: a plan has cublasLt's descriptors and the algorithm. It is made
+ * once for each shape and kept. */
 #pragma once
 #include "src/kernels/cuda/cublaslt.h"
 #include "src/kernels/kernels.h"
@@ -9,26 +9,28 @@ typedef struct fsdp_gemm_plans fsdp_gemm_plans;
 typedef struct fsdp_gemm_plan fsdp_gemm_plan;
 
 enum {
-    FSDP_GEMM_ALIGNMENT = 16,   /* bytes; products do not distinguish larger alignments */
-    FSDP_GEMM_MOST_PLANS = 4096 /* if there are more, all are dropped */
+    FSDP_GEMM_ALIGNMENT = 16,   /* in bytes; all larger alignments count as this one */
+    FSDP_GEMM_MOST_PLANS = 4096 /* at this number of plans, the next new one first removes all */
 };
 
-/* Load cublasLt for the current device. `workspace_bytes` is the largest workspace of a plan. */
+/* Load cublasLt, and create an empty set of plans for the current device. `workspace_bytes` is the
+ * largest workspace that a plan may use. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_create(size_t workspace_bytes, fsdp_gemm_plans **out);
 void fsdp_gemm_plans_destroy(fsdp_gemm_plans *plans); /* accepts NULL */
 /* If `allow` is true, factors of float32 products are rounded to TF32 (10 bits of mantissa), which
  * is several times as fast. This is initially false. */
 void fsdp_gemm_plans_allow_tf32(fsdp_gemm_plans *plans, bool allow);
 
-/* Set *out to the plan of this product, which has m, n and k > 0. The plan is valid until the next
- * call with the same `plans`. */
+/* Set *out to the plan of this product; m, n and k must be positive. The plan is made if there is
+ * none yet. It is valid until the next call with the same `plans`. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
                                                  const fsdp_gemm_plan **out);
-/* Return the bytes of workspace that the plan needs. */
+/* Return the size of the workspace that the plan needs, in bytes. */
 size_t fsdp_gemm_plan_workspace(const fsdp_gemm_plan *plan);
 /* Return true if the plan adds args->bias. Otherwise it ignores args->bias. */
 bool fsdp_gemm_plan_has_bias(const fsdp_gemm_plan *plan);
-/* Start the product that the plan was made for, with the pointers of `args` and this beta. */
+/* Start the product that the plan was made for, with the pointers of `args` and with `beta` in
+ * place of args->beta. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plan_start(const fsdp_gemm_plans *plans,
                                                  const fsdp_gemm_plan *plan,
                                                  const fsdp_gemm_args *args, float beta,

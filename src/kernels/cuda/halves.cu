@@ -1,11 +1,11 @@
-/* Splits float32 values into halves and joins them again; see Note [Halves] in src/base/halves.h. A
- * thread has four elements, so that each of its accesses is next to those of the other threads of
- * its warp. Four threads share a word of marks. */
+/* Splits float32 values into halves and joins them again; see Note [Halves] in src/base/halves.h.
+ * Each thread has four adjacent elements, so that the accesses of a warp are adjacent, too. Four
+ * threads share a word of marks. */
 #include "src/kernels/cuda/halves.cuh"
 
 enum {
     THREADS = 256,
-    GROUP = 4 /* elements of a thread */
+    GROUP = 4 /* elements that a thread handles at a time */
 };
 
 struct alignas(8) four_halves {
@@ -15,8 +15,8 @@ struct alignas(16) four_floats {
     float at[GROUP];
 };
 
-/* Loads elements [i, i + GROUP) of `from`, as one access if all are there and `vectors` is true.
- * Elements past the end become 0. */
+/* Load elements [i, i + GROUP) of `from`, by one access if the array has all of them and `vectors`
+ * is true. Elements past the end of the array become 0. */
 template <typename V, typename T>
 FSDP_DEVICE V load_four(const T *from, int64_t i, int64_t n, bool vectors)
 {
@@ -58,8 +58,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* All threads of a warp run the loop equally often, since they exchange marks. Elements past the
- * end are zeros, so the unused marks of the last word become 0. */
+/* All threads of a warp run the loop the same number of times, since they exchange marks. Elements
+ * past the end are zeros, so the unused marks of the last word become 0. */
 static __global__ void __launch_bounds__(THREADS)
     split(fsdp_halves to, const float *from, int64_t n, bool vectors)
 {

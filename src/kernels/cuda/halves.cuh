@@ -1,7 +1,6 @@
-/* Halves of float32 values in device code: fsdp_join_half() and fsdp_split_half() in
- * src/base/halves.h (Note [Halves] in src/base/halves.h). All bits are those of the CPU, also for
- * NaN, so the upper half is computed with integers: the conversion of the hardware would replace
- * the bits of a NaN. */
+/* Halves of float32 values in device code: fsdp_join_half() and fsdp_split_half() of Note [Halves]
+ * in src/base/halves.h. The results have the same bits as on the CPU, also for NaN. So the upper
+ * half is computed with integers: the hardware's conversion would replace the bits of a NaN. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cuda/elements.cuh"

@@ -7,7 +7,7 @@ enum {
     THREADS = 256
 };
 
-/* Converts x to an integer, rounded towards zero and limited to [low, high]; NaN gives 0. */
+/* Convert x to an integer, rounded towards zero and limited to [low, high]; NaN gives 0. */
 static __host__ __device__ __forceinline__ int64_t integer_within(double x, int64_t low,
                                                                   int64_t high)
 {
@@ -18,7 +18,8 @@ static __host__ __device__ __forceinline__ int64_t integer_within(double x, int6
 
 /* --- fill --- */
 
-/* Each thread stores 16 bytes if the address is a multiple of 16, otherwise as many elements. */
+/* Each thread sets as many elements as 16 bytes have, by one store if `vectors` is true (dst is a
+ * multiple of 16), otherwise one by one. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) fill(T *dst, T value, int64_t n, bool vectors)
 {
@@ -43,7 +44,7 @@ template <typename T> static void start_fill(fsdp_cuda_context *c, void *dst, T 
                 (T *)dst, value, n, is_vectorizable<T>(0, dst));
 }
 
-/* The value is rounded once, as cast() rounds a double. */
+/* The value is rounded once from double, as cast() does. */
 extern "C" void fsdp_cuda_fill(fsdp_kernel_context *context, void *dst, fsdp_dtype dtype,
                                double value, int64_t n)
 {
@@ -106,8 +107,8 @@ static bool is_within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* The groups have 16 bytes of the wider dtype, so that neighbouring threads access neighbouring
- * memory on both sides. */
+/* A group has 16 bytes of the wider dtype, so that neighbouring threads access neighbouring memory
+ * in both arrays. */
 static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {
@@ -126,9 +127,9 @@ static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, co
 
 /* --- other casts --- */
 
-/* Converts i to double, rounding to odd if it needs more than 53 bits: the result is one of the two
- * neighbours of i, the one whose last bit is set. If the double is then rounded to a narrower type,
- * the result is the same as if i had been rounded directly to that type. */
+/* Convert i to double for a caller that rounds the result to float32 or a narrower type. If |i| has
+ * more than 53 bits, its lowest 11 bits are cleared, and bit 11 is set if one of them was set. Then
+ * the caller's rounding gives the same result as if i had been rounded directly to its type. */
 FSDP_DEVICE double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -137,7 +138,7 @@ FSDP_DEVICE double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* `again`: the caller rounds the result to a narrower type. */
+/* Return element i of src as double. `again`: the caller rounds the result to a narrower type. */
 FSDP_DEVICE double load_double(const void *src, fsdp_dtype dtype, int64_t i, bool again)
 {
     switch (dtype) {
@@ -184,7 +185,7 @@ FSDP_DEVICE void store_double(void *dst, fsdp_dtype dtype, int64_t i, double x)
     }
 }
 
-/* Casts to or from a float dtype, through double. */
+/* Cast to or from a float dtype, by way of double. */
 static __global__ void __launch_bounds__(THREADS)
     cast_doubles(void *dst, fsdp_dtype to, const void *src, fsdp_dtype from, int64_t n)
 {
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(THREADS)
         store_double(dst, to, i, load_double(src, from, i, to != FSDP_DTYPE_F64));
 }
 
-/* Casts between integers. If a value is out of range, its low bits are stored. */
+/* Cast between integer dtypes. If a value is out of range, its low bits are stored. */
 static __global__ void __launch_bounds__(THREADS)
     cast_integers(void *dst, fsdp_dtype to, const void *src, fsdp_dtype from, int64_t n)
 {

@@ -1,6 +1,7 @@
-/* RMSNorm and LayerNorm. The first is the second without its mean: y = (x - mean) rstd w + bias,
- * dx = rstd (g - mean(g) - n mean(g n)), with n = (x - mean) rstd and g = dy w. LAYER chooses; for
- * RMSNorm, mean and mean(g) are 0. See Note [Chunks] in row_access.cuh. */
+/* RMSNorm and LayerNorm. LayerNorm computes y = (x - mean) rstd w + bias and dx = rstd (g - mean(g)
+ * - n mean(g n)), with n = (x - mean) rstd and g = dy w. RMSNorm is the same with 0 for mean and
+ * mean(g), and without bias. The template argument LAYER chooses LayerNorm. See Note [Chunks] in
+ * row_access.cuh. */
 #pragma once
 #include "src/kernels/cuda/column_sums.cuh"
 
@@ -17,12 +18,12 @@ typedef struct norm_forward {
 } norm_forward;
 
 enum {
-    NORM_CHUNKS = 4,    /* a thread keeps at most this many chunks of its row in registers */
-    NORM_MOST = 1024,   /* threads for a row */
-    NORM_BLOCK_ROWS = 4 /* rows in a block if a warp is enough for a row */
+    NORM_CHUNKS = 4,    /* the most chunks of its row that a thread keeps in registers */
+    NORM_MOST = 1024,   /* the most threads for one row */
+    NORM_BLOCK_ROWS = 4 /* rows in a block if one warp is enough for a row */
 };
 
-/* Write y of a chunk. */
+/* Write one chunk of y. */
 template <typename T, bool LAYER, typename W>
 FSDP_DEVICE void store_normalized(const norm_forward &a, const W &weights, int64_t row, int64_t i,
                                   const vector_of<T> &x, float mean, float rstd, bool is_aligned)
@@ -43,8 +44,9 @@ FSDP_DEVICE void store_normalized(const norm_forward &a, const W &weights, int64
     store_chunk((T *)a.y + row * a.width, i, a.width, narrow<T>(f), is_aligned);
 }
 
-/* A row has blockDim.x threads: one warp of a block of several rows, or a block. KEPT: the row is
- * aligned and is kept in registers. Otherwise it is read again from memory. */
+/* blockDim.x threads compute a row: one warp of a block that has several rows, or the whole block.
+ * KEPT: the row is aligned and is kept in registers. Otherwise it is read from memory again each
+ * time it is needed. */
 template <typename T, bool LAYER, bool KEPT>
 static __global__ void __launch_bounds__(NORM_MOST) norm_forward_kernel(norm_forward a)
 {
@@ -125,30 +127,30 @@ static inline void start_norm_forward(fsdp_cuda_context *c, norm_forward a, fsdp
 /* --- backward --- */
 
 typedef struct norm_backward {
-    void *dx; /* NULL: not computed */
+    void *dx; /* NULL: dx is not computed */
     const void *dy, *x, *w;
     const float *mean, *rstd;
     fsdp_dtype w_dtype;
     int64_t rows, width;
-    float *parts; /* [gridDim.x, LAYER ? 2 : 1, width], or NULL: dw and dbias are not computed */
+    float *parts; /* [gridDim.x, LAYER ? 2 : 1, width]; NULL: dw and dbias are not computed */
     bool is_aligned, w_is_aligned;
 } norm_backward;
 
 enum {
-    NORM_BACKWARD_MOST = 512, /* threads in a block if they have several chunks, otherwise half */
-    NORM_BACKWARD_CHUNKS = 2, /* a thread has at most this many chunks of columns */
-    NORM_BACKWARD_ROWS = 2,   /* most rows that a block has in registers */
+    NORM_BACKWARD_MOST = 512, /* threads in a block; half if a thread has only one chunk */
+    NORM_BACKWARD_CHUNKS = 2, /* the most chunks of columns that a thread has */
+    NORM_BACKWARD_ROWS = 2,   /* the most rows that a block has in registers */
     NORM_BACKWARD_TERMS = 2   /* sums over a row: of g n and of g */
 };
 
-/* A row of dy and x in the thread's columns, with the moments of the row. */
+/* The elements of dy and x of one row in the thread's columns, and the row's mean and rstd. */
 template <typename T, int CHUNKS> struct norm_row {
-    static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* in registers */
+    static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* rows in registers */
     vector_of<T> dy[CHUNKS], x[CHUNKS];
     float mean, rstd;
 };
 
-/* Rows past the last become zeros, which add nothing to dw. */
+/* Load a row. A row past the last one becomes zeros, which add nothing to dw. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void load_norm_row(norm_row<T, CHUNKS> &r, const norm_backward &a, int64_t row)
 {
@@ -216,11 +218,11 @@ FSDP_DEVICE vector_of<T> norm_dx(const vector_of<T> &dy_chunk, const vector_of<T
     return narrow<T>(dy);
 }
 
-/* The sums of each warp over its part of the rows. Two turns use different halves, so one barrier a
- * turn is enough. */
+/* The sums of each warp over its columns of the rows, for sum_norm_row()'s two terms. One turn of
+ * the loop uses half 0 and the next turn half 1, so that one barrier a turn is enough. */
 typedef float norm_sums[2][NORM_BACKWARD_ROWS][NORM_BACKWARD_TERMS][NORM_BACKWARD_MOST / WARP];
 
-/* Write dx of the rows from `row` on. All threads of the block call it. */
+/* Write dx of the ROWS rows that begin at row `row`. All threads of the block call it. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void store_norm_rows(const norm_backward &a, int64_t row, const norm_row<T, CHUNKS> *r,
                                  const float *w, norm_sums &sums, int half)
@@ -258,8 +260,8 @@ FSDP_DEVICE void store_norm_rows(const norm_backward &a, int64_t row, const norm
     }
 }
 
-/* For aligned rows. A block takes several rows at a time. A thread has the same columns in all of
- * them, so that its sums for dw and dbias stay in registers. */
+/* Backward for aligned rows. A block takes ROWS rows at a time. A thread has the same columns in
+ * all rows, so that its sums for dw and dbias stay in registers. */
 template <typename T, bool LAYER, int CHUNKS>
 static __global__ void __launch_bounds__(NORM_BACKWARD_MOST / (CHUNKS == 1 ? 2 : 1),
                                          CHUNKS == 1 ? 3 : 1) norm_backward_kernel(norm_backward a)
@@ -299,8 +301,8 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_MOST / (CHUNKS == 1 ? 2 :
     }
 }
 
-/* The number of slices of rows, each with its own block: about as many as run at the same time on a
- * large card. `chunks` is the width in chunks. */
+/* Return into how many slices the rows are cut, each with its own block: about as many blocks as
+ * run at the same time on a large card. `chunks` is the width in chunks. */
 static inline int64_t norm_slices(int64_t rows, int64_t chunks)
 {
     return smaller(ceil_div(rows, 4), chunks <= 128 ? 792 : chunks <= 256 ? 396 : 264);
@@ -308,7 +310,7 @@ static inline int64_t norm_slices(int64_t rows, int64_t chunks)
 
 /* --- backward of rows that are not aligned or too wide for registers --- */
 
-/* dx of one row by one block, which reads the row twice. */
+/* Compute dx of one row by one block, which reads the row twice. */
 template <typename T, bool LAYER>
 static __global__ void __launch_bounds__(NORM_BACKWARD_MOST) plain_norm_backward(norm_backward a)
 {
@@ -343,7 +345,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_MOST) plain_norm_backward
     }
 }
 
-/* The terms of dw: dy n. */
+/* The terms of dw: dy (x - mean) rstd. */
 template <typename T, bool LAYER> struct dw_terms {
     static constexpr int N = vector_of<T>::N;
     norm_backward a;
@@ -360,7 +362,7 @@ template <typename T, bool LAYER> struct dw_terms {
     }
 };
 
-/* dw and dbias come first, because dx may be the same array as x. */
+/* Compute dw and dbias before dx, because dx may be the same array as x. */
 template <typename T, bool LAYER>
 static inline void start_plain_norm_backward(fsdp_cuda_context *c, const norm_backward &a,
                                              column_outputs out)

@@ -1,6 +1,6 @@
 /* AdamW, Adam and SGD; src/kernels/cpu/isa/optim.c explains the formulas. The Makefile compiles
- * this file with -fmad=false, so that every product and every sum is rounded, as on the CPU: both
- * devices compute the same bits, except that NaNs may differ.
+ * this file with -fmad=false, so that every product and every sum is rounded, as on the CPU. So the
+ * results have the same bits as on the CPU, but the bits of a NaN may differ.
  *
  * A block updates a chunk of a tensor. One launch updates the chunks of many tensors: Note [Tables]
  * in tables.h. Scalars change in each step, so they are arguments of the kernel, not a part of the
@@ -14,13 +14,13 @@
 enum {
     THREADS = 256,
     CHUNK = 4096,   /* elements; a multiple of 4 * THREADS */
-    MOST_SETS = 16, /* sets of scalars of one launch */
+    MOST_SETS = 16, /* the most different sets of scalars in one launch */
 };
 
 /* --- a parameter --- */
 
 enum place {
-    IN_FLOATS, /* in `param` */
+    IN_FLOATS, /* in parameter.param */
     IN_HALVES,
     IN_COPY
 };
@@ -28,7 +28,7 @@ enum place {
 struct parameter {
     float *param;
     fsdp_halves halves;
-    void *copy; /* NULL: none */
+    void *copy; /* NULL: there is no copy */
 };
 
 template <place PLACE, bool WHOLE, typename COPY>
@@ -59,16 +59,17 @@ FSDP_DEVICE int64_t element_of(int64_t chunk, int k)
     return chunk * CHUNK + k * 4 * THREADS + (int64_t)threadIdx.x * 4;
 }
 
-/* True if a thread of this warp has an element before n. `i` is this thread's first element. */
+/* Return true if at least one thread of this warp has an element before n. `i` is this thread's
+ * first element. */
 FSDP_DEVICE bool warp_begins_before(int64_t i, int64_t n)
 {
     return i - threadIdx.x % 32 * 4 < n;
 }
 
-/* How the arrays of a tensor are stored. All tensors of a launch are of the same kind. */
+/* How the arrays of a tensor are stored. All tensors of a launch have the same kind. */
 struct kind {
     place of;
-    bool whole; /* all arrays have fours */
+    bool whole; /* all arrays allow accesses of four elements */
     fsdp_dtype copy;
 };
 
@@ -90,7 +91,8 @@ static bool array_has_fours(const void *array, fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? has_fours<float>(array) : has_fours<uint16_t>(array);
 }
 
-/* `others`: the arrays besides the parameter and its copy. */
+/* Return the kind of the tensor of `a`. `others` are its arrays besides the parameter and its
+ * copy. */
 template <typename ARGS, typename... P> static kind kind_of(const ARGS *a, P... others)
 {
     const parameter p = parameter_of(a);
@@ -105,8 +107,8 @@ static bool is_same(const kind &a, const kind &b)
     return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three values whose types are constants and the dtype of the copy: PLACE, WHOLE, COPY.
- */
+/* Call f with three values whose types are PLACE and WHOLE as constants, and COPY, the dtype of the
+ * copy. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
@@ -131,13 +133,15 @@ template <typename F> static void with_kind(const kind &k, F f)
 
 /* --- many tensors --- */
 
-/* The scalars of a launch. Most tensors of an optimizer have the same ones. */
+/* The different sets of scalars (learning rate, betas, ...) in one launch. Most tensors of an
+ * optimizer share one set. */
 template <typename SCALARS> struct sets_of {
     SCALARS at[MOST_SETS];
     int n;
 };
 
-/* Return the index of a set that equals `s`, which is added if there is room, or else -1. */
+/* Return the index of the set that equals `s`. If there is none, add `s` and return its index, or
+ * return -1 if there is no room. */
 template <typename SCALARS> static int set_of(sets_of<SCALARS> *sets, const SCALARS &s)
 {
     for (int i = 0; i < sets->n; i++)
@@ -154,13 +158,13 @@ static int64_t chunks_of(int64_t n)
     return (n + CHUNK - 1) / CHUNK;
 }
 
-/* Update n tensors. The class METHOD is that of an optimizer:
+/* Update the tensors from `first` on that are of kind k, by one launch, until there is no room for
+ * the scalars of a tensor. Return the index of that tensor, or n if all are updated. The class
+ * METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
  *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
- *     launch<PLACE, WHOLE, COPY>(stream, blocks, table, sets, clip)
- * One launch updates tensors from `first` on that are of kind k, as long as there is room for their
- * scalars. Returns the index of the first tensor that it has left. */
+ *     launch<PLACE, WHOLE, COPY>(stream, blocks, table, sets, clip) */
 template <typename METHOD>
 static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *tensors, size_t first,
                           size_t n, const kind &k, const fsdp_clip_result *clip)
@@ -194,7 +198,7 @@ static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *ten
     return i;
 }
 
-/* True if no tensor before i is of the same kind. */
+/* Return true if no tensor before tensor i has its kind. */
 template <typename METHOD> static bool begins_kind(const typename METHOD::ARGS *tensors, size_t i)
 {
     const kind k = METHOD::kind_of(&tensors[i]);
@@ -220,7 +224,7 @@ static void update_all(fsdp_cuda_context *c, const typename METHOD::ARGS *tensor
 struct adam_tensor {
     parameter p;
     void *exp_avg, *exp_avg_sq;
-    int64_t in_bfloat16; /* the moments are not float32 */
+    int64_t in_bfloat16; /* 1: the moments are bfloat16; 0: they are float32 */
     const float *grad;
     int64_t n, set;
 };
@@ -267,7 +271,7 @@ FSDP_DEVICE void adam_element(const adam_scalars &s, float &param, float &m, flo
     param = p + s.step_size * m / denominator;
 }
 
-/* Load elements [i, i + 4) of a moment, or store them. */
+/* Load or store elements [i, i + 4) of a moment. */
 template <bool WHOLE>
 FSDP_DEVICE void load_moment(float (&x)[4], const adam_tensor &t, const void *moment, int64_t i)
 {
@@ -374,7 +378,7 @@ struct sgd_tensor {
 struct sgd_scalars {
     float grad_scale, weight_decay;
     float step;           /* -lr */
-    float momentum, rest; /* factors of the buffer and of the gradient */
+    float momentum, rest; /* momentum: of the buffer; rest: of the gradient */
     float ahead;          /* the factor of the buffer in Nesterov's update */
     int nesterov, first;  /* first: the buffer's old values are undefined */
 };

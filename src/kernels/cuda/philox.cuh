@@ -1,6 +1,6 @@
-/* Random bits in device code: fsdp_philox4x32() of src/base/philox.h, with the same bits, and the
+/* Random bits in device code, with the same bits as fsdp_philox4x32() of src/base/philox.h, and the
  * decisions of dropout, as fsdp_drop_threshold() defines them. Host code computes the threshold and
- * the factor of a call and passes them to the kernel. */
+ * the factor for a call of dropout and passes both to the kernel. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
@@ -28,7 +28,7 @@ FSDP_DEVICE philox_words philox(uint64_t key, uint64_t counter)
 }
 
 enum {
-    PHILOX_HALVES = 8 /* elements that one counter decides about: e / 8 is the counter of e */
+    PHILOX_HALVES = 8 /* elements that one counter decides about; e / 8 is element e's counter */
 };
 
 /* Return 16-bit number `half` of the eight numbers in the words of a counter. It belongs to element

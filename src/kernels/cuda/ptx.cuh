@@ -1,7 +1,6 @@
-/* Instructions that CUDA C++ has no name for: the only file with inline PTX. Each has an emulation
- * of the same name (tests/cuda/emulator does the work); tests/cuda/programs/instructions.cu tests
- * each.
- */
+/* Instructions for which CUDA C++ has no function. This is the only file with inline PTX. Each
+ * function has an emulation of the same name at the end of this file, which calls
+ * tests/cuda/emulator. tests/cuda/programs/instructions.cu tests each of them. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 
@@ -14,7 +13,8 @@ DEV uint32_t smem_addr(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
-/* wgmma's matrix descriptor: 128-byte swizzle; lbo, sbo in bytes. */
+/* Return a matrix descriptor of wgmma with the 128-byte swizzle. lbo and sbo are the leading and
+ * the stride byte offset. */
 DEV uint64_t wg_desc(uint32_t addr, uint32_t lbo, uint32_t sbo)
 {
     return (uint64_t)((addr & 0x3FFFF) >> 4) | (uint64_t)(lbo >> 4) << 16 |
@@ -22,7 +22,7 @@ DEV uint64_t wg_desc(uint32_t addr, uint32_t lbo, uint32_t sbo)
 }
 
 #ifndef CUDA_EMULATED
-/* 16 bytes, zeros if !ok. */
+/* Start to copy 16 bytes to shared memory, or to write 16 zero bytes if `ok` is false. */
 DEV void cp16(uint32_t dst, const void *src, bool ok)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
@@ -65,7 +65,7 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/* The same with float16. */
+/* mma16816() for float16. */
 DEV void mma16816_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
@@ -103,7 +103,7 @@ template <int N> DEV void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* c[N/8][4] (+)= a b. TB: b is stored as [k][n] ("MN-major"). */
+/* c[N/8][4] = a b, or += if `add` is not 0. If TB is 1, b is stored as [k][n] ("MN-major"). */
 template <int TB> DEV void wgmma_n32(float (&c)[4][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
@@ -127,7 +127,7 @@ template <int TB> DEV void wgmma_n64(float (&c)[8][4], const uint32_t (&a)[4], u
                  : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
 }
-/* A from shared memory. */
+/* wgmma with A, too, in shared memory. */
 DEV void wgmma_n64_ss(float (&c)[8][4], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
@@ -176,7 +176,7 @@ DEV void wgmma_n128_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
           C4(12), C4(13), C4(14), C4(15)
         : "l"(a), "l"(b), "r"(add));
 }
-/* The same with float16. */
+/* wgmma for float16. */
 template <int TB>
 DEV void wgmma_n64_f16(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
@@ -214,7 +214,8 @@ DEV void wgmma_n128_f16(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, i
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
 }
 #undef C4
-/* What cp.async and stores wrote is seen by wgmma; by every writing thread, before the barrier. */
+/* Make what this thread wrote to shared memory, by stores and cp.async, visible to wgmma. Every
+ * writing thread calls this before the barrier. */
 DEV void fence_proxy_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -223,7 +224,7 @@ DEV void st_shared(uint32_t a, uint32_t x)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
 }
-/* One store of 16 bytes. (The compiler may split an assignment.) */
+/* Store 16 bytes at once. (The compiler may split an assignment.) */
 DEV void st_global16(void *p, uint4 x)
 {
     __stwb((uint4 *)p, x);
@@ -237,7 +238,8 @@ DEV uint4 ld_shared16(uint32_t a)
                  : "memory");
     return x;
 }
-/* The compiler neither moves uses of x over this nor knows its value after it. */
+/* Keep the compiler from moving uses of x across this call and from assuming anything about its
+ * value after the call. */
 DEV void pin(uint32_t &x)
 {
     asm volatile("" : "+r"(x)::"memory");
@@ -270,7 +272,7 @@ DEV void wgmma_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
 {
     wgmma_n128_ss(c, a, b, add);
 }
-/* Products of elements of type T, __nv_bfloat16 or __half. @{ */
+/* Instructions for elements of type T, __nv_bfloat16 or __half. @{ */
 template <typename T>
 DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
@@ -345,7 +347,7 @@ DEV void mma16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 DEV float ex2(float x)
 {
     float y = exp2f(x);
-    return y < 0x1p-126f ? 0 : y; /* .ftz */
+    return y < 0x1p-126f ? 0 : y; /* as .ftz does */
 }
 DEV uint32_t pack(float lo, float hi)
 {

@@ -1,13 +1,14 @@
-/* Normally distributed values. Each step is one operation of IEEE 754 in the order of the CPU's
- * code (normal_block() in src/kernels/cpu/isa/memory.c, fsdp_log() in vec.h), so the bits are the
- * CPU's: a model begins with the same weights on both devices. The functions below are never
- * contracted to a fused operation, unlike the operators of the language. */
+/* Normally distributed values. Each step is one operation of IEEE 754, in the order of the CPU's
+ * code (normal_block() in src/kernels/cpu/isa/memory.c, fsdp_log() in vec.h). So the values have
+ * the same bits as on the CPU: a model begins with the same weights on both devices. times() and
+ * plus() use intrinsics, because the compiler may contract the operators * and + to a fused
+ * operation. */
 #include "src/kernels/cuda/elementwise.cuh"
 #include "src/kernels/cuda/philox.cuh"
 
 enum {
     THREADS = 256,
-    VALUES = 4 /* four values are made from the four words of a counter */
+    VALUES = 4 /* values that are made from the four words of one counter */
 };
 
 FSDP_DEVICE float times(float x, float y)
@@ -20,13 +21,13 @@ FSDP_DEVICE float plus(float x, float y)
     return __fadd_rn(x, y);
 }
 
-/* x y + z, rounded twice */
+/* Return x y + z, rounded after the product and after the sum. */
 FSDP_DEVICE float times_plus(float x, float y, float z)
 {
     return plus(times(x, y), z);
 }
 
-/* ln x for a normal positive x; see fsdp_log() in src/kernels/cpu/isa/vec.h. */
+/* Return ln x for a normal positive x; see fsdp_log() in src/kernels/cpu/isa/vec.h. */
 FSDP_DEVICE float natural_log(float x)
 {
     const uint32_t bits = __float_as_uint(x) - 0x3f3504f3u;
@@ -49,7 +50,7 @@ struct point {
     float x, y;
 };
 
-/* The point of the unit circle whose angle is u turns, u in [0, 1); see sin_cos_turn() in
+/* Return the point of the unit circle at an angle of u turns, u in [0, 1); see sin_cos_turn() in
  * src/kernels/cpu/isa/memory.c. */
 FSDP_DEVICE point on_circle(float u)
 {
@@ -71,7 +72,8 @@ FSDP_DEVICE point on_circle(float u)
             __uint_as_float(__float_as_uint(odd ? c : s) ^ sine_sign)};
 }
 
-/* Two values of the standard normal distribution from two random words (Box & Muller 1958). */
+/* Return two values of the standard normal distribution, made from two random words (Box & Muller
+ * 1958). */
 FSDP_DEVICE point normal_pair(uint32_t radius_bits, uint32_t angle_bits)
 {
     const float u = times_plus((float)(int32_t)(radius_bits >> 1), 0x1p-31f, 0x1p-32f);
@@ -80,7 +82,8 @@ FSDP_DEVICE point normal_pair(uint32_t radius_bits, uint32_t angle_bits)
     return {times(radius, p.x), times(radius, p.y)};
 }
 
-/* Counter q has values [4 q, 4 q + 4) of the whole parameter. dst has values [first, first + n). */
+/* Write values [first, first + n) of a parameter to dst. Counter q gives values [4 q, 4 q + 4) of
+ * the whole parameter. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     normal(T *dst, uint64_t key, int64_t first, int64_t n, float mean, float std, bool vectors)

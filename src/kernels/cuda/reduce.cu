@@ -8,14 +8,14 @@
 
 enum {
     THREADS = 256,
-    /* The sources of a group are read together and added as a tree. If there are more groups,
-     * their sums are added as a tree, too. */
+    /* The sources of a group are read together and added pairwise. If there are several groups,
+     * their sums are then added pairwise, too. */
     GROUP = 8,
-    LEVELS = 10, /* levels of the tree over groups */
+    LEVELS = 10, /* levels of the binary tree whose leaves are the groups */
     MOST_SOURCES = GROUP << LEVELS
 };
 
-/* The sources: at most GROUP of them in `few`, which needs no copy to the device, or any number in
+/* The sources: in `few` if there are at most GROUP, which needs no copy to the device; otherwise in
  * an array in device memory. */
 struct sources {
     const void *few[GROUP];
@@ -23,7 +23,7 @@ struct sources {
     int n;
 };
 
-/* Load N elements from i on as floats. */
+/* Load elements [i, i + N) of src as float32. */
 template <typename T, int N> FSDP_DEVICE void load_floats(float (&x)[N], const void *src, int64_t i)
 {
     struct alignas(N * sizeof(T)) elements {
@@ -34,8 +34,7 @@ template <typename T, int N> FSDP_DEVICE void load_floats(float (&x)[N], const v
         x[e] = to_float(v.at[e]);
 }
 
-/* Set sum[e] to the sum of elements i + e over sources [first, first + GROUP) as far as there are
- * sources. */
+/* Set sum[e] to the sum of element i + e over the first `count` of SOURCES sources. */
 template <typename T, int N, int SOURCES>
 FSDP_DEVICE void sum_group(float (&sum)[N], const void *const *src, int count, int64_t i)
 {
@@ -52,8 +51,8 @@ FSDP_DEVICE void sum_group(float (&sum)[N], const void *const *src, int count, i
         sum[e] = tree_of<SOURCES, float>([&](int s) { return x[s][e]; });
 }
 
-/* dst[i] may be an element of a source. Each thread reads its elements of all sources before it
- * writes them. */
+/* Store sum[e] * scale to dst[e]. dst may be a part of a source, because each thread has read its
+ * elements of all sources before. */
 template <int N> FSDP_DEVICE void store_scaled(float *dst, const float (&sum)[N], float scale)
 {
     struct alignas(N % 4 ? 4 : 16) elements {
@@ -72,7 +71,7 @@ FSDP_DEVICE void sum_few_at(float *dst, const sources &src, int64_t i, float sca
     store_scaled(dst + i, sum, scale);
 }
 
-/* A thread has N adjacent elements. */
+/* A thread computes N adjacent elements. */
 template <typename T, int N, int SOURCES>
 static __global__ void __launch_bounds__(THREADS)
     sum_few(float *dst, sources src, int64_t n, float scale)
@@ -85,8 +84,9 @@ static __global__ void __launch_bounds__(THREADS)
             sum_few_at<T, 1, SOURCES>(dst, src, j, scale);
 }
 
-/* The sums of complete subtrees wait in `levels`: levels[l] is the sum of 2^l groups if bit l of
- * the number of groups so far is set. A new group is added to all levels that are complete. */
+/* Add more than GROUP sources. levels[l] is the sum of 2^l groups if bit l of the number of groups
+ * so far is set. The sum of a new group is joined with the levels like 1 is added to a binary
+ * counter: it takes up each complete level, and is stored in the first one that is not complete. */
 template <typename T, int N>
 FSDP_DEVICE void sum_many_at(float *dst, const sources &src, int64_t i, float scale)
 {
@@ -129,7 +129,8 @@ static __global__ void __launch_bounds__(THREADS)
             sum_many_at<T, 1>(dst, src, j, scale);
 }
 
-/* N is 1 if the addresses do not allow accesses of 16 bytes. */
+/* Start the sum with N adjacent elements for each thread. N is 1 if the addresses do not allow
+ * accesses of 16 bytes. */
 template <typename T, int N>
 static void start_tree_sum(fsdp_cuda_context *c, float *dst, const sources &src, int64_t n,
                            float scale)
@@ -185,7 +186,8 @@ extern "C" void fsdp_cuda_tree_sum(fsdp_kernel_context *context, float *dst, con
 
 /* --- row_power_sums --- */
 
-/* SQUARES: the power is 2. Otherwise it is any power. */
+/* The terms |x|^power. SQUARES: the power is 2; otherwise `power` is any other power, or infinity
+ * for the largest |x|. */
 template <typename T, bool SQUARES> struct powers {
     enum {
         N = vector_of<T>::N
@@ -219,14 +221,15 @@ template <typename T, bool SQUARES> struct powers {
     {
         if (SQUARES || !isinf(power))
             return a + b;
-        return b > a || b != b ? b : a; /* NaN if one of them is NaN */
+        return b > a || b != b ? b : a; /* NaN if a or b is NaN */
     }
 };
 
-/* A tensor in the table. */
+/* An entry of the table: a tensor whose rows are to be summed. */
 struct row_tensor {
     const void *x;
-    double *to; /* the sums or, if rows have several parts, scratch for the sums of parts */
+    double *to; /* the sums of the rows or, if rows have several parts, scratch for the sums of the
+                   parts */
     int64_t rows, width;
     int64_t vectorizable;
 };
@@ -249,7 +252,7 @@ static void start_power_sums(fsdp_cuda_context *c, const table_of<row_tensor> &t
                 table, power);
 }
 
-/* The number of sums of parts, for which there is scratch. */
+/* Return how many sums of parts the tensor has in scratch; 0 if its rows have only one part. */
 static int64_t scratch_of(const fsdp_row_powers *t)
 {
     const int64_t parts = row_sums_parts(t->width);
@@ -264,7 +267,7 @@ static double *open_scratch(fsdp_cuda_context *c, const fsdp_row_powers *tensors
     return all ? (double *)fsdp_cuda_scratch(c, (size_t)all * sizeof(double)) : NULL;
 }
 
-/* Add up the rows of those tensors that have the dtype of T. */
+/* Sum the rows of those tensors whose dtype is that of T. */
 template <typename T>
 static void sum_rows_of_dtype(fsdp_cuda_context *c, const fsdp_row_powers *tensors, size_t n,
                               fsdp_dtype dtype, double power, double *scratch)

@@ -16,8 +16,9 @@ typedef struct rope_job {
     float turn; /* 1: rotate by the angle; -1: rotate back */
 } rope_job;
 
-/* A block has blockDim.y tokens. A thread rotates N pairs of a head at a time; half is a multiple
- * of N. `out` may be `x`, because the same thread reads and writes an element. */
+/* A block of threads has blockDim.y tokens. A thread rotates N pairs of a head at a time; `half` is
+ * a multiple of N. `out` may be `x`, because each element is read and written by the same
+ * thread. */
 template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_job job)
 {
     constexpr bool ALIGNED = N > 1;

@@ -33,8 +33,8 @@ static inline unsigned warps_of(int64_t n)
 
 /* --- chunks --- */
 
-/* One access of 16 bytes. (Assigning a vector_of<T> would let the compiler split it into accesses
- * of elements.) @{ */
+/* Load or store 16 bytes at once. (If a vector_of<T> were assigned, the compiler could split the
+ * access into its elements.) @{ */
 template <typename T> FSDP_DEVICE vector_of<T> load_16(const T *p)
 {
     const uint4 bits = *(const uint4 *)p;
@@ -51,7 +51,7 @@ template <typename T> FSDP_DEVICE void store_16(T *p, const vector_of<T> &v)
 }
 /* @} */
 
-/* Load elements [i, i + N) of a row that ends at `end`. Elements past the end are `past`. */
+/* Load elements [i, i + N) of a row that ends at `end`. Elements from `end` on become `past`. */
 template <typename T>
 FSDP_DEVICE vector_of<T> load_chunk(const T *row, int64_t i, int64_t end, bool is_aligned,
                                     float past = 0.0f)
@@ -95,10 +95,10 @@ template <typename T> FSDP_DEVICE vector_of<T> narrow(const float *from)
     return v;
 }
 
-/* --- N elements of another dtype beside a chunk --- */
+/* --- N elements whose dtype may differ from that of the chunks --- */
 
-/* Load elements [i, i + N) as float32, and zeros for those from `end` on. With `is_aligned`, the
- * array is aligned to 16 bytes, i and `end` are multiples of N, and i < end. */
+/* Load elements [i, i + N) as float32; elements from `end` on become zeros. `is_aligned` promises
+ * that the array is aligned to 16 bytes, that i and `end` are multiples of N, and that i < end. */
 template <int N, typename T>
 FSDP_DEVICE void load_floats(float *to, const T *from, int64_t i, int64_t end, bool is_aligned)
 {
@@ -130,8 +130,8 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
             to[i + e] = from_float<T>(from[e]);
 }
 
-/* The same with a dtype that is an argument of the kernel. All threads take the same branch, so
- * this costs less than a kernel for each pair of dtypes. @{ */
+/* Like load_floats() and store_floats(), for a dtype that is an argument of the kernel. All threads
+ * take the same branch, so this costs less than a kernel for each pair of dtypes. @{ */
 template <int N>
 FSDP_DEVICE void load_as(fsdp_dtype dtype, float *to, const void *from, int64_t i, int64_t end,
                          bool is_aligned)
@@ -162,8 +162,8 @@ static inline bool is_aligned_16(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* Loads weights, a row of any dtype that all rows of a matrix share: load<N>(f, i) sets f to
- * elements [i, i + N). with_weights() chooses the type for the whole of a loop. @{ */
+/* How to load weights, one row of any dtype that all rows of a matrix share: load<N>(f, i) sets f
+ * to elements [i, i + N). with_weights() chooses the class once, before a loop. @{ */
 template <typename W> struct aligned_weights {
     template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
     {
@@ -180,8 +180,8 @@ struct any_weights {
     }
 };
 
-/* T is the dtype of the matrix: weights are aligned and have this dtype or float32, or they take
- * the slow path. */
+/* Call f with the class for weights of `dtype`. T is the dtype of the matrix. The fast class is for
+ * weights that are aligned and have dtype T or float32. */
 template <typename T, typename F>
 FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F f)
 {
@@ -199,7 +199,7 @@ FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F 
 
 /* --- sums --- */
 
-/* Return the sum over a warp. All lanes get the same bits. */
+/* Return the sum over a warp. All threads get the same bits. */
 FSDP_DEVICE float warp_sum(float x)
 {
 #pragma unroll
@@ -208,9 +208,10 @@ FSDP_DEVICE float warp_sum(float x)
     return x;
 }
 
-/* Return the sum over the threads with the same threadIdx.y: a warp if blockDim.x is 32, otherwise
- * the whole block (blockDim.y is 1), whose warps exchange their sums in `sums`. A second call needs
- * another array, because nothing separates its writes from the reads of the first. */
+/* Return the sum over the threads with the same threadIdx.y. These are one warp if blockDim.x is
+ * 32. Otherwise they are the whole block (blockDim.y is 1), and its warps exchange their sums in
+ * `sums`. A second call needs another array, because no barrier separates its writes from the reads
+ * of the first call. */
 FSDP_DEVICE float row_sum(float x, float (&sums)[WARP])
 {
     x = warp_sum(x);

@@ -1,27 +1,28 @@
 /* Sums over rows, in double. The order of the terms depends only on the width of the rows and on
- * the dtype, not on the number of rows or on addresses: ranks that have different rows of a
- * parameter get the same sum for a row.
+ * the dtype, not on the number of rows or on addresses. So the sum of a row has the same bits on
+ * all ranks, however many rows of the parameter a rank has.
  *
  * A class TERMS defines what is added:
  *     enum { N };                               elements that are loaded together
  *     void load(double (&x)[N], row, column, count)
  *                                               the terms of `count` elements; the others are 0
  *     double join(double, double)               the sum, or for example the larger one
- * Rows of a few elements are added by a thread each, longer rows by a warp each, and long rows by
- * blocks, each of which has a part of PART elements. A second kernel adds the parts. */
+ * A row of a few elements is added by one thread, a longer row by one warp. A long row is cut into
+ * parts of PART elements: one block adds each part, and a second kernel adds the sums of the
+ * parts. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
     ROW_SUMS_THREADS = 256,
     ROW_SUMS_WARPS = ROW_SUMS_THREADS / 32,
-    ROW_SUMS_NARROW = 16,   /* the longest row of one thread */
-    ROW_SUMS_MEDIUM = 2048, /* the longest row of one warp */
+    ROW_SUMS_NARROW = 16,   /* the longest row that one thread adds */
+    ROW_SUMS_MEDIUM = 2048, /* the longest row that one warp adds */
     ROW_SUMS_PART = 1 << 14
 };
 
-/* Return the sum of elements [begin, end) of a row. Each of `threads` threads has every
- * (threads * N)-th group of N elements, and calls this with its index. */
+/* Return the thread's share of the sum of elements [begin, end) of a row. Each of `threads` threads
+ * adds every (threads * N)-th group of N elements, and calls this with its index `thread`. */
 template <typename TERMS>
 FSDP_DEVICE double sum_of_thread(const TERMS &terms, int64_t row, int64_t begin, int64_t end,
                                  int thread, int threads)
@@ -42,7 +43,7 @@ FSDP_DEVICE double sum_of_thread(const TERMS &terms, int64_t row, int64_t begin,
     return sums[0];
 }
 
-/* Return the sum of x over the threads of the warp. */
+/* Return the sum of x over the threads of the warp. All threads get it. */
 template <typename TERMS> FSDP_DEVICE double sum_of_warp(const TERMS &terms, double x)
 {
     for (int lane = 16; lane; lane /= 2)
@@ -50,7 +51,7 @@ template <typename TERMS> FSDP_DEVICE double sum_of_warp(const TERMS &terms, dou
     return x;
 }
 
-/* Return the sum of x over the threads of the block, in thread 0. */
+/* Return the sum of x over the threads of the block. Only thread 0 gets it. */
 template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, double x)
 {
     SHARED(double, sums, [ROW_SUMS_WARPS]);
@@ -64,13 +65,13 @@ template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, do
     return x;
 }
 
-/* The number of parts of a row of this width. */
+/* Return into how many parts a row of this width is cut. */
 static inline int64_t row_sums_parts(int64_t width)
 {
     return width <= ROW_SUMS_MEDIUM ? 1 : (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
 }
 
-/* The number of blocks that add up such rows. */
+/* Return how many blocks add up `rows` rows of this width. */
 static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
 {
     if (width <= ROW_SUMS_NARROW)
@@ -80,7 +81,7 @@ static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
     return rows * row_sums_parts(width);
 }
 
-/* sums[row * parts + part] = the sum of a part of a row, in long rows. */
+/* Set sums[block] to the sum of one part of a long row: block = row * parts + part. */
 template <typename TERMS>
 FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64_t block)
 {
@@ -93,8 +94,8 @@ FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64
         sums[block] = x;
 }
 
-/* Add up the rows of one of row_sums_blocks() blocks: sums[r] = the sum over row r or, if rows have
- * several parts, sums[r * parts + p] = the sum over part p of row r. */
+/* Add up the rows of block `block` of row_sums_blocks() blocks. Set sums[r] to the sum over row r
+ * or, if rows have several parts, sums[r * parts + p] to the sum over part p of row r. */
 template <typename TERMS>
 FSDP_DEVICE void sum_rows_of_block(double *sums, const TERMS &terms, int64_t rows, int64_t width,
                                    int64_t block)
@@ -123,7 +124,7 @@ static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
     sum_rows_of_block(sums, terms, rows, width, blockIdx.x);
 }
 
-/* The terms of the second kernel: sums of parts. */
+/* The terms of the second kernel: the sums of the parts of a row. */
 template <typename TERMS> struct parts_of {
     enum {
         N = 1
@@ -151,7 +152,7 @@ static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
         sums[blockIdx.x] = x;
 }
 
-/* sums[r] = the sum of the parts of row r. */
+/* Set sums[r] to the sum of the parts of row r. */
 template <typename TERMS>
 static void start_sum_of_parts(fsdp_cuda_context *c, double *sums, const double *of_parts,
                                const TERMS &terms, int64_t rows, int64_t parts)
@@ -160,7 +161,7 @@ static void start_sum_of_parts(fsdp_cuda_context *c, double *sums, const double 
                 sums, (parts_of<TERMS>{of_parts, parts, terms}), parts);
 }
 
-/* sums[r] = the sum over row r; 0 if the width is 0. Uses the context's scratch. */
+/* Set sums[r] to the sum over row r; 0 if the width is 0. This uses the context's scratch. */
 template <typename TERMS>
 static void start_row_sums(fsdp_cuda_context *c, double *sums, const TERMS &terms, int64_t rows,
                            int64_t width)

@@ -1,15 +1,15 @@
-/* Copies of rows: gather_rows, scatter_rows, split_columns, join_columns. They copy bytes, in units
- * of 16, 4, 2 or 1 bytes, the largest that all addresses and widths are multiples of. */
+/* Copies of rows: gather_rows, scatter_rows, split_columns, join_columns. They copy bytes in units
+ * of 16, 4, 2 or 1 bytes. The unit is the largest one that divides all addresses and widths. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
     THREADS = 256,
-    MOST_PARTS = 64 /* in one launch of a kernel for columns */
+    MOST_PARTS = 64 /* the most parts that one launch for columns copies */
 };
 
 typedef uint4 unit_16;
 
-/* Call f with a value of the unit's type. `bits` has the bits of all addresses and widths. */
+/* Call f with a value of the unit's type. `bits` is the bitwise OR of all addresses and widths. */
 template <typename F> static void with_unit(uintptr_t bits, F f)
 {
     if (bits % 16 == 0)
@@ -22,7 +22,8 @@ template <typename F> static void with_unit(uintptr_t bits, F f)
         f(uint8_t());
 }
 
-/* The block for rows of `items` items: several rows if a row has few. */
+/* Return the shape of a block of threads for rows of `items` items. Rows with few items share a
+ * block. */
 static dim3 block_for(int64_t items)
 {
     const unsigned x = warps_of(smaller(items, THREADS));
@@ -35,7 +36,7 @@ typedef struct rows_job {
     void *out;
     const void *x;
     const int32_t *index;
-    int64_t n, units; /* units in a row */
+    int64_t n, units; /* n: rows to copy; units: units in a row */
 } rows_job;
 
 /* GATHER: out[t] = x[index[t]]. Otherwise out[index[t]] = x[t]. */
@@ -97,10 +98,10 @@ extern "C" void fsdp_cuda_scatter_rows(fsdp_kernel_context *context, void *out, 
 
 /* --- split_columns, join_columns --- */
 
-/* Some of the parts of a matrix, passed by value. */
+/* Up to MOST_PARTS of the parts of a matrix, passed to the kernel by value. */
 typedef struct columns_job {
-    void *part[MOST_PARTS]; /* NULL, in join_columns(): zeros */
-    char *whole;            /* the first of these parts in row 0 of the matrix */
+    void *part[MOST_PARTS]; /* NULL in join_columns(): zeros */
+    char *whole;            /* where the first of these parts begins in row 0 of the matrix */
     int64_t rows, part_units, row_units;
     int n;
 } columns_job;

@@ -1,9 +1,9 @@
-/* Means over ranges of rows, and their gradient. A thread has a chunk of columns (Note [Chunks] in
- * row_access.cuh) and adds the rows of its range in order. */
+/* Means over ranges of rows, and the gradient of these means. A thread has a chunk of columns (Note
+ * [Chunks] in row_access.cuh) and adds the rows of its range in order. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
-    THREADS = 128, /* forward */
+    THREADS = 128, /* threads of a block in forward */
     COLUMN_THREADS = 32,
     ROW_THREADS = 8
 };
@@ -60,7 +60,8 @@ static __global__ void __launch_bounds__(COLUMN_THREADS *ROW_THREADS)
         store_chunk((T *)job.out + row * job.width, column, job.width, part, job.is_aligned);
 }
 
-/* Fill in a job; false: there is nothing to do. */
+/* Fill in *job, and copy the offsets to the device. Return false if there is nothing to do or if
+ * that fails. */
 static bool make_job(fsdp_cuda_context *c, segment_job *job, void *out, const void *x,
                      const int32_t *offsets, int64_t n, int64_t width)
 {

@@ -1,5 +1,6 @@
-/* Declares the function of each slot of fsdp_kernels: fsdp_cuda_fill() for `fill`, and so on. A .cu
- * file includes this header, so that the compiler compares its definitions with the table. */
+/* Declares the function of each slot of fsdp_kernels: fsdp_cuda_fill() for `fill`, and so on. Each
+ * .cu file includes this header, so that the compiler checks that its definitions have the types of
+ * the slots. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 

@@ -1,14 +1,14 @@
-/* tree_sum_rows: sums of rows of tables, all rows in one launch. */
+/* tree_sum_rows: sums of rows of several tables. One launch computes all of them. */
 #include "src/kernels/cuda/row_access.cuh"
 #include "src/kernels/cuda/tree.cuh"
 
 enum {
     THREADS = 256,
-    CHUNK = 4 /* elements of a thread: 16 bytes */
+    CHUNK = 4 /* elements that a thread computes at a time: 16 bytes */
 };
 
-/* `rows` is in device memory. TABLES is n_tables, rounded up to a power of two. A block has
- * blockDim.y rows. */
+/* args.rows is in device memory. TABLES is n_tables, rounded up to a power of two. A block of
+ * threads has blockDim.y rows. */
 template <int TABLES, bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS) sum_rows(fsdp_tree_sum_rows_args args)
 {

@@ -6,16 +6,17 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* Tables are copied in pieces of this size, for which fsdp_cuda_from_host() does not wait. */
+    /* A table is copied in pieces of at most this size: fsdp_cuda_from_host() does not wait for
+     * copies that are so small. */
     PIECE_BYTES = 1 << 16,
-    /* Initial room for each table. */
+    /* Initial capacity of the host memory of each table. */
     SMALL_BYTES = 1 << 13
 };
 
 typedef struct table {
-    char *next; /* what the caller writes */
+    char *next; /* the table that the caller is writing */
     size_t next_bytes, next_capacity;
-    char *host; /* what the device has */
+    char *host; /* a copy of what the device has */
     size_t bytes, capacity;
     void *device;
     size_t device_capacity;
@@ -76,8 +77,8 @@ void *fsdp_cuda_table_begin(fsdp_cuda_context *c, fsdp_cuda_table which, size_t 
     return t->next;
 }
 
-/* Make room for the table on the device. Kernels that were started before may still read the old
- * memory: it is freed in the order of the stream. */
+/* Make sure that the device memory of the table is large enough. Kernels that were started earlier
+ * may still read the old memory, so it is freed in the order of the stream. */
 static bool reserve(fsdp_cuda_context *c, table *t)
 {
     if (t->next_bytes <= t->device_capacity)
@@ -93,7 +94,7 @@ static bool reserve(fsdp_cuda_context *c, table *t)
     return true;
 }
 
-/* What the caller has written becomes what the device has. */
+/* Swap the two tables in host memory: the one that the caller has written becomes `host`. */
 static void exchange(table *t)
 {
     const table old = *t;

@@ -3,8 +3,8 @@
 #include "src/kernels/cuda/elements.cuh"
 #include "src/kernels/cuda/tables.h"
 
-/* The table of n tensors in device memory. The blocks of tensor i are first[i] to first[i + 1] - 1.
- */
+/* A table of n tensors in device memory. Blocks first[i] to first[i + 1] - 1 of the grid compute
+ * tensor i. */
 template <typename T> struct table_of {
     const T *tensors;      /* [n] */
     const uint32_t *first; /* [n + 1] */
@@ -12,7 +12,7 @@ template <typename T> struct table_of {
 };
 
 /* Return the index of the tensor to which this block belongs. All threads of the block must call
- * this, once. */
+ * this, and only once. */
 template <typename T> FSDP_DEVICE int tensor_of_block(const table_of<T> &table)
 {
     SHARED(int, found, [1]);
@@ -35,7 +35,7 @@ template <typename T> class table_writer
     size_t capacity, n;
 
   public:
-    /* Begin a table of at most `most` tensors. Returns false on failure (kept). */
+    /* Begin a table of at most `most` tensors. Return false on failure, which the context keeps. */
     bool begin(fsdp_cuda_context *context, fsdp_cuda_table table, size_t most)
     {
         c = context;
@@ -47,8 +47,8 @@ template <typename T> class table_writer
         first = tensors ? (uint32_t *)(tensors + most) : NULL;
         return tensors != NULL;
     }
-    /* Add a tensor, for which `blocks` blocks work. The caller sets the fields of the result. A
-     * tensor without blocks is not added, and the result is NULL. */
+    /* Add a tensor that `blocks` blocks will compute. Return its entry, whose fields the caller
+     * sets. If `blocks` is 0, add nothing and return NULL. */
     T *add(int64_t blocks)
     {
         if (!blocks)
@@ -56,7 +56,7 @@ template <typename T> class table_writer
         first[n + 1] = first[n] + (uint32_t)blocks;
         return &tensors[n++];
     }
-    /* The number of blocks so far. */
+    /* Return the number of blocks of all tensors that have been added. */
     unsigned blocks() const
     {
         return first[n];
@@ -65,7 +65,8 @@ template <typename T> class table_writer
     {
         return n;
     }
-    /* Bring the table to the device. Returns false on failure (kept), or if it is empty. */
+    /* Copy the table to the device, and set *table to it. Return false if the table is empty, or on
+     * failure, which the context keeps. */
     bool end(table_of<T> *table)
     {
         const char *device = n ? (const char *)fsdp_cuda_table_end(c, which) : NULL;

@@ -10,8 +10,9 @@ enum {
     DIGITS = 1 << DIGIT_BITS
 };
 
-/* Sorts n token numbers by their ids, stably: a radix sort, least significant digit first, which
- * moves the numbers between the buffers `order` and `other`. Returns the buffer with the result. */
+/* Sort n token numbers by their ids with a stable radix sort, least significant digit first. It
+ * moves the numbers between the buffers `order` and `other`. Return the buffer that has the
+ * result. */
 static int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                            int64_t vocab)
 {
@@ -30,7 +31,7 @@ static int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, i
     return order;
 }
 
-/* Adds the pieces of tokens [begin, end) of the sorted order, which all have the id `id`. */
+/* Add the pieces for tokens [begin, end) of the sorted order, which all have the id `id`. */
 static void add_run(fsdp_token_runs *runs, int64_t begin, int64_t end, int32_t id)
 {
     const int64_t n = (end - begin + FSDP_TOKEN_PIECE - 1) / FSDP_TOKEN_PIECE;
@@ -56,8 +57,9 @@ static void make_pieces(fsdp_token_runs *runs, const int32_t *ids)
     runs->pieces[runs->n_pieces] = (fsdp_token_piece){.begin = (int32_t)runs->n_tokens};
 }
 
-/* `memory` has two buffers of token numbers, and room for the most pieces: one for each token. The
- * pieces follow the sorted numbers, in whichever buffer these are. */
+/* `memory` has two buffers of token numbers, and space for the largest possible number of pieces,
+ * one for each token, and of ids with several pieces. The pieces are written right after the sorted
+ * numbers, in whichever buffer these are. */
 fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids, int64_t tokens,
                                  int64_t vocab, int32_t padding_idx)
 {

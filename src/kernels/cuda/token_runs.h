@@ -1,7 +1,7 @@
-/* The order in which embedding_backward() adds gradients: tokens sorted by their id, those of one
- * id in the order of the tokens. The tokens of an id are cut into pieces of at most
- * FSDP_TOKEN_PIECE tokens, which different blocks add. The pieces of an id that has several
- * ("long") are added to its row in order, in a second step. */
+/* The order in which embedding_backward() adds gradients: tokens are sorted by id, and tokens with
+ * the same id stay in their order. The tokens of an id are cut into pieces of at most
+ * FSDP_TOKEN_PIECE tokens, which different blocks add. If an id has several pieces (it is then
+ * called long), their sums are added to its row in order, in a second step. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -14,18 +14,19 @@ enum {
 };
 
 typedef struct fsdp_token_piece {
-    int32_t begin; /* its tokens are order[begin] up to the next piece's `begin` */
+    int32_t begin; /* the piece has tokens order[begin] up to the next piece's `begin` */
     int32_t id;
-    int32_t slot; /* -1: added to the row of the id; otherwise the number of its partial sums */
+    int32_t slot; /* -1: the sum is added to the id's row; otherwise the row of partial sums to
+                     which it is written */
 } fsdp_token_piece;
 
 /* An id with several pieces. */
 typedef struct fsdp_token_long {
-    int32_t id, slot, n; /* its partial sums are slots [slot, slot + n) */
+    int32_t id, slot, n; /* its partial sums are in rows [slot, slot + n) */
 } fsdp_token_long;
 
-/* `order`, `pieces` and `longs` are consecutive, so that one upload moves them: `bytes` bytes from
- * `order` on. */
+/* `order`, `pieces` and `longs` are consecutive in memory, so that one upload copies all three:
+ * `bytes` bytes from `order` on. */
 typedef struct fsdp_token_runs {
     int32_t *order;           /* [n_tokens] */
     fsdp_token_piece *pieces; /* [n_pieces + 1]; the last has only `begin` */
@@ -35,8 +36,8 @@ typedef struct fsdp_token_runs {
     void *memory;
 } fsdp_token_runs;
 
-/* Sort the tokens [0, tokens) by ids[token], which are in [0, vocab). Tokens with the id
- * padding_idx are left out. The caller calls fsdp_token_runs_fini(). */
+/* Sort the tokens [0, tokens) by ids[token], which must be in [0, vocab). Tokens whose id is
+ * padding_idx are left out. The caller must call fsdp_token_runs_fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids,
                                                  int64_t tokens, int64_t vocab,
                                                  int32_t padding_idx);

@@ -2,9 +2,9 @@
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
-/* Return the sum of term(first) to term(first + N - 1); N is a power of two. A term that does not
- * exist is -0: a sum with -0 has the bits of the other term, which is what the tree demands of a
- * term without a partner. */
+/* Return the sum of term(first) to term(first + N - 1); N is a power of two. `term` returns -0 for
+ * a term that does not exist. A sum with -0 has the bits of its other term, so a term without a
+ * partner is passed on unchanged. */
 template <int N, typename T, typename F> FSDP_DEVICE T tree_of(const F &term, int first = 0)
 {
     if constexpr (N == 1)

@@ -11,23 +11,24 @@ enum {
     N_SEGMENTS = 4,
     SEGMENT_BYTES = 1 << 20,
     MOST_REMEMBERED = 32,
-    /* A copy from the host of at most this many bytes goes through the ring. */
+    /* The largest copy from the host that goes through the ring, in bytes. */
     STAGED_BYTES = 1 << 16
 };
 
-/* An upload that may be found again. */
+/* An array that was uploaded, so that an equal one need not be copied again. */
 typedef struct remembered_upload {
-    size_t key, key_bytes; /* the key's offset in the host's ring; 0 bytes: there is no upload */
-    size_t data;           /* the offset of the array in the device's ring */
+    /* `key` is the key's offset in the host's ring. key_bytes is 0 if the entry is unused. */
+    size_t key, key_bytes;
+    size_t data; /* the offset of the array in the device's ring */
     int segment;
     bool is_content; /* the key is the array itself */
-    uint64_t used;   /* the number of the upload that used it last */
+    uint64_t used; /* counts up with each use of any entry; the value at this entry's latest use */
 } remembered_upload;
 
 typedef struct upload_ring {
     char *host, *device;
     size_t segment_bytes;
-    size_t used; /* bytes of the current segment */
+    size_t used; /* bytes of the current segment that are taken */
     int segment;
     cudaEvent_t copied[N_SEGMENTS]; /* recorded when the host leaves the segment */
     remembered_upload remembered[MOST_REMEMBERED];
@@ -54,8 +55,8 @@ static void close_ring(fsdp_cuda_context *c, upload_ring *r)
     *r = (upload_ring){.n_copies = n_copies};
 }
 
-/* Make segments of at least `bytes` bytes. The ring is closed, and the caller has waited for the
- * stream. Returns false on failure (kept). */
+/* Allocate the ring, with segments of at least `bytes` bytes. Before this, the caller has closed
+ * the old ring and waited for the stream. Return false on failure, which the context keeps. */
 static bool open_ring(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     const size_t segment = bytes > SEGMENT_BYTES ? aligned(bytes) : SEGMENT_BYTES;
@@ -110,7 +111,9 @@ static bool enter_next_segment(fsdp_cuda_context *c, upload_ring *r)
     return fsdp_cuda_check(c, cudaEventSynchronize(r->copied[r->segment]), "upload");
 }
 
-/* Make room for `bytes` bytes in the current segment, or go to the next one. */
+/* Make sure that the current segment has `bytes` free bytes. If it is too full, go to the next
+ * segment. If a whole segment is too small, replace the ring by a larger one. Return false on
+ * failure, which the context keeps. */
 static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     if (bytes > r->segment_bytes) {
@@ -122,7 +125,7 @@ static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
     return bytes <= r->segment_bytes - r->used || enter_next_segment(c, r);
 }
 
-/* Take `bytes` bytes, for which there is room, and return their offset in the ring. */
+/* Take `bytes` free bytes of the current segment, and return their offset in the ring. */
 static size_t take(upload_ring *r, size_t bytes)
 {
     const size_t at = (size_t)r->segment * r->segment_bytes + r->used;
@@ -155,7 +158,7 @@ static const void *find(upload_ring *r, const void *key, size_t key_bytes, bool 
     return NULL;
 }
 
-/* Remember an upload in place of the one that was used longest ago. */
+/* Remember an upload, in place of the one whose latest use is the longest ago. */
 static void remember(upload_ring *r, remembered_upload upload)
 {
     remembered_upload *oldest = &r->remembered[0];

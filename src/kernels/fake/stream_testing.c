@@ -24,14 +24,14 @@ enum {
 typedef struct command {
     /* NULL: the rest of the ring is unused, and the next command is at the start of the ring. */
     fsdp_fake_command *run;
-    size_t bytes; /* bytes of this struct, the arguments and the arrays */
+    size_t bytes; /* size of this struct together with the arguments and the arrays after it */
 } command;
 
 struct fsdp_fake_stream {
-    fsdp_kernel_context *context; /* the CPU's, whose kernels run the commands */
+    fsdp_kernel_context *context; /* the context of the CPU's kernels, which run the commands */
     const fsdp_kernels *kernels;
     fsdp_fake_access access;
-    bool is_open; /* used by the worker only: it has opened the memory */
+    bool is_open; /* used only by the worker: true while the worker has the device's memory open */
     uint64_t seed;
     int delay_us;
     pthread_t worker;
@@ -84,7 +84,8 @@ static bool has_to_run(const fsdp_fake_stream *s)
     return s->stopping || s->wanted > s->completed || s->launched - s->completed > MOST_BEHIND_HELD;
 }
 
-/* Returns the oldest command, which stays in the ring until it has run. Called under the lock. */
+/* Return the oldest command, which stays in the ring until it has run. The caller holds the
+ * lock. */
 static const command *oldest(fsdp_fake_stream *s)
 {
     const command *c = (const void *)(s->ring + s->tail % RING_BYTES);
@@ -94,7 +95,7 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
-/* Opens or closes the device's memory, for the worker. */
+/* Open or close the device's memory. Only the worker calls this. */
 static void set_open(fsdp_fake_stream *s, bool is_open)
 {
     if (s->is_open == is_open || !s->access.open)
@@ -103,8 +104,8 @@ static void set_open(fsdp_fake_stream *s, bool is_open)
     s->is_open = is_open;
 }
 
-/* Returns true if the memory may stay open after the oldest command has run: nothing waits for this
- * command, and the next one follows at once. To open and to close the memory takes long. */
+/* Return true if the memory may stay open after the oldest command has run: no thread waits for
+ * this command, and the next one follows at once. Opening and closing the memory takes long. */
 static bool stays_open(const fsdp_fake_stream *s)
 {
     const uint64_t next = s->completed + 1;
@@ -112,8 +113,8 @@ static bool stays_open(const fsdp_fake_stream *s)
     return s->launched > next && s->wanted != next && !d.us && (!d.is_held || has_to_run(s));
 }
 
-/* Runs the oldest command. Called under the lock. This function releases the lock while it sleeps
- * and while the command runs. */
+/* Run the oldest command. The caller holds the lock; it is released while the worker sleeps and
+ * while the command runs. */
 static void run_oldest(fsdp_fake_stream *s)
 {
     const command *c = oldest(s);
@@ -153,7 +154,7 @@ static void *worker_main(void *arg)
 
 /* --- waiting --- */
 
-/* Waits until the first `number` commands have completed. Called under the lock. */
+/* Wait until the first `number` commands have completed. The caller holds the lock. */
 static void wait_for(fsdp_fake_stream *s, uint64_t number)
 {
     if (s->wanted < number)
@@ -163,8 +164,8 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* Waits until the first `number` commands have completed. If fewer have been launched, waits for
- * all of them. Returns the first failure. */
+/* Wait until the first `number` commands have completed or, if fewer have been launched, until all
+ * have. Return the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -203,7 +204,7 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        /* There will be no event to wait for, so wait now. If a command fails, the next
+        /* The caller will have no event to wait for, so wait now. If a command fails, the next
          * synchronize() reports it. */
         wait_for(s, number);
     pthread_mutex_unlock(&s->lock);
@@ -228,8 +229,8 @@ static size_t command_bytes(size_t bytes, const fsdp_fake_array *arrays, int n_a
     return all;
 }
 
-/* Returns `bytes` contiguous bytes of the ring, after waiting until they are free. Called under the
- * lock. */
+/* Return `bytes` contiguous bytes of the ring, and wait until they are free if necessary. The
+ * caller holds the lock. */
 static command *reserve(fsdp_fake_stream *s, size_t bytes)
 {
     const size_t left = RING_BYTES - s->head % RING_BYTES, skipped = left < bytes ? left : 0;
@@ -261,8 +262,8 @@ static void fill_command(command *c, fsdp_fake_command *run, const void *args, s
     }
 }
 
-/* Runs a command on the calling thread, after waiting for all commands before it. So no other
- * thread uses the CPU's context at that time. */
+/* Wait for all commands that were launched before, and then run a command on the calling thread. So
+ * no other thread uses the CPU's context at the same time. */
 static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void *args)
 {
     pthread_mutex_lock(&s->lock);

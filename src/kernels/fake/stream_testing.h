@@ -4,10 +4,10 @@
  *
  * Note [Delays]. Before one command in eight, the worker sleeps for a random time, at most the
  * longest delay. Before one command in 512, the random time is at most ten times the longest delay.
- * One command in sixteen is held. A held command does not run until some thread waits for it or for
- * a later command, or until a hundred other commands are queued behind it. So a host that reads a
- * result without waiting never finds the result of a held command, even if the host is slow. The
- * delay of a command depends only on the seed and on the command's number. Even without delays,
+ * One command in sixteen is held: it does not run until some thread waits for it or for a later
+ * command, or until a hundred other commands are queued behind it. So a host that reads a result
+ * without waiting never finds the result of a held command, even if the host is slow. The delay of
+ * a command depends only on the seed and on the command's number. Even without delays,
  * ThreadSanitizer reports a missing wait as a data race.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held
@@ -18,8 +18,8 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
-/* The device's memory, which the stream opens while it runs commands. `open` and `close` get
- * `self`. A zeroed struct is memory that is always open. */
+/* How the stream opens and closes the device's memory when it runs commands. `open` and `close` get
+ * `self`. A zeroed struct is for memory that is always open. */
 typedef struct fsdp_fake_access {
     void (*open)(void *self);
     void (*close)(void *self);
@@ -30,8 +30,8 @@ typedef struct fsdp_fake_access {
  * keeps the status and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
-/* An array of `bytes` bytes in host memory that one of a command's arguments points to. `at` is the
- * offset of this pointer in the struct of the arguments. */
+/* A command's argument that points to an array of `bytes` bytes in host memory. `at` is the offset
+ * of this pointer in the struct of the arguments. */
 typedef struct fsdp_fake_array {
     size_t at, bytes;
 } fsdp_fake_array;
@@ -47,9 +47,9 @@ void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);
  * queued or running. */
 fsdp_kernel_context *fsdp_fake_stream_cpu(const fsdp_fake_stream *stream);
 
-/* Add a command to the queue; never fails. Waits while the queue is full. A command that is too
- * large for the queue (because it has a long array) runs on the calling thread, after all commands
- * before it. */
+/* Add a command to the queue. If the queue is full, wait for room. This never fails. A command that
+ * is too large for the queue (because it has a long array) runs on the calling thread, after all
+ * commands before it. */
 void fsdp_fake_launch(fsdp_fake_stream *stream, fsdp_fake_command *run, const void *args,
                       size_t bytes, const fsdp_fake_array *arrays, int n_arrays);
 /* Wait for all commands launched so far, and return the first failure. After a failure, no further

@@ -77,7 +77,7 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 #define OF_P_12 p->a12, OF_P_11
 /* @} */
 
-/* Defines a kernel with n arguments. `arrays` describes the arguments that point to host memory. */
+/* Define a kernel with n arguments. `arrays` describes the arguments that point to host memory. */
 #define KERNEL_OF(name, n, arrays, n_arrays, ...)                                                  \
     typedef struct name##_args {                                                                   \
         FIELDS_##n(__VA_ARGS__)                                                                    \
@@ -94,10 +94,10 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
         fsdp_fake_launch(stream_of(c), run_##name, &args, sizeof args, arrays, n_arrays);          \
     }
 #define KERNEL(name, n, ...) KERNEL_OF(name, n, NULL, 0, __VA_ARGS__)
-/* Defines a kernel whose argument `array` points to `bytes` bytes of host memory. */
+/* Define a kernel whose argument `array` points to `bytes` bytes of host memory. */
 #define KERNEL_WITH(name, n, array, bytes, ...)                                                    \
     KERNEL_OF(name, n, (&(fsdp_fake_array){offsetof(name##_args, array), bytes}), 1, __VA_ARGS__)
-/* Defines a kernel whose arguments are in a struct. */
+/* Define a kernel whose arguments are in a struct. */
 #define KERNEL_OF_STRUCT(name, type)                                                               \
     static fsdp_status run_##name(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args) \
     {                                                                                              \

@@ -11,7 +11,7 @@ enum {
     FSDP_CHAT_TOKENS = 7 /* bos, eos, unk, sep, pad, cls, mask */
 };
 
-/* The texts of a folder's special tokens; NULL: the folder has none. */
+/* The texts of a folder's special tokens. A text is NULL if the folder has no such token. */
 typedef struct fsdp_chat_tokens {
     char *texts[FSDP_CHAT_TOKENS]; /* in the order of fsdp_chat_token_names; owned */
 } fsdp_chat_tokens;
@@ -19,14 +19,16 @@ typedef struct fsdp_chat_tokens {
 extern const char *const fsdp_chat_token_names[FSDP_CHAT_TOKENS]; /* "bos_token", ... */
 
 struct fsdp_chat_template {
-    char *source;           /* where the template comes from; owned */
+    char *source;           /* for messages: the path of the template's file, or the name of a
+                               family; owned */
     fsdp_jinja *jinja;      /* owned */
-    fsdp_jinja *with_tools; /* for conversations with tools; NULL: the same; owned */
+    fsdp_jinja *with_tools; /* for conversations with tools; NULL: `jinja` is used for these, too;
+                               owned */
     uint32_t checksum;      /* CRC-32 of the texts of both templates */
     fsdp_chat_tokens tokens;
 };
 
-/* A template of a folder, with its name, such as "default". */
+/* A template of a folder: its name, such as "default", the path of its file, and its text. */
 typedef struct fsdp_chat_source {
     char *name, *path, *text; /* owned */
 } fsdp_chat_source;

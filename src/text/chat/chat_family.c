@@ -1,8 +1,9 @@
 /* The chat templates of known families, for model folders without one.
  *
- * Each writes what the family's own template writes for messages of texts; that of qwen2.5 also
- * writes tools. The others refuse tools. The assistant's texts are in {% generation %} blocks, with
- * the token that ends the turn and what follows it up to the next message. */
+ * Each template writes what the family's own template writes for messages that contain only text.
+ * The template of qwen2.5 also writes tools; the others refuse them. The assistant's texts are in
+ * {% generation %} blocks, together with the token that ends the turn and the characters after it
+ * up to the next message. */
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -27,8 +28,8 @@
     "{{ raise_exception('this chat template takes no calls of tools') }}\n"                        \
     "{%- endfor -%}\n"
 
-/* `system` is the system's message, or undefined; `turns` are the other messages, which alternate.
- */
+/* Sets `system` to the text of the system message, if there is one, and `turns` to the other
+ * messages, whose roles must alternate between user and assistant. */
 #define SYSTEM_AND_TURNS                                                                           \
     "{%- if messages and messages[0].role == 'system' -%}\n"                                       \
     "{%- set system = text(messages[0].content) -%}\n"                                             \
@@ -105,7 +106,7 @@ static const char llama3[] =
                         "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}\n"
                         "{%- endif -%}\n";
 
-/* Mistral 7B Instruct v0.3: the system's message is part of the first question. */
+/* Mistral 7B Instruct v0.3: the text of the system message is part of the first question. */
 static const char mistral[] = TEXT_MACRO NO_TOOLS SYSTEM_AND_TURNS
     "{%- set eos = eos_token | default('</s>', true) -%}\n"
     "{{- bos_token | default('<s>', true) -}}\n"
@@ -130,7 +131,8 @@ static const char zephyr[] =
                         "{%- endfor -%}\n"
                         "{%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}\n";
 
-/* Gemma knows no system message; as in Gemma 3, it is put before the first question. */
+/* Gemma has no system message. As in Gemma 3, the text of a system message is put before the first
+ * question. */
 static const char gemma[] = TEXT_MACRO NO_TOOLS SYSTEM_AND_TURNS
     "{{- bos_token | default('<bos>', true) -}}\n"
     "{%- for message in turns -%}\n"

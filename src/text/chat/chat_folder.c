@@ -1,5 +1,5 @@
-/* Finds the chat templates and the special tokens of a Hugging Face folder, where transformers
- * finds them. */
+/* Finds the chat templates and the special tokens of a Hugging Face folder in the same files as
+ * transformers. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -12,8 +12,7 @@
 const char *const fsdp_chat_token_names[FSDP_CHAT_TOKENS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-/* ---- templates ---------------------------------------------------------------------------------
- */
+/* ---- templates ------------------------------------------------------------------------------- */
 
 static void source_fini(fsdp_chat_source *source)
 {
@@ -60,7 +59,7 @@ static fsdp_status add_file(fsdp_chat_sources *sources, const char *name, size_t
     return add_source(sources, name, name_bytes, path, text);
 }
 
-/* Read DIR/NAME.jinja for each such file. */
+/* Add the template NAME for each file NAME.jinja in `dir`, which need not exist. */
 static fsdp_status add_folder(fsdp_chat_sources *sources, const char *dir)
 {
     char **names = NULL;
@@ -142,8 +141,7 @@ fsdp_status fsdp_chat_sources_read(const char *folder, fsdp_chat_sources *source
     return status;
 }
 
-/* ---- special tokens ----------------------------------------------------------------------------
- */
+/* ---- special tokens -------------------------------------------------------------------------- */
 
 void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens)
 {
@@ -152,7 +150,8 @@ void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens)
     *tokens = (fsdp_chat_tokens){0};
 }
 
-/* A token is a text, or an object with its text as "content". */
+/* Copy a token's text to *out, unless *out is set or the token is missing. The token is a string,
+ * or an object with its text as "content". */
 static fsdp_status read_token(fsdp_json_node root, const char *name, char **out)
 {
     const fsdp_json_node node = fsdp_json_find(root, name);

@@ -6,20 +6,21 @@
 #include "src/text/jinja/print.h"
 
 enum {
-    /* All renderings of one conversation may take that many times the steps of one. */
+    /* All renderings of one conversation together may take this many times the steps that one may
+     * take. */
     RENDERINGS = 10
 };
 
-/* A conversation while it is rendered. */
+/* The state of rendering a conversation. */
 typedef struct conversation {
     const fsdp_chat_template *chat;
     const fsdp_jinja *jinja;
     const fsdp_chat_options *options;
-    jinja_machine values; /* the memory of the variables */
-    jinja_value given;    /* a dict: the variables */
-    jinja_value messages; /* a list */
+    jinja_machine values; /* owns the values of the variables */
+    jinja_value given;    /* a dict: the variables that are given to the template */
+    jinja_value messages; /* a list of all messages */
     size_t n_prompt;      /* number of messages before the completion */
-    uint64_t steps_left;  /* what is left for all renderings */
+    uint64_t steps_left;  /* how many steps the remaining renderings may take together */
 } conversation;
 
 void fsdp_chat_text_fini(fsdp_chat_text *text)
@@ -29,10 +30,10 @@ void fsdp_chat_text_fini(fsdp_chat_text *text)
     *text = (fsdp_chat_text){0};
 }
 
-/* ---- variables ---------------------------------------------------------------------------------
- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
-/* transformers gives the thoughts of the assistant to the template under three names. */
+/* If the message has the assistant's thoughts under one of three names, also give them to the
+ * template as "thinking" and "reasoning_content", like transformers. */
 static fsdp_status alias_reasoning(jinja_machine *machine, jinja_value *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -51,7 +52,8 @@ static fsdp_status alias_reasoning(jinja_machine *machine, jinja_value *message)
     return FSDP_OK;
 }
 
-/* Convert a message without the keys that are null, which templates would take for a value. */
+/* Convert a message. Leave out keys whose value is null, because templates would take null for a
+ * value. */
 static fsdp_status convert_message(jinja_machine *machine, fsdp_json_node node, jinja_value *out)
 {
     jinja_value message, value;
@@ -97,8 +99,9 @@ static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
     return FSDP_OK;
 }
 
-/* Give a list of the row, or none. It may also be a text that contains JSON, as datasets store
- * tools of different forms in one column. */
+/* Set the variable `key` to the list that the row has under this key, or to none. *any says whether
+ * there is one. The list may also be a string of JSON, because datasets store tools of different
+ * types in one column in this way. */
 static fsdp_status give_list(conversation *c, fsdp_json_node row, const char *key, bool *any)
 {
     jinja_value list = jinja_none();
@@ -120,7 +123,7 @@ static fsdp_status give_list(conversation *c, fsdp_json_node row, const char *ke
     return status == FSDP_OK ? fsdp_jinja_give(&c->values, c->given, key, list) : status;
 }
 
-/* Give the entries of an object as variables. */
+/* Give the entries of chat_template_kwargs to the template as variables. */
 static fsdp_status give_entries(conversation *c, fsdp_json_node object)
 {
     jinja_value value;
@@ -174,11 +177,10 @@ static fsdp_status give_all(conversation *c, fsdp_json_node row)
     return FSDP_OK;
 }
 
-/* ---- rendering ---------------------------------------------------------------------------------
- */
+/* ---- rendering ------------------------------------------------------------------------------- */
 
-/* Render the first n messages. If `spans` is not NULL, set it to the {% generation %} blocks; the
- * caller frees it. */
+/* Render the first n messages to `out`, which the caller frees. If `spans` is true, also set
+ * out->spans to the {% generation %} blocks. */
 static fsdp_status render_first(conversation *c, size_t n, bool generation_prompt,
                                 fsdp_chat_text *out, bool spans)
 {
@@ -215,8 +217,7 @@ static fsdp_status render_first(conversation *c, size_t n, bool generation_promp
     return status;
 }
 
-/* ---- the assistant's texts by comparing renderings ----------------------------------------------
- */
+/* ---- the assistant's texts by comparing renderings ------------------------------------------- */
 
 static bool is_assistant(jinja_value message)
 {
@@ -240,7 +241,8 @@ static fsdp_status span_error(size_t index, const char *what)
         index, what);
 }
 
-/* Find what messages [first, end) add to the messages before them. */
+/* Set *span to the part of the text `whole` that the messages [first, end) add to the messages
+ * before them. */
 static fsdp_status find_span(conversation *c, size_t first, size_t end, const fsdp_chat_text *whole,
                              fsdp_chat_span *span)
 {

@@ -16,7 +16,8 @@ static void put_families(fsdp_text *t)
         fsdp_text_printf(t, "%s%s", i ? ", " : "", names[i]);
 }
 
-/* Open a template of `chat`, which is *out. */
+/* Parse the text of a template, and set *out, a member of `chat`, to the result. Add the text to
+ * chat->checksum. */
 static fsdp_status open_text(fsdp_chat_template *chat, const char *source, const char *text,
                              size_t bytes, fsdp_jinja **out)
 {

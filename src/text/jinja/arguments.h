@@ -22,8 +22,7 @@ enum {
  *
  * @param names    the names of the parameters, separated by commas: at most JINJA_MAX_PARAMS
  * @param required number of parameters without a default
- * @param values   out: [number of parameters]; JINJA_MISSING for those that were not given
- */
+ * @param values   out: [number of parameters]; JINJA_MISSING for those that were not given */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_bind(const char *function, const char *names,
                                             size_t required, const jinja_args *args,
                                             jinja_value *values);
@@ -31,6 +30,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_bind(const char *function, const char *na
 /* These functions check the type of an argument. If it is missing, *out is the fallback. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_arg_int(const char *function, jinja_value value,
                                                int64_t fallback, int64_t *out);
-/* None counts as missing. */
+/* Like fsdp_jinja_arg_int(), but for a text. None counts as missing, too. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_arg_text(const char *function, jinja_value value,
                                                 jinja_string *fallback, jinja_string **out);

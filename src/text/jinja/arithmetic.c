@@ -40,8 +40,7 @@ static fsdp_status operand_error(jinja_operator op, jinja_value a, jinja_value b
                       symbols[op], fsdp_jinja_type_name(a), fsdp_jinja_type_name(b));
 }
 
-/* ---- integers ----------------------------------------------------------------------------------
- */
+/* ---- integers -------------------------------------------------------------------------------- */
 
 static fsdp_status divide_integers(jinja_operator op, int64_t a, int64_t b, jinja_value *out)
 {
@@ -98,8 +97,7 @@ static fsdp_status operate_on_integers(jinja_operator op, int64_t a, int64_t b, 
     return FSDP_OK;
 }
 
-/* ---- floats ------------------------------------------------------------------------------------
- */
+/* ---- floats ---------------------------------------------------------------------------------- */
 
 static double modulo(double a, double b)
 {
@@ -164,8 +162,7 @@ static fsdp_status operate_on_floats(jinja_operator op, double a, double b, jinj
     return power_of_floats(a, b, out);
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------
- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 static fsdp_status add_lists(jinja_machine *machine, jinja_value a, jinja_value b, jinja_value *out)
 {
@@ -253,8 +250,7 @@ fsdp_status fsdp_jinja_operate(jinja_machine *machine, jinja_operator op, jinja_
     return operate_on_sequences(machine, op, a, b, out);
 }
 
-/* ---- functions of one number -------------------------------------------------------------------
- */
+/* ---- functions of one number ----------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_value *out)
 {

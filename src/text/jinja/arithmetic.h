@@ -12,7 +12,8 @@ typedef enum jinja_operator {
     JINJA_POWER,
 } jinja_operator;
 
-/* Integers that do not fit in 64 bits are an error, FSDP_ERR_UNSUPPORTED. */
+/* Set *out to the result of `a op b`. A result that is an integer of more than 64 bits is an error,
+ * FSDP_ERR_UNSUPPORTED. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_operate(struct jinja_machine *machine, jinja_operator op,
                                                jinja_value a, jinja_value b, jinja_value *out);
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_value *out);
@@ -20,5 +21,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_va
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_absolute(jinja_value a, jinja_value *out);
 /* Python's round(number, digits). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_round(jinja_value number, int64_t digits, jinja_value *out);
-/* Set *out to the integer that `real` is cut to: Python's int(real). */
+/* Set *out to `real` without its fraction, as an integer: Python's int(real). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_truncate(double real, jinja_value *out);

@@ -1,11 +1,12 @@
 /* The syntax tree of a template. Nodes belong to the memory of the template.
  *
- * parse_*.c makes the tree, symbols.c assigns a slot to each variable, and evaluate.c and render.c
- * run it. */
+ * parse.c and parse_expression.c make the tree, symbols.c assigns a slot to each variable, and
+ * evaluate.c and render.c run the template. */
 #pragma once
 #include "src/text/jinja/arithmetic.h"
 #include "src/text/jinja/value.h"
 
+/* The comment of each type says what the members of its jinja_node mean. */
 typedef enum jinja_node_type {
     /* ---- expressions ---- */
     JINJA_NODE_CONSTANT,  /* constant */
@@ -55,7 +56,8 @@ typedef enum jinja_compare {
     JINJA_NOT_IN,
 } jinja_compare;
 
-/* Where a variable is: in the slot of an activation (machine.h), `hops` functions further out. */
+/* Where a variable is: in slot `index` of the activation (machine.h) that is `hops` functions
+ * further out. */
 typedef struct jinja_slot {
     uint32_t hops, index;
 } jinja_slot;
@@ -74,7 +76,8 @@ typedef struct jinja_load {
     const jinja_string *name; /* used by JINJA_LOAD_RESOLVE */
 } jinja_load;
 
-/* What happens to the variables of a scope when it begins. When it ends, they have no value. */
+/* What happens to the variables of a scope when the scope begins. When it ends, they lose their
+ * values. */
 typedef struct jinja_scope {
     jinja_load *loads; /* [n] */
     size_t n;
@@ -94,11 +97,11 @@ typedef struct jinja_call {
     struct jinja_node *more_keywords; /* **kwargs, or NULL */
 } jinja_call;
 
-/* A macro, or the body of a call block. */
+/* A macro, or the body of a call block or generation block. */
 typedef struct jinja_macro_node {
-    const jinja_string *name; /* NULL: the body is that of a call block */
+    const jinja_string *name; /* NULL: this is the body of a call block or generation block */
     jinja_nodes params;       /* names */
-    jinja_nodes defaults;     /* those of the last defaults.n parameters */
+    jinja_nodes defaults;     /* the defaults of the last defaults.n parameters */
     jinja_nodes body;
     jinja_scope scope;
     uint32_t n_slots;
@@ -114,7 +117,7 @@ typedef struct jinja_for {
     bool uses_loop;
     uint32_t loop_slot;             /* if uses_loop */
     struct jinja_node *test_target; /* a copy of the target whose slots are those of the test */
-    uint32_t n_test_slots;          /* the test is a function of its own */
+    uint32_t n_test_slots;          /* slots of the test, which is a function of its own */
 } jinja_for;
 
 typedef struct jinja_node {

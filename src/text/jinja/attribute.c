@@ -25,7 +25,7 @@ static fsdp_status unsafe(jinja_machine *machine, jinja_value *out)
         out);
 }
 
-/* Look up Python's attribute. Set *out to JINJA_MISSING if there is none. */
+/* Look up value.name as Python does. Set *out to JINJA_MISSING if there is no such attribute. */
 static fsdp_status find_attribute(jinja_machine *machine, jinja_value value,
                                   const jinja_string *name, jinja_value *out)
 {
@@ -48,10 +48,10 @@ static fsdp_status find_attribute(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
-/* ---- items -------------------------------------------------------------------------------------
- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
-/* Set *index to a position from 0, if `key` is an index that is in range. */
+/* If `key` is a valid Python index of a sequence of n items, set *index to the position that it
+ * means, counted from 0, and return true. */
 static bool find_index(jinja_value key, size_t n, size_t *index)
 {
     if (key.kind != JINJA_INT && key.kind != JINJA_BOOL)
@@ -74,7 +74,7 @@ static fsdp_status char_at(jinja_machine *machine, jinja_string *text, size_t in
     return fsdp_jinja_substring(machine, text->data + begin, end - begin, out);
 }
 
-/* Look up Python's item. Set *out to JINJA_MISSING if there is none. */
+/* Look up value[key] as Python does. Set *out to JINJA_MISSING if there is no such item. */
 static fsdp_status find_item(jinja_machine *machine, jinja_value value, jinja_value key,
                              jinja_value *out)
 {
@@ -82,7 +82,8 @@ static fsdp_status find_item(jinja_machine *machine, jinja_value value, jinja_va
     *out = missing;
     switch (value.kind) {
     case JINJA_DICT:
-        /* A list is no key, and Jinja2 treats the error as a key that does not exist. */
+        /* A list or dict cannot be a key. Jinja2 treats the error like a key that does not
+         * exist. */
         if (key.kind == JINJA_LIST || key.kind == JINJA_DICT)
             return FSDP_OK;
         return fsdp_jinja_dict_get(machine, value.as.dict, key, out);
@@ -168,8 +169,7 @@ fsdp_status fsdp_jinja_get_path(jinja_machine *machine, jinja_value value, jinja
     return FSDP_OK;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 static fsdp_status slice_bound(jinja_value value, int64_t fallback, int64_t *out)
 {

@@ -1,5 +1,5 @@
-/* Attributes and items of values, as Jinja2's sandbox gives them: value.name, value[key], slices.
- */
+/* Attributes, items and slices of values, as Jinja2's sandbox gives them: value.name, value[key],
+ * value[1:2]. */
 #pragma once
 #include "src/text/jinja/value.h"
 

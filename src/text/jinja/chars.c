@@ -12,8 +12,7 @@
 #include "src/base/assert.h"
 #include "src/text/jinja/machine.h"
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 uint32_t fsdp_jinja_next_char(const char *data, size_t bytes, size_t *at)
 {
@@ -52,8 +51,7 @@ size_t fsdp_jinja_put_char(uint32_t c, char out[4])
     return length;
 }
 
-/* ---- properties -------------------------------------------------------------------------------
- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 typedef struct char_range {
     uint32_t first, last;
@@ -110,7 +108,7 @@ static bool ascii_is(uint32_t c, jinja_char_class class)
 
 #ifdef FSDP_HAVE_UTF8PROC
 
-/* Lowercase letters and uppercase letters beside the categories Ll and Lu. */
+/* Characters with the property Lowercase (Uppercase) that are not in the category Ll (Lu). */
 static const char_range other_lower[] = {
     {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},    {0x2E0, 0x2E4},
     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},   {0x1D78, 0x1D78},  {0x1D9B, 0x1DBF},
@@ -119,7 +117,7 @@ static const char_range other_lower[] = {
     {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
 static const char_range other_upper[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-/* Digits beside the category Nd, such as superscripts. */
+/* Digits that are not in the category Nd, such as superscripts. */
 static const char_range other_digits[] = {
     {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
     {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
@@ -178,8 +176,7 @@ bool fsdp_jinja_is_identifier(uint32_t c)
            category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC;
 }
 
-/* ---- changes of case --------------------------------------------------------------------------
- */
+/* ---- changes of case ------------------------------------------------------------------------- */
 
 typedef struct special_case {
     uint32_t c;
@@ -330,8 +327,9 @@ static size_t to_upper(uint32_t c, uint32_t out[3])
     return n;
 }
 
-/* The titlecase of some Greek characters with a special uppercase form is a single character.
- * Otherwise it is that form with all but the first character in lower case. */
+/* The titlecase of some Greek characters with a special uppercase form is a single character. For
+ * other characters with such a form, it is that form with all but its first character in lower
+ * case. */
 static size_t to_title(uint32_t c, uint32_t out[3])
 {
     const special_case *special = c < 0x80 ? NULL : find_special(c);
@@ -375,8 +373,9 @@ static bool is_case_ignorable(uint32_t c)
     }
 }
 
-/* Return true if the sigma in text[at, after) ends a word: it has the form of a final sigma then.
- * The nearest character that is not ignored must be cased before it, and not cased after it. */
+/* Return true if the sigma in text[at, after) ends a word, so that its lower case is the final
+ * sigma. It does if, apart from case-ignorable characters, a cased character is before it and none
+ * is after it. */
 static bool is_final_sigma(const jinja_string *text, size_t at, size_t after)
 {
     uint32_t c = '.';
@@ -447,7 +446,7 @@ static fsdp_status map_char(const jinja_string *text, size_t at, size_t after, u
 
 #endif
 
-/* Return what happens to one character. */
+/* Return how the case of one character is changed. */
 static jinja_case case_of_char(jinja_case how, bool first, bool after_cased)
 {
     if (how == JINJA_CASE_CAPITALIZE)

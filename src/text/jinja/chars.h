@@ -13,7 +13,7 @@ bool fsdp_jinja_is_space(uint32_t c);      /* str.isspace() */
 bool fsdp_jinja_is_line_end(uint32_t c);   /* where str.splitlines() splits */
 bool fsdp_jinja_is_identifier(uint32_t c); /* may be in a name */
 
-/* What str.isalpha() and its like ask. */
+/* Classes of characters that str.isalpha() and similar methods test. */
 typedef enum jinja_char_class {
     JINJA_CHAR_ALPHA,
     JINJA_CHAR_DECIMAL,
@@ -24,7 +24,8 @@ typedef enum jinja_char_class {
     JINJA_CHAR_TITLE,  /* a titlecase letter */
     JINJA_CHAR_PRINTABLE,
 } jinja_char_class;
-/* Return FSDP_ERR_UNSUPPORTED for a character beyond ASCII if this build has no utf8proc. */
+/* Set *is to true if `c` is in `class`. Return FSDP_ERR_UNSUPPORTED for a character beyond ASCII if
+ * this build has no utf8proc. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_char_is(uint32_t c, jinja_char_class class, bool *is);
 
 typedef enum jinja_case {

@@ -1,4 +1,4 @@
-/* Dicts, and Python's == and <, which dicts need to find their keys. */
+/* Python's == and < for values, and dicts, which find their keys by ==. */
 #include <math.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static int order_of_numbers(jinja_value a, jinja_value b)
     return order_of_integers(integer_of(a), integer_of(b));
 }
 
-/* UTF-8 has the order of its code points. */
+/* Comparing the bytes of UTF-8 gives the order of the code points. */
 static int order_of_strings(const jinja_string *a, const jinja_string *b)
 {
     const size_t common = a->bytes < b->bytes ? a->bytes : b->bytes;
@@ -168,8 +168,7 @@ fsdp_status fsdp_jinja_order(jinja_machine *machine, jinja_value a, jinja_value 
                       fsdp_jinja_type_name(a), fsdp_jinja_type_name(b));
 }
 
-/* ---- dicts ------------------------------------------------------------------------------------
- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 enum {
     TABLE_MIN = 8 /* a dict with fewer entries has no hash table */
@@ -237,7 +236,8 @@ static fsdp_status hash_value(jinja_machine *machine, jinja_value value, uint64_
     return fsdp_error(FSDP_ERR_INVALID, "unhashable type: '%s'", fsdp_jinja_type_name(value));
 }
 
-/* Find the entry of `key`, by the table if there is one. Set *index to its index, or to dict->n. */
+/* Find the entry of `key`, by the table if there is one. Set *index to its index, or to dict->n if
+ * there is no such entry. */
 static fsdp_status find_entry(jinja_machine *machine, const jinja_dict *dict, jinja_value key,
                               size_t *index)
 {

@@ -27,8 +27,7 @@ jinja_value *fsdp_jinja_slot(const jinja_machine *machine, jinja_slot slot)
     return &activation->slots[slot.index];
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Arguments while they are collected. */
 typedef struct collected {
@@ -176,8 +175,7 @@ static fsdp_status evaluate_test(jinja_machine *machine, const jinja_node *node,
     return FSDP_OK;
 }
 
-/* ---- lists, dicts, parts of values -------------------------------------------------------------
- */
+/* ---- lists, dicts, parts of values ----------------------------------------------------------- */
 
 static fsdp_status evaluate_list(jinja_machine *machine, const jinja_node *node, jinja_value *out)
 {
@@ -235,8 +233,7 @@ static fsdp_status evaluate_attribute(jinja_machine *machine, const jinja_node *
     return fsdp_jinja_get_attribute(machine, value, name.as.string, out);
 }
 
-/* ---- operators ---------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static fsdp_status compare_values(jinja_machine *machine, jinja_compare compare, jinja_value a,
                                   jinja_value b, bool *result)

@@ -19,5 +19,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_evaluate_call(jinja_machine *machine, con
 /* Put the line of `node` before the message of an error, unless an inner node did. Return
  * `status`. */
 fsdp_status fsdp_jinja_locate(jinja_machine *machine, const jinja_node *node, fsdp_status status);
-/* Return where a variable is stored. */
+/* Return a pointer to the variable that `slot` describes, as seen from the current activation. */
 jinja_value *fsdp_jinja_slot(const jinja_machine *machine, jinja_slot slot);

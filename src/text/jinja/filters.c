@@ -12,8 +12,7 @@
 #include "src/text/jinja/machine.h"
 #include "src/text/jinja/print.h"
 
-/* ---- tests of kinds ----------------------------------------------------------------------------
- */
+/* ---- tests of kinds -------------------------------------------------------------------------- */
 
 #define KIND_TEST(name, condition)                                                                 \
     static fsdp_status test_##name(jinja_machine *machine, jinja_value value,                      \
@@ -40,12 +39,11 @@ KIND_TEST(iterable, fsdp_jinja_is_iterable(value))
 KIND_TEST(callable,
           value.kind >= JINJA_MACRO || value.kind == JINJA_UNDEFINED || value.kind == JINJA_LOOP)
 KIND_TEST(escaped, value.kind == JINJA_STRING && value.safe)
-/* Views of dicts and generators have no __getitem__. */
+/* Generators and views of dicts have no __getitem__. */
 KIND_TEST(sequence, (value.kind >= JINJA_STRING && value.kind <= JINJA_RANGE) ||
                         value.kind == JINJA_UNDEFINED)
 
-/* ---- tests with an argument --------------------------------------------------------------------
- */
+/* ---- tests with an argument ------------------------------------------------------------------ */
 
 static fsdp_status test_equal(jinja_machine *machine, jinja_value value, const jinja_args *args,
                               bool *out)
@@ -94,7 +92,8 @@ static fsdp_status test_in(jinja_machine *machine, jinja_value value, const jinj
     return fsdp_jinja_contains(machine, container, value, out);
 }
 
-/* Identity is clear only for None, True and False, and for values that are never the same. */
+/* Python's `is`. Whether two values are the same object is known only for None, True and False, and
+ * for values of different types, which never are. */
 static fsdp_status test_sameas(jinja_machine *machine, jinja_value value, const jinja_args *args,
                                bool *out)
 {
@@ -233,8 +232,7 @@ fsdp_status fsdp_jinja_call_test(jinja_machine *machine, const jinja_test *test,
     return test->call(machine, value, args, out);
 }
 
-/* ---- map and select ----------------------------------------------------------------------------
- */
+/* ---- map and select -------------------------------------------------------------------------- */
 
 /* How map and select treat each item. */
 typedef struct treatment {
@@ -398,8 +396,7 @@ static fsdp_status filter_rejectattr(jinja_machine *machine, jinja_value value,
     return select_items(machine, "rejectattr", value, args, false, true, out);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const jinja_filter filters[] = {
     {"abs", fsdp_jinja_filter_abs, false},

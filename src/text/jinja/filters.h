@@ -9,7 +9,7 @@ typedef fsdp_status jinja_filter_fn(struct jinja_machine *machine, jinja_value v
 
 typedef struct jinja_filter {
     const char *name;
-    jinja_filter_fn *call; /* NULL: Jinja2 has the filter, this library has not */
+    jinja_filter_fn *call; /* NULL: a filter of Jinja2 that this library does not have */
     bool takes_safe;       /* accepts texts that the filter `safe` marked */
 } jinja_filter;
 
@@ -25,7 +25,7 @@ typedef fsdp_status jinja_test_fn(struct jinja_machine *machine, jinja_value val
 
 typedef struct jinja_test {
     const char *name;
-    jinja_test_fn *call; /* NULL: Jinja2 has the test, this library has not */
+    jinja_test_fn *call; /* NULL: a test of Jinja2 that this library does not have */
 } jinja_test;
 
 /* Return the test with this name, or NULL. */

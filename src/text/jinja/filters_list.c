@@ -136,8 +136,7 @@ fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, con
     return FSDP_OK;
 }
 
-/* ---- parts of lists ----------------------------------------------------------------------------
- */
+/* ---- parts of lists -------------------------------------------------------------------------- */
 
 /* A filter whose result is a generator in Jinja2 does its work when the first item is wanted. */
 typedef struct deferred {
@@ -232,8 +231,7 @@ fsdp_status fsdp_jinja_filter_slice(jinja_machine *machine, jinja_value value,
     return defer(machine, value, &d, out);
 }
 
-/* ---- order -------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static fsdp_status ignore_case(jinja_machine *machine, jinja_value *value)
 {
@@ -242,7 +240,7 @@ static fsdp_status ignore_case(jinja_machine *machine, jinja_value *value)
     return fsdp_jinja_change_case(machine, value->as.string, JINJA_CASE_LOWER, value);
 }
 
-/* What items are compared by. */
+/* Set *key to what an item is compared by: its `attribute`, in lower case unless case_sensitive. */
 static fsdp_status key_of(jinja_machine *machine, jinja_value item, jinja_value attribute,
                           bool case_sensitive, jinja_value *key)
 {
@@ -311,8 +309,8 @@ static fsdp_status sorted_list(jinja_machine *machine, keyed *items, keyed *scra
 }
 
 /* Sorting may use several attributes: "age,name". The key is the list of their values, also if
- * there is only one: lists whose items are equal are not ordered, so two undefined values are no
- * error. */
+ * there is only one: Python compares two lists by their first items that differ, so two undefined
+ * values, which are equal, are not compared by <, which would be an error. */
 static fsdp_status sort_key(jinja_machine *machine, jinja_value item, jinja_value attribute,
                             bool case_sensitive, jinja_value *key)
 {

@@ -13,11 +13,11 @@
 #include "src/text/jinja/strings.h"
 
 enum {
-    MAX_NUMBER = 400 /* a text with more bytes is no number */
+    MAX_NUMBER = 400 /* a text of this many bytes or more is not read as a number */
 };
 
 /* Copy a text without the whitespace around it and without underscores between digits. Return false
- * if that cannot be a number. */
+ * if the result cannot be a number. */
 static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
 {
     size_t begin = 0, end = text->bytes, used = 0;
@@ -173,7 +173,7 @@ fsdp_status fsdp_jinja_filter_abs(jinja_machine *machine, jinja_value value, con
     return fsdp_jinja_absolute(value, out);
 }
 
-/* round(method="ceil") and "floor". */
+/* The filter round with method="ceil" (if `up`) or method="floor". */
 static fsdp_status round_to_side(jinja_machine *machine, jinja_value value, int64_t precision,
                                  bool up, jinja_value *out)
 {

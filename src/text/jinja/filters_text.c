@@ -185,8 +185,7 @@ fsdp_status fsdp_jinja_filter_join(jinja_machine *machine, jinja_value value,
     return fsdp_jinja_join(machine, list, separator, false, out);
 }
 
-/* ---- lines and lengths -------------------------------------------------------------------------
- */
+/* ---- lines and lengths ----------------------------------------------------------------------- */
 
 static fsdp_status need_text(const char *name, jinja_value value, jinja_string **out)
 {
@@ -199,7 +198,8 @@ static fsdp_status need_text(const char *name, jinja_value value, jinja_string *
     return FSDP_OK;
 }
 
-/* What `indent` puts before a line: a text, or a number of spaces. */
+/* Set *out to what the filter `indent` puts before a line. `width` is that text, or a number of
+ * spaces. */
 static fsdp_status indentation_of(jinja_machine *machine, jinja_value width, jinja_string **out)
 {
     int64_t spaces;
@@ -239,7 +239,8 @@ fsdp_status fsdp_jinja_filter_indent(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
-/* Return the offset where a text that is cut before `end` should end, so that no word is cut. */
+/* Return the offset of the last space before `end`, so that a text that ends there has only whole
+ * words. Return `end` if there is no space. */
 static size_t end_of_words(const jinja_string *text, size_t end)
 {
     for (size_t at = end; at-- > 0;)
@@ -300,8 +301,7 @@ fsdp_status fsdp_jinja_filter_wordcount(jinja_machine *machine, jinja_value valu
     return FSDP_OK;
 }
 
-/* ---- encodings ---------------------------------------------------------------------------------
- */
+/* ---- encodings ------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_filter_urlencode(jinja_machine *machine, jinja_value value,
                                         const jinja_args *args, jinja_value *out)

@@ -37,7 +37,7 @@ static fsdp_status convert_object(jinja_machine *machine, fsdp_json_node node, j
     return FSDP_OK;
 }
 
-/* Numbers that JSON's library cannot represent: large integers, NaN and infinity. */
+/* Convert a number that the JSON library cannot represent: a large integer, NaN or infinity. */
 static fsdp_status convert_literal(jinja_machine *machine, const char *literal, bool integer,
                                    jinja_value *out)
 {

@@ -6,7 +6,7 @@
 
 typedef struct jinja_function {
     const char *name;
-    /* NULL: Jinja2 has the function, this library has not. */
+    /* NULL: a function of Jinja2 that this library does not have. */
     fsdp_status (*call)(struct jinja_machine *machine, const jinja_args *args, jinja_value *out);
 } jinja_function;
 

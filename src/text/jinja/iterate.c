@@ -8,8 +8,7 @@
 
 static const jinja_value end_of_items = {.kind = JINJA_MISSING};
 
-/* ---- the items of each kind --------------------------------------------------------------------
- */
+/* ---- the items of each kind ------------------------------------------------------------------ */
 
 static fsdp_status next_of_list(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
 {
@@ -110,8 +109,7 @@ static fsdp_status next_of_nothing(jinja_machine *machine, jinja_iterator *it, j
     return FSDP_OK;
 }
 
-/* ---- iterators ---------------------------------------------------------------------------------
- */
+/* ---- iterators ------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_iterator(jinja_machine *machine, jinja_value source, jinja_next_fn *next,
                                 jinja_iterator **out)

@@ -11,8 +11,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterator(struct jinja_machine *machine, j
 /* Set *item to the next item, or to JINJA_MISSING at the end. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_next(struct jinja_machine *machine, jinja_iterator *iterator,
                                             jinja_value *item);
-/* The same, but an error of beginning is the error of the first item, as in a Python generator that
- * begins to iterate when its first item is wanted. */
+/* Like fsdp_jinja_iterate(), but if `value` is not iterable, the error comes from the first
+ * fsdp_jinja_next(), as in a Python generator, which begins to iterate when its first item is
+ * requested. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterate_later(struct jinja_machine *machine,
                                                      jinja_value value, jinja_iterator **out);
 /* Begin to iterate from the last item to the first: Python's reversed(). */

@@ -22,7 +22,7 @@ void fsdp_jinja_close(fsdp_jinja *jinja); /* accepts NULL */
 /* Return true if the template has a {% generation %} block. */
 bool fsdp_jinja_has_generation(const fsdp_jinja *jinja);
 
-/* Initialise a machine for one rendering. End it with fsdp_jinja_fini(). */
+/* Initialise a machine, which renders templates and owns values. End it with fsdp_jinja_fini(). */
 void fsdp_jinja_init(jinja_machine *machine);
 void fsdp_jinja_fini(jinja_machine *machine);
 

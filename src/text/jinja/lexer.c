@@ -18,7 +18,7 @@ typedef struct lexer {
     const char *source; /* [bytes], with \n as the only line end */
     size_t bytes, at;
     int line;           /* of `at` */
-    bool line_starting; /* the previous rule ended with a line end, or this is the beginning */
+    bool line_starting; /* `at` is the beginning, or the previous token ended with a line end */
     char brackets[MAX_BRACKETS]; /* the closing brackets that are expected */
     int n_brackets;
 } lexer;
@@ -72,11 +72,11 @@ static fsdp_status add_text(lexer *lex, jinja_token_type type, int line, size_t 
                  .text = {.data = lex->source + begin, .bytes = end - begin, .chars = SIZE_MAX}});
 }
 
-/* ---- the end of tags ---------------------------------------------------------------------------
- */
+/* ---- the end of tags ------------------------------------------------------------------------- */
 
-/* If a block ends at `at` with the sign "%}", "-%}" or "+%}", return the offset after it and after
- * the whitespace that it removes, else 0. `close` is "%}" or "#}". */
+/* If a tag ends at `at` with `close`, which is "%}" or "#}" and may have a sign ('-' or '+') before
+ * it, return the offset after `close` and the whitespace that the end of the tag removes.
+ * Otherwise, return 0. */
 static size_t end_of_block(const lexer *lex, size_t at, const char *close)
 {
     if (at < lex->bytes && lex->source[at] == '+' && has_at(lex, at + 1, close))
@@ -95,8 +95,7 @@ static size_t end_of_variable(const lexer *lex, size_t at)
     return has_at(lex, at, "}}") ? at + 2 : 0;
 }
 
-/* ---- text between tags -------------------------------------------------------------------------
- */
+/* ---- text between tags ----------------------------------------------------------------------- */
 
 /* Add the text [begin, end) that is before a tag. '-' as the tag's sign removes all whitespace
  * before it. Without a sign, lstrip_blocks removes the whitespace that begins the tag's line. */
@@ -173,8 +172,7 @@ static fsdp_status lex_comment(lexer *lex, size_t begin)
     return syntax_error(lex->line, "missing end of comment tag");
 }
 
-/* ---- literals ----------------------------------------------------------------------------------
- */
+/* ---- literals -------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {
@@ -184,7 +182,8 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Read `digits` hexadecimal digits. Return false if there are fewer, or no such character. */
+/* Set *c to the value of `digits` hexadecimal digits at p. Return false if there are fewer digits,
+ * or if *c is no character. */
 static bool read_hex(const char *p, const char *end, int digits, uint32_t *c)
 {
     *c = 0;
@@ -266,7 +265,7 @@ static bool is_digit(char c)
 }
 
 /* Return the offset after digits that may be separated by single underscores, or `at` if there are
- * none. `hex` also allows letters. */
+ * none. Digits are those of numbers in base `base`. */
 static size_t skip_digits(const lexer *lex, size_t at, int base)
 {
     size_t p = at;
@@ -351,8 +350,7 @@ static fsdp_status lex_number(lexer *lex)
     return FSDP_OK;
 }
 
-/* ---- expressions -------------------------------------------------------------------------------
- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static size_t skip_name(const lexer *lex, size_t at)
 {
@@ -438,7 +436,7 @@ static fsdp_status lex_tag(lexer *lex, bool is_variable)
     return FSDP_OK;
 }
 
-/* Return the offset of the next tag. */
+/* Return the offset of the next tag, or lex->bytes if there is none. */
 static size_t find_tag(const lexer *lex)
 {
     for (size_t at = lex->at; at + 1 < lex->bytes; at++) {
@@ -471,7 +469,8 @@ static fsdp_status lex_root(lexer *lex)
     return lex_tag(lex, kind == '{');
 }
 
-/* Copy the template with \n as the only line end, and without one line end at its end. */
+/* Copy the template. All line ends become \n, and one line end at the end of the template is left
+ * out. */
 static fsdp_status normalize(lexer *lex, const char *source, size_t bytes)
 {
     char *copy;

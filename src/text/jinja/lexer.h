@@ -19,7 +19,7 @@ typedef enum jinja_token_type {
 typedef struct jinja_token {
     jinja_token_type type;
     int line;
-    jinja_string text; /* the name or operator, data, or the string without its escapes */
+    jinja_string text; /* the name, operator or data, or the string with its escapes replaced */
     jinja_value number;
 } jinja_token;
 

@@ -1,4 +1,5 @@
-/* The state of one rendering: its memory, its limits and the variables of the template.
+/* A machine is the state of renderings: their memory, their limits and the variables of the
+ * template.
  *
  * A template is a program that comes with a model, so it is not trusted. Everything that it
  * computes costs steps and memory of the machine, and both are limited. Nothing outlives the
@@ -11,14 +12,15 @@
 enum {
     JINJA_MAX_DEPTH = 1000,              /* nesting of blocks, expressions, calls and values */
     JINJA_MAX_TEXT = 64 * 1024 * 1024,   /* bytes of a string or of the output */
-    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one rendering allocates */
+    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one machine allocates */
 };
 #define JINJA_MAX_STEPS 20000000ull
 
 /* The variables of one call of a macro, of the template itself, or of another function that
- * Jinja2's compiler makes. symbols.h explains it. */
+ * Jinja2's compiler makes: see Note [Scopes of a template] in symbols.h. */
 typedef struct jinja_activation {
-    struct jinja_activation *outer; /* the function around this one; NULL for the template */
+    struct jinja_activation *outer; /* the activation of the function around this one; NULL for the
+                                       template */
     jinja_value *slots;
 } jinja_activation;
 
@@ -45,7 +47,8 @@ typedef struct jinja_machine {
     const jinja_dict *given;
     jinja_activation *activation;
     jinja_output *output;
-    jinja_value captured; /* the text of the block that is filtered */
+    jinja_value captured; /* the text of a set block or filter block, which its filters are applied
+                             to */
     jinja_span *spans;    /* [n_spans], allocated with fsdp_realloc() */
     size_t n_spans, spans_cap;
     /* Runs the body of a macro; set by render.c, because expressions call macros, and the bodies of

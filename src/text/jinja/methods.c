@@ -6,8 +6,7 @@
 #include "src/text/jinja/iterate.h"
 #include "src/text/jinja/machine.h"
 
-/* ---- dicts -------------------------------------------------------------------------------------
- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 static fsdp_status make_view(jinja_machine *machine, jinja_value self, const jinja_args *args,
                              jinja_view_kind kind, jinja_value *out)
@@ -55,7 +54,7 @@ static fsdp_status copy_dict(jinja_machine *machine, jinja_value self, const jin
 {
     (void)machine;
     FSDP_TRY(fsdp_jinja_bind("copy", "", 0, args, NULL));
-    *out = self; /* nothing can change either of them */
+    *out = self; /* nothing can change the original or the copy */
     return FSDP_OK;
 }
 
@@ -64,8 +63,7 @@ static const jinja_method_entry dict_methods[] = {
     {"keys", keys},      {"values", values_of}, {NULL, NULL},
 };
 
-/* ---- lists, tuples and ranges ------------------------------------------------------------------
- */
+/* ---- lists, tuples and ranges ---------------------------------------------------------------- */
 
 static fsdp_status count(jinja_machine *machine, jinja_value self, const jinja_args *args,
                          jinja_value *out)
@@ -138,8 +136,7 @@ static const jinja_method_entry float_methods[] = {{"as_integer_ratio", NULL},
 static const jinja_method_entry iterator_methods[] = {
     {"close", NULL}, {"send", NULL}, {"throw", NULL}, {NULL, NULL}};
 
-/* ---- lookup ------------------------------------------------------------------------------------
- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 static const jinja_method_entry *methods_of(jinja_kind kind)
 {
@@ -170,7 +167,7 @@ static const jinja_method_entry *methods_of(jinja_kind kind)
     }
 }
 
-/* Methods that would change a list or dict. */
+/* Return true if `name` is a method that changes a list or dict. */
 static bool is_unsafe(jinja_kind kind, const jinja_string *name)
 {
     static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

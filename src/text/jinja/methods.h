@@ -8,7 +8,7 @@ typedef fsdp_status jinja_method_fn(struct jinja_machine *machine, jinja_value s
 
 typedef struct jinja_method_entry {
     const char *name;
-    jinja_method_fn *call; /* NULL: Python has the method, this library has not */
+    jinja_method_fn *call; /* NULL: a method of Python that this library does not have */
 } jinja_method_entry;
 
 typedef struct jinja_method {
@@ -25,8 +25,8 @@ typedef enum jinja_lookup {
     JINJA_LOOKUP_UNSAFE, /* Jinja's sandbox forbids it, because it changes the value */
 } jinja_lookup;
 
-/* Look up a method or attribute of a value of Python's own types. Attributes that Python has and
- * this library has not are an error that names them. */
+/* Look up a method of a value whose type is one of Python's own. If this library does not have the
+ * method but Python does, it is found, and calling it is an error that names it. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_find_method(struct jinja_machine *machine, jinja_value self,
                                                    const jinja_string *name, jinja_lookup *lookup,
                                                    jinja_value *out);

@@ -7,8 +7,7 @@
 #include "src/text/jinja/methods.h"
 #include "src/text/jinja/strings.h"
 
-/* ---- case and classes of characters ------------------------------------------------------------
- */
+/* ---- case and classes of characters ---------------------------------------------------------- */
 
 static fsdp_status change_case(jinja_machine *machine, jinja_value self, const jinja_args *args,
                                const char *name, jinja_case how, jinja_value *out)
@@ -41,7 +40,8 @@ static fsdp_status title(jinja_machine *machine, jinja_value self, const jinja_a
     return change_case(machine, self, args, "title", JINJA_CASE_TITLE, out);
 }
 
-/* Set *out to true if the text is not empty and all of its characters are of one of two classes. */
+/* Set *out to true if the text is not empty and all of its characters are in the class `a` or
+ * `b`. */
 static fsdp_status all_are(jinja_machine *machine, const jinja_string *text, jinja_char_class a,
                            jinja_char_class b, jinja_value *out)
 {
@@ -145,8 +145,7 @@ static fsdp_status isalnum_of(jinja_machine *machine, jinja_value self, const ji
     return all_are(machine, self.as.string, JINJA_CHAR_ALPHA, JINJA_CHAR_NUMBER, out);
 }
 
-/* ---- stripping, splitting, joining -------------------------------------------------------------
- */
+/* ---- stripping, splitting, joining ----------------------------------------------------------- */
 
 static fsdp_status strip_ends(jinja_machine *machine, jinja_value self, const jinja_args *args,
                               const char *name, int ends, jinja_value *out)
@@ -238,8 +237,7 @@ static fsdp_status replace(jinja_machine *machine, jinja_value self, const jinja
     return fsdp_jinja_replace(machine, self.as.string, old, new_text, count, out);
 }
 
-/* ---- searching ---------------------------------------------------------------------------------
- */
+/* ---- searching ------------------------------------------------------------------------------- */
 
 /* Set [*begin, *end) to the bytes between the arguments `start` and `end`, which count characters
  * as in a slice. *begin is greater than *end if the slice cannot contain even an empty text. */
@@ -289,7 +287,8 @@ static fsdp_status find_part(jinja_machine *machine, const char *name, jinja_val
     return FSDP_OK;
 }
 
-/* Set *out to the index in characters of the part, or to -1. */
+/* Find a part as find_part() does. Set *out to its index in characters. If the text does not
+ * contain it, set *out to -1, or fail if must_exist. */
 static fsdp_status find_index(jinja_machine *machine, const char *name, jinja_value self,
                               const jinja_args *args, bool from_right, bool must_exist,
                               jinja_value *out)
@@ -404,8 +403,7 @@ static fsdp_status endswith(jinja_machine *machine, jinja_value self, const jinj
     return starts_or_ends("endswith", self, args, true, out);
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static fsdp_status remove_end(jinja_machine *machine, const char *name, jinja_value self,
                               const jinja_args *args, bool at_end, jinja_value *out)
@@ -470,8 +468,7 @@ static fsdp_status rpartition(jinja_machine *machine, jinja_value self, const ji
     return partition_at(machine, "rpartition", self, args, true, out);
 }
 
-/* ---- padding -----------------------------------------------------------------------------------
- */
+/* ---- padding --------------------------------------------------------------------------------- */
 
 static fsdp_status bind_width(const char *name, const jinja_args *args, int64_t *width,
                               jinja_string **fill)

@@ -33,7 +33,7 @@ static fsdp_status parse_block(jinja_parser *parser, const char *const *ends, ji
     return FSDP_OK;
 }
 
-/* The same, and skip the tag's name. */
+/* Like parse_block() with `end` as the only tag, but also skip the tag's name. */
 static fsdp_status parse_whole_block(jinja_parser *parser, const char *end, jinja_nodes *body)
 {
     const char *const ends[] = {end, NULL};
@@ -42,8 +42,7 @@ static fsdp_status parse_whole_block(jinja_parser *parser, const char *end, jinj
     return FSDP_OK;
 }
 
-/* ---- statements --------------------------------------------------------------------------------
- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static fsdp_status parse_set(jinja_parser *parser, int line, jinja_node **out)
 {
@@ -108,7 +107,7 @@ static fsdp_status parse_if(jinja_parser *parser, int line, jinja_node **out)
     return FSDP_OK;
 }
 
-/* Parse a name that is assigned to: a macro or a parameter. */
+/* Parse the name of a macro or parameter. `what` says in errors what was expected. */
 static fsdp_status parse_name(jinja_parser *parser, const char *what, jinja_node **out)
 {
     if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
@@ -273,7 +272,8 @@ static bool is_end(const jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Parse one piece of text, {{ }} or {% %}. Set *ended to true at a tag in `ends`. */
+/* Parse text up to the next tag, or {{ ... }}, or {% ... %}, and add its node to `body`. At a tag
+ * in `ends`, add nothing and set *ended to true. */
 static fsdp_status parse_piece(jinja_parser *parser, const char *const *ends, jinja_nodes *body,
                                bool *ended)
 {

@@ -8,7 +8,7 @@ enum {
 };
 
 typedef struct jinja_parser {
-    jinja_machine *machine; /* the memory of the nodes */
+    jinja_machine *machine; /* owns the memory of the nodes */
     const jinja_token *tokens;
     size_t at;
     int depth;
@@ -42,18 +42,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_add_node(jinja_parser *parser, jinja_node
 /* ---- expressions ---- */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_expression(jinja_parser *parser, bool condition,
                                                         jinja_node **out);
-/* Parse an expression, or several with commas between them, which are a tuple. `end`, if not NULL,
- * is a name that ends it. */
+/* Parse an expression, or several with commas between them, which become a tuple. With `condition`,
+ * each of them may have the form `a if b else c`. The name `end`, if it is not NULL, ends the
+ * tuple. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_tuple(jinja_parser *parser, bool condition,
                                                    const char *end, jinja_node **out);
-/* Parse what is assigned to: a name, or a tuple of names. With `attributes`, also name.attribute,
- * for namespaces. */
+/* Parse the target of an assignment: a name, or a tuple of names. With `attributes`, names may also
+ * be name.attribute, for namespaces. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_target(jinja_parser *parser, bool attributes,
                                                     const char *end, jinja_node **out);
-/* Parse a name that is assigned to. */
+/* Parse a name as the target of an assignment. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_target_name(jinja_parser *parser, jinja_node **out);
-/* Parse filters: `| name(...) | name ...`. If `inline_first`, the first has no bar. `node` is what
- * they filter, or NULL. */
+/* Parse filters: `| name(...) | name ...`. If `inline_first`, there is no bar before the first.
+ * `node` is the value that is filtered, or NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node,
                                                      bool inline_first, jinja_node **out);
 

@@ -5,8 +5,7 @@
 #include "src/text/jinja/filters.h"
 #include "src/text/jinja/parse.h"
 
-/* ---- tokens ------------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 bool fsdp_jinja_at_operator(const jinja_parser *parser, const char *op)
 {
@@ -67,8 +66,7 @@ fsdp_status fsdp_jinja_expect_name(jinja_parser *parser, const jinja_string **na
     return FSDP_OK;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_node(jinja_parser *parser, jinja_node_type type, int line, jinja_node **out)
 {
@@ -102,13 +100,15 @@ static fsdp_status binary_node(jinja_parser *parser, jinja_node_type type, int l
     return FSDP_OK;
 }
 
-/* Copy a token's text, which does not outlive the parser, to the template's memory. */
+/* Set *out to a string that has a token's text and lives as long as the template; the token does
+ * not. */
 static fsdp_status copy_name(jinja_parser *parser, const jinja_string *text,
                              const jinja_string **out)
 {
     jinja_value copy;
     FSDP_TRY(fsdp_jinja_substring(parser->machine, text->data, text->bytes, &copy));
-    (void)fsdp_jinja_chars(copy.as.string); /* so that renderings never write to it */
+    (void)fsdp_jinja_chars(copy.as.string); /* count the characters now, so that renderings never
+                                               write to the string */
     *out = copy.as.string;
     return FSDP_OK;
 }
@@ -121,10 +121,9 @@ static fsdp_status constant_node(jinja_parser *parser, int line, jinja_value val
     return FSDP_OK;
 }
 
-/* ---- literals, names, brackets -----------------------------------------------------------------
- */
+/* ---- literals, names, brackets --------------------------------------------------------------- */
 
-/* Several strings in a row are one. */
+/* Parse strings. Several in a row become one constant. */
 static fsdp_status parse_strings(jinja_parser *parser, jinja_node **out)
 {
     const int line = jinja_current(parser)->line;
@@ -155,7 +154,7 @@ static fsdp_status parse_name(jinja_parser *parser, jinja_node **out)
     return copy_name(parser, name, &(*out)->name);
 }
 
-/* Parse expressions up to the closing bracket. `pairs`: `key: value` each. */
+/* Parse expressions up to the closing bracket. With `pairs`, each has the form `key: value`. */
 static fsdp_status parse_bracket(jinja_parser *parser, jinja_node_type type, const char *close,
                                  bool pairs, jinja_node **out)
 {
@@ -241,8 +240,7 @@ static fsdp_status parse_primary(jinja_parser *parser, jinja_node **out)
     return fsdp_jinja_unexpected(parser, "an expression");
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool at_keyword(const jinja_parser *parser)
 {
@@ -330,8 +328,7 @@ static fsdp_status parse_call(jinja_parser *parser, jinja_node *callee, jinja_no
     return parse_arguments(parser, &(*out)->as.call);
 }
 
-/* ---- what follows a value ----------------------------------------------------------------------
- */
+/* ---- what follows a value -------------------------------------------------------------------- */
 
 /* Parse one index, or a slice, whose bounds become bounds[0..2]. */
 static fsdp_status parse_index(jinja_parser *parser, jinja_node **index, jinja_node *bounds[3],
@@ -426,7 +423,8 @@ static fsdp_status parse_postfix(jinja_parser *parser, jinja_node *value, jinja_
     return FSDP_OK;
 }
 
-/* Names of filters and tests may contain dots. None that exists does. */
+/* Parse the name of a filter or test. Jinja2 allows dots in it, but no filter or test that exists
+ * has one. */
 static fsdp_status parse_dotted_name(jinja_parser *parser, const jinja_string **name)
 {
     FSDP_TRY(fsdp_jinja_expect_name(parser, name));
@@ -474,7 +472,8 @@ fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node, boo
     return FSDP_OK;
 }
 
-/* A test may have one argument without parentheses: `x is divisibleby 3`. */
+/* Return true if the current token begins an argument of a test without parentheses: `x is
+ * divisibleby 3`. */
 static bool at_bare_argument(const jinja_parser *parser)
 {
     switch (jinja_current(parser)->type) {
@@ -536,8 +535,7 @@ static fsdp_status parse_filters_and_tests(jinja_parser *parser, jinja_node *val
     return FSDP_OK;
 }
 
-/* ---- operators ---------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static fsdp_status descend(jinja_parser *parser)
 {
@@ -568,7 +566,7 @@ static fsdp_status parse_unary(jinja_parser *parser, bool with_filters, jinja_no
     return FSDP_OK;
 }
 
-/* Operators of the same precedence, from the one that binds most. */
+/* Operators of the same precedence. The rows are in order of precedence, the highest first. */
 typedef struct operator_row {
     const char *texts[4];
     jinja_operator ops[4];
@@ -595,7 +593,8 @@ static bool skip_row(jinja_parser *parser, const operator_row *row, jinja_operat
     return false;
 }
 
-/* All operators are left-associative, ** too. */
+/* Parse a chain of operators of rows[row]. Its operands are chains of the rows before. All
+ * operators are left-associative, even **. */
 static fsdp_status parse_row(jinja_parser *parser, int row, jinja_node **out)
 {
     jinja_node *left, *right, *node;
@@ -709,8 +708,9 @@ static fsdp_status parse_or(jinja_parser *parser, jinja_node **out)
     return FSDP_OK;
 }
 
-/* In `a if b else c`, Jinja2 checks the names of filters in all three only when they run. The names
- * in `a` were checked before `if` was seen; a template that depends on this is not known. */
+/* In `a if b else c`, Jinja2 checks the names of filters in all three expressions only when they
+ * run. Here, the names in `a` have been checked before `if` is seen; no known template depends on
+ * the difference. */
 static fsdp_status parse_condition(jinja_parser *parser, jinja_node **out)
 {
     const int line = jinja_current(parser)->line;
@@ -747,8 +747,7 @@ fsdp_status fsdp_jinja_parse_tuple(jinja_parser *parser, bool condition, const c
     return parse_items(parser, fsdp_jinja_parse_expression, condition, end, false, out);
 }
 
-/* ---- targets of assignments --------------------------------------------------------------------
- */
+/* ---- targets of assignments ------------------------------------------------------------------ */
 
 static fsdp_status target_error(const jinja_parser *parser)
 {

@@ -44,7 +44,8 @@ static void put(fsdp_str *out, const char *text)
     fsdp_str_append(out, text, strlen(text));
 }
 
-/* Python prefers single quotes, unless the text contains these and no double quotes. */
+/* Append the text in quotes. Like Python, use single quotes, unless the text contains single quotes
+ * and no double quotes. */
 static fsdp_status put_quoted(fsdp_str *out, const jinja_string *text)
 {
     const bool single = memchr(text->data, '\'', text->bytes) != NULL;

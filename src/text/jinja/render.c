@@ -19,8 +19,7 @@ typedef enum control {
 
 static fsdp_status run_all(jinja_machine *machine, const jinja_nodes *nodes, control *end);
 
-/* ---- output ------------------------------------------------------------------------------------
- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static fsdp_status write_text(jinja_machine *machine, const char *data, size_t bytes)
 {
@@ -53,8 +52,7 @@ static fsdp_status capture(jinja_machine *machine, const jinja_nodes *body, cont
     return status;
 }
 
-/* ---- scopes ------------------------------------------------------------------------------------
- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 static void resolve_given(const jinja_machine *machine, const jinja_string *name, jinja_value *out)
 {
@@ -100,10 +98,10 @@ static fsdp_status new_activation(jinja_machine *machine, jinja_activation *oute
     return FSDP_OK;
 }
 
-/* ---- assignment --------------------------------------------------------------------------------
- */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
-/* Jinja2 checks this before it evaluates what is assigned. */
+/* Return an error if `target` sets an attribute of a value that is no namespace. Jinja2 checks this
+ * before it evaluates the value to be assigned. */
 static fsdp_status check_namespaces(const jinja_machine *machine, const jinja_node *target)
 {
     if (target->type == JINJA_NODE_ATTRIBUTE &&
@@ -211,10 +209,9 @@ static fsdp_status run_with(jinja_machine *machine, const jinja_node *node, cont
     return FSDP_OK;
 }
 
-/* ---- for blocks --------------------------------------------------------------------------------
- */
+/* ---- for blocks ------------------------------------------------------------------------------ */
 
-/* The test of a for block, as a generator that yields the items to be used. */
+/* The test of a for block, as a generator that yields the items that pass. */
 typedef struct loop_test {
     const jinja_node *node;
     jinja_activation *outer, *own;
@@ -322,8 +319,7 @@ static fsdp_status run_if(jinja_machine *machine, const jinja_node *node, contro
     return run_all(machine, &node->otherwise, end);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------
- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static fsdp_status make_macro(jinja_machine *machine, const jinja_macro_node *node,
                               jinja_value *out)
@@ -458,7 +454,8 @@ static fsdp_status run_call_block(jinja_machine *machine, const jinja_node *node
     return write_value(machine, result);
 }
 
-/* transformers counts the place of the text in what the template itself has written so far. */
+/* Run the block, and add its text to machine->spans. As in transformers, the text's offset is the
+ * length of what the template itself has written so far, even if the block is in a macro. */
 static fsdp_status run_generation(jinja_machine *machine, const jinja_node *node)
 {
     const jinja_args none = {0};
@@ -475,8 +472,7 @@ static fsdp_status run_generation(jinja_machine *machine, const jinja_node *node
     return write_value(machine, text);
 }
 
-/* ---- statements --------------------------------------------------------------------------------
- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static fsdp_status run_print(jinja_machine *machine, const jinja_node *node)
 {

@@ -16,7 +16,8 @@ bool fsdp_jinja_has_at(const jinja_string *text, size_t at, const jinja_string *
            memcmp(text->data + at, part->data, part->bytes) == 0;
 }
 
-/* Take the text that was built as a string of the machine, and free it. */
+/* Set *out to a string of the machine with the contents of `text`, unless `status` is an error.
+ * Free `text`, and return the status. */
 static fsdp_status take(jinja_machine *machine, fsdp_str *text, fsdp_status status,
                         jinja_value *out)
 {
@@ -30,8 +31,7 @@ static fsdp_status take(jinja_machine *machine, fsdp_str *text, fsdp_status stat
     return status;
 }
 
-/* ---- strip -------------------------------------------------------------------------------------
- */
+/* ---- strip ----------------------------------------------------------------------------------- */
 
 static bool is_stripped(uint32_t c, const jinja_string *chars)
 {
@@ -66,10 +66,9 @@ fsdp_status fsdp_jinja_strip(jinja_machine *machine, const jinja_string *text,
     return fsdp_jinja_substring(machine, text->data + begin, end - begin, out);
 }
 
-/* ---- replace -----------------------------------------------------------------------------------
- */
+/* ---- replace --------------------------------------------------------------------------------- */
 
-/* An empty text is found before each character and at the end. */
+/* Replace the empty text, which is found before each character and at the end. */
 static void replace_nothing(fsdp_str *out, const jinja_string *text, const jinja_string *new_text,
                             int64_t count)
 {
@@ -111,8 +110,7 @@ fsdp_status fsdp_jinja_replace(jinja_machine *machine, const jinja_string *text,
     return take(machine, &result, FSDP_OK, out);
 }
 
-/* ---- split -------------------------------------------------------------------------------------
- */
+/* ---- split ----------------------------------------------------------------------------------- */
 
 static fsdp_status add_part(jinja_machine *machine, jinja_value list, const jinja_string *text,
                             size_t begin, size_t end)
@@ -262,8 +260,7 @@ fsdp_status fsdp_jinja_split_lines(jinja_machine *machine, const jinja_string *t
     return begin < text->bytes ? add_part(machine, *out, text, begin, text->bytes) : FSDP_OK;
 }
 
-/* ---- padding and joining -----------------------------------------------------------------------
- */
+/* ---- padding and joining --------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_pad(jinja_machine *machine, const jinja_string *text, size_t left,
                            size_t right, const jinja_string *fill, jinja_value *out)

@@ -1,4 +1,5 @@
-/* What Python's methods of str do, for the methods and for the filters of templates. */
+/* Python's methods of str. The methods and the filters of templates are made from these
+ * functions. */
 #pragma once
 #include "src/text/jinja/value.h"
 
@@ -23,7 +24,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_split(struct jinja_machine *machine,
                                              const jinja_string *text,
                                              const jinja_string *separator, int64_t most,
                                              jinja_value *out);
-/* The same from the right end. */
+/* Like fsdp_jinja_split(), but `most` counts separators from the right end. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_right(struct jinja_machine *machine,
                                                    const jinja_string *text,
                                                    const jinja_string *separator, int64_t most,
@@ -31,7 +32,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_right(struct jinja_machine *machine
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_lines(struct jinja_machine *machine,
                                                    const jinja_string *text, bool keep_ends,
                                                    jinja_value *out);
-/* Pad with `left` and `right` times the character `fill`. */
+/* Put the character `fill` before `text` `left` times, and after it `right` times. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_pad(struct jinja_machine *machine, const jinja_string *text,
                                            size_t left, size_t right, const jinja_string *fill,
                                            jinja_value *out);

@@ -1,5 +1,5 @@
 /* See symbols.h. Analysis of a scope (visit_...) finds its variables; it does not look into inner
- * scopes. Then the names of the scope get their slots (resolve_...), which analyzes the inner
+ * scopes. Then resolve_...() gives the names in the scope their slots and analyzes the inner
  * scopes. */
 #include "src/text/jinja/symbols.h"
 
@@ -15,13 +15,13 @@ typedef struct function {
     struct function *outer;
     struct slot_owner {
         uint32_t level, name;
-    } * slots; /* [n]: the scopes' level and the name of each variable */
+    } * slots; /* [n]: for each variable, the level of its scope and its name */
     size_t n, cap;
 } function;
 
 /* A variable of a scope. */
 typedef struct symbol {
-    uint32_t name; /* an index of names */
+    uint32_t name; /* index of the name in resolver.names */
     bool stored;   /* the scope assigns to it */
     jinja_load load;
     const jinja_string *text; /* the name */
@@ -43,8 +43,7 @@ typedef struct resolver {
     bool has_generation;
 } resolver;
 
-/* ---- names and slots ---------------------------------------------------------------------------
- */
+/* ---- names and slots ------------------------------------------------------------------------- */
 
 static fsdp_status grow(resolver *r, void *items, size_t *cap, size_t n, size_t item_bytes)
 {
@@ -73,8 +72,8 @@ static fsdp_status index_of_name(resolver *r, const jinja_string *text, uint32_t
     return FSDP_OK;
 }
 
-/* Variables of the same name in scopes of the same level share a slot, as they share a Python
- * variable. */
+/* Set *slot to the slot of a variable in `f`, and add the slot if it is new. Variables of the same
+ * name in scopes of the same level share a slot, as they share a Python variable in Jinja2. */
 static fsdp_status slot_of(resolver *r, function *f, uint32_t level, uint32_t name, uint32_t *slot)
 {
     FSDP_TRY(fsdp_jinja_charge(r->machine, 1 + f->n / 8));
@@ -98,8 +97,8 @@ static symbol *own_symbol(const symbols *s, uint32_t name)
     return NULL;
 }
 
-/* Find the nearest scope from `s` outwards that has the variable. Set *out to its slot as seen from
- * `from`, and return true, or return false. */
+/* Find the nearest scope from `s` outwards that has the variable. Set *out to the variable's slot
+ * as seen from the function `from`, and return true. Return false if no scope has the variable. */
 static bool find_symbol(const symbols *s, const function *from, uint32_t name, jinja_slot *out)
 {
     for (; s; s = s->outer) {
@@ -115,7 +114,7 @@ static bool find_symbol(const symbols *s, const function *from, uint32_t name, j
     return false;
 }
 
-/* Charge for a search through all scopes. */
+/* Charge the steps of a search through all scopes from `s` outwards. */
 static fsdp_status charge_search(resolver *r, const symbols *s)
 {
     uint64_t cost = 1;
@@ -180,8 +179,7 @@ static fsdp_status visit_load(resolver *r, symbols *s, const jinja_string *text)
     return define(r, s, text, name, (jinja_load){.action = JINJA_LOAD_RESOLVE}, &defined);
 }
 
-/* ---- analysis of a scope -----------------------------------------------------------------------
- */
+/* ---- analysis of a scope --------------------------------------------------------------------- */
 
 static fsdp_status descend(resolver *r, const jinja_node *node)
 {
@@ -229,7 +227,8 @@ static fsdp_status copy_symbols(resolver *r, const symbols *from, symbols *to)
     return FSDP_OK;
 }
 
-/* A variable that only some branches assign to begins as if the scope had read it. */
+/* Add the variables of the branches of an if block to `s`. A variable that a branch assigns to
+ * begins with the value from outside of the scope, because another branch may run. */
 static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branches[3])
 {
     symbols before;
@@ -317,14 +316,13 @@ static fsdp_status visit(resolver *r, symbols *s, const jinja_node *node)
     return FSDP_OK;
 }
 
-/* ---- which special variables a body uses -------------------------------------------------------
- */
+/* ---- which special variables a body uses ----------------------------------------------------- */
 
 /* jinja2's find_undeclared(): is `name` read before it is assigned to, in the order of the text? */
 typedef struct search {
     const char *name;
     bool found, assigned;
-    int line_stored; /* where it is assigned to, or 0 */
+    int line_stored; /* the line in which `name` is assigned to, or 0 */
     resolver *r;
 } search;
 
@@ -397,8 +395,7 @@ static fsdp_status uses(resolver *r, const jinja_nodes *body, const char *name, 
     return FSDP_OK;
 }
 
-/* ---- slots of the names in a scope -------------------------------------------------------------
- */
+/* ---- slots of the names in a scope ----------------------------------------------------------- */
 
 static fsdp_status resolve(resolver *r, const symbols *s, jinja_node *node);
 
@@ -451,8 +448,7 @@ static fsdp_status own_slot(resolver *r, const symbols *s, const jinja_string *t
     return FSDP_OK;
 }
 
-/* ---- for blocks --------------------------------------------------------------------------------
- */
+/* ---- for blocks ------------------------------------------------------------------------------ */
 
 static const jinja_string loop_name = {.data = "loop", .bytes = 4, .chars = 4};
 
@@ -469,7 +465,8 @@ static fsdp_status copy_target(resolver *r, const jinja_node *target, jinja_node
     return FSDP_OK;
 }
 
-/* The test of a for block is a function: a generator that yields the items to be used. */
+/* Resolve the test of a for block, which is a function of its own: a generator that yields the
+ * items that pass. */
 static fsdp_status resolve_loop_test(resolver *r, const symbols *s, jinja_node *node)
 {
     function test = {.outer = s->function};
@@ -520,8 +517,7 @@ static fsdp_status resolve_for(resolver *r, const symbols *s, jinja_node *node)
     return make_scope(r, &otherwise, &loop->otherwise_scope);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------
- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static const jinja_string special_names[] = {
     {.data = "caller", .bytes = 6, .chars = 6},
@@ -585,8 +581,7 @@ static fsdp_status resolve_macro(resolver *r, const symbols *s, jinja_macro_node
     return make_scope(r, &inner, &macro->scope);
 }
 
-/* ---- other blocks ------------------------------------------------------------------------------
- */
+/* ---- other blocks ---------------------------------------------------------------------------- */
 
 static fsdp_status resolve_set_block(resolver *r, const symbols *s, jinja_node *node)
 {

@@ -4,16 +4,17 @@
  *
  * Which variable a name means is decided before the template runs, by the rules of
  * jinja2/idtracking.py. A for block, a macro, a with block, a set block and a filter block have a
- * scope of their own; an if block has not. A scope that assigns to a name has a variable of its own
- * for it. If a scope around it has such a variable too, the new one begins with the value of that
- * one, and what is assigned to it is lost when the scope ends. This is why a loop cannot count in a
- * variable outside of it, and why templates use namespace().
+ * scope of their own; an if block does not. A scope that assigns to a name has a variable of its
+ * own for the name. If an outer scope has a variable of this name, too, the inner variable begins
+ * with the value of the outer one, and loses what was assigned to it when its scope ends. This is
+ * why a loop cannot count in a variable outside of it, and why templates use namespace().
  *
  * Jinja2 compiles a template to Python functions: one for the template, for each macro, for the
  * body of each call block and generation block, and for the test of a for block. Their variables
  * are Python's local variables, and inner functions see those of outer ones at the time of the
  * call. An activation (machine.h) holds the variables of one call of such a function. A variable is
- * found by the number of functions to go out, and its slot there. */
+ * found by the number of functions to go outwards, and its slot in the activation of that
+ * function. */
 #pragma once
 #include "src/text/jinja/ast.h"
 #include "src/text/jinja/machine.h"

@@ -15,7 +15,7 @@ typedef struct writer {
     jinja_machine *machine;
     const jinja_json_style *style;
     fsdp_str text;
-    size_t depth; /* number of lists and dicts around */
+    size_t depth; /* number of lists and dicts that contain the value being written */
 } writer;
 
 static void put(writer *w, const char *text)

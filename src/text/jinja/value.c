@@ -44,8 +44,7 @@ const char *fsdp_jinja_type_name(jinja_value value)
     return value.kind < FSDP_LENGTH(names) ? names[value.kind] : "object";
 }
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_substring(jinja_machine *machine, const char *data, size_t bytes,
                                  jinja_value *out)
@@ -68,7 +67,8 @@ fsdp_status fsdp_jinja_string(jinja_machine *machine, const char *data, size_t b
     return fsdp_jinja_substring(machine, copy, bytes, out);
 }
 
-/* Append to the buffer of `left` if there is room after it. */
+/* Append `right` to the buffer of `left` and return true, if nothing was appended to `left` before
+ * and the buffer has room. Otherwise, return false. */
 static bool append_in_place(const jinja_string *left, const jinja_string *right)
 {
     jinja_buffer *buffer = left->buffer;
@@ -80,7 +80,8 @@ static bool append_in_place(const jinja_string *left, const jinja_string *right)
     return true;
 }
 
-/* Copy both strings to a new buffer, which has room for as much text again. */
+/* Copy both strings to a new buffer. If they are long, the buffer has room for as much text
+ * again. */
 static fsdp_status copy_to_buffer(jinja_machine *machine, const jinja_string *left,
                                   const jinja_string *right, jinja_buffer **out)
 {
@@ -141,8 +142,7 @@ bool fsdp_jinja_string_is(const jinja_string *string, const char *text)
     return string->bytes == strlen(text) && memcmp(string->data, text, string->bytes) == 0;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_list(jinja_machine *machine, size_t cap, jinja_value *out)
 {
@@ -185,8 +185,7 @@ fsdp_status fsdp_jinja_pair(jinja_machine *machine, jinja_value first, jinja_val
     return FSDP_OK;
 }
 
-/* ---- undefined --------------------------------------------------------------------------------
- */
+/* ---- undefined ------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_jinja_undefined(jinja_machine *machine, jinja_kind owner, const jinja_string *name,
                                  jinja_value *out)

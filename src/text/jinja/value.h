@@ -63,7 +63,7 @@ typedef struct jinja_value {
 
 /* Where an undefined value comes from, for error messages. */
 typedef struct jinja_undefined {
-    const jinja_string *name; /* name of the variable or attribute; NULL if `hint` says it */
+    const jinja_string *name; /* name of the variable or attribute; NULL if `hint` is set */
     jinja_kind owner;         /* the kind of the value that lacks the attribute; JINJA_MISSING: a
                                  variable */
     const char *hint;         /* the whole message, or NULL */

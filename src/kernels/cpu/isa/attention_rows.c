@@ -1,7 +1,7 @@
 /* Attention's computations on rows of scores, between the matrix products: scale, bias, mask,
- * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Lanes
- * outside the row's visible keys contain undefined values, which are replaced before they can
- * affect a result. */
+ * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Lanes of
+ * keys that the row's query does not see contain undefined values, which are replaced before they
+ * can affect a result. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"

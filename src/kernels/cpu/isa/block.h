@@ -72,7 +72,7 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 {
     enum {
         AHEAD = 1024,
-        LINE = 32 /* elements */
+        LINE = 32 /* elements in a cache line */
     };
     for (int j = 0; j < n; j += LINE)
         __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));

@@ -20,14 +20,14 @@
 
 enum {
     FSDP_SUM_BLOCK_ROWS = 64, /* a matrix with more rows is cut into several blocks */
-    FSDP_SUM_BLOCKS = 16,     /* the largest number of blocks */
+    FSDP_SUM_BLOCKS = 16,     /* maximum number of blocks */
     FSDP_SUM_CAPACITY = FSDP_KERNEL_SCRATCH_MIN / (int)sizeof(float)
 };
 
 typedef struct fsdp_column_sums {
     int64_t rows, width, block_rows, blocks, sets;
     int64_t begin, end; /* the panel's columns */
-    /* Elements from one set of partial sums to the next: the panel's width, rounded up to a
+    /* How many elements a set of partial sums has in memory: the panel's width, rounded up to a
      * multiple of FSDP_LANES. */
     int64_t stride;
     float *partial; /* [blocks, sets, stride] */

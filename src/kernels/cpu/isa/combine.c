@@ -1,5 +1,5 @@
-/* Combines sums of rows into sums of tensors (combine), and these into the norm of all gradients
- * (clip_factor). The numbers are few, so the calling thread combines them. */
+/* Combines sums of rows into sums of tensors (combine), and sums of tensors into the norm of all
+ * gradients (clip_factor). There are few sums, so the calling thread does this alone. */
 #include <math.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -10,10 +10,10 @@ static double join_two(bool largest, double left, double right)
 {
     if (!largest)
         return left + right;
-    return right > left || isnan(right) ? right : left; /* NaN if one of them is NaN */
+    return right > left || isnan(right) ? right : left; /* NaN if left or right is NaN */
 }
 
-/* n is a power of two. */
+/* Combines x [n] pairwise in a complete binary tree; n is a power of two. */
 static double whole_tree(bool largest, const double *x, int64_t n)
 {
     if (n == 1)
@@ -21,7 +21,8 @@ static double whole_tree(bool largest, const double *x, int64_t n)
     return join_two(largest, whole_tree(largest, x, n / 2), whole_tree(largest, x + n / 2, n / 2));
 }
 
-/* The tree over any number of terms: its left half has a power of two of them. n > 0. */
+/* Combines x [n] pairwise in a binary tree, n > 0. The left part of each node has as many terms as
+ * the largest power of two allows. */
 static double any_tree(bool largest, const double *x, int64_t n)
 {
     int64_t left = 1;

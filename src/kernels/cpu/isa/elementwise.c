@@ -26,9 +26,9 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* scale(): of all elements; dropout(): of those that are kept */
-    uint32_t threshold; /* for dropout */
-    uint64_t key;       /* for dropout */
+    float factor; /* scale() multiplies all elements by it, dropout() the elements that it keeps */
+    uint32_t threshold; /* for dropout(): see fsdp_drop_threshold() */
+    uint64_t key;       /* for dropout(): the key of its random bits */
 };
 
 static void elementwise_task(void *arg, int64_t task, int worker)
@@ -128,10 +128,9 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to [-bound, bound]. The functions below multiply by the limited x where they compute a
- * slope. With x itself, the slope could have a term infinity * 0, which is NaN. The limit does not
- * change the slope: the bound is so large that the slope is constant in float32 beyond it. If x is
- * NaN, the result is NaN. */
+/* Limits x to [-bound, bound]; NaN stays NaN. The functions below compute a slope with a factor x,
+ * and use the limited x there: an infinite x times 0 would be NaN. For |x| > bound the slope is
+ * constant in float32, so the limit does not change it. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
@@ -154,8 +153,8 @@ FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
     return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
-/* GELU (Hendrycks & Gimpel 2016) in the approximation 0.5 x (1 + tanh u). Here 0.5 (1 + tanh u) is
- * computed as the logistic function of 2u. */
+/* GELU (Hendrycks & Gimpel 2016) in the approximation 0.5 x (1 + tanh u). The factor 0.5 (1 + tanh
+ * u) is computed as the logistic function of 2u. */
 FSDP_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec z = within(x, 64.0f);

@@ -77,8 +77,9 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices in `rows` must be distinct, because a row is overwritten, not added to. So this can
- * be the backward of gather_rows() only if gather_rows() selected no row twice. */
+/* The indices in `rows` must be distinct, because scatter_rows() overwrites rows and does not add
+ * to them. So it can be the backward of gather_rows() only if gather_rows() selected no row
+ * twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {

@@ -5,8 +5,8 @@
 
 typedef struct halves_job {
     fsdp_halves halves;
-    float *to;         /* used by join: the result */
-    const float *from; /* used by split: the input */
+    float *to;         /* join: the result */
+    const float *from; /* split: the input */
     int64_t n;
 } halves_job;
 

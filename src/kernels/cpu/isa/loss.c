@@ -14,7 +14,7 @@ typedef struct loss_job {
     int64_t rows, vocab, ld, task_rows; /* ld: row stride of the logits */
     bool gradient;
     float factor;
-    float smoothing; /* 0: none */
+    float smoothing; /* 0: the labels are not smoothed */
 } loss_job;
 
 static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
@@ -95,13 +95,14 @@ static double row_mean(const loss_job *job, int64_t start)
     return total / (double)job->vocab;
 }
 
-/* Without smoothing, `even` is 0, and subtracting it changes no bit. */
+/* Overwrites a row of logits with the gradient of its loss. `even` is the part of the target that
+ * each class gets by smoothing. Without smoothing it is 0, and subtracting it changes no bit. */
 static void gradient_row(const loss_job *job, int64_t start, int32_t label, float maximum,
                          float sum)
 {
     float buffer[FSDP_BLOCK], gradient[FSDP_BLOCK], scale = job->factor / sum;
     const float even = job->smoothing / (float)job->vocab;
-    const float own = 1.0f - job->smoothing + even; /* the target of the label */
+    const float own = 1.0f - job->smoothing + even; /* the whole target of the label */
     for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);

@@ -213,7 +213,7 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
-        AHEAD = 1024 /* prefetch distance, elements */
+        AHEAD = 1024 /* prefetch distance in elements */
     };
     int64_t i = begin;
     for (; i + 16 <= end; i += 16) {

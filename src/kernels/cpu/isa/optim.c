@@ -1,16 +1,15 @@
 /* Kernels that update one rank's part of a parameter with AdamW, Adam, SGD or Adafactor, and the
- * kernel clamp(). The operations and their order are PyTorch's (torch/optim/adam.py
- * _single_tensor_adam, sgd.py _single_tensor_sgd) and transformers' (optimization.py Adafactor).
- * Scalars are computed in double. They are rounded to float at the point where PyTorch passes them
- * to a kernel. A task updates its elements in blocks. If the parameter also has a copy in
- * copy_dtype, the new values of each block are written to the copy while they are still in the
- * cache. */
+ * kernel clamp(). The operations and their order are those of PyTorch (torch/optim/adam.py
+ * _single_tensor_adam, sgd.py _single_tensor_sgd) and of transformers (optimization.py Adafactor).
+ * Scalars are computed in double. They are rounded to float where PyTorch would pass them to a
+ * kernel. A task updates its elements in blocks. If the parameter also has a copy in copy_dtype,
+ * the new values of each block are written to the copy while they are still in the cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 /* --- a block of a parameter --- */
 
-/* Where a parameter is: see fsdp_adamw_args. */
+/* The arrays that contain a parameter: see fsdp_adamw_args. */
 typedef struct parameter {
     float *param;
     fsdp_halves halves;
@@ -18,8 +17,8 @@ typedef struct parameter {
     fsdp_dtype copy_dtype;
 } parameter;
 
-/* Returns a pointer to elements [i, i + n) of a parameter in float32. They are in the parameter
- * itself, or they are joined or widened into `wide`. */
+/* Returns a pointer to elements [i, i + n) of a parameter in float32. It points into `param`, or
+ * else into `wide`, to which the elements are joined from halves or widened from the copy. */
 static float *open_param(const parameter *p, int64_t i, int n, float wide[restrict FSDP_BLOCK])
 {
     if (p->param)
@@ -31,7 +30,7 @@ static float *open_param(const parameter *p, int64_t i, int n, float wide[restri
     return wide;
 }
 
-/* Ends the update of elements [i, i + n) after open_param(), which returned `values`. */
+/* Stores the updated elements [i, i + n) of a parameter. `values` is what open_param() returned. */
 static void close_param(const parameter *p, int64_t i, int n, const float values[FSDP_BLOCK])
 {
     if (p->halves.hi && !p->param)
@@ -101,8 +100,8 @@ static void adam_block(const adam_job *job, float *restrict param, float *restri
     }
 }
 
-/* Return a pointer to elements [i, i + n) of a moment in float32: in the moment itself, or widened
- * into `wide`. */
+/* Return a pointer to elements [i, i + n) of a moment in float32. It points into the moment, or
+ * else into `wide`, to which the elements are widened. */
 static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
                           float wide[restrict FSDP_BLOCK])
 {
@@ -112,7 +111,7 @@ static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
     return wide;
 }
 
-/* End the update of elements [i, i + n) after open_moment(), which returned `values`. */
+/* Store the updated elements [i, i + n) of a moment. `values` is what open_moment() returned. */
 static void close_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
                          const float values[FSDP_BLOCK])
 {
@@ -357,7 +356,7 @@ typedef struct adafactor_job {
     const fsdp_adafactor_args *args;
     double *sums; /* used only by adafactor_square_sums() */
     int64_t task_rows;
-    float lr, decay, beta1, rest1; /* decay: -lr * weight_decay */
+    float lr, decay, beta1, rest1; /* decay: -lr * weight_decay; rest1: 1 - beta1 */
 } adafactor_job;
 
 static inline float update_of(const fsdp_adafactor_args *a, float row_factor, float grad, int64_t j)

@@ -7,7 +7,7 @@
 /* --- tree_sum --- */
 
 enum {
-    TREE_AHEAD = 1024, /* prefetch distance, elements */
+    TREE_AHEAD = 1024, /* prefetch distance in elements */
     /* A result of at least this many elements is streamed, that is, stored past the caches. A
      * smaller result may be read while it is still in the cache. */
     STREAM_FROM = 1 << 16
@@ -128,8 +128,8 @@ static void tree_task(void *arg, int64_t task, int worker)
 }
 
 /* Returns true if dst may be written by stores that bypass the caches. dst must be large and
- * aligned. dst must not be one of the sources: the sources are read, so their lines are already in
- * the cache. */
+ * aligned, and it must not be one of the sources: the lines of a source are in the cache after they
+ * were read. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -193,7 +193,7 @@ typedef struct powers_job {
 
 static inline double larger(double a, double b)
 {
-    return b > a || b != b ? b : a; /* NaN if one of them is NaN */
+    return b > a || b != b ? b : a; /* NaN if a or b is NaN */
 }
 
 static double power_of(float x, double power)

@@ -1,5 +1,5 @@
-/* Splits the rows of a matrix into parts, joins such parts, gathers rows as columns, and computes
- * means over ranges of rows. */
+/* Splits the rows of a matrix into parts, joins parts to rows, gathers rows as columns, and
+ * computes means over ranges of rows. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- split_columns, join_columns --- */
@@ -70,7 +70,7 @@ static void join_columns(fsdp_kernel_context *c, void *out, const void *const *p
 }
 
 /* --- gather_transposed ---
- * A task does one block of the columns of x. */
+ * A task handles one block of the columns of x. */
 
 typedef struct transposed_job {
     void *out;

@@ -97,9 +97,8 @@ typedef struct output {
     unsigned last_lanes; /* mask of the lanes that exist in the last vector of each row */
 } output;
 
-/* A function that computes one tile. The functions in tiles[kind][1] are for a packed `a`. The
- * functions in tiles[kind][0] are for an `a` that is not packed, with rows that are a_stride bytes
- * apart. */
+/* A function that computes one tile. The array `tiles` below has them: tiles[kind][1] for a packed
+ * `a`, and tiles[kind][0] for an `a` that is not packed, whose rows are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 

@@ -52,10 +52,10 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies at most 16 rows of A to a square. `rows` is their number. A square is what one register of
- * A will contain: 16 rows of 32 elements. `src` points into the first of these rows, and the row
- * has `left` more elements from there on. If `left` is 32 or more, the function copies 32 elements
- * of each row. Otherwise it copies `left` elements of each row and pads them with zeros. */
+/* Copies up to 16 rows of A, `rows` in number, to a square, which is what one register of A will
+ * contain: 16 rows of 32 elements. `src` points into the first of these rows, and the row has
+ * `left` more elements from there on. If `left` is 32 or more, the function copies 32 elements of
+ * each row. Otherwise it copies `left` elements of each row and pads them with zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)

@@ -25,10 +25,10 @@ enum {
     /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
      * at the same positions of the next row. Each position is a column of B or a row of A. */
     STRIP = 72,
-    /* C is prefetched only if a tile has at least this many lanes of k. The prefetch then costs
-     * little compared with the products. */
+    /* A tile prefetches its part of C only if it has at least this many lanes of k. With fewer
+     * lanes, prefetching would take a noticeable part of the time. */
     FAR_DEPTH = 128,
-    AHEAD = 2048 /* prefetch distance of pack_rows(), elements */
+    AHEAD = 2048 /* prefetch distance of pack_rows(), in elements */
 };
 
 /* --- panels of B --- */
@@ -60,14 +60,14 @@ static int64_t rounded(int64_t n)
 
 /* --- packing --- */
 
-/* The place of eight columns of B in their panel, or of eight rows of A in their tile. */
+/* Where packing stores eight columns of B (in their panel) or eight rows of A (in their tile). */
 typedef struct target {
-    float *at;      /* address of lane 0 */
-    int64_t stride; /* distance in floats between consecutive indices along k */
+    float *at;      /* address of lane 0 of k */
+    int64_t stride; /* distance in floats from one lane of k to the next */
 } target;
 
-/* Returns the place of columns [8 i, 8 i + 8) of B in the packed panels, or of rows [8 i, 8 i + 8)
- * of A in the packed tiles. */
+/* Returns where columns [8 i, 8 i + 8) of B are stored in the packed panels, or rows [8 i, 8 i + 8)
+ * of A in the packed tiles. n is the number of columns of B, or of rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)

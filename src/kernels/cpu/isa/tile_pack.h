@@ -9,8 +9,8 @@ enum {
     /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
      * at the same positions of the next row. Each position is a column of B or a row of A. */
     PACK_STRIP = 512,
-    PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
-    PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
+    PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), in elements */
+    PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, in bytes */
     /* If a row has at most this many bytes, pack_contiguous() does not prefetch further parts of
      * the row. Instead, it prefetches the next sixteen rows. */
     PACK_SHORT_ROW = 2048
@@ -23,9 +23,10 @@ typedef enum pack_form {
     PACK_WIDENED /* one bf16 element, widened to f32 */
 } pack_form;
 
-/* The place of sixteen columns of B in their panel, or of sixteen rows of A in their two tiles. */
+/* Where packing stores sixteen columns of B (in their panel) or sixteen rows of A (in their two
+ * tiles). */
 typedef struct target {
-    char *at;       /* address of lane 0 */
+    char *at;       /* address of lane 0 of k */
     int64_t stride; /* bytes from one lane of k to the next */
     int64_t upper;  /* bytes from columns (or rows) 0 to 7 of a lane to columns (or rows) 8 to 15 */
 } target;
@@ -114,11 +115,11 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* Return the place of columns [16 i, 16 i + 16) of B in the packed panels, or of rows
- * [16 i, 16 i + 16) of A in the packed tiles. */
+/* Return where columns [16 i, 16 i + 16) of B are stored in the packed panels, or rows [16 i, 16 i
+ * + 16) of A in the packed tiles. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-/* Return the prefetch distance of packing, in rows of k. */
+/* Return how many rows of k ahead pack_rows() and pack_row_pairs() prefetch. */
 static int64_t rows_ahead(int64_t columns)
 {
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
@@ -140,7 +141,7 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
 
 /* Load two rows of k as pairs, that is, with both elements of a column in one lane. There are up to
  * 32 columns. lanes[0] gets the first 16 columns, and lanes[1] gets the others. If `second` is
- * false, there is only one row, and zeros take the place of the other. */
+ * false, there is only one row, and zeros replace the second one. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {

@@ -1,0 +1,214 @@
+/* See histograms.h. */
+#include "src/monitor/histograms.h"
+
+#include <string.h>
+
+#include <fsdp/fsdp.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/agree.h"
+#include "src/comm/group.h"
+#include "src/nn/module.h"
+
+/* A module of a unit. A unit may have several. */
+typedef struct unit_module {
+    char *path; /* owned */
+    size_t unit;
+} unit_module;
+
+struct fsdp_histograms {
+    const fsdp_parameter_list *list;
+    fsdp_group *group;
+    size_t *unit_of;           /* [list->n] */
+    char **names;              /* [n_units] owned */
+    const fsdp_module **first; /* [n_units] first module of each unit */
+    size_t n_units, cap_names, cap_first;
+    unit_module *modules; /* [n_modules] */
+    size_t n_modules, cap_modules;
+    fsdp_histogram *units; /* [n_units] */
+};
+
+/* ---- units ---- */
+
+/* Set *unit to the index of the unit with this first module, which is added if it is new. */
+static fsdp_status find_unit(fsdp_histograms *h, const fsdp_module *first, const char *path,
+                             size_t *unit)
+{
+    for (*unit = 0; *unit < h->n_units; ++*unit)
+        if (h->first[*unit] == first)
+            return FSDP_OK;
+    char *name = fsdp_strdup(*path ? path : "root");
+    if (!name || !FSDP_GROW(h->names, h->cap_names, h->n_units + 1) ||
+        !FSDP_GROW(h->first, h->cap_first, h->n_units + 1)) {
+        fsdp_free(name);
+        return FSDP_ERR_NOMEM;
+    }
+    h->names[h->n_units] = name;
+    h->first[h->n_units++] = first;
+    return FSDP_OK;
+}
+
+static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
+{
+    fsdp_histograms *h = arg;
+    const fsdp_module *first = module;
+    size_t unit;
+    if (fsdp_module_is_unit(module)) {
+        fsdp_unit_info info;
+        FSDP_TRY(fsdp_unit_get_info(module, &info));
+        first = info.first_module;
+    } else if (*path) {
+        return FSDP_OK;
+    }
+    /* The root also represents parameters that are in no unit. */
+    FSDP_TRY(find_unit(h, first, path, &unit));
+    char *copy = fsdp_strdup(path);
+    if (!copy || !FSDP_GROW(h->modules, h->cap_modules, h->n_modules + 1)) {
+        fsdp_free(copy);
+        return FSDP_ERR_NOMEM;
+    }
+    h->modules[h->n_modules++] = (unit_module){copy, unit};
+    return FSDP_OK;
+}
+
+/* Return the unit of a parameter: that of the innermost module of a unit whose path the name begins
+ * with. */
+static size_t unit_of_name(const fsdp_histograms *h, const char *name)
+{
+    size_t unit = 0, longest = 0;
+    for (size_t i = 0; i < h->n_modules; i++) {
+        const char *path = h->modules[i].path;
+        const size_t n = strlen(path);
+        if (n >= longest && (!n || (strncmp(name, path, n) == 0 && name[n] == '.'))) {
+            longest = n;
+            unit = h->modules[i].unit;
+        }
+    }
+    return unit;
+}
+
+static fsdp_status open_histograms(fsdp_histograms *h, fsdp_module *module)
+{
+    FSDP_TRY(fsdp_module_visit(module, add_module, h));
+    h->unit_of = fsdp_calloc(h->list->n + 1, sizeof *h->unit_of);
+    h->units = fsdp_calloc(h->n_units, sizeof *h->units);
+    if (!h->unit_of || !h->units)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < h->list->n; i++)
+        h->unit_of[i] = unit_of_name(h, h->list->items[i].name);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_histograms_create(fsdp_module *module, const fsdp_parameter_list *list,
+                                   fsdp_group *group, fsdp_histograms **out)
+{
+    fsdp_histograms *h = fsdp_calloc(1, sizeof *h);
+    if (!h)
+        return FSDP_ERR_NOMEM;
+    *h = (fsdp_histograms){.list = list, .group = group};
+    const fsdp_status status = open_histograms(h, module);
+    if (status == FSDP_OK)
+        *out = h;
+    else
+        fsdp_histograms_destroy(h);
+    return status;
+}
+
+void fsdp_histograms_destroy(fsdp_histograms *h)
+{
+    if (!h)
+        return;
+    for (size_t i = 0; i < h->n_units; i++)
+        fsdp_free(h->names[i]);
+    for (size_t i = 0; i < h->n_modules; i++)
+        fsdp_free(h->modules[i].path);
+    fsdp_free(h->names);
+    fsdp_free(h->first);
+    fsdp_free(h->modules);
+    fsdp_free(h->unit_of);
+    fsdp_free(h->units);
+    fsdp_free(h);
+}
+
+size_t fsdp_histograms_n_units(const fsdp_histograms *h)
+{
+    return h->n_units;
+}
+
+const char *fsdp_histograms_unit(const fsdp_histograms *h, size_t i)
+{
+    return h->names[i];
+}
+
+const fsdp_histogram *fsdp_histograms_get(const fsdp_histograms *h, size_t i)
+{
+    return &h->units[i];
+}
+
+/* ---- counting ---- */
+
+/* Return true if this rank counts its part of the parameter. Ranks that have the same values as
+ * rank 0 of the group, or that share a parameter with it, count; other replicas do not. */
+static bool counts_part(const fsdp_histograms *h, const fsdp_parameter *p)
+{
+    const fsdp_group *shared = fsdp_parameter_group(p);
+    const int first = fsdp_group_world_rank(h->group, 0);
+    if (!shared)
+        return fsdp_group_rank(h->group) == 0;
+    for (int r = 0; r < fsdp_group_world_size(shared); r++)
+        if (fsdp_group_world_rank(shared, r) == first)
+            return true;
+    return false;
+}
+
+static fsdp_status read_part(const fsdp_parameter *p, fsdp_histograms_of what, float *values)
+{
+    if (what == FSDP_HISTOGRAMS_OF_GRADIENTS)
+        return fsdp_tensor_to_floats(fsdp_parameter_grad(p), values);
+    const fsdp_tensor *local = fsdp_parameter_local(p);
+    FSDP_TRY(fsdp_tensor_begin_read(local));
+    const fsdp_status status = fsdp_tensor_to_floats(local, values);
+    fsdp_tensor_end_read(local);
+    return status;
+}
+
+static fsdp_status count_part(fsdp_histograms *h, size_t i, fsdp_histograms_of what)
+{
+    const fsdp_parameter *p = h->list->items[i].parameter;
+    const fsdp_tensor *part =
+        what == FSDP_HISTOGRAMS_OF_GRADIENTS ? fsdp_parameter_grad(p) : fsdp_parameter_local(p);
+    const int64_t n = part ? fsdp_tensor_numel(part) : 0;
+    if (!n || !counts_part(h, p))
+        return FSDP_OK;
+    float *values = fsdp_calloc((size_t)n, sizeof *values);
+    const fsdp_status status = values ? read_part(p, what, values) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        fsdp_histogram_add(&h->units[h->unit_of[i]], values, (size_t)n);
+    fsdp_free(values);
+    return status;
+}
+
+static fsdp_status add_ranks(fsdp_histograms *h)
+{
+    for (size_t i = 0; i < h->n_units; i++) {
+        fsdp_histogram *unit = &h->units[i];
+        float ends[2] = {-unit->least, unit->most};
+        FSDP_TRY(fsdp_all_reduce(h->group, &unit->counts, FSDP_HISTOGRAM_NUMBERS, FSDP_DTYPE_I64,
+                                 FSDP_REDUCE_SUM));
+        FSDP_TRY(fsdp_all_reduce(h->group, ends, 2, FSDP_DTYPE_F32, FSDP_REDUCE_MAX));
+        unit->least = -ends[0];
+        unit->most = ends[1];
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_histograms_update(fsdp_histograms *h, fsdp_histograms_of what)
+{
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < h->n_units; i++)
+        fsdp_histogram_clear(&h->units[i]);
+    for (size_t i = 0; i < h->list->n && status == FSDP_OK; i++)
+        status = count_part(h, i, what);
+    FSDP_TRY(fsdp_agree(h->group, status));
+    return add_ranks(h);
+}

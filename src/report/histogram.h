@@ -1,0 +1,43 @@
+/* Histograms of numbers, with the buckets of TensorBoard's writers: their limits grow by a tenth
+ * from 1e-12 to 1e20, on both sides of 0. All that a histogram counts are integers, so that
+ * histograms of parts are added without rounding: that of a whole has the same bits however it was
+ * divided. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    FSDP_HISTOGRAM_LIMITS = 1550, /* the last limit is DBL_MAX */
+    FSDP_HISTOGRAM_EXPONENTS = 256
+};
+
+/* Numbers that are added up when histograms are merged; zeros for an empty one. Only int64_t, so
+ * that ranks may reduce it as an array. */
+typedef struct fsdp_histogram_counts {
+    /* values that are below limit i, but not below limit i - 1 */
+    int64_t buckets[FSDP_HISTOGRAM_LIMITS];
+    /* Sums of the mantissas, with their signs, of the values with each exponent; and of their
+     * squares, in an upper and a lower part of 24 bits. */
+    int64_t sums[FSDP_HISTOGRAM_EXPONENTS];
+    int64_t square_tops[FSDP_HISTOGRAM_EXPONENTS], square_ends[FSDP_HISTOGRAM_EXPONENTS];
+    int64_t not_finite; /* values that are in no bucket, and in no sum */
+} fsdp_histogram_counts;
+
+enum {
+    FSDP_HISTOGRAM_NUMBERS = sizeof(fsdp_histogram_counts) / sizeof(int64_t)
+};
+
+typedef struct fsdp_histogram {
+    fsdp_histogram_counts counts;
+    float least, most; /* among finite values; INFINITY and -INFINITY if there are none */
+} fsdp_histogram;
+
+/* Make the histogram empty. */
+void fsdp_histogram_clear(fsdp_histogram *histogram);
+void fsdp_histogram_add(fsdp_histogram *histogram, const float *values, size_t n);
+
+/* The limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
+const double *fsdp_histogram_limits(void);
+int64_t fsdp_histogram_count(const fsdp_histogram *histogram); /* finite values */
+double fsdp_histogram_sum(const fsdp_histogram *histogram);
+double fsdp_histogram_sum_squares(const fsdp_histogram *histogram);
