@@ -194,6 +194,12 @@ typedef enum fsdp_documents {
 } fsdp_documents;
 
 /** Type of the numbers in a token file without a header. All are little endian. */
+typedef enum fsdp_label_lists {
+    FSDP_LABEL_LISTS_AUTO,     /**< what the lists of all rows show; if they do not, an error */
+    FSDP_LABEL_LISTS_INDICES,  /**< the classes of the row: {3, 14}, as Sequence(ClassLabel) */
+    FSDP_LABEL_LISTS_MULTI_HOT /**< a number from 0 to 1 for each class */
+} fsdp_label_lists;
+
 typedef enum fsdp_token_dtype {
     FSDP_TOKENS_DEFAULT, /**< uint16, as in nanoGPT */
     FSDP_TOKENS_U16,
@@ -298,9 +304,12 @@ typedef struct fsdp_dataset_options {
      * num_classes; 0: not checked. */
     int64_t type_vocab_size, num_classes;
     /** CLASSIFICATION: what labels are. REGRESSION: a number, or a list of num_classes numbers.
-     * MULTI_LABEL: a list of num_classes numbers from 0 to 1, or a list of names of classes. In
-     * CSV, a list is in brackets, as in JSON. For both, num_classes must be given. */
+     * MULTI_LABEL: a list of num_classes numbers from 0 to 1, a list of classes from 0 to
+     * num_classes - 1, or a list of names of classes. In CSV, a list is in brackets, as in JSON;
+     * numbers need no brackets there, "3,14". For both, num_classes must be given. */
     fsdp_problem_type problem_type;
+    /** MULTI_LABEL: what a list of numbers is. */
+    fsdp_label_lists label_lists;
     /** CLASSIFICATION: [num_classes] names of the classes, which rows may use as labels. The entry
      * of a class without a name is NULL. If class_names itself is NULL, labels are numbers. Used
      * only during fsdp_dataset_open(). */

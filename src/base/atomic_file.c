@@ -167,10 +167,15 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
     if (!f)
         return FSDP_ERR_NOMEM;
     f->fd = -1;
-    f->path = fsdp_strdup(path);
-    fsdp_status status = f->path ? FSDP_OK : FSDP_ERR_NOMEM;
     struct stat st;
-    if (status == FSDP_OK && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    /* A link in /proc to a pipe has no target with a path. */
+    const bool special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    fsdp_status status = FSDP_OK;
+    if (!special)
+        status = fsdp_path_follow(path, &f->path);
+    else if (!(f->path = fsdp_strdup(path)))
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && special)
         status = open_special(f, st.st_mode);
     else if (status == FSDP_OK)
         status = open_temporary(f);

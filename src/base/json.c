@@ -16,13 +16,15 @@
 
 /* ---- preparing the text ------------------------------------------------------------------------
  *
- * find_literals() runs before jansson reads the text. It limits the nesting, refuses \u0000, and
- * finds the literals that jansson cannot represent (json_internal.h). If there are any, jansson
- * reads a copy of the text. In the copy, each such literal is replaced by a string that contains
- * \u0000 and the literal. */
+ * find_literals() runs before jansson reads the text. It limits the nesting, refuses half of a
+ * surrogate pair, and finds what jansson's values represent in another way (json_internal.h):
+ * literals of numbers, and strings that begin with \u0000. If there are any, jansson reads a copy
+ * of the text. In the copy, each such literal is replaced by a string that contains \u0000 and the
+ * literal, and each such string has one \u0000 more. */
 
 typedef struct literal {
-    size_t at, bytes; /* offset and length in the original text */
+    size_t at, bytes; /* offset and length in the original text; a string that begins with \u0000:
+                         offset behind its quote, and 0 */
 } literal;
 
 typedef struct scan {
@@ -31,12 +33,22 @@ typedef struct scan {
     int64_t first_line;
     literal *literals;
     size_t n_literals, cap;
+    const char *key; /* [key_bytes], in `text`: the last key that was scanned; NULL: none */
+    size_t key_bytes;
 } scan;
 
 static const char raw_open[] = "\"\\u0000", raw_close[] = "\"";
 enum {
-    RAW_EXTRA = sizeof raw_open - 1 + sizeof raw_close - 1
+    OPEN_BYTES = sizeof raw_open - 1,
+    CLOSE_BYTES = sizeof raw_close - 1,
+    RAW_EXTRA = OPEN_BYTES + CLOSE_BYTES
 };
+
+/* Return the number of bytes that the copy has more than the text because of a literal. */
+static size_t extra_bytes(const literal *l)
+{
+    return l->bytes ? RAW_EXTRA : OPEN_BYTES - 1;
+}
 
 static fsdp_status error_at(const scan *s, size_t at, const char *what)
 {
@@ -87,20 +99,88 @@ static size_t constant_length(const char *p, const char *end)
     return 0;
 }
 
+static fsdp_status add_literal(scan *s, size_t at, size_t bytes)
+{
+    if (!FSDP_GROW(s->literals, s->cap, s->n_literals + 1))
+        return FSDP_ERR_NOMEM;
+    s->literals[s->n_literals++] = (literal){at, bytes};
+    return FSDP_OK;
+}
+
+/* Return the UTF-16 unit of the escape \uXXXX at `at`, or -1 if there is no such escape. */
+static int unit_at(const scan *s, size_t at)
+{
+    int unit = 0;
+    if (s->bytes - at < 6 || s->text[at] != '\\' || s->text[at + 1] != 'u')
+        return -1;
+    for (size_t i = at + 2; i < at + 6; i++) {
+        const char c = s->text[i];
+        const int digit = is_digit(c)              ? c - '0'
+                          : (c >= 'a' && c <= 'f') ? c - 'a' + 10
+                          : (c >= 'A' && c <= 'F') ? c - 'A' + 10
+                                                   : -1;
+        if (digit < 0)
+            return -1;
+        unit = unit * 16 + digit;
+    }
+    return unit;
+}
+
+static fsdp_status refuse_half(const scan *s, size_t at)
+{
+    char what[256];
+    fsdp_text t = {what, sizeof what};
+    if (s->key)
+        fsdp_text_printf(&t, "%.*s: ", s->key_bytes < 60 ? (int)s->key_bytes : 60, s->key);
+    fsdp_text_printf(
+        &t,
+        "\"%.6s\" is half of a surrogate pair, which is no character and has no UTF-8; "
+        "remove it, or write \\ufffd in its place",
+        s->text + at);
+    return error_at(s, at, what);
+}
+
+/* Skip the escape at `at`. */
+static fsdp_status skip_escape(const scan *s, size_t at, size_t *after)
+{
+    const int unit = unit_at(s, at);
+    *after = at + 2;
+    if (unit < 0xd800 || unit >= 0xe000)
+        return FSDP_OK;
+    const int low = unit_at(s, at + 6);
+    if (unit >= 0xdc00 || low < 0xdc00 || low >= 0xe000)
+        return refuse_half(s, at);
+    *after = at + 12;
+    return FSDP_OK;
+}
+
+/* Return true if a colon follows, so that the string before `at` is a key. */
+static bool colon_follows(const scan *s, size_t at)
+{
+    while (at < s->bytes && s->text[at] && strchr(" \t\r\n", s->text[at]))
+        at++;
+    return at < s->bytes && s->text[at] == ':';
+}
+
 /* Skip the string that begins at `at`. If the string has no end, *after is the end of the text, and
  * jansson reports the error later. */
-static fsdp_status skip_string(const scan *s, size_t at, size_t *after)
+static fsdp_status skip_string(scan *s, size_t at, size_t *after)
 {
     size_t i = at + 1;
+    const bool begins_with_nul = unit_at(s, i) == 0;
     while (i < s->bytes && s->text[i] != '"') {
-        if (s->text[i] == '\\') {
-            if (s->bytes - i >= 6 && memcmp(s->text + i, "\\u0000", 6) == 0)
-                return error_at(s, i, "NUL characters in strings are not supported");
+        if (s->text[i] == '\\')
+            FSDP_TRY(skip_escape(s, i, &i));
+        else
             i++;
-        }
-        i++;
     }
     *after = i < s->bytes ? i + 1 : s->bytes;
+    if (i < s->bytes && colon_follows(s, *after)) {
+        s->key = s->text + at + 1;
+        s->key_bytes = i - at - 1;
+    } else if (begins_with_nul) {
+        return add_literal(s, at + 1, 0);
+    }
     return FSDP_OK;
 }
 
@@ -125,9 +205,7 @@ static fsdp_status find_literals(scan *s)
             if (!literal_bytes && c != 'N' && c != 'I')
                 literal_bytes = big_integer(s->text + i, end);
             if (literal_bytes) {
-                if (!FSDP_GROW(s->literals, s->cap, s->n_literals + 1))
-                    return FSDP_ERR_NOMEM;
-                s->literals[s->n_literals++] = (literal){i, literal_bytes};
+                FSDP_TRY(add_literal(s, i, literal_bytes));
                 i += literal_bytes;
                 continue;
             }
@@ -152,13 +230,18 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
         const literal *l = &s->literals[i];
         memcpy(out, s->text + from, l->at - from);
         out += l->at - from;
-        memcpy(out, raw_open, sizeof raw_open - 1);
-        out += sizeof raw_open - 1;
+        from = l->at + l->bytes;
+        if (!l->bytes) { /* a string whose quote was copied */
+            memcpy(out, raw_open + 1, OPEN_BYTES - 1);
+            out += OPEN_BYTES - 1;
+            continue;
+        }
+        memcpy(out, raw_open, OPEN_BYTES);
+        out += OPEN_BYTES;
         memcpy(out, s->text + l->at, l->bytes);
         out += l->bytes;
-        memcpy(out, raw_close, sizeof raw_close - 1);
-        out += sizeof raw_close - 1;
-        from = l->at + l->bytes;
+        memcpy(out, raw_close, CLOSE_BYTES);
+        out += CLOSE_BYTES;
     }
     memcpy(out, s->text + from, s->bytes - from);
     *bytes = (size_t)(out - copy) + s->bytes - from;
@@ -171,7 +254,7 @@ static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;
     for (size_t i = 0; i < s->n_literals && s->literals[i].at + grown < at; i++)
-        grown += RAW_EXTRA;
+        grown += extra_bytes(&s->literals[i]);
     return at > grown ? at - grown : 0;
 }
 
@@ -266,7 +349,18 @@ const char *fsdp_json_raw_number(const json_t *value)
     if (!json_is_string(value) || json_string_length(value) == 0)
         return NULL;
     const char *text = json_string_value(value);
-    return text[0] == 0 ? text + 1 : NULL;
+    return text[0] == 0 && text[1] != 0 ? text + 1 : NULL;
+}
+
+const char *fsdp_json_string(const json_t *value, size_t *length)
+{
+    const char *text = json_string_value(value);
+    *length = json_string_length(value);
+    if (*length && text[0] == 0) { /* it has one NUL more */
+        text++;
+        --*length;
+    }
+    return text;
 }
 
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node)
@@ -377,6 +471,21 @@ static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
     return false;
 }
 
+/* Append the beginning of a string. A NUL is written as \u0000. */
+static void put_string(fsdp_text *t, const json_t *value)
+{
+    size_t length;
+    const char *text = fsdp_json_string(value, &length);
+    const size_t shown = length < 40 ? length : 40;
+    fsdp_text_printf(t, "\"");
+    for (size_t at = 0; at < shown; at++) {
+        const size_t n = strnlen(text + at, shown - at);
+        fsdp_text_printf(t, "%.*s%s", (int)n, text + at, n < shown - at ? "\\u0000" : "");
+        at += n;
+    }
+    fsdp_text_printf(t, "%s\"", length > shown ? "..." : "");
+}
+
 static void put_value(fsdp_text *t, json_t *value)
 {
     char number[FSDP_REPR_BYTES];
@@ -393,8 +502,7 @@ static void put_value(fsdp_text *t, json_t *value)
         fsdp_text_printf(t, "a list");
         break;
     case JSON_STRING:
-        fsdp_text_printf(t, "\"%.40s%s\"", json_string_value(value),
-                         json_string_length(value) > 40 ? "..." : "");
+        put_string(t, value);
         break;
     case JSON_INTEGER:
         fsdp_text_printf(t, "%lld", (long long)json_integer_value(value));
@@ -527,9 +635,23 @@ fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallba
 fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key, const char **out)
 {
     json_t *value = node_of_key(node, key).value;
+    size_t length;
     if (!json_is_string(value) || fsdp_json_raw_number(value))
         return mismatch(node, key, "a string");
-    *out = json_string_value(value);
+    const char *text = fsdp_json_string(value, &length);
+    if (strlen(text) < length)
+        return mismatch(node, key, "a string without \\u0000 (remove the escape)");
+    *out = text;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_strn(fsdp_json_node node, const char *key, const char **out,
+                               size_t *length)
+{
+    json_t *value = node_of_key(node, key).value;
+    if (!json_is_string(value) || fsdp_json_raw_number(value))
+        return mismatch(node, key, "a string");
+    *out = fsdp_json_string(value, length);
     return FSDP_OK;
 }
 

@@ -7,9 +7,10 @@
  * expected a positive integer, found "abc"`.
  *
  * Reading and writing match Python's json module. Integers of any length keep all digits, and NaN
- * and Infinity are numbers. Floats are printed as Python's repr prints them. Strings with NUL
- * characters are refused. Changing one value keeps all others, so a config.json keeps keys that
- * this library does not know. */
+ * and Infinity are numbers. Floats are printed as Python's repr prints them. A string may
+ * contain NUL characters, but only fsdp_json_get_strn() returns such a string; a key may not. Half
+ * of a surrogate pair is refused, since it has no UTF-8. Changing one value keeps all others, so a
+ * config.json keeps keys that this library does not know. */
 #pragma once
 #include <stdint.h>
 
@@ -97,11 +98,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
 /* Get a string. *out is borrowed from the document, and valid until the value of `key` is set
- * again. */
+ * again. A string that contains a NUL character is refused: FSDP_ERR_FORMAT. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
                                               const char *fallback, const char **out);
+/* Get a string that may contain NUL characters. It ends in a NUL, which *length does not count. */
+FSDP_MUST_CHECK fsdp_status fsdp_json_get_strn(fsdp_json_node node, const char *key,
+                                               const char **out, size_t *length);
 /* Get an object or an array. The opt_ functions set *out to a node of kind FSDP_JSON_NONE if the
  * key is absent or null. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key,
@@ -135,8 +139,8 @@ void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value
 /* Set the value to a text that the user gave, such as the path of a file, which may be in any
  * encoding: bytes that are not UTF-8 become \xE9, as in Python's repr. A NULL `value` is null. */
 void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *value);
-/* Set the value to `value` [length], which need not end in NUL. The caller has checked that it is
- * UTF-8 and contains no NUL. */
+/* Set the value to `value` [length], which need not end in NUL and may contain NULs. The caller has
+ * checked that it is UTF-8. */
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length);
 /* Set the value to that of `node`, a value of another document. Both documents then share the
  * value, and neither of them may change it. */

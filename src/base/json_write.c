@@ -140,9 +140,21 @@ void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *v
     fsdp_str_fini(&text);
 }
 
+static json_t *make_stringn(const char *value, size_t length)
+{
+    fsdp_str text = {0};
+    if (!length || value[0])
+        return json_stringn_nocheck(value, length);
+    fsdp_str_append(&text, "", 1); /* one NUL more: see json_internal.h */
+    fsdp_str_append(&text, value, length);
+    json_t *made = text.failed ? NULL : json_stringn_nocheck(text.data, text.len);
+    fsdp_str_fini(&text);
+    return made;
+}
+
 void fsdp_json_set_strn(fsdp_json_node object, const char *key, const char *value, size_t length)
 {
-    set_value(object, key, json_stringn_nocheck(value, length));
+    set_value(object, key, make_stringn(value, length));
 }
 
 void fsdp_json_set_shared(fsdp_json_node object, const char *key, fsdp_json_node node)
@@ -203,7 +215,7 @@ void fsdp_json_append_str(fsdp_json_node array, const char *value)
 
 void fsdp_json_append_strn(fsdp_json_node array, const char *value, size_t length)
 {
-    append_value(array, json_stringn_nocheck(value, length));
+    append_value(array, make_stringn(value, length));
 }
 
 void fsdp_json_append_shared(fsdp_json_node array, fsdp_json_node node)
@@ -363,6 +375,8 @@ static void put_array(printer *p, json_t *array, int depth)
 static void put_value(printer *p, json_t *value, int depth)
 {
     char text[FSDP_REPR_BYTES];
+    const char *string;
+    size_t length;
     const char *raw = fsdp_json_raw_number(value);
     if (raw) {
         put_text(p, raw);
@@ -376,7 +390,8 @@ static void put_value(printer *p, json_t *value, int depth)
         put_array(p, value, depth);
         break;
     case JSON_STRING:
-        put_string(p, json_string_value(value), json_string_length(value));
+        string = fsdp_json_string(value, &length);
+        put_string(p, string, length);
         break;
     case JSON_INTEGER:
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));

@@ -8,13 +8,15 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16 /* maximum number of descriptors that nftw keeps open at once */
+    WALK_OPEN_FOLDERS = 16, /* maximum number of descriptors that nftw keeps open at once */
+    MAX_LINKS = 40          /* as in Linux */
 };
 
 char *fsdp_path_join(const char *dir, const char *name)
@@ -52,6 +54,37 @@ const char *fsdp_path_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+/* Return the path to which the link `path` points: a relative one begins at the link's folder. */
+static char *path_of_target(const char *path, const char *target)
+{
+    char *parent = fsdp_path_parent(path);
+    char *joined = parent ? fsdp_path_join(parent, target) : NULL;
+    fsdp_free(parent);
+    return joined;
+}
+
+fsdp_status fsdp_path_follow(const char *path, char **place)
+{
+    char target[PATH_MAX];
+    char *at = fsdp_strdup(path);
+    for (int links = 0; at && links <= MAX_LINKS; links++) {
+        const ssize_t n = readlink(at, target, sizeof target - 1);
+        if (n < 0) { /* no link, or nothing */
+            *place = at;
+            return FSDP_OK;
+        }
+        target[n] = 0;
+        char *next = path_of_target(at, target);
+        fsdp_free(at);
+        at = next;
+    }
+    if (!at)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(at);
+    errno = ELOOP;
+    return fsdp_io_error(path, "cannot follow the symbolic link");
 }
 
 bool fsdp_path_is_file(const char *path)

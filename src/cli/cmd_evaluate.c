@@ -1,4 +1,5 @@
 /* `fsdp evaluate`: measures the loss and the ROUGE scores of models on held-out rows of text. */
+#include <string.h>
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -148,7 +149,15 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     return FSDP_OK;
 }
 
+static const char *refused_name(const char *name)
+{
+    if (strcmp(name, "devices") == 0)
+        return "'fsdp launch -n N evaluate ...' evaluates on N ranks, and --device says where";
+    return NULL;
+}
+
 static const fsdp_options_spec spec = {
+    .refused_name = refused_name,
     .program = "fsdp evaluate",
     .usage = "--model DIR[,DIR...] --data FILE [options]",
     .summary =

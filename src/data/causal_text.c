@@ -27,7 +27,7 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
 /* Encode a text with the special tokens that the tokenizer adds, and with eos at its end if
  * `with_eos`, unless the options leave them out. (Most tokenizers of causal models add bos, but not
  * eos.) */
-static fsdp_status encode_whole(const fsdp_dataset_options *options, const char *text,
+static fsdp_status encode_whole(const fsdp_dataset_options *options, fsdp_data_text text,
                                 bool with_eos, fsdp_token_list *ids)
 {
     const fsdp_tokenizer *tokenizer = options->tokenizer;
@@ -35,9 +35,9 @@ static fsdp_status encode_whole(const fsdp_dataset_options *options, const char 
     const bool has_eos = !options->no_special_tokens && fsdp_tokenizer_appends_eos(tokenizer);
     ids->len = 0;
     if (options->no_special_tokens)
-        FSDP_TRY(fsdp_tokenizer_encode_text(tokenizer, text, strlen(text), 0, ids));
+        FSDP_TRY(fsdp_tokenizer_encode_text(tokenizer, text.bytes, text.length, 0, ids));
     else
-        FSDP_TRY(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids));
+        FSDP_TRY(fsdp_tokenizer_encode(tokenizer, text.bytes, text.length, 0, ids));
     if (with_eos && !options->no_eos && !has_eos && eos >= 0) {
         if (!FSDP_GROW(ids->ids, ids->cap, ids->len + 1))
             return FSDP_ERR_NOMEM;
@@ -57,7 +57,7 @@ static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
 }
 
 /* Copy `ids` to `labels`, and replace the ids of the prompt by FSDP_IGNORE_INDEX. */
-static fsdp_status mask_prompt(const fsdp_dataset_options *options, const char *prompt,
+static fsdp_status mask_prompt(const fsdp_dataset_options *options, fsdp_data_text prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
     fsdp_token_list alone = {0};
@@ -78,18 +78,30 @@ static void truncate_list(fsdp_token_list *list, int64_t length)
         list->len = (size_t)length;
 }
 
-fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const char *prompt,
-                                    const char *text, fsdp_example *example, int64_t *cut)
+/* Encode a prompt and a text as one text. */
+static fsdp_status encode_joined(const fsdp_dataset_options *options, fsdp_data_text prompt,
+                                 fsdp_data_text text, fsdp_token_list *ids)
 {
     fsdp_str joined = {0};
-    fsdp_str_append(&joined, prompt, strlen(prompt));
-    fsdp_str_append(&joined, text, strlen(text));
+    if (!prompt.length)
+        return encode_whole(options, text, true, ids);
+    fsdp_str_append(&joined, prompt.bytes, prompt.length);
+    fsdp_str_append(&joined, text.bytes, text.length);
+    const size_t length = joined.len;
     char *whole = fsdp_str_take(&joined);
     if (!whole)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = encode_whole(options, whole, true, &example->source);
+    fsdp_status status = encode_whole(options, (fsdp_data_text){whole, length}, true, ids);
     fsdp_free(whole);
-    if (status == FSDP_OK && *prompt && options->chat.completion_loss != FSDP_COMPLETION_LOSS_ALL)
+    return status;
+}
+
+fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, fsdp_data_text prompt,
+                                    fsdp_data_text text, fsdp_example *example, int64_t *cut)
+{
+    fsdp_status status = encode_joined(options, prompt, text, &example->source);
+    if (status == FSDP_OK && prompt.length &&
+        options->chat.completion_loss != FSDP_COMPLETION_LOSS_ALL)
         status = mask_prompt(options, prompt, &example->source, &example->labels);
     const int64_t beyond = (int64_t)example->source.len - options->max_length;
     if (cut)

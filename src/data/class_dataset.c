@@ -43,13 +43,13 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
 {
     const place *at = &d->places[index];
     fsdp_csv_row row = {0};
-    size_t length;
+    fsdp_data_text first, second, none = {0};
     fsdp_status status = fsdp_text_rows_read(d->rows, at->offset, at->size, &row);
     if (status == FSDP_OK) {
-        const char *first = fsdp_text_rows_source(d->rows, &row, &length);
-        const char *second = fsdp_text_rows_target(d->rows, &row, &length);
+        first.bytes = fsdp_text_rows_source(d->rows, &row, &first.length);
+        second.bytes = fsdp_text_rows_target(d->rows, &row, &second.length);
         status = fsdp_class_text_encode(&d->options, d->pairs ? first : second,
-                                        d->pairs ? second : NULL, example, cut);
+                                        d->pairs ? second : none, example, cut);
         if (status == FSDP_OK && d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
             status = fsdp_label_numbers(&d->options, fsdp_text_rows_label(d->rows, &row), example);
     }

@@ -13,12 +13,12 @@
 /* ---- texts ---- */
 
 /* Encode a text or a pair as a whole, with special tokens. `max_length` 0: no limit. */
-static fsdp_status encode_texts(const fsdp_dataset_options *o, const char *text, const char *pair,
-                                int max_length, fsdp_encoding *encoding)
+static fsdp_status encode_texts(const fsdp_dataset_options *o, fsdp_data_text text,
+                                fsdp_data_text pair, int max_length, fsdp_encoding *encoding)
 {
     const fsdp_encode_options options = {.max_length = max_length};
-    return fsdp_tokenizer_encode_pair(o->tokenizer, text, strlen(text), pair,
-                                      pair ? strlen(pair) : 0, &options, encoding);
+    return fsdp_tokenizer_encode_pair(o->tokenizer, text.bytes, text.length, pair.bytes,
+                                      pair.length, &options, encoding);
 }
 
 /* Set the segments of a row. A model with one segment has no use for them, and transformers'
@@ -44,8 +44,8 @@ static fsdp_status set_segments(const fsdp_dataset_options *o, const fsdp_encodi
 }
 
 /* Set *cut to the number of ids that were cut off a row of which `kept` ids are left. */
-static fsdp_status count_cut(const fsdp_dataset_options *o, const char *text, const char *pair,
-                             size_t kept, int64_t *cut)
+static fsdp_status count_cut(const fsdp_dataset_options *o, fsdp_data_text text,
+                             fsdp_data_text pair, size_t kept, int64_t *cut)
 {
     fsdp_encoding whole = {0};
     fsdp_status status = encode_texts(o, text, pair, 0, &whole);
@@ -54,8 +54,8 @@ static fsdp_status count_cut(const fsdp_dataset_options *o, const char *text, co
     return status;
 }
 
-fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *o, const char *text,
-                                   const char *pair, fsdp_example *example, int64_t *cut)
+fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *o, fsdp_data_text text,
+                                   fsdp_data_text pair, fsdp_example *example, int64_t *cut)
 {
     const int limit = o->max_length < INT_MAX ? (int)o->max_length : 0;
     fsdp_encoding encoding = {0};

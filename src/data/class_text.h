@@ -3,13 +3,14 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
+#include "src/data/causal_text.h"
 
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of
- * the tokenizer, and the longer text is cut first. `pair` is NULL for a single text. *cut is set to
+ * the tokenizer, and the longer text is cut first. `pair` is {0} for a single text. *cut is set to
  * the number of ids that were cut off. If `cut` is NULL, they are not counted, which saves time. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_text_encode(const fsdp_dataset_options *options,
-                                                   const char *text, const char *pair,
+                                                   fsdp_data_text text, fsdp_data_text pair,
                                                    fsdp_example *example, int64_t *cut);
 
 /* Set *class to the class that `label` names: one of options->class_names, or a number. If it is
@@ -23,6 +24,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *optio
                                                const char *label, fsdp_example *example);
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *options,
                                                        fsdp_json_node label, fsdp_example *example);
+/* If `label` is one whole number, or several with commas between them, such as "3, 14", return how
+ * many; otherwise 0. */
+size_t fsdp_label_numbers_listed(const char *label);
 /* Return true if `label` is a whole number, such as "3" or "3.0", and set *number to it. */
 bool fsdp_label_is_integer(const char *label, int64_t *number);
 /* Return true if `label` is a finite number, and set *number to it. */
@@ -49,3 +53,18 @@ typedef struct fsdp_found_labels {
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);
+/* Set *lists to what lists of numbers are in the labels of `path`: what options->label_lists says
+ * or, if that is AUTO, what all lists together show. They are not multi-hot if their lengths
+ * differ, if one has not options->num_classes numbers, or if one has a number above 1. They are no
+ * indices if one has a number twice, or a fraction. If a file has both kinds, or if neither is
+ * shown, the result is FSDP_ERR_FORMAT. If the rows cannot be read, *lists is MULTI_HOT, and the
+ * reader of the rows says why. (label_scan.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_label_lists_find(const char *path,
+                                                  const fsdp_dataset_options *options,
+                                                  fsdp_label_lists *lists);
+/* Set *any to true if the first row of `path` has the label of a class, or a list of them. Plain
+ * text, token files, and rows whose labels are those of a masked language model, one for each id,
+ * have none; rows that cannot be read have none either. Fails only with FSDP_ERR_NOMEM.
+ * (label_exists.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_labels_exist(const char *path, const fsdp_dataset_options *options,
+                                              bool *any);

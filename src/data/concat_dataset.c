@@ -56,21 +56,32 @@ static fsdp_status concat_texts(void *self, int64_t index, char **source, char *
     return fsdp_dataset_texts(part, row, source, target);
 }
 
-/* A part always counts from its own first row. So this function counts the first `first + len` rows
- * of all parts together. */
-static fsdp_status concat_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Each part adds what is left out of its rows in the range, and only of those: another range, such
+ * as that for validation, has the others. */
+static fsdp_status concat_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const concat *c = self;
-    int64_t left = first + len;
-    for (size_t i = 0; i < c->len && left > 0; i++) {
+    const int64_t end = range->first + range->rows;
+    int64_t left = range->len, begin = 0;
+    for (size_t i = 0; i < c->len; begin = c->ends[i++]) {
         fsdp_left_out part;
-        FSDP_TRY(fsdp_dataset_left_out(c->parts[i], left, &part));
+        fsdp_row_range own = {.first = range->first > begin ? range->first - begin : 0};
+        own.rows = least(end, c->ends[i]) - begin - own.first;
+        own.len = least(left, own.rows);
+        if (own.rows <= 0)
+            continue;
+        FSDP_TRY(fsdp_dataset_left_out_of(c->parts[i], &own, &part));
         sum->counted_rows += part.counted_rows;
         sum->cut_rows += part.cut_rows;
         sum->cut_tokens += part.cut_tokens;
         sum->skipped_rows += part.skipped_rows;
         sum->unused_tokens += part.unused_tokens;
-        left -= fsdp_dataset_len(c->parts[i]);
+        left -= own.len;
     }
     return FSDP_OK;
 }

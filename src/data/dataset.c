@@ -80,19 +80,28 @@ fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t fi
     return status;
 }
 
+fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset, const fsdp_row_range *range,
+                                     fsdp_left_out *out)
+{
+    fsdp_left_out sum = {0};
+    fsdp_row_range own = *range;
+    own.first += dataset->first;
+    if (dataset->left_out)
+        FSDP_TRY(dataset->left_out(dataset->self, &own, &sum));
+    else if (dataset->get_cut)
+        FSDP_TRY(fsdp_count_cut_rows(dataset->get_cut, dataset->self, own.first, own.len, &sum));
+    else
+        sum.counted_rows = own.len;
+    *out = sum;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_dataset_left_out(const fsdp_dataset *dataset, int64_t most_rows,
                                   fsdp_left_out *out)
 {
-    fsdp_left_out sum = {0};
     const int64_t len = most_rows > 0 && most_rows < dataset->len ? most_rows : dataset->len;
-    if (dataset->left_out)
-        FSDP_TRY(dataset->left_out(dataset->self, dataset->first, len, &sum));
-    else if (dataset->get_cut)
-        FSDP_TRY(fsdp_count_cut_rows(dataset->get_cut, dataset->self, dataset->first, len, &sum));
-    else
-        sum.counted_rows = len;
-    *out = sum;
-    return FSDP_OK;
+    return fsdp_dataset_left_out_of(
+        dataset, &(fsdp_row_range){.first = 0, .rows = dataset->len, .len = len}, out);
 }
 
 void fsdp_dataset_close(fsdp_dataset *dataset)

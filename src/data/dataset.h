@@ -102,10 +102,20 @@ void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
-/* Add to *sum what rows [first, first + len) of `self` leave out, and add their number to
- * sum->counted_rows. For a mixture, `first` is 0 and `len` is the largest number of rows to count
- * of each part. */
-typedef fsdp_status fsdp_left_out_fn(void *self, int64_t first, int64_t len, fsdp_left_out *sum);
+/* Rows of a dataset, of which something is left out. */
+typedef struct fsdp_row_range {
+    int64_t first, rows; /* the rows are [first, first + rows) */
+    int64_t len;         /* how many of them are counted, from `first`: cut_rows and cut_tokens */
+} fsdp_row_range;
+
+/* Add what the rows of `range` leave out to *sum, with counted_rows. Rows that were skipped before
+ * or among them, and unused tokens, are added once, also if other ranges of `self` are asked for.
+ * For a mixture, range->len is the largest number of rows to count of each part. */
+typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
+/* Like fsdp_dataset_left_out(), for the rows of `range`, which the dataset has. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
+                                                     const fsdp_row_range *range,
+                                                     fsdp_left_out *out);
 /* Set the function that counts cut rows. Without it, fsdp_dataset_left_out() calls the function of
  * fsdp_dataset_set_get_cut() for each row. A dataset with neither function has no cut rows. */
 void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);

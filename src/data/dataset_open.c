@@ -4,6 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
+#include "src/data/class_text.h"
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/masked_dataset.h"
@@ -130,6 +131,8 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
     FSDP_TRY(check_is_kept(path));
     if (full.task == FSDP_TASK_MASKED_LM)
         return open_masked(path, &full, out);
+    if (full.problem_type == FSDP_PROBLEM_MULTI_LABEL)
+        FSDP_TRY(fsdp_label_lists_find(path, &full, &full.label_lists));
     full.masking = NULL; /* if it is set, rows are read for a masked language model */
     return open_path(path, &full, out);
 }

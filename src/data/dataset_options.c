@@ -42,6 +42,9 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
                           "dataset: labels that are numbers are for classification, and need the "
                           "number of labels of a row; it is %" PRId64,
                           o->num_classes);
+    if (o->label_lists != FSDP_LABEL_LISTS_AUTO && o->problem_type != FSDP_PROBLEM_MULTI_LABEL)
+        return fsdp_error(FSDP_ERR_INVALID, "label lists (--label-lists) are for "
+                                            "multi_label_classification (--problem-type)");
     FSDP_TRY(fsdp_dataset_check_has_pairs(o, o->task == FSDP_TASK_SEQ2SEQ && !o->span_corruption));
     if (o->max_positions && o->max_length > o->max_positions)
         return fsdp_error(FSDP_ERR_INVALID,

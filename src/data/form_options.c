@@ -10,6 +10,7 @@ const char *const fsdp_cleaning_choices[] = {"none", "wikihow", NULL};
 const char *const fsdp_documents_choices[] = {"auto", "blank-line", "line", "file", NULL};
 const char *const fsdp_token_dtype_choices[] = {"auto",         "uint16",       "uint8",
                                                 "int32|uint32", "int64|uint64", NULL};
+const char *const fsdp_label_lists_choices[] = {"auto", "indices", "multi-hot|multihot", NULL};
 const char *const fsdp_packing_choices[] = {"none|false|no", "wrapped|concat",
                                             "bfd|true|yes|best-fit", NULL};
 
@@ -71,6 +72,7 @@ void fsdp_form_options_apply(const fsdp_form_options *form, fsdp_dataset_options
     o->documents = (fsdp_documents)form->documents;
     o->token_dtype = (fsdp_token_dtype)form->token_dtype;
     o->packing = (fsdp_packing)form->packing;
+    o->label_lists = (fsdp_label_lists)form->label_lists;
 }
 
 fsdp_status fsdp_form_options_check_uses(const fsdp_form_options *form, unsigned uses,

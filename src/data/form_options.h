@@ -16,6 +16,7 @@ typedef struct fsdp_form_options {
     int documents;                               /* fsdp_documents */
     int token_dtype;                             /* fsdp_token_dtype */
     int packing;                                 /* fsdp_packing */
+    int label_lists;                             /* fsdp_label_lists */
     /* Not options. True if the user asked for the option (fsdp_options_asked_for()). */
     struct {
         bool cleaning, delimiter, csv_quotes, json_field, documents, token_dtype, packing;
@@ -24,7 +25,8 @@ typedef struct fsdp_form_options {
 
 extern const char *const fsdp_cleaning_choices[], *const fsdp_documents_choices[],
                                                       *const fsdp_token_dtype_choices[],
-                                                          *const fsdp_packing_choices[];
+                                                          *const fsdp_packing_choices[],
+                                                              *const fsdp_label_lists_choices[];
 
 /* Rows for a command's option table. `at` is the offset of an fsdp_form_options in the command's
  * struct. The command calls fsdp_form_options_derive() in its derive() and
@@ -47,6 +49,11 @@ extern const char *const fsdp_cleaning_choices[], *const fsdp_documents_choices[
     {.name = "label-column", .aliases = "label-column-name", .type = FSDP_OPTION_STRING,           \
      FSDP_FORM(at, label_column), .metavar = "NAME", .shown_default = "label, or labels",          \
      .help = "classification: column or key with the class"},                                      \
+    {.name = "label-lists", .type = FSDP_OPTION_CHOICE, FSDP_FORM(at, label_lists),                \
+     .value = "auto", .choices = fsdp_label_lists_choices, .metavar = "KIND",                      \
+     .help = "multi-label classification: labels that are lists of numbers are the classes of a "  \
+             "row (indices: [3, 14]), or a number for each class (multi-hot: [0, 1, 0]); auto: "   \
+             "what all lists together show"},                                                      \
     {.name = "json-field", .aliases = "field", .type = FSDP_OPTION_STRING,                         \
      FSDP_FORM(at, json_field), .metavar = "KEY", .shown_default = "data, if the file has it",     \
      .help = "JSON files that are one object: the key of the array of rows"},                      \

@@ -4,7 +4,13 @@
 
 #include <string.h>
 
+#include "src/base/assert.h"
 #include "src/text/utf8.h"
+
+enum {
+    MAX_DEPTH = 32,       /* arrays and objects in the value of a key */
+    MAX_NUMBER_BYTES = 64 /* the longest number */
+};
 
 /* A place in the row. */
 typedef struct cursor {
@@ -51,8 +57,11 @@ static int32_t take_unit(cursor *c)
     return unit;
 }
 
+/* Append a character to a text, unless that is NULL. */
 static void append_character(fsdp_str *text, uint32_t c)
 {
+    if (!text)
+        return;
     char bytes[4];
     size_t n = 0;
     if (c < 0x80) {
@@ -73,12 +82,11 @@ static void append_character(fsdp_str *text, uint32_t c)
     fsdp_str_append(text, bytes, n);
 }
 
-/* Take the digits after \u and append the character to `text`. Return false for NUL and for an
- * unpaired surrogate, so that the JSON parser decides about them. */
+/* Take what follows \u. Half of a pair alone is left to the parser, which refuses it. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);
-    if (high <= 0 || (high >= 0xDC00 && high < 0xE000))
+    if (high < 0 || (high >= 0xDC00 && high < 0xE000))
         return false;
     if (high < 0xD800 || high >= 0xE000) {
         append_character(text, (uint32_t)high);
@@ -104,15 +112,17 @@ static bool take_escape(cursor *c, fsdp_str *text)
     if (name == 'u')
         return take_character(c, text);
     const char *found = memchr(names, name, sizeof names - 1);
-    if (found)
+    if (found && text)
         fsdp_str_append(text, &bytes[found - names], 1);
     return found != NULL;
 }
 
-/* Take the rest of a string whose opening quote has been taken, including its closing quote. */
+/* Take the rest of a string whose opening quote has been taken, including its closing quote. `text`
+ * may be NULL. */
 static bool take_string(cursor *c, fsdp_str *text)
 {
-    text->len = 0;
+    if (text)
+        text->len = 0;
     for (;;) {
         const char *begin = c->at;
         while (c->at < c->end && (unsigned char)*c->at >= 0x20 && *c->at != '"' && *c->at != '\\')
@@ -120,7 +130,8 @@ static bool take_string(cursor *c, fsdp_str *text)
         const size_t n = (size_t)(c->at - begin);
         if (fsdp_utf8_valid_length(begin, n) < n)
             return false;
-        fsdp_str_append(text, begin, n);
+        if (text)
+            fsdp_str_append(text, begin, n);
         if (c->at == c->end || (unsigned char)*c->at < 0x20)
             return false;
         if (*c->at++ == '"')
@@ -130,27 +141,169 @@ static bool take_string(cursor *c, fsdp_str *text)
     }
 }
 
-/* Take a key that is spelled as `key` is, without escapes. */
-static bool take_key(cursor *c, const char *key)
+/* Take a key without escapes, and the colon after it. A key with an escape is left to the parser,
+ * because it may be equal to one that is written in another way. */
+static bool take_key(cursor *c, const char **key, size_t *bytes)
 {
-    const size_t n = strlen(key);
-    if (!take(c, '"') || (size_t)(c->end - c->at) <= n || memcmp(c->at, key, n) != 0 ||
-        c->at[n] != '"')
+    if (!take(c, '"'))
         return false;
-    for (size_t i = 0; i < n; i++) /* such a `key` would need an escape in the row */
-        if (key[i] == '\\' || key[i] == '"' || (unsigned char)key[i] < 0x20 ||
-            (unsigned char)key[i] >= 0x80)
+    *key = c->at;
+    while (c->at < c->end && (unsigned char)*c->at >= 0x20 && *c->at != '"' && *c->at != '\\')
+        c->at++;
+    *bytes = (size_t)(c->at - *key);
+    if (c->at == c->end || *c->at != '"' || fsdp_utf8_valid_length(*key, *bytes) < *bytes)
+        return false;
+    c->at++;
+    return take(c, ':');
+}
+
+/* ---- values that are skipped ---- */
+
+static size_t skip_digits(cursor *c)
+{
+    const char *begin = c->at;
+    while (c->at < c->end && *c->at >= '0' && *c->at <= '9')
+        c->at++;
+    return (size_t)(c->at - begin);
+}
+
+/* Skip the fraction and the exponent of a number. An exponent of more than two digits is left to
+ * the parser, which refuses numbers that are too large. */
+static bool skip_fraction(cursor *c)
+{
+    if (c->at < c->end && *c->at == '.') {
+        c->at++;
+        if (!skip_digits(c))
             return false;
-    c->at += n + 1;
+    }
+    if (c->at == c->end || (*c->at != 'e' && *c->at != 'E'))
+        return true;
+    c->at++;
+    if (c->at < c->end && (*c->at == '+' || *c->at == '-'))
+        c->at++;
+    const size_t digits = skip_digits(c);
+    return digits == 1 || digits == 2;
+}
+
+static bool skip_number(cursor *c)
+{
+    const char *begin = c->at;
+    if (c->at < c->end && *c->at == '-')
+        c->at++;
+    if (c->at < c->end && *c->at == '0')
+        c->at++;
+    else if (!skip_digits(c))
+        return false;
+    return skip_fraction(c) && c->at - begin <= MAX_NUMBER_BYTES;
+}
+
+/* NaN and infinity are left to the parser. */
+static bool skip_word(cursor *c)
+{
+    static const char *const words[] = {"null", "true", "false"};
+    for (size_t i = 0; i < FSDP_LENGTH(words); i++) {
+        const size_t n = strlen(words[i]);
+        if ((size_t)(c->end - c->at) >= n && memcmp(c->at, words[i], n) == 0) {
+            c->at += n;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool skip_scalar(cursor *c)
+{
+    skip_space(c);
+    if (c->at == c->end)
+        return false;
+    if (*c->at == '"') {
+        c->at++;
+        return take_string(c, NULL);
+    }
+    return *c->at == '-' || (*c->at >= '0' && *c->at <= '9') ? skip_number(c) : skip_word(c);
+}
+
+/* Skip a value. The arrays and objects that are open are a stack of their closing brackets. */
+static bool skip_value(cursor *c)
+{
+    char open[MAX_DEPTH];
+    int depth = 0;
+    for (;;) {
+        const char *key;
+        size_t bytes;
+        const bool object = take(c, '{');
+        if (object || take(c, '[')) {
+            if (depth == MAX_DEPTH)
+                return false;
+            open[depth++] = object ? '}' : ']';
+            if (!take(c, open[depth - 1])) { /* not empty */
+                if (object && !take_key(c, &key, &bytes))
+                    return false;
+                continue;
+            }
+            depth--;
+        } else if (!skip_scalar(c)) {
+            return false;
+        }
+        while (depth && take(c, open[depth - 1]))
+            depth--;
+        if (!depth)
+            return true;
+        if (!take(c, ',') || (open[depth - 1] == '}' && !take_key(c, &key, &bytes)))
+            return false;
+    }
+}
+
+/* ---- rows ---- */
+
+/* Remember a key that is not that of the text. A key that occurs twice is left to the parser. */
+static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool is_null)
+{
+    for (size_t i = 0; i < found->n_others; i++)
+        if (found->others[i].bytes == bytes && memcmp(found->others[i].name, key, bytes) == 0)
+            return false;
+    if (found->n_others == FSDP_JSON_TEXT_MAX_OTHERS)
+        return false;
+    found->others[found->n_others++] = (fsdp_json_text_key){key, bytes, is_null};
     return true;
 }
 
-bool fsdp_json_only_text(const char *row, size_t length, const char *key, fsdp_str *text)
+/* Take a key with its value. *any says whether the text was found before, or is found. */
+static bool take_entry(cursor *c, const char *key, fsdp_json_text *found, bool *any)
+{
+    const char *name;
+    size_t bytes;
+    if (!take_key(c, &name, &bytes))
+        return false;
+    if (bytes == strlen(key) && memcmp(name, key, bytes) == 0) {
+        const bool again = *any;
+        *any = true;
+        return !again && take(c, '"') && take_string(c, &found->text);
+    }
+    skip_space(c);
+    const bool is_null = c->at < c->end && *c->at == 'n';
+    return skip_value(c) && add_other(found, name, bytes, is_null);
+}
+
+bool fsdp_json_find_text(const char *row, size_t length, const char *key, fsdp_json_text *found)
 {
     cursor c = {row, row + length};
-    if (!take(&c, '{') || !take_key(&c, key) || !take(&c, ':') || !take(&c, '"') ||
-        !take_string(&c, text) || !take(&c, '}'))
+    bool any = false;
+    found->n_others = 0;
+    if (!take(&c, '{'))
+        return false;
+    do {
+        if (!take_entry(&c, key, found, &any))
+            return false;
+    } while (take(&c, ','));
+    if (!any || !take(&c, '}'))
         return false;
     skip_space(&c);
-    return c.at == c.end && !text->failed;
+    return c.at == c.end && !found->text.failed;
+}
+
+void fsdp_json_text_fini(fsdp_json_text *found)
+{
+    fsdp_str_fini(&found->text);
+    found->n_others = 0;
 }

@@ -70,12 +70,12 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 }
 
 static fsdp_status parse_row(const fsdp_json_row *found, const fsdp_dataset_options *options,
-                             const char *path, fsdp_str *text, fsdp_example *example,
+                             const char *path, fsdp_json_text *text, fsdp_example *example,
                              fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
     fsdp_example_empty(example);
-    if (fsdp_jsonl_text_row(found->text, found->length, options, text, example, rows))
+    if (fsdp_jsonl_text_row(found, options, text, example, rows))
         return FSDP_OK;
     FSDP_TRY(fsdp_json_row_parse(path, found, &doc));
     fsdp_status status = fsdp_jsonl_row(fsdp_json_root(doc), options, found->line, example, rows);
@@ -90,7 +90,7 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
                              const fsdp_dataset_options *options)
 {
     fsdp_example example = {0};
-    fsdp_str text = {0};
+    fsdp_json_text text = {0};
     fsdp_status status = FSDP_OK;
     while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
         fsdp_json_row found;
@@ -101,7 +101,7 @@ static fsdp_status read_each(jsonl_dataset *d, fsdp_json_rows *rows, const char 
         if (status == FSDP_OK)
             status = keep_row(d, &example);
     }
-    fsdp_str_fini(&text);
+    fsdp_json_text_fini(&text);
     fsdp_example_fini(&example);
     return status;
 }
@@ -182,15 +182,15 @@ static fsdp_status jsonl_get_cut(void *self, int64_t index, fsdp_example *exampl
     return FSDP_OK;
 }
 
-static fsdp_status jsonl_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status jsonl_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const jsonl_dataset *d = self;
-    for (int64_t i = first; i < first + len; i++) {
+    for (int64_t i = range->first; i < range->first + range->len; i++) {
         const int64_t cut = cut_of(d, &d->rows[i]);
         sum->cut_rows += cut > 0;
         sum->cut_tokens += cut;
     }
-    sum->counted_rows += len;
+    sum->counted_rows += range->len;
     return FSDP_OK;
 }
 

@@ -91,27 +91,46 @@ static fsdp_status check_refused(fsdp_json_node row, fsdp_json_node value)
     return FSDP_OK;
 }
 
-static bool is_collected(const fsdp_unused_keys *unused, const char *name)
+static bool equals(const char *known, const char *name, size_t bytes)
 {
-    for (size_t i = 0; i < unused->len; i++)
-        if (strcmp(unused->items[i].name, name) == 0)
+    return strncmp(known, name, bytes) == 0 && known[bytes] == 0;
+}
+
+bool fsdp_key_may_be_refused(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(refused); i++)
+        if (equals(refused[i].key, name, bytes))
             return true;
     return false;
 }
 
-fsdp_status fsdp_collect_unused_key(const char *key, int64_t line, fsdp_unused_keys *unused)
+static bool is_collected(const fsdp_unused_keys *unused, const char *name, size_t bytes)
 {
-    if (is_collected(unused, key))
+    for (size_t i = 0; i < unused->len; i++)
+        if (equals(unused->items[i].name, name, bytes))
+            return true;
+    return false;
+}
+
+fsdp_status fsdp_collect_unused_name(const char *name, size_t bytes, int64_t line,
+                                     fsdp_unused_keys *unused)
+{
+    if (is_collected(unused, name, bytes))
         return FSDP_OK;
     unused->more |= unused->len == FSDP_MAX_UNUSED_KEYS;
     if (unused->more)
         return FSDP_OK;
-    char *name = fsdp_strdup(key);
-    if (!name)
+    char *copy = fsdp_strndup(name, bytes);
+    if (!copy)
         return FSDP_ERR_NOMEM;
-    unused->items[unused->len].name = name;
+    unused->items[unused->len].name = copy;
     unused->items[unused->len++].line = line;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_collect_unused_key(const char *key, int64_t line, fsdp_unused_keys *unused)
+{
+    return fsdp_collect_unused_name(key, strlen(key), line, unused);
 }
 
 fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,

@@ -28,6 +28,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node v
  * of the key. So call it only for a key that may be ignored with any value. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
+/* Like fsdp_collect_unused_key(), for a key [bytes] that does not end in a NUL. */
+FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_name(const char *name, size_t bytes, int64_t line,
+                                                     fsdp_unused_keys *unused);
+/* Return true if fsdp_unused_key() looks at the value of the key `name` [bytes]. */
+bool fsdp_key_may_be_refused(const char *name, size_t bytes);
 /* Check T5's decoder_input_ids and decoder_attention_mask, if the row has them. They must agree
  * with what T5 derives from `labels`, the labels of the row before truncation. `start_id` is the
  * first id of the decoder's input. */

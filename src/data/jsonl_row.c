@@ -16,7 +16,6 @@
 #include "src/data/chat_text.h"
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
-#include "src/data/json_text.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */
@@ -267,24 +266,31 @@ static fsdp_status no_text(const reading *r, const char *wanted)
 
 static fsdp_status read_text(reading *r, fsdp_example *example)
 {
-    const char *prompt_key, *text_key, *prompt = "", *text = NULL;
+    const char *prompt_key, *text_key, *prompt = "";
     const char *prefix = r->options->source_prefix;
+    fsdp_data_text text;
+    size_t prompt_length = 0;
+    fsdp_str full = {0};
     text_keys(r, &prompt_key, &text_key);
     if (!fsdp_json_has(r->object, text_key))
         return no_text(r, text_key);
     if (prompt_key)
-        FSDP_TRY(fsdp_json_get_str(r->object, prompt_key, &prompt));
-    FSDP_TRY(fsdp_json_get_str(r->object, text_key, &text));
+        FSDP_TRY(fsdp_json_get_strn(r->object, prompt_key, &prompt, &prompt_length));
+    FSDP_TRY(fsdp_json_get_strn(r->object, text_key, &text.bytes, &text.length));
     r->prompt = prompt_key;
     r->text = text_key;
     FSDP_TRY(fsdp_check_tokenizer(fsdp_json_name(r->object.doc), "a text", r->options));
-    char *full = fsdp_strdup_printf("%s%s", prefix, prompt);
-    if (!full)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_causal_text_encode(r->options, full, text, example, &r->cut);
-    if (r->whole)
-        fsdp_str_printf(r->whole, "%s%s", full, text);
-    fsdp_free(full);
+    fsdp_str_append(&full, prefix, strlen(prefix));
+    fsdp_str_append(&full, prompt, prompt_length);
+    const fsdp_data_text before = {full.data, full.len};
+    fsdp_status status = full.failed
+                             ? fsdp_error_nomem()
+                             : fsdp_causal_text_encode(r->options, before, text, example, &r->cut);
+    if (r->whole && status == FSDP_OK) {
+        fsdp_str_append(r->whole, before.bytes ? before.bytes : "", before.length);
+        fsdp_str_append(r->whole, text.bytes, text.length);
+    }
+    fsdp_str_fini(&full);
     return status;
 }
 
@@ -455,29 +461,69 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     return check_keys(&r, line, &rows->unused);
 }
 
+/* Keys that say what kind of row it is. The last ones do so only if no option names the text. */
+static const char *const form_keys[] = {"input_ids",     "prompt_ids", "completion_ids",
+                                        "prompt_length", "messages",   "conversations",
+                                        "prompt",        "completion"};
+enum {
+    N_ID_KEYS = 4
+};
+
+static bool is_form_key(const fsdp_dataset_options *o, const char *name, size_t bytes)
+{
+    const size_t n = o->source_column ? N_ID_KEYS : FSDP_LENGTH(form_keys);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(form_keys[i], name, bytes) == 0 && !form_keys[i][bytes])
+            return true;
+    return false;
+}
+
 /* Return the key of the text, or NULL if a row that has only this key is not a row of text. */
 static const char *only_text_key(const fsdp_dataset_options *o)
 {
-    static const char *const ids[] = {"input_ids", "prompt_ids", "completion_ids", "prompt_length"};
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    for (size_t i = 0; i < FSDP_LENGTH(ids); i++)
-        if (strcmp(key, ids[i]) == 0)
+    for (const char *at = key; *at; at++) /* in the row, it may be written with an escape */
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
-    return key;
+    return is_form_key(o, key, strlen(key)) ? NULL : key;
 }
 
-bool fsdp_jsonl_text_row(const char *row, size_t length, const fsdp_dataset_options *options,
-                         fsdp_str *text, fsdp_example *example, fsdp_jsonl_rows *rows)
+/* Return true if the other keys of a row may change how it is read, or why it is refused. */
+static bool others_matter(const fsdp_dataset_options *o, const fsdp_json_text *found)
+{
+    for (size_t i = 0; i < found->n_others; i++) {
+        const fsdp_json_text_key *other = &found->others[i];
+        if (is_form_key(o, other->name, other->bytes) ||
+            fsdp_key_may_be_refused(other->name, other->bytes))
+            return true;
+    }
+    return false;
+}
+
+static fsdp_status collect_others(const fsdp_json_text *found, int64_t line,
+                                  fsdp_unused_keys *unused)
+{
+    for (size_t i = 0; i < found->n_others; i++)
+        if (!found->others[i].is_null)
+            FSDP_TRY(fsdp_collect_unused_name(found->others[i].name, found->others[i].bytes, line,
+                                              unused));
+    return FSDP_OK;
+}
+
+bool fsdp_jsonl_text_row(const fsdp_json_row *row, const fsdp_dataset_options *options,
+                         fsdp_json_text *found, fsdp_example *example, fsdp_jsonl_rows *rows)
 {
     const char *key = only_text_key(options);
+    const fsdp_data_text prefix = {options->source_prefix, strlen(options->source_prefix)};
     int64_t cut;
-    if (!key || rows->whole || !fsdp_json_only_text(row, length, key, text) ||
-        fsdp_check_tokenizer("row", "a text", options) != FSDP_OK)
+    if (!key || rows->whole || !fsdp_json_find_text(row->text, row->length, key, found) ||
+        others_matter(options, found) || fsdp_check_tokenizer("row", "a text", options) != FSDP_OK)
         return false;
-    if (fsdp_causal_text_encode(options, options->source_prefix, text->data, example, &cut) !=
-        FSDP_OK) {
+    const fsdp_data_text text = {found->text.data, found->text.len};
+    if (fsdp_causal_text_encode(options, prefix, text, example, &cut) != FSDP_OK ||
+        collect_others(found, row->line, &rows->unused) != FSDP_OK) {
         fsdp_example_empty(example);
         return false;
     }

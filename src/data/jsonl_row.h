@@ -4,6 +4,8 @@
 
 #include "src/base/json.h"
 #include "src/base/str.h"
+#include "src/data/json_rows.h"
+#include "src/data/json_text.h"
 #include "src/data/jsonl_keys.h"
 
 /* Results that are collected over all rows of a file; {0} before the first row. */
@@ -27,9 +29,9 @@ unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);
-/* Convert `row` [length] to an example if it is {"KEY": "..."}, where KEY is the key of the text,
- * without building a JSON document. Return false for any other row, and after a failure. The caller
- * then parses the row and calls fsdp_jsonl_row(), which makes the example or returns the error.
- * `text` is scratch memory. */
-bool fsdp_jsonl_text_row(const char *row, size_t length, const fsdp_dataset_options *options,
-                         fsdp_str *text, fsdp_example *example, fsdp_jsonl_rows *rows);
+/* Convert a row that is a text, such as {"id": 7, "text": "..."}, without parsing it as a document.
+ * Keys that are not used are added to *rows. Return false for other rows, and after a failure, so
+ * that the caller parses the row and calls fsdp_jsonl_row(), which gives the same example or the
+ * error. `found` is scratch memory. */
+bool fsdp_jsonl_text_row(const fsdp_json_row *row, const fsdp_dataset_options *options,
+                         fsdp_json_text *found, fsdp_example *example, fsdp_jsonl_rows *rows);

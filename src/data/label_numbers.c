@@ -8,12 +8,29 @@
 
 #include "src/base/alloc.h"
 
+size_t fsdp_label_numbers_listed(const char *label)
+{
+    size_t n = 0;
+    for (const char *at = label;; at++) {
+        at += strspn(at, " ");
+        const size_t digits = strspn(at, "0123456789");
+        if (!digits || digits > 9 || (digits > 1 && *at == '0'))
+            return 0;
+        n++;
+        at += digits;
+        at += strspn(at, " ");
+        if (*at != ',')
+            return *at ? 0 : n;
+    }
+}
+
 /* Return the error for a label: what it must be, and what was found. */
 static fsdp_status refuse(const fsdp_dataset_options *o, const char *found)
 {
     const int64_t n = o->num_classes;
     const char *hint = o->class_hint ? o->class_hint : "";
     const char *before = *hint ? "; " : "";
+    const bool indices = o->label_lists == FSDP_LABEL_LISTS_INDICES;
     if (o->problem_type == FSDP_PROBLEM_REGRESSION && n == 1)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "label: expected a number: the problem type is regression%s%s, found "
@@ -25,10 +42,11 @@ static fsdp_status refuse(const fsdp_dataset_options *o, const char *found)
                           "regression%s%s, found %.80s",
                           n, before, hint, found);
     return fsdp_error(FSDP_ERR_FORMAT,
-                      "label: expected a list of %" PRId64 " numbers from 0 to 1, one for each "
-                      "class%s: the problem type is multi_label_classification%s%s, found %.80s",
-                      n, o->class_names ? ", or a list of names of classes" : "", before, hint,
-                      found);
+                      "label: expected a list of %s%" PRId64 "%s%s: the problem type is "
+                      "multi_label_classification%s%s, found %.80s",
+                      indices ? "classes from 0 to " : "", indices ? n - 1 : n,
+                      indices ? "" : " numbers from 0 to 1, one for each class",
+                      o->class_names ? ", or a list of names of classes" : "", before, hint, found);
 }
 
 static fsdp_status set_number(const fsdp_dataset_options *o, double value, float *target)
@@ -80,6 +98,31 @@ static fsdp_status set_entry(const fsdp_dataset_options *o, fsdp_json_node entry
                              : "a list with something other than names");
 }
 
+/* Set the targets of the classes in a list of indices to 1. */
+static fsdp_status set_indices(const fsdp_dataset_options *o, fsdp_json_node list, float *targets)
+{
+    char text[40];
+    int64_t class;
+    for (size_t i = 0; i < fsdp_json_len(list); i++) {
+        const fsdp_json_node entry = fsdp_json_at(list, i);
+        if (fsdp_json_kind_of(entry) != FSDP_JSON_INT)
+            return refuse(o, "a list with something other than classes");
+        if (fsdp_json_get_i64(entry, NULL, INT64_MIN, INT64_MAX, &class) != FSDP_OK)
+            return refuse(o, "a larger number");
+        snprintf(text, sizeof text, "%" PRId64, class);
+        if (class < 0 || class >= o->num_classes)
+            return refuse(o, text);
+        targets[class] = 1;
+    }
+    return FSDP_OK;
+}
+
+static bool has_indices(const fsdp_dataset_options *o)
+{
+    return o->problem_type == FSDP_PROBLEM_MULTI_LABEL &&
+           o->label_lists == FSDP_LABEL_LISTS_INDICES;
+}
+
 static fsdp_status set_list(const fsdp_dataset_options *o, fsdp_json_node list, float *targets)
 {
     const size_t n = fsdp_json_len(list);
@@ -87,12 +130,29 @@ static fsdp_status set_list(const fsdp_dataset_options *o, fsdp_json_node list, 
     char text[60];
     if (n == 0 && o->problem_type == FSDP_PROBLEM_MULTI_LABEL)
         return FSDP_OK; /* the row belongs to no class */
+    if (numbers && has_indices(o))
+        return set_indices(o, list, targets);
     snprintf(text, sizeof text, "a list of %zu", n);
     if (numbers && n != (size_t)o->num_classes)
         return refuse(o, text);
     for (size_t i = 0; i < n; i++)
         FSDP_TRY(set_entry(o, fsdp_json_at(list, i), i, numbers, targets));
     return FSDP_OK;
+}
+
+/* Read numbers without brackets, with commas between them. */
+static fsdp_status set_listed(const fsdp_dataset_options *o, const char *label, float *targets)
+{
+    fsdp_json *doc;
+    char *list = fsdp_strdup_printf("[%s]", label);
+    if (!list)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_json_parse("label", 1, list, strlen(list), &doc);
+    fsdp_free(list);
+    FSDP_TRY(status);
+    status = set_list(o, fsdp_json_root(doc), targets);
+    fsdp_json_destroy(doc);
+    return status;
 }
 
 /* Read a text that is a list in brackets, such as "[0, 1]". */
@@ -111,6 +171,9 @@ static fsdp_status set_text(const fsdp_dataset_options *o, const char *label, fl
     char quoted[90];
     if (label[strspn(label, " \t")] == '[')
         return set_list_text(o, label, targets);
+    const size_t listed = fsdp_label_numbers_listed(label);
+    if (o->problem_type == FSDP_PROBLEM_MULTI_LABEL && listed > (has_indices(o) ? 0 : 1))
+        return set_listed(o, label, targets);
     if (o->num_classes == 1 && fsdp_label_is_number(label, &value))
         return set_number(o, value, &targets[0]);
     if (o->problem_type == FSDP_PROBLEM_MULTI_LABEL && o->class_names)
@@ -141,6 +204,7 @@ fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *o, fsdp_json_
                                        fsdp_example *example)
 {
     const char *text;
+    int64_t class;
     FSDP_TRY(begin(o, example));
     switch (fsdp_json_kind_of(label)) {
     case FSDP_JSON_ARRAY:
@@ -151,6 +215,12 @@ fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *o, fsdp_json_
     case FSDP_JSON_INT:
     case FSDP_JSON_REAL:
     case FSDP_JSON_BOOL:
+        if (fsdp_json_kind_of(label) == FSDP_JSON_INT && has_indices(o)) {
+            if (fsdp_json_get_i64(label, NULL, 0, o->num_classes - 1, &class) != FSDP_OK)
+                return refuse(o, "another number");
+            example->targets[class] = 1;
+            return FSDP_OK;
+        }
         if (o->num_classes == 1)
             return set_entry(o, label, 0, true, example->targets);
         return refuse(o, "a single number");

@@ -12,6 +12,7 @@
 #include "src/data/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/json_rows.h"
+#include "src/data/label_lists.h"
 #include "src/data/text_columns.h"
 #include "src/data/text_rows.h"
 
@@ -26,9 +27,14 @@ typedef struct scan {
     size_t len, cap;
     bool more; /* there are more than MAX_NAMES */
     bool all_integers, all_numbers;
-    bool lists;                /* labels are lists */
-    int64_t list_numbers;      /* length of the first list of numbers; 0: no such list was found */
-    int64_t smallest, largest; /* the smallest and the largest integer */
+    bool singles;               /* some labels are no lists */
+    bool lists;                 /* labels are lists */
+    fsdp_list_evidence numbers; /* what lists of numbers are */
+    int64_t row;                /* the row that is looked at: its line, or its number for Arrow */
+    int64_t listed_row;         /* the first row with numbers and commas, "3,14"; 0: none */
+    char listed[60];            /* the label of that row */
+    int64_t smallest_row;       /* the first row with `smallest`, if that is negative */
+    int64_t smallest, largest;  /* the smallest and the largest integer */
     int64_t rows;
     char **class_names; /* [n_class_names] of a ClassLabel column */
     size_t n_class_names;
@@ -76,8 +82,8 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
-/* Add the names in a list, or remember its length if it has numbers. A malformed list is not an
- * error here: when its row is read, the error message is better. */
+/* Add the names in a list, or note what its numbers show. A malformed list is not
+ * an error here: when its row is read, the error message is better. */
 static fsdp_status add_list(scan *s, fsdp_json_node list)
 {
     const size_t n = fsdp_json_len(list);
@@ -92,8 +98,8 @@ static fsdp_status add_list(scan *s, fsdp_json_node list)
         FSDP_TRY(fsdp_json_get_str(entry, NULL, &name));
         FSDP_TRY(add_name(s, name));
     }
-    if (n && fsdp_json_kind_of(fsdp_json_at(list, 0)) != FSDP_JSON_STRING && !s->list_numbers)
-        s->list_numbers = (int64_t)n;
+    if (n && fsdp_json_kind_of(fsdp_json_at(list, 0)) != FSDP_JSON_STRING)
+        fsdp_list_evidence_add(&s->numbers, list, s->row, s->options->num_classes);
     return FSDP_OK;
 }
 
@@ -111,6 +117,24 @@ static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
     return status;
 }
 
+/* Add numbers without brackets, if rows have several labels. */
+static fsdp_status add_listed(scan *s, const char *label, bool *is_list)
+{
+    const size_t n = fsdp_label_numbers_listed(label);
+    if (n > 1 && !s->listed_row) {
+        s->listed_row = s->row;
+        snprintf(s->listed, sizeof s->listed, "%s", label);
+    }
+    if (!n || s->options->problem_type != FSDP_PROBLEM_MULTI_LABEL)
+        return FSDP_OK;
+    char *list = fsdp_strdup_printf("[%s]", label);
+    if (!list)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status = add_list_text(s, list, is_list);
+    fsdp_free(list);
+    return status;
+}
+
 static fsdp_status add_label(scan *s, const char *label)
 {
     int64_t number;
@@ -118,19 +142,25 @@ static fsdp_status add_label(scan *s, const char *label)
     bool is_list = false;
     if (*label == '[')
         FSDP_TRY(add_list_text(s, label, &is_list));
+    else
+        FSDP_TRY(add_listed(s, label, &is_list));
     if (is_list)
         return FSDP_OK;
     if (!*label || strcasecmp(label, "nan") == 0)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "label: %s; expected a class or a number: leave out rows without a label",
                           *label ? "is not a number" : "is empty");
+    s->singles = true;
     s->rows++;
     s->all_numbers = s->all_numbers && fsdp_label_is_number(label, &real);
     if (!fsdp_label_is_integer(label, &number)) {
         s->all_integers = false;
     } else {
         s->largest = number > s->largest ? number : s->largest;
-        s->smallest = number < s->smallest ? number : s->smallest;
+        if (number < s->smallest) {
+            s->smallest = number;
+            s->smallest_row = s->row;
+        }
     }
     return add_name(s, label);
 }
@@ -164,6 +194,7 @@ static fsdp_status scan_texts(scan *s, const char *path, fsdp_rows_form form)
         status = fsdp_text_rows_next(rows, &row);
         if (status != FSDP_OK || row.line == 0)
             break;
+        s->row = row.line;
         status = add_label(s, fsdp_text_rows_label(rows, &row));
         fsdp_text_row_context(rows, status, &row);
     }
@@ -211,6 +242,7 @@ static fsdp_status scan_rows(scan *s, fsdp_json_rows *rows, const char *path)
         status = fsdp_json_row_parse(path, &row, &doc);
         if (status != FSDP_OK)
             break;
+        s->row = row.line;
         status = add_json_label(s, fsdp_json_root(doc));
         fsdp_json_destroy(doc);
         fsdp_json_row_context(status, path, &row);
@@ -244,6 +276,7 @@ static fsdp_status scan_arrow(scan *s, const char *path)
                                 table, fsdp_arrow_table_has(table, "labels") ? "labels" : "label"));
     for (int64_t i = 0; status == FSDP_OK && i < len && s->rows < s->options->max_samples; i++) {
         fsdp_json *doc;
+        s->row = i + 1;
         status = fsdp_arrow_table_row(table, i, &doc);
         if (status == FSDP_OK) {
             status = add_json_label(s, fsdp_json_root(doc));
@@ -295,18 +328,37 @@ static fsdp_problem_type problem_of(const scan *s)
     return fractions ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
 }
 
+/* Numbers with commas between them are a list only if the problem type says so. Refuse them if no
+ * label is a name: they are no names then, and may be numbers with a decimal comma. */
+static fsdp_status check_listed(const scan *s, const char *path)
+{
+    for (size_t i = 0; i < s->len; i++)
+        if (!fsdp_label_numbers_listed(s->names[i]))
+            return FSDP_OK;
+    return s->listed_row
+               ? fsdp_error(FSDP_ERR_FORMAT,
+                            "%s: line %" PRId64 ": label: expected one class, found \"%.60s\": "
+                            "--problem-type multi_label_classification takes it as several classes",
+                            path, s->listed_row, s->listed)
+               : FSDP_OK;
+}
+
 static fsdp_status check_classes(const scan *s, const char *path)
 {
     if (problem_of(s) != FSDP_PROBLEM_SINGLE_LABEL)
         return FSDP_OK;
-    if (s->all_integers && (s->smallest < 0 || s->largest >= MAX_CLASSES))
+    FSDP_TRY(check_listed(s, path));
+    if (s->all_integers && s->smallest < 0)
+        return fsdp_error(
+            FSDP_ERR_FORMAT,
+            "%s: %s %" PRId64 ": label: expected a class, 0 or more, or a name, found "
+            "%" PRId64 "%s",
+            path, fsdp_is_arrow_path(path) ? "row" : "line", s->smallest_row, s->smallest,
+            s->smallest == -1 ? ", which rows without a label have in GLUE: leave them out" : "");
+    if (s->all_integers && s->largest >= MAX_CLASSES)
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64 "%s",
-                          path, MAX_CLASSES - 1, s->smallest < 0 ? s->smallest : s->largest,
-                          s->smallest == -1
-                              ? ", which rows without a label have in GLUE: leave them "
-                                "out"
-                              : "");
+                          "%s: label: expected classes from 0 to %d, or names, found %" PRId64,
+                          path, MAX_CLASSES - 1, s->largest);
     if (!s->all_numbers && s->more)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: label: more than %d different names; are they classes?", path,
@@ -321,25 +373,79 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
-/* Set *labels for regression and for several classes a row, and free the names that *labels does
- * not take over. */
-static void take_numbers(const scan *s, fsdp_found_labels *labels)
+/* Return what lists of numbers are. */
+static fsdp_status decide_lists(const scan *s, const char *path, fsdp_label_lists *lists)
 {
-    const bool named = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL && !s->all_numbers;
+    *lists = s->options->label_lists;
+    if (*lists != FSDP_LABEL_LISTS_AUTO)
+        return FSDP_OK;
+    *lists = FSDP_LABEL_LISTS_INDICES;
+    if (s->class_names) /* a sequence of a ClassLabel */
+        return FSDP_OK;
+    return fsdp_list_evidence_decide(&s->numbers, path, fsdp_is_arrow_path(path) ? "row" : "line",
+                                     lists);
+}
+
+/* Set *labels for labels that are numbers, and free the names that are not needed. */
+static void take_numbers(const scan *s, fsdp_label_lists lists, fsdp_found_labels *labels)
+{
+    const bool multi = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL;
+    const bool indices = multi && lists == FSDP_LABEL_LISTS_INDICES;
+    const bool named = multi && !s->all_numbers;
     *labels = (fsdp_found_labels){.rows = s->rows, .problem_type = problem_of(s)};
-    if (named && s->class_names) {
+    if ((named || indices) && s->class_names) {
         labels->names = s->class_names;
         labels->classes = (int64_t)s->n_class_names;
     } else if (named) {
         labels->names = s->names;
         labels->classes = (int64_t)s->len;
+    } else if (indices) {
+        labels->classes = s->numbers.largest + 1;
     } else {
-        labels->classes = s->list_numbers ? s->list_numbers : s->rows > 0;
+        labels->classes = s->numbers.length ? s->numbers.length : s->rows > 0;
     }
     if (labels->names != s->names)
         free_names(s->names, s->len);
     if (labels->names != s->class_names)
         free_names(s->class_names, s->n_class_names);
+}
+
+static void scan_fini(scan *s)
+{
+    free_names(s->names, s->len);
+    free_names(s->class_names, s->n_class_names);
+}
+
+/* Look at all labels. If some are lists, all are, so that "3" and "3,14" are lists, too. */
+static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *options)
+{
+    const scan empty = {
+        .options = options, .all_integers = true, .all_numbers = true, .largest = -1};
+    *s = empty;
+    FSDP_TRY(scan_files(s, path));
+    if (!s->lists || !s->singles || options->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return FSDP_OK;
+    options->problem_type = FSDP_PROBLEM_MULTI_LABEL;
+    scan_fini(s);
+    *s = empty;
+    return scan_files(s, path);
+}
+
+/* Set *labels for labels that are classes, and free the names that are not needed. */
+static void take_classes(const scan *s, fsdp_found_labels *labels)
+{
+    *labels = (fsdp_found_labels){.rows = s->rows};
+    if (s->class_names) {
+        labels->classes = (int64_t)s->n_class_names;
+        labels->names = s->class_names;
+    } else if (s->all_integers) {
+        labels->classes = s->largest + 1;
+    } else if (!s->all_numbers) {
+        labels->classes = (int64_t)s->len;
+        labels->names = s->names;
+        return;
+    }
+    free_names(s->names, s->len);
 }
 
 fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
@@ -349,37 +455,42 @@ fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *optio
     fsdp_dataset_options given = *options;
     /* Other problem types require num_classes, which this function has yet to find. */
     given.problem_type = FSDP_PROBLEM_SINGLE_LABEL;
+    given.label_lists = FSDP_LABEL_LISTS_AUTO;
     FSDP_TRY(fsdp_dataset_complete_options(&given, &full));
     full.problem_type = options->problem_type;
-    scan s = {.options = &full, .all_integers = true, .all_numbers = true, .largest = -1};
-    fsdp_status status = scan_files(&s, path);
+    full.label_lists = options->label_lists;
+    scan s;
+    fsdp_label_lists lists = FSDP_LABEL_LISTS_MULTI_HOT;
+    fsdp_status status = scan_all(&s, path, &full);
     if (status == FSDP_OK)
         status = check_classes(&s, path);
-    if (status != FSDP_OK) {
-        free_names(s.class_names, s.n_class_names);
-        free_names(s.names, s.len);
-        return status;
-    }
-    if (problem_of(&s) != FSDP_PROBLEM_SINGLE_LABEL) {
-        take_numbers(&s, labels);
+    if (status == FSDP_OK && problem_of(&s) == FSDP_PROBLEM_MULTI_LABEL)
+        status = decide_lists(&s, path, &lists);
+    if (status != FSDP_OK)
+        scan_fini(&s);
+    else if (problem_of(&s) != FSDP_PROBLEM_SINGLE_LABEL)
+        take_numbers(&s, lists, labels);
+    else
+        take_classes(&s, labels);
+    return status;
+}
+
+fsdp_status fsdp_label_lists_find(const char *path, const fsdp_dataset_options *options,
+                                  fsdp_label_lists *lists)
+{
+    scan s = {.options = options, .all_integers = true, .all_numbers = true, .largest = -1};
+    *lists = options->label_lists;
+    if (*lists != FSDP_LABEL_LISTS_AUTO)
         return FSDP_OK;
+    fsdp_status status = scan_files(&s, path);
+    if (status == FSDP_OK) {
+        status = decide_lists(&s, path, lists);
+    } else if (status != FSDP_ERR_NOMEM) {
+        *lists = FSDP_LABEL_LISTS_MULTI_HOT;
+        status = FSDP_OK;
     }
-    if (s.class_names) {
-        free_names(s.names, s.len);
-        *labels = (fsdp_found_labels){
-            .classes = (int64_t)s.n_class_names, .names = s.class_names, .rows = s.rows};
-        return FSDP_OK;
-    }
-    *labels = (fsdp_found_labels){.rows = s.rows};
-    if (s.all_integers)
-        labels->classes = s.largest + 1;
-    else if (!s.all_numbers) {
-        labels->classes = (int64_t)s.len;
-        labels->names = s.names;
-        return FSDP_OK;
-    }
-    free_names(s.names, s.len);
-    return FSDP_OK;
+    scan_fini(&s);
+    return status;
 }
 
 void fsdp_found_labels_fini(fsdp_found_labels *labels)

@@ -102,6 +102,11 @@ static fsdp_status masked_texts(void *self, int64_t index, char **source, char *
     return fsdp_dataset_texts(((const masked_dataset *)self)->rows, index, source, target);
 }
 
+static fsdp_status masked_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
+{
+    return fsdp_dataset_left_out_of(((const masked_dataset *)self)->rows, range, sum);
+}
+
 static void masked_free(masked_dataset *d)
 {
     fsdp_free(d->is_special);
@@ -165,5 +170,6 @@ fsdp_status fsdp_masked_dataset_create(const char *path, fsdp_dataset *rows,
     }
     fsdp_dataset_set_uses(*out, fsdp_dataset_uses(rows));
     fsdp_dataset_set_note(*out, fsdp_dataset_note(rows));
+    fsdp_dataset_set_left_out(*out, masked_left_out);
     return FSDP_OK;
 }

@@ -84,13 +84,12 @@ static fsdp_status mixture_draw(void *self, int64_t index, const fsdp_draw *draw
     return fsdp_dataset_draw(p->dataset, row, &own, example);
 }
 
-static fsdp_status mixture_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status mixture_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const mixture *m = self;
-    (void)first;
     for (size_t c = 0; c < m->len; c++) {
         fsdp_left_out one;
-        FSDP_TRY(fsdp_dataset_left_out(m->parts[c].dataset, len, &one));
+        FSDP_TRY(fsdp_dataset_left_out(m->parts[c].dataset, range->len, &one));
         sum->counted_rows += one.counted_rows;
         sum->cut_rows += one.cut_rows;
         sum->cut_tokens += one.cut_tokens;

@@ -353,11 +353,12 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-static fsdp_status pack_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+/* The rows that are counted are those that were packed, as many as packed rows are asked for, or
+ * all. */
+static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;
-    (void)first;
-    FSDP_TRY(fsdp_dataset_left_out(d->rows, len, sum));
+    FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
     sum->unused_tokens += d->unused;
     return FSDP_OK;
 }

@@ -32,7 +32,10 @@ typedef struct pair_dataset {
     fsdp_text_rows *rows;
     place *places;
     size_t len, cap;
-    int64_t skipped; /* rows that options.skip_long_summaries leaves out */
+    /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index of the row
+     * that follows it in the dataset. In order. */
+    int64_t *skipped;
+    size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
     fsdp_titles *titles;
     char *note; /* the text that fsdp_dataset_note() returns, or NULL */
@@ -97,12 +100,13 @@ static fsdp_status add_row(pair_dataset *d, pair *p)
 {
     if (p->row.line > UINT32_MAX)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: more than 2^32 lines", d->path);
-    if (!FSDP_GROW(d->places, d->cap, d->len + 1))
+    if (!FSDP_GROW(d->places, d->cap, d->len + 1) ||
+        !FSDP_GROW(d->skipped, d->skipped_cap, d->skipped_len + 1))
         return FSDP_ERR_NOMEM;
     if (is_wanted(d, p))
         d->places[d->len++] = (place){p->row.offset, (uint32_t)p->row.size, (uint32_t)p->row.line};
     else if (!d->titles)
-        d->skipped++;
+        d->skipped[d->skipped_len++] = (int64_t)d->len;
     return FSDP_OK;
 }
 
@@ -194,7 +198,8 @@ static fsdp_status encode_pair(const pair_dataset *d, const pair *p, fsdp_exampl
     size_t length;
     FSDP_TRY(join_prefix(d, p, &source, &length));
     if (o->task == FSDP_TASK_CAUSAL_LM) {
-        fsdp_status made = fsdp_causal_text_encode(o, source, p->target, example, cut);
+        const fsdp_data_text prompt = {source, length}, text = {p->target, p->target_len};
+        fsdp_status made = fsdp_causal_text_encode(o, prompt, text, example, cut);
         fsdp_free(source);
         return made;
     }
@@ -227,31 +232,65 @@ static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
     return pair_get_cut(self, index, example, NULL);
 }
 
+/* Copy a text [length] as one that ends at its NUL: U+FFFD takes the place of a NUL. */
+static char *copy_without_nul(const char *text, size_t length)
+{
+    fsdp_str copy = {0};
+    fsdp_str_append(&copy, "", 0);
+    for (size_t at = 0; at < length; at++) {
+        const size_t n = strnlen(text + at, length - at);
+        fsdp_str_append(&copy, text + at, n);
+        at += n;
+        if (at < length)
+            fsdp_str_append(&copy, "\xEF\xBF\xBD", 3);
+    }
+    return fsdp_str_take(&copy);
+}
+
+static fsdp_status copy_texts(const char *joined, size_t length, const pair *p, char **source,
+                              char **target)
+{
+    char *first = copy_without_nul(joined, length);
+    char *second = first ? copy_without_nul(p->target, p->target_len) : NULL;
+    if (!second) {
+        fsdp_free(first);
+        return FSDP_ERR_NOMEM;
+    }
+    *source = first;
+    *target = second;
+    return FSDP_OK;
+}
+
 static fsdp_status pair_texts(void *self, int64_t index, char **source, char **target)
 {
     const pair_dataset *d = self;
     pair p = {0};
     size_t length;
-    char *joined = NULL, *reference = NULL;
+    char *joined = NULL;
     fsdp_status status = read_pair(d, index, &p);
     if (status == FSDP_OK)
         status = join_prefix(d, &p, &joined, &length);
-    if (status == FSDP_OK && !(reference = fsdp_strndup(p.target, p.target_len)))
-        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = copy_texts(joined, length, &p, source, target);
     fsdp_csv_row_fini(&p.row);
-    if (status != FSDP_OK) {
-        fsdp_free(joined);
-        return status;
-    }
-    *source = joined;
-    *target = reference;
-    return FSDP_OK;
+    fsdp_free(joined);
+    return status;
 }
 
-static fsdp_status pair_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+/* Return true if the row that was skipped before row `next` of the dataset is in the range: it is,
+ * if that row is, and behind the last row of the file. */
+static bool is_skipped_in(const pair_dataset *d, int64_t next, const fsdp_row_range *range)
 {
-    sum->skipped_rows += ((const pair_dataset *)self)->skipped;
-    return fsdp_count_cut_rows(pair_get_cut, self, first, len, sum);
+    const int64_t end = range->first + range->rows;
+    return next >= range->first && (next < end || (next == end && end == (int64_t)d->len));
+}
+
+static fsdp_status pair_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
+{
+    const pair_dataset *d = self;
+    for (size_t i = 0; i < d->skipped_len; i++)
+        sum->skipped_rows += is_skipped_in(d, d->skipped[i], range);
+    return fsdp_count_cut_rows(pair_get_cut, self, range->first, range->len, sum);
 }
 
 static void pair_close(void *self)
@@ -259,6 +298,7 @@ static void pair_close(void *self)
     pair_dataset *d = self;
     fsdp_text_rows_close(d->rows);
     fsdp_free(d->places);
+    fsdp_free(d->skipped);
     fsdp_free(d->path);
     fsdp_free(d->source_prefix);
     fsdp_free(d->note);

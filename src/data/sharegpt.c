@@ -43,10 +43,11 @@ static fsdp_status add_messages(fsdp_json_node row, fsdp_json_node messages)
     const fsdp_json_node list = fsdp_json_find(row, "conversations");
     if (fsdp_json_has(row, "system")) {
         const char *text;
-        FSDP_TRY(fsdp_json_get_str(row, "system", &text));
+        size_t length;
+        FSDP_TRY(fsdp_json_get_strn(row, "system", &text, &length));
         const fsdp_json_node message = fsdp_json_append_object(messages);
         fsdp_json_set_str(message, "role", "system");
-        fsdp_json_set_str(message, "content", text);
+        fsdp_json_set_strn(message, "content", text, length);
     }
     for (size_t i = 0; i < fsdp_json_len(list); i++)
         FSDP_TRY(add_message(fsdp_json_at(list, i), messages));

@@ -68,10 +68,9 @@ static fsdp_status span_texts(void *self, int64_t index, char **source, char **t
     return status;
 }
 
-static fsdp_status span_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status span_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
-    (void)first;
-    sum->counted_rows += len;
+    sum->counted_rows += range->len;
     sum->unused_tokens += fsdp_token_rows_unused(&((const span_dataset *)self)->rows);
     return FSDP_OK;
 }

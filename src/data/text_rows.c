@@ -229,11 +229,12 @@ static fsdp_status missing(fsdp_status status)
 static fsdp_status add_text(fsdp_json_node object, const char *name, fsdp_csv_row *row)
 {
     const char *text;
+    size_t length;
     const fsdp_json_node found = fsdp_text_find(object, name);
     if (!found.value || fsdp_json_kind_of(found) == FSDP_JSON_NULL)
         return missing(fsdp_json_mismatch(object, name, "a text"));
-    FSDP_TRY(fsdp_json_get_str(found, NULL, &text));
-    return fsdp_csv_row_add(row, text, strlen(text));
+    FSDP_TRY(fsdp_json_get_strn(found, NULL, &text, &length));
+    return fsdp_csv_row_add(row, text, length);
 }
 
 /* Append a list of labels, as JSON. */

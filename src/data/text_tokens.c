@@ -68,7 +68,9 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
 static fsdp_status append_document(const fsdp_dataset_options *options,
                                    const fsdp_document *document, fsdp_example *example, stream *s)
 {
-    FSDP_TRY(fsdp_causal_text_encode(options, "", document->text, example, NULL));
+    FSDP_TRY(fsdp_causal_text_encode(options, (fsdp_data_text){0},
+                                     (fsdp_data_text){document->text, document->length}, example,
+                                     NULL));
     return append_ids(s, &example->source);
 }
 

@@ -63,10 +63,9 @@ static fsdp_status token_get(void *self, int64_t index, fsdp_example *example)
     return d->split_documents ? split_into_documents(d, example) : FSDP_OK;
 }
 
-static fsdp_status token_left_out(void *self, int64_t first, int64_t len, fsdp_left_out *sum)
+static fsdp_status token_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
-    (void)first;
-    sum->counted_rows += len;
+    sum->counted_rows += range->len;
     sum->unused_tokens += fsdp_token_rows_unused(&((const token_dataset *)self)->rows);
     return FSDP_OK;
 }

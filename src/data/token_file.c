@@ -22,6 +22,13 @@ enum {
     MAGIC_LAST = 20249999
 };
 
+/* How the width of tokens is found. */
+enum {
+    LEAST_BYTES = 128, /* in a shorter file, small ids may be chance */
+    LOOKED_AT_BYTES = 1 << 20,
+    LARGEST_HIGH = 3 /* the upper bits of an id below 2^18; vocabularies are smaller */
+};
+
 const fsdp_llmc_kind fsdp_llmc_kinds[2] = {
     {20240520, 1, 2}, /* ids of GPT-2 */
     {20240801, 7, 4}, /* ids of Llama 3 */
@@ -115,6 +122,39 @@ static fsdp_status read_header(fsdp_token_file *file)
                       expected);
 }
 
+/* Return true if the numbers of 16 bits are the halves or quarters of tokens of `width` bytes: the
+ * parts above the lowest are those of ids below 2^18, and the lowest ones are not all as small. */
+static bool looks_like(const fsdp_mapping *m, size_t width)
+{
+    const size_t n = m->bytes < LOOKED_AT_BYTES ? m->bytes : LOOKED_AT_BYTES;
+    bool any = false;
+    if (m->bytes % width || m->bytes < LEAST_BYTES)
+        return false;
+    for (size_t at = 0; at + width <= n; at += width) {
+        const unsigned char *p = m->data + at;
+        const uint64_t high =
+            load_u32(p) >> 16 | (width == 8 ? (uint64_t)load_u32(p + 4) << 16 : 0);
+        if (high > LARGEST_HIGH)
+            return false;
+        any |= p[1] || p[0] > LARGEST_HIGH;
+    }
+    return any;
+}
+
+/* Refuse a file whose tokens are certainly wider than the default, uint16. */
+static fsdp_status check_width(const fsdp_token_file *file)
+{
+    const bool is_int64 = looks_like(&file->mapping, 8);
+    if (!is_int64 && !looks_like(&file->mapping, 4))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "read as uint16, the default, %s tokens are 0 or as small as the upper "
+                      "halves of larger numbers: the tokens are %s; --token-dtype %s reads them "
+                      "(and --token-dtype uint16 takes the file as it is)",
+                      is_int64 ? "three of four" : "every second of the",
+                      is_int64 ? "int64" : "int32", is_int64 ? "int64" : "int32");
+}
+
 static fsdp_status read_plain(fsdp_token_file *file, fsdp_token_dtype dtype)
 {
     static const int widths[] = {[FSDP_TOKENS_DEFAULT] = 2,
@@ -130,6 +170,8 @@ static fsdp_status read_plain(fsdp_token_file *file, fsdp_token_dtype dtype)
                           "%zu bytes: without llm.c's header it is %s after %s, an %s number%s",
                           m->bytes, names[dtype], names[dtype], width == 2 ? "even" : "integral",
                           dtype == FSDP_TOKENS_DEFAULT ? "; --token-dtype names another type" : "");
+    if (dtype == FSDP_TOKENS_DEFAULT)
+        FSDP_TRY(check_width(file));
     file->width = width;
     file->plain = true;
     file->has_dtype = dtype != FSDP_TOKENS_DEFAULT;

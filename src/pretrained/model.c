@@ -153,7 +153,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
 /* Like transformers, return an error if the weights have a classifier with more or fewer classes
  * than the model. With ignore_mismatched_sizes this is not an error, because a new classifier is
  * drawn at random. */
-static fsdp_status check_classifier(const fsdp_pretrained *p)
+static fsdp_status check_classifier(const fsdp_pretrained *p, const fsdp_model_options *options)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
     const fsdp_checkpoint_entry *head;
@@ -162,6 +162,13 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
     FSDP_TRY(fsdp_load_find(p->weights, p->config.type->base_prefix, "classifier.weight", &head));
     if (!head || head->ndim != 2 || head->shape[0] == n)
         return FSDP_OK;
+    if (options->labels_of)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: '%s' has %lld classes, but the labels of %s %s %lld%s; "
+                          "--ignore-mismatched-sizes draws a new classifier for them",
+                          head->path, head->name, (long long)head->shape[0], options->labels_of,
+                          n == 1 ? "are numbers (regression), which need" : "are of", (long long)n,
+                          n == 1 ? " output" : " classes");
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: '%s' has %lld classes, the model %lld; --num-labels %lld of 'fsdp "
                       "train' takes the classifier as it is, --ignore-mismatched-sizes draws a new "
@@ -195,7 +202,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
         FSDP_TRY(choose_head(options, &p->config));
         FSDP_TRY(choose_labels(options, m, &p->config));
         p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
-        FSDP_TRY(check_classifier(p));
+        FSDP_TRY(check_classifier(p, options));
     } else {
         p->config = *options->config;
     }

@@ -28,8 +28,9 @@ typedef struct fsdp_model_options {
      * prefix must match a name. */
     const char *const *frozen;
     size_t n_frozen;
-    int64_t num_labels; /* number of classes of a classifier; 0: as in config.json */
-    int problem_type;   /* 1 + fsdp_problem_type; 0: as in config.json, or as num_labels says */
+    int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
+    int problem_type;      /* 1 + fsdp_problem_type; 0: as in config.json, or as num_labels says */
+    const char *labels_of; /* for messages: the data whose labels say num_labels; NULL: an option */
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
     bool masked_lm; /* open a masked language model, whatever head config.json describes */
     /* Open a masked language model if config.json describes one. Without this flag, a pretrained

@@ -21,14 +21,15 @@ typedef enum decode_type {
     DECODE_FUSE,
     DECODE_STRIP,
     DECODE_BYTE_FALLBACK,
+    DECODE_CTC,
 } decode_type;
 
 typedef struct decode_op {
     decode_type type;
-    char *text;          /* suffix, prefix, replacement of Metaspace, or pattern; owned */
-    char *content;       /* REPLACE; owned */
+    char *text;          /* suffix, prefix, replacement of Metaspace, pattern, or padding; owned */
+    char *content;       /* REPLACE; CTC: what is between words; owned */
     fsdp_regex *regex;   /* REPLACE, instead of `text`; owned */
-    bool cleanup;        /* WORD_PIECE */
+    bool cleanup;        /* WORD_PIECE, CTC */
     bool leaves_first;   /* METASPACE: marks of the first token are left out */
     uint32_t c;          /* STRIP */
     int64_t start, stop; /* STRIP: how many characters `c` may be removed at the start and at the
@@ -108,6 +109,18 @@ static fsdp_status read_strip(decode_op *op, fsdp_json_node node)
     return fsdp_json_get_i64(node, "stop", 0, INT32_MAX, &op->stop);
 }
 
+static fsdp_status read_ctc(decode_op *op, fsdp_json_node node)
+{
+    FSDP_TRY(fsdp_token_json_fields(node, "pad_token word_delimiter_token cleanup"));
+    FSDP_TRY(copy_text(node, "pad_token", &op->text));
+    FSDP_TRY(copy_text(node, "word_delimiter_token", &op->content));
+    FSDP_TRY(fsdp_json_get_bool(node, "cleanup", &op->cleanup));
+    if (!*op->text || !*op->content)
+        return fsdp_json_mismatch(node, *op->text ? "word_delimiter_token" : "pad_token",
+                                  "a text that is not empty");
+    return FSDP_OK;
+}
+
 static fsdp_status read_nothing(decode_op *op, fsdp_json_node node)
 {
     (void)op;
@@ -137,6 +150,7 @@ static fsdp_status add_part(fsdp_token_decoder *decoder, fsdp_json_node node, in
     } kinds[] = {{"BPEDecoder", DECODE_BPE, read_bpe},
                  {"ByteFallback", DECODE_BYTE_FALLBACK, read_nothing},
                  {"ByteLevel", DECODE_BYTE_LEVEL, read_byte_level},
+                 {"CTC", DECODE_CTC, read_ctc},
                  {"Fuse", DECODE_FUSE, read_nothing},
                  {"Metaspace", DECODE_METASPACE, read_metaspace},
                  {"Replace", DECODE_REPLACE, read_replace},
@@ -158,8 +172,8 @@ static fsdp_status add_part(fsdp_token_decoder *decoder, fsdp_json_node node, in
     }
     return fsdp_token_json_unknown(
         node, "decoder that is supported",
-        "BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, "
-        "WordPiece; not CTC, which is for speech");
+        "BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Sequence, Strip, "
+        "WordPiece");
 }
 
 fsdp_status fsdp_token_decoder_from_json(fsdp_json_node node, fsdp_token_decoder **out)
@@ -425,6 +439,47 @@ static fsdp_status decode_byte_fallback(const fsdp_token_texts *texts, fsdp_toke
     return status;
 }
 
+/* Append a token without padding and, if `cleanup` is set, with spaces for the delimiter of words.
+ */
+static void append_ctc(const decode_op *op, const char *text, size_t length, fsdp_str *out)
+{
+    fsdp_str kept = {0}, clean = {0};
+    append_replaced(&kept, text, length, op->text, "");
+    if (op->cleanup) {
+        fsdp_clean_up_tokenization(kept.data ? kept.data : "", kept.len, true, &clean);
+        append_replaced(out, clean.data ? clean.data : "", clean.len, op->content, " ");
+    } else {
+        fsdp_str_append(out, kept.data ? kept.data : "", kept.len);
+    }
+    out->failed |= kept.failed || clean.failed;
+    fsdp_str_fini(&kept);
+    fsdp_str_fini(&clean);
+}
+
+/* Only the first one of equal tokens in sequence counts (connectionist temporal
+ * classification: one for each frame of a sound). Tokens of padding alone are left out. */
+static fsdp_status decode_ctc(const decode_op *op, const fsdp_token_texts *texts,
+                              fsdp_token_texts *out)
+{
+    const char *before = NULL;
+    size_t before_length = 0, length;
+    for (size_t i = 0; i < texts->len; i++) {
+        const char *text = fsdp_token_texts_at(texts, i, &length);
+        const bool again = before && before_length == length && memcmp(before, text, length) == 0;
+        const size_t used = out->bytes.len;
+        before = text;
+        before_length = length;
+        if (again)
+            continue;
+        append_ctc(op, text, length, &out->bytes);
+        if (out->bytes.failed)
+            return fsdp_error_nomem();
+        if (out->bytes.len > used)
+            FSDP_TRY(fsdp_token_texts_end(out));
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status decode_step(const decode_op *op, fsdp_regex_work *work,
                                const fsdp_token_texts *texts, fsdp_token_texts *out)
 {
@@ -434,6 +489,8 @@ static fsdp_status decode_step(const decode_op *op, fsdp_regex_work *work,
         return decode_byte_level(texts, out);
     if (op->type == DECODE_BYTE_FALLBACK)
         return decode_byte_fallback(texts, out);
+    if (op->type == DECODE_CTC)
+        return decode_ctc(op, texts, out);
     if (op->type == DECODE_FUSE) {
         fsdp_str_append(&out->bytes, texts->bytes.data ? texts->bytes.data : "", texts->bytes.len);
         return fsdp_token_texts_end(out);

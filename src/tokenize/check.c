@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
+#include "src/data/causal_text.h"
 #include "src/report/table.h"
 #include "src/tokenize/tokenize.h"
 
@@ -55,16 +56,16 @@ static shown show(const char *text, size_t length, size_t most)
 /* ---- tokens ---- */
 
 /* Encode `text` again, to find the offsets. Return true if the ids are the same as in `ids`. */
-static bool find_offsets(checker *c, const char *text, const fsdp_token_list *ids, bool special)
+static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list *ids, bool special)
 {
     fsdp_encode_options how = {.no_special_tokens = !special, .offsets = FSDP_OFFSETS_CHARACTERS};
     const fsdp_tokenizer *tokenizer = c->inputs->tokenizer;
-    if (fsdp_tokenizer_encode_pair(tokenizer, text, strlen(text), NULL, 0, &how, &c->found) !=
+    if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how, &c->found) !=
         FSDP_OK)
         return false;
     how.offsets = FSDP_OFFSETS_BYTES;
-    if (fsdp_tokenizer_encode_pair(tokenizer, text, strlen(text), NULL, 0, &how, &c->in_bytes) !=
-        FSDP_OK)
+    if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
+                                   &c->in_bytes) != FSDP_OK)
         return false;
     /* `ids` may have an additional eos, or be cut. */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
@@ -124,31 +125,32 @@ static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_t
     return status;
 }
 
-/* Print what the ids are decoded to, or that it is the same text. */
-static fsdp_status print_decoded(checker *c, const char *text, const fsdp_token_list *ids)
+/* Print what the ids are decoded to, if it is not the text. */
+static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_token_list *ids)
 {
     char *decoded;
     FSDP_TRY(fsdp_tokenizer_decode(c->inputs->tokenizer, ids->ids, ids->len,
-                                   text ? FSDP_DECODE_SKIP_SPECIAL : 0, &decoded));
-    const bool same = text && strcmp(decoded, text) == 0;
+                                   text.bytes ? FSDP_DECODE_SKIP_SPECIAL : 0, &decoded));
+    const bool same = text.bytes && strlen(decoded) == text.length &&
+                      memcmp(decoded, text.bytes, text.length) == 0;
     if (same)
         fprintf(c->out, "decoded: the same text\n");
     else
         fprintf(c->out, "decoded: %s\n", show(decoded, strlen(decoded), TEXT_BYTES).text);
-    c->differing += text && !same;
+    c->differing += text.bytes && !same;
     fsdp_text_free(decoded);
     return FSDP_OK;
 }
 
 /* Print one list of ids: its text if that is known, its tokens, and what they are decoded to. */
-static fsdp_status print_list(checker *c, const char *name, const char *text,
+static fsdp_status print_list(checker *c, const char *name, fsdp_data_text text,
                               const fsdp_token_list *ids, const fsdp_token_list *labels)
 {
     const bool special = !c->inputs->rows.no_special_tokens;
-    const bool known = text && find_offsets(c, text, ids, special);
-    fprintf(c->out, "%s: %zu tokens%s%s\n", name, ids->len, text ? ", " : "",
-            text ? show(text, strlen(text), TEXT_BYTES).text : "");
-    FSDP_TRY(print_tokens(c, known ? text : NULL, ids, labels));
+    const bool known = text.bytes && find_offsets(c, text, ids, special);
+    fprintf(c->out, "%s: %zu tokens%s%s\n", name, ids->len, text.bytes ? ", " : "",
+            text.bytes ? show(text.bytes, text.length, TEXT_BYTES).text : "");
+    FSDP_TRY(print_tokens(c, known ? text.bytes : NULL, ids, labels));
     return print_decoded(c, text, ids);
 }
 
@@ -168,7 +170,7 @@ static fsdp_status take_text(checker *c, const fsdp_record_batch *batch, size_t 
     return c->whole.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-static fsdp_status print_example(checker *c, const char *source, const char *target)
+static fsdp_status print_example(checker *c, fsdp_data_text source, fsdp_data_text target)
 {
     const fsdp_example *e = &c->encoded.example;
     const fsdp_task task = c->inputs->form.task;
@@ -192,7 +194,7 @@ static fsdp_status check_record(checker *c, const fsdp_record_batch *batch, size
     int64_t cut;
     FSDP_TRY(fsdp_encode_record(&c->inputs->form, batch, i, &c->encoded, &cut));
     FSDP_TRY(take_text(c, batch, i));
-    const char *text = c->whole.len ? c->whole.data : NULL;
+    fsdp_data_text text = {c->whole.len ? c->whole.data : NULL, c->whole.len};
     fprintf(c->out, "\n%s: %s %" PRId64 "%s\n", batch->path, record->line ? "line" : "row",
             record->line ? record->line : record->index + 1, cut ? ", cut" : "");
     if (batch->kind == FSDP_RECORD_EXAMPLE) {
@@ -200,9 +202,10 @@ static fsdp_status check_record(checker *c, const fsdp_record_batch *batch, size
             fsdp_dataset_texts(batch->dataset, record->index, &source, &target);
         if (found != FSDP_OK && found != FSDP_ERR_UNSUPPORTED)
             return found;
-        text = source;
+        text = (fsdp_data_text){source, source ? strlen(source) : 0};
     }
-    const fsdp_status status = print_example(c, text, target);
+    const fsdp_status status =
+        print_example(c, text, (fsdp_data_text){target, target ? strlen(target) : 0});
     fsdp_text_free(source);
     fsdp_text_free(target);
     return status;

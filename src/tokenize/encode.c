@@ -17,7 +17,7 @@ void fsdp_encoded_fini(fsdp_encoded *e)
     }
     fsdp_unused_keys_fini(&e->found.unused);
     fsdp_example_fini(&e->example);
-    fsdp_str_fini(&e->text);
+    fsdp_json_text_fini(&e->text);
     *e = (fsdp_encoded){0};
 }
 
@@ -26,7 +26,7 @@ static void clear(fsdp_encoded *e)
 {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
     const fsdp_example example = e->example;
-    const fsdp_str text = e->text;
+    const fsdp_json_text text = e->text;
     fsdp_str *whole = e->found.whole;
     memcpy(parts, e->parts, sizeof parts);
     fsdp_unused_keys_fini(&e->found.unused);
@@ -53,10 +53,12 @@ int64_t fsdp_record_number(uint64_t seed, int64_t index)
 static fsdp_status encode_text(const fsdp_encode_form *form, const fsdp_record_batch *batch,
                                const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
 {
-    const char *text = batch->bytes + record->at, *prompt = "";
+    /* Neither CSV nor plain text has a NUL. */
+    fsdp_data_text text = {batch->bytes + record->at, record->length}, prompt = {0};
     if (batch->kind == FSDP_RECORD_PAIR) {
-        prompt = text;
-        text += strlen(text) + 1;
+        prompt = (fsdp_data_text){text.bytes, strlen(text.bytes)};
+        text.bytes += prompt.length + 1;
+        text.length -= prompt.length + 1;
     }
     const fsdp_status status =
         fsdp_causal_text_encode(form->rows, prompt, text, &out->example, cut);
@@ -82,8 +84,7 @@ static fsdp_status encode_json(const fsdp_encode_form *form, const fsdp_record_b
                                .line = record->line,
                                .number = record->number};
     fsdp_json *doc;
-    if (fsdp_jsonl_text_row(row.text, row.length, form->rows, &out->text, &out->example,
-                            &out->found)) {
+    if (fsdp_jsonl_text_row(&row, form->rows, &out->text, &out->example, &out->found)) {
         *cut = out->found.cut;
         return FSDP_OK;
     }

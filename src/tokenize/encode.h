@@ -44,7 +44,7 @@ typedef struct fsdp_encoded {
                                        that of Note [Spooled rows] */
     fsdp_jsonl_rows found;
     fsdp_example example; /* scratch memory */
-    fsdp_str text;        /* scratch memory */
+    fsdp_json_text text;  /* scratch memory */
 } fsdp_encoded;
 
 void fsdp_encoded_fini(fsdp_encoded *encoded);

@@ -30,6 +30,8 @@ typedef struct part_file {
 struct fsdp_token_output {
     fsdp_output_options options;
     char *path; /* without trailing slashes */
+    char *
+        place; /* where the token file is made and put: `path`, or what the link `path` points to */
     char *partial, *journal, *out;
     int lock;
     bool is_file, has_journal;
@@ -189,15 +191,26 @@ static fsdp_status read_journal(fsdp_token_output *o, fsdp_tokenize_state *state
     return fsdp_tree_remove(o->journal);
 }
 
+static fsdp_status find_place(fsdp_token_output *o)
+{
+    if (o->is_file)
+        return fsdp_path_follow(o->path, &o->place);
+    o->place = fsdp_strdup(o->path);
+    return o->place ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
 static fsdp_status begin(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     o->path = fsdp_path_stripped(o->options.path);
-    o->partial = o->path ? fsdp_strdup_printf("%s.partial", o->path) : NULL;
+    if (!o->path)
+        return FSDP_ERR_NOMEM;
+    o->is_file = fsdp_output_is_file(o->path);
+    FSDP_TRY(find_place(o));
+    o->partial = fsdp_strdup_printf("%s.partial", o->place);
     o->journal = o->partial ? fsdp_path_join(o->partial, "journal.json") : NULL;
     o->out = o->journal ? fsdp_path_join(o->partial, "out") : NULL;
     if (!o->out)
         return FSDP_ERR_NOMEM;
-    o->is_file = fsdp_output_is_file(o->path);
     FSDP_TRY(check_target(o));
     FSDP_TRY(fsdp_directory_make(o->partial));
     FSDP_TRY(lock_partial(o));
@@ -250,6 +263,7 @@ void fsdp_output_close(fsdp_token_output *o, bool keep)
     if (o->lock >= 0)
         close(o->lock);
     fsdp_free(o->path);
+    fsdp_free(o->place);
     fsdp_free(o->partial);
     fsdp_free(o->journal);
     fsdp_free(o->out);
@@ -379,8 +393,8 @@ fsdp_status fsdp_output_commit(fsdp_token_output *o, const fsdp_tokenize_state *
         FSDP_TRY(finish_part(o, i, state));
     FSDP_TRY(remove_old_index(o));
     const char *from = o->is_file ? o->parts[0].path : o->out;
-    if (rename(from, o->path) != 0)
-        return failed(o->path);
-    FSDP_TRY(sync_parent(o->path));
+    if (rename(from, o->place) != 0)
+        return failed(o->place);
+    FSDP_TRY(sync_parent(o->place));
     return FSDP_OK;
 }

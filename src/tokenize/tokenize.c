@@ -302,11 +302,23 @@ static bool lacks_eos(const tokenize_run *r)
            fsdp_tokenizer_eos_id(r->inputs->tokenizer) < 0;
 }
 
+/* Are documents rows, where 'fsdp train' joins the documents of plain text and cuts them? */
+static bool keeps_documents(const tokenize_run *r)
+{
+    return r->format == FSDP_TOKENIZE_ARROW && r->state.uses & FSDP_USES_DOCUMENTS &&
+           !r->config->block_size;
+}
+
 static void print_notes(const tokenize_run *r, const char *unused)
 {
     print_lines(r->out, fsdp_record_source_notes(r->inputs->source));
     print_lines(r->out, unused);
     print_losses(r);
+    if (keeps_documents(r))
+        fprintf(r->out,
+                "%s: each document is a row; 'fsdp train' joins and cuts plain text, which "
+                "--block-size does here\n",
+                r->config->data);
     if (fsdp_record_source_leaves_validation(r->inputs->source))
         fprintf(r->out, "%s: its part for validation is not used%s\n", r->config->data,
                 r->config->validation_fraction > 0 ? ", as there is --validation-fraction" : "");

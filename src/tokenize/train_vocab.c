@@ -118,9 +118,8 @@ static fsdp_status count_word(word_counts *c, const char *text, size_t length)
     return FSDP_OK;
 }
 
-static fsdp_status count_text(const vocab_run *r, word_counts *c, const char *text)
+static fsdp_status count_text(const vocab_run *r, word_counts *c, const char *text, size_t length)
 {
-    const size_t length = strlen(text);
     for (size_t at = 0; at < length;) {
         const size_t end = fsdp_word_end(r->pattern, r->classes, text, at, length);
         FSDP_TRY(count_word(c, text + at, end - at));
@@ -137,8 +136,9 @@ static fsdp_status count_value(const vocab_run *r, word_counts *c, fsdp_json_nod
                                const char *key)
 {
     const char *text;
-    FSDP_TRY(fsdp_json_get_str(row, key, &text));
-    return count_text(r, c, text);
+    size_t length;
+    FSDP_TRY(fsdp_json_get_strn(row, key, &text, &length));
+    return count_text(r, c, text, length);
 }
 
 static fsdp_status count_message(const vocab_run *r, word_counts *c, fsdp_json_node message)
@@ -225,8 +225,11 @@ static fsdp_status count_record(const vocab_run *r, word_counts *c, const fsdp_r
     if (batch->kind == FSDP_RECORD_ARROW)
         return count_arrow(r, c, batch, record);
     const char *text = batch->bytes + record->at;
-    FSDP_TRY(count_text(r, c, text));
-    return batch->kind == FSDP_RECORD_PAIR ? count_text(r, c, text + strlen(text) + 1) : FSDP_OK;
+    const size_t length = strlen(text); /* neither CSV nor plain text has a NUL */
+    FSDP_TRY(count_text(r, c, text, length));
+    if (batch->kind != FSDP_RECORD_PAIR)
+        return FSDP_OK;
+    return count_text(r, c, text + length + 1, record->length - length - 1);
 }
 
 static fsdp_status count_batch(void *self, const fsdp_record_batch *batch, void *result)

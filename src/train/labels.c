@@ -10,7 +10,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/data/data_paths.h"
+#include "src/data/file_names.h"
 #include "src/models/label_names.h"
+#include "src/models/model_type.h"
 #include "src/pretrained/pretrained.h"
 
 enum {
@@ -108,6 +111,67 @@ static void choose_labels(const fsdp_train_config *c, const known_labels *known,
         labels->problem_type = type;
 }
 
+/* Return true if the options are those of a classifier. */
+static bool asks_for_classes(const fsdp_train_config *c)
+{
+    return c->num_labels || c->class_names.count || c->problem_type || c->form.label_column ||
+           c->form.text_pair_column;
+}
+
+/* In a plan, data that do not exist are what their name says. */
+static fsdp_status rows_have_labels(const fsdp_train_config *c, bool *any)
+{
+    const fsdp_name_kind kind = fsdp_name_kind_of(c->data);
+    fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .source_column = c->text_column};
+    *any = kind == FSDP_NAME_CSV || kind == FSDP_NAME_JSON || kind == FSDP_NAME_ARROW;
+    if (!have_data(c))
+        return FSDP_OK;
+    fsdp_form_options_apply(&c->form, &options);
+    return fsdp_labels_exist(c->data, &options, any);
+}
+
+fsdp_status fsdp_train_choose_head(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_pretrained p = {0};
+    bool labels = true;
+    if (c->task != FSDP_TRAIN_AUTO)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_pretrained_open(c->model, true, &p));
+    const bool has_head = p.config.type == &fsdp_bert_classifier_type && p.config.bert.has_lm_head;
+    fsdp_pretrained_close(&p);
+    if (!has_head)
+        return FSDP_OK;
+    if (!asks_for_classes(c))
+        FSDP_TRY(rows_have_labels(c, &labels));
+    t->keeps_lm_head = !labels;
+    if (t->out && labels)
+        fprintf(t->out,
+                "%s is a BertForMaskedLM, the rows have labels: a classifier is made of it (--task "
+                "masked-lm trains what it is)\n",
+                c->model);
+    else if (t->out)
+        fprintf(
+            t->out,
+            "%s is a BertForMaskedLM, the rows have no labels: masked-lm (--task classification "
+            "makes a classifier of it)\n",
+            c->model);
+    return FSDP_OK;
+}
+
+/* Refuse plain text and token files, which have no labels. */
+static fsdp_status check_form(const fsdp_train_config *c)
+{
+    const bool plain = fsdp_is_plain_text_name(c->data);
+    if (!plain && !fsdp_name_ends_with(c->data, ".bin"))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s is %s, and rows for classification have labels (CSV, JSON or Arrow); "
+                      "--task masked-lm trains a masked language model on it",
+                      c->data, plain ? "plain text" : "a token file");
+}
+
 fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found)
 {
     const fsdp_train_config *c = t->config;
@@ -115,10 +179,13 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
     known_labels known = {0};
     if (c->task != FSDP_TRAIN_AUTO && c->task != FSDP_TRAIN_CLASSIFICATION)
         return FSDP_OK;
-    if ((given && c->problem_type) || !have_data(c))
+    if (t->keeps_lm_head || (given && c->problem_type) || !have_data(c))
         return FSDP_OK;
     FSDP_TRY(read_known(t, &known));
-    if (!known.classes || (known.named && !given))
+    if (!known.classes)
+        return FSDP_OK;
+    FSDP_TRY(check_form(c));
+    if (known.named && !given)
         return FSDP_OK;
     const int asked = c->problem_type ? c->problem_type - 1 : (int)known.problem_type;
     fsdp_found_labels labels;

@@ -205,6 +205,8 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
                             ? 1 + (int)t->found_labels.problem_type
                             : c->problem_type,
         .masked_lm = c->task == FSDP_TRAIN_MASKED_LM,
+        .keep_lm_head = t->keeps_lm_head,
+        .labels_of = t->found_labels.classes ? c->data : NULL,
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
         .named = c->named,
@@ -272,6 +274,7 @@ fsdp_status fsdp_trainer_open_model(fsdp_trainer *t)
 {
     FSDP_TRY(open_mesh(t));
     FSDP_TRY(open_offload(t));
+    FSDP_TRY(fsdp_agree(t->group, fsdp_train_choose_head(t)));
     FSDP_TRY(fsdp_agree(t->group, fsdp_train_find_labels(t, &t->found_labels)));
     FSDP_TRY(open_by_policy(t));
     FSDP_TRY(choose_task(t));

@@ -512,8 +512,10 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
             continue;
         if (fsdp_options_asked_for(options, rows[i].option) &&
             !fsdp_train_is_ignored_adam(c, options, rows[i].option))
-            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s",
-                              rows[i].option, optimizer_name(wants), optimizer_name(c->optimizer));
+            return fsdp_error(
+                FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s", rows[i].option,
+                fsdp_optimizer_is_adam(wants) ? "adamw and adam" : optimizer_name(wants),
+                optimizer_name(c->optimizer));
     }
     return FSDP_OK;
 }
@@ -521,7 +523,9 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
 static fsdp_status check_sgd(const fsdp_train_config *c)
 {
     if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "--momentum is for --optimizer sgd; adamw has --beta1");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--momentum is for --optimizer sgd; adamw and adam have "
+                          "--beta1");
     if (c->optimizer != FSDP_OPTIMIZER_SGD && (c->nesterov || c->dampening != 0))
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer sgd",
                           c->nesterov ? "nesterov" : "dampening");

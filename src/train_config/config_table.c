@@ -63,7 +63,8 @@ static const fsdp_option table[] = {
      .choices = tasks, .metavar = "TASK", .group = "model and data",
      .shown_default = "auto, what the model is for",
      .help = "what is learned: targets of sources (T5), each token's successor (Llama, GPT-2), "
-             "the class of a sequence (BERT); span-corruption: T5's objective on plain text"},
+             "the class of a sequence (BERT), masked tokens (BertForMaskedLM, unless the rows have "
+             "labels); span-corruption: T5's objective on plain text"},
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(model), .metavar = "DIR", .required = true,
      .help = "Hugging Face folder, or a hub name found in the local cache"},

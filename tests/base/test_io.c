@@ -284,6 +284,29 @@ TEST(a_directory_appears_at_commit)
     ASSERT_INT(count_entries(t), 1);
 }
 
+/* As with Python's open(path, "w"), also if the target does not exist yet. */
+TEST(a_file_is_written_through_a_link)
+{
+    char *place;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "disk")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "disk/a"), "old", 3));
+    ASSERT(symlink("disk/a", in_dir(t, "link")) == 0);
+    ASSERT(symlink("link", in_dir(t, "again")) == 0);
+    ASSERT(symlink(in_dir(t, "disk/b"), in_dir(t, "dangling")) == 0);
+    ASSERT_OK(fsdp_file_write(in_dir(t, "again"), "new", 3));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "dangling"), "b", 1));
+    ASSERT(holds(in_dir(t, "disk/a"), "new") && holds(in_dir(t, "disk/b"), "b"));
+    ASSERT_INT(count_entries(t), 4);
+    ASSERT(readlink(in_dir(t, "link"), (char[2]){0}, 1) == 1);
+    ASSERT(readlink(in_dir(t, "dangling"), (char[2]){0}, 1) == 1);
+    ASSERT_OK(fsdp_path_follow("none/x", &place));
+    ASSERT_STR(place, "none/x");
+    fsdp_free(place);
+    ASSERT(symlink("cycle", in_dir(t, "cycle")) == 0);
+    ASSERT_ERROR(fsdp_file_write(in_dir(t, "cycle"), "x", 1), FSDP_ERR_IO, "cycle: cannot follow");
+    ASSERT(unlink(in_dir(t, "cycle")) == 0);
+}
+
 /* The old directory is old/a, old/b, old/s/c; the new one brings a and n. */
 static void replace(fsdp_test *t)
 {

@@ -179,6 +179,56 @@ TEST(errors_name_file_key_expectation_and_value)
     fsdp_json_destroy(doc);
 }
 
+/* A string may have NULs. The large integer is stored in a way that begins with one, too. */
+TEST(strings_may_have_nul_characters)
+{
+    static const char text[] = "[\"\\u0000\", \"\\u00007\", \"a\\u0000b\", \"\\u0000\\u0000\", "
+                               "1000000000000000019884624838656, \"\"]";
+    static const struct {
+        const char *bytes;
+        size_t length;
+    } expected[] = {{"\0", 1},
+                    {"\0"
+                     "7",
+                     2},
+                    {"a\0b", 3},
+                    {"\0\0", 2},
+                    {NULL, 0},
+                    {"", 0}};
+    fsdp_json *doc, *copy;
+    const char *found;
+    char *printed;
+    size_t length;
+    ASSERT_OK(parse(text, &doc));
+    ASSERT_OK(fsdp_json_create("copy", &copy));
+    const fsdp_json_node list = fsdp_json_set_array(fsdp_json_root(copy), "list");
+    for (size_t i = 0; i < 6; i++) {
+        const fsdp_json_node node = fsdp_json_at(fsdp_json_root(doc), i);
+        if (!expected[i].bytes) {
+            ASSERT_INT(fsdp_json_kind_of(node), FSDP_JSON_INT);
+            fsdp_json_append_shared(list, node);
+            continue;
+        }
+        ASSERT_INT(fsdp_json_kind_of(node), FSDP_JSON_STRING);
+        ASSERT_OK(fsdp_json_get_strn(node, NULL, &found, &length));
+        ASSERT_INT(length, expected[i].length);
+        ASSERT(memcmp(found, expected[i].bytes, length + 1) == 0);
+        fsdp_json_append_strn(list, found, length);
+    }
+    ASSERT_ERROR(fsdp_json_get_str(fsdp_json_at(fsdp_json_root(doc), 2), NULL, &found),
+                 FSDP_ERR_FORMAT,
+                 "config.json: [2]: expected a string without \\u0000 (remove the escape), found "
+                 "\"a\\u0000b\"");
+    ASSERT_ERROR(fsdp_json_get_strn(fsdp_json_at(fsdp_json_root(doc), 4), NULL, &found, &length),
+                 FSDP_ERR_FORMAT, "expected a string, found 1000000000000000019884624838656");
+    ASSERT_OK(fsdp_json_print(copy, FSDP_JSON_LINE, &printed, NULL));
+    ASSERT(strncmp(printed, "{\"list\": ", 9) == 0);
+    ASSERT(strncmp(printed + 9, text, strlen(text)) == 0);
+    fsdp_free(printed);
+    fsdp_json_destroy(copy);
+    fsdp_json_destroy(doc);
+}
+
 TEST(malformed_text_is_refused_with_its_place)
 {
     fsdp_json *doc;
@@ -189,7 +239,13 @@ TEST(malformed_text_is_refused_with_its_place)
                  "config.json: line 2, column ");
     ASSERT_ERROR(fsdp_json_parse("rows.jsonl", 41, "{\"a\": [1, 2}", 12, &doc), FSDP_ERR_FORMAT,
                  "rows.jsonl: line 41, column 12");
-    ASSERT_ERROR(parse("{\"a\": \"x\\u0000y\"}", &doc), FSDP_ERR_FORMAT, "NUL");
+    ASSERT_ERROR(parse("{\"a\": {\"b\\u0000\": 1}}", &doc), FSDP_ERR_FORMAT, "NUL");
+    ASSERT_ERROR(parse("{\"a\":1, \"b\": [\"c\", \"x \\ud83d\\u0041\"]}", &doc), FSDP_ERR_FORMAT,
+                 "config.json: line 1, column 23: b: \"\\ud83d\" is half of a surrogate pair");
+    ASSERT_ERROR(parse("{\"a\": \"x \\ude00\\ud83d\"}", &doc), FSDP_ERR_FORMAT,
+                 "config.json: line 1, column 10: a: \"\\ude00\" is half of a surrogate pair");
+    ASSERT_ERROR(parse("[\"\\u0000\", 1000000000000000019884624838656, \"\\u0000\", oops]", &doc),
+                 FSDP_ERR_FORMAT, "config.json: line 1, column 58");
     static const char *const bad[] = {
         "12",
         "\"text\"",

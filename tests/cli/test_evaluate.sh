@@ -117,6 +117,8 @@ on 2 evaluate --model "$dir/body" --from-config --data "$dir/rows.jsonl"
 check a_model_without_a_head_is_refused says 'body: a BertModel has no head'
 on 1 evaluate --model "$dir/trained-llama" --data "$dir/rows.jsonl" --examples 2
 check texts_of_causal_models_are_refused says '--examples is for seq2seq models; a LlamaForCausalLM is for causal-lm'
+run evaluate --model "$golden/qwen2/model" --data ids.jsonl --devices 2
+check ranks_are_started_by_the_launcher says "--devices: not supported: 'fsdp launch -n N evaluate"
 on 1 evaluate --model "$dir/trained-llama,$dir/trained-bert" --data "$dir/rows.jsonl"
 check models_of_two_tasks_are_refused says 'trained-bert: .* different tasks cannot be compared'
 

@@ -58,6 +58,35 @@ given=$(loss)
 run evaluate --model o --data labels.jsonl --json --seed 9
 check rows_with_labels_are_not_masked [ -n "$given" -a "$given" = "$(loss)" ]
 
+# --- without --task ---
+# A folder of a masked language model is what evaluate takes it for, unless the rows have labels.
+cp -r "$golden/bert_mlm/model" plain && cp o/vocab.txt plain && rm -rf o
+auto() {
+    data=$1
+    shift
+    run train --model plain --from-config --data "$data" --no-save-model --max-steps 1 "$@"
+}
+auto text.txt --document-separator line
+expect plain_text_is_for_the_masked_language_model 0 \
+    '^plain is a BertForMaskedLM, the rows have no labels: masked-lm .--task classification makes' out
+check its_head_is_trained grep -q '^BertForMaskedLM plain' out
+auto ids.jsonl
+expect rows_of_ids_are_too 0 '^BertForMaskedLM plain' out
+auto labels.jsonl
+expect labels_of_tokens_are_no_classes 0 '^BertForMaskedLM plain' out
+auto text.jsonl
+expect rows_with_labels_make_a_classifier 0 'the rows have labels: a classifier is made of it .--task masked-lm' out
+check the_classes_are_those_of_the_rows grep -q '2 classes, from the labels of text.jsonl: bad, good' out
+printf 'text,label\na b,x\nc d,y\n' >text.csv
+auto text.csv
+expect csv_with_labels_makes_a_classifier 0 '^BertForSequenceClassification plain' out
+auto ids.jsonl --num-labels 2
+refused options_for_classes_make_a_classifier 'label'
+run train --model plain --from-config --task classification --data text.txt --no-save-model --max-steps 1
+refused plain_text_has_no_labels 'text.txt is plain text, and rows for classification have labels .*--task masked-lm'
+run generate --model plain 'a b'
+refused it_does_not_generate "a BertForMaskedLM does not generate: it is for masked-lm; 'fsdp evaluate' measures it"
+
 # --- what does not fit ---
 rm -rf o
 run train --task masked-lm --model "$golden/qwen2/model" --data ids.jsonl --output p --epochs 1

@@ -143,6 +143,35 @@ capture "$fsdp" evaluate --model o --data sets.jsonl
 expect evaluate_shows_their_measures 0 'Accuracy.*F1.*F1 macro' out
 capture "$fsdp" evaluate --model o,regression --data sets.jsonl
 expect other_problem_types_are_not_compared 1 'regression: its problem type is not that of the first model'
+# The same sets as lists of classes and as a 0 or 1 for each class, in JSON and in CSV.
+awk -v OFS= 'BEGIN { print "text,labels" >"hot.csv"; print "text,labels" >"listed.csv"
+    for (i = 0; i < 42; i++) {
+        red = i % 2; green = i % 3 > 0; text = (red ? "a b " : "c ") (green ? "d" : "e f")
+        list = (red ? "2" : "") (red && green ? ", " : "") (green ? "0" : "")
+        print "{\"text\": \"", text, "\", \"labels\": [", list, "]}" >"classes.jsonl"
+        print text, ",\"[", list, "]\"" >"listed.csv"
+        print text, ",\"", green, ",0,", red, "\"" >"hot.csv" } }'
+for file in classes.jsonl listed.csv hot.csv; do
+    learn --data $file --problem-type multi-label
+    expect "classes_of_a_row_are_read_from_$file" 0 "^3 classes, several a row, from the labels of $file" out
+    sed -n 's/.*"step", .*"loss": \([^,]*\),.*/\1/p' m.jsonl >"losses.$file"
+done
+check their_losses_are_known [ "$(wc -l <losses.hot.csv)" -gt 10 ]
+check lists_of_classes_train_like_numbers_for_each cmp -s losses.classes.jsonl losses.hot.csv
+check in_csv_too cmp -s losses.listed.csv losses.hot.csv
+capture "$fsdp" evaluate --model o --data classes.jsonl --json
+cp out by_class
+capture "$fsdp" evaluate --model o --data hot.csv --json
+check evaluate_reads_both_alike [ -s out -a "$(sed -n 's/.*"loss": \([^,]*\),.*/\1/p' out)" = \
+    "$(sed -n 's/.*"loss": \([^,]*\),.*/\1/p' by_class)" ]
+printf '{"text": "a", "labels": [0, 1]}\n{"text": "b", "labels": [1, 0]}\n' >unclear.jsonl
+learn --data unclear.jsonl
+expect what_the_lists_do_not_show_is_asked 1 'unclear.jsonl: label: lists such as that of line 1 .*--label-lists'
+learn --data unclear.jsonl --label-lists indices
+expect and_an_option_says_it 0 '^2 classes, several a row, from the labels of unclear.jsonl' out
+learn --data real.csv --label-lists indices
+expect lists_need_their_problem_type 1 '.--label-lists. are for multi_label_classification'
+learn --data sets.jsonl
 printf '{"text": "a", "labels": ["blue"]}\n' >blue.jsonl
 capture "$fsdp" evaluate --model o --data blue.jsonl
 expect another_name_is_refused 1 'blue.jsonl: line 1: label: expected a list of 2 numbers from 0 to 1, one for each class, or a list of names'

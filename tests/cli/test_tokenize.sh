@@ -89,6 +89,15 @@ check and_the_run_goes_on_when_there_is_room same full.bin whole.bin
 fails_on_a_full_disk a_check_that_cannot_be_printed tokenize --tokenizer llama --data text.txt --check
 run tokenize --tokenizer llama --data text.txt --output text.bin
 expect an_output_is_not_replaced 1 'text.bin: exists; --overwrite replaces it'
+run tokenize --tokenizer llama --data text.txt --output documents
+expect documents_are_rows_and_it_is_said 0 "^text.txt: each document is a row; 'fsdp train' joins .* --block-size" out
+mkdir disk && : >disk/real.bin && ln -s disk/real.bin sym.bin && ln -s disk/new.bin dangling.bin
+for link in sym dangling; do
+    run tokenize --tokenizer llama --data text.txt --output $link.bin --overwrite
+    check "a_link_stays_one_$link" [ "$rc" -eq 0 -a -L $link.bin ]
+    check "and_its_target_has_the_tokens_$link" cmp -s text.bin $link.bin
+done
+check nothing_is_left_beside_the_target [ "$(echo disk/*)" = 'disk/new.bin disk/real.bin' ]
 if ! sanitized; then
     (ulimit -v 400000 && "$fsdp" tokenize --tokenizer llama --data large.txt --output small.bin --threads 2 >out 2>err)
     rc=$?

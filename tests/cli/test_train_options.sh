@@ -187,7 +187,7 @@ train 1 --optimizer adafactor --lr 0.01 --gradient-accumulation-steps 2
 keep adafactor1
 check adafactor_gives_the_same_bits_at_any_world_size same adafactor1 adafactor2
 train 1 --optimizer adafactor --beta1 0.5
-refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, not adafactor'
+refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw and adam, not adafactor'
 
 # --- options ---
 train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2
@@ -439,6 +439,15 @@ sed 's/ForSequenceClassification/Model/' named/config.json >bert/body.json && mk
 run train --model body --data three.jsonl --output o --max-steps 1 --num-labels 3
 check a_body_gets_a_classifier [ "$rc" -eq 0 -a -s o/config.json ]
 check which_config_json_says grep -q BertForSequenceClassification o/config.json
+mv o numbered
+sed -i 's/"yes"/"LABEL_0"/; s/"no"/"LABEL_1"/; s/"perhaps"/"LABEL_2"/' numbered/config.json
+run train --model numbered --data names.jsonl --output o --max-steps 1
+refused names_that_the_classifier_has_not \
+    "'classifier.weight' has 3 classes, but the labels of names.jsonl are of 2 classes; --ignore-mismatched-sizes"
+sed 's/"label": 1/"label": 0.5/' classes.jsonl >fractions.jsonl
+run train --model numbered --data fractions.jsonl --output o --max-steps 1
+refused fractions_need_another_classifier \
+    "'classifier.weight' has 3 classes, but the labels of fractions.jsonl are numbers .regression., which need 1 output;"
 rm -rf o
 run train --model llama --from-config --data tokens --output o --num-labels 3
 refused classes_of_a_model_that_has_none 'llama is a LlamaForCausalLM, which has no classes'

@@ -240,6 +240,25 @@ TEST(classes_are_those_of_a_jsonl_and_their_names_are_reported)
                  "row: label: expected an integer from 0 to 0: the model has 1 classes; HINT");
 }
 
+/* The type of the column says that lists of numbers are classes, where the numbers do not. */
+TEST(lists_of_class_labels_have_indices)
+{
+    NEEDS_FLATBUFFERS();
+    fsdp_found_labels found;
+    fsdp_label_lists lists;
+    fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION}, full;
+    ASSERT_OK(fsdp_labels_find(fixture("emotions"), &options, &found));
+    ASSERT_INT(found.problem_type, FSDP_PROBLEM_MULTI_LABEL);
+    ASSERT_INT(found.classes, 3);
+    ASSERT_STR(found.names[2], "surprise");
+    fsdp_found_labels_fini(&found);
+    options.problem_type = FSDP_PROBLEM_MULTI_LABEL;
+    options.num_classes = 2;
+    ASSERT_OK(fsdp_dataset_complete_options(&options, &full));
+    ASSERT_OK(fsdp_label_lists_find(fixture("emotions"), &full, &lists));
+    ASSERT_INT(lists, FSDP_LABEL_LISTS_INDICES);
+}
+
 /* The names are also in the schema of each file. */
 TEST(a_single_file_is_a_data_set)
 {

@@ -7,6 +7,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/data/class_text.h"
+#include "src/data/dataset.h"
 #include "tests/test.h"
 
 static const char *write_text(fsdp_test *t, const char *name, const char *text)
@@ -16,6 +17,11 @@ static const char *write_text(fsdp_test *t, const char *name, const char *text)
     if (fsdp_file_write(path, text, strlen(text)) != FSDP_OK)
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
     return path;
+}
+
+static fsdp_data_text text_of(const char *text)
+{
+    return (fsdp_data_text){text, text ? strlen(text) : 0};
 }
 
 static fsdp_tokenizer *open_tokenizer(fsdp_test *t)
@@ -159,7 +165,8 @@ TEST(pairs_are_encoded_and_cut_as_the_tokenizer_says)
                                             cases[i].max_length ? cases[i].max_length : INT64_MAX};
         fsdp_example e = {0};
         int64_t cut;
-        ASSERT_OK(fsdp_class_text_encode(&o, cases[i].text, cases[i].pair, &e, &cut));
+        ASSERT_OK(
+            fsdp_class_text_encode(&o, text_of(cases[i].text), text_of(cases[i].pair), &e, &cut));
         ASSERT_INT(cut, cases[i].cut);
         check_list(t, &e.source, cases[i].ids, cases[i].count);
         ASSERT_INT(e.token_type_ids.len, cases[i].pair ? cases[i].count : 0);
@@ -170,7 +177,7 @@ TEST(pairs_are_encoded_and_cut_as_the_tokenizer_says)
     }
     fsdp_example e = {0};
     const fsdp_dataset_options o = {.tokenizer = tokenizer, .type_vocab_size = 2, .max_length = 2};
-    ASSERT_ERROR(fsdp_class_text_encode(&o, "a", "b", &e, NULL), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_class_text_encode(&o, text_of("a"), text_of("b"), &e, NULL), FSDP_ERR_INVALID,
                  "max_length 2: the special tokens alone are 3 ids");
     fsdp_example_fini(&e);
     fsdp_tokenizer_close(tokenizer);
@@ -200,7 +207,7 @@ TEST(segments_are_there_if_the_tokenizer_returns_them)
         const fsdp_dataset_options o = {.tokenizer = tokenizer,
                                         .type_vocab_size = cases[i].type_vocab_size,
                                         .max_length = INT64_MAX};
-        ASSERT_OK(fsdp_class_text_encode(&o, "a", "b", &e, NULL));
+        ASSERT_OK(fsdp_class_text_encode(&o, text_of("a"), text_of("b"), &e, NULL));
         ASSERT_INT(e.source.len, 5);
         ASSERT_INT(e.token_type_ids.len, cases[i].segments ? 5 : 0);
         fsdp_example_fini(&e);
@@ -278,6 +285,109 @@ TEST(a_label_that_is_no_class_is_an_error_with_its_line)
 }
 
 /* Labels that are numbers, of rows of texts and of rows of ids. */
+/* What lists of numbers are is a property of the file, not of a row. */
+TEST(lists_of_numbers_are_indices_or_multi_hot)
+{
+    static const struct {
+        const char *labels[3]; /* three rows */
+        int64_t classes;       /* 0: found by fsdp_labels_find() */
+        int64_t found;         /* classes that it finds */
+        fsdp_label_lists asked, lists;
+        const char *message; /* NULL: no error */
+    } cases[] = {
+        {{"[3]", "[0, 1]", "[]"}, 0, 4, 0, FSDP_LABEL_LISTS_INDICES, NULL},
+        {{"[0]", "[0, 1]", "[1]"}, 0, 2, 0, FSDP_LABEL_LISTS_INDICES, NULL},
+        {{"[0, 1]", "[0, 0]", "[]"}, 0, 2, 0, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+        {{"[0, 1]", "[1, 0.5]", "[0, 1]"}, 0, 2, 0, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+        {{"[1, 0, 1]", "[0, 0, 1]", "[]"}, 0, 3, 0, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+        {{"[\"b\"]", "[\"a\", \"c\"]", "[]"}, 0, 3, 0, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+        {{"[0, 1]", "[1, 0]", "[]"},
+         0,
+         0,
+         0,
+         0,
+         "a.jsonl: label: lists such as that of line 1 may"},
+        {{"[]", "[1]", "[0]"}, 0, 0, 0, 0, "lists such as that of line 2 may be the classes of a "},
+        {{"[0, 1]", "[1, 0]", "[]"},
+         0,
+         2,
+         FSDP_LABEL_LISTS_INDICES,
+         FSDP_LABEL_LISTS_INDICES,
+         NULL},
+        {{"[1]", "[0]", "[1]"}, 0, 1, FSDP_LABEL_LISTS_MULTI_HOT, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+        {{"[5, 2]", "[]", "[0, 0]"}, 0, 0, 0, 0, "the list of line 1 has classes (its length"},
+        {{"[0, 0]", "[0, 1]", "[5, 2]"}, 0, 0, 0, 0, "but that of line 1 a number for each class"},
+        {{"[0, 1]", "[1, 0]", "[]"}, 3, 0, 0, FSDP_LABEL_LISTS_INDICES, NULL},
+        {{"[0, 1]", "[1, 0]", "[]"}, 2, 0, 0, 0, "--label-lists indices or multi-hot"},
+        {{"[1]", "[0]", "[]"}, 1, 0, 0, FSDP_LABEL_LISTS_MULTI_HOT, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION,
+                                        .problem_type = FSDP_PROBLEM_MULTI_LABEL,
+                                        .num_classes = cases[i].classes,
+                                        .label_lists = cases[i].asked};
+        fsdp_dataset_options full;
+        fsdp_found_labels found;
+        fsdp_label_lists lists;
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{\"text\": \"a\", \"label\": %s}\n{\"text\": \"b\", \"label\": %s}\n"
+                 "{\"text\": \"c\", \"label\": %s}\n",
+                 cases[i].labels[0], cases[i].labels[1], cases[i].labels[2]);
+        const char *path = write_text(t, "a.jsonl", text);
+        if (!cases[i].classes && !cases[i].message) {
+            ASSERT_OK(fsdp_labels_find(path, &o, &found));
+            ASSERT_INT(found.classes, cases[i].found);
+            ASSERT_INT(found.problem_type, FSDP_PROBLEM_MULTI_LABEL);
+            fsdp_found_labels_fini(&found);
+            continue;
+        }
+        if (!cases[i].classes) {
+            ASSERT_ERROR(fsdp_labels_find(path, &o, &found), FSDP_ERR_FORMAT, cases[i].message);
+            continue;
+        }
+        ASSERT_OK(fsdp_dataset_complete_options(&o, &full));
+        if (cases[i].message) {
+            ASSERT_ERROR(fsdp_label_lists_find(path, &full, &lists), FSDP_ERR_FORMAT,
+                         cases[i].message);
+            continue;
+        }
+        ASSERT_OK(fsdp_label_lists_find(path, &full, &lists));
+        ASSERT_INT(lists, cases[i].lists);
+    }
+    const fsdp_dataset_options single = {.task = FSDP_TASK_CLASSIFICATION,
+                                         .label_lists = FSDP_LABEL_LISTS_INDICES};
+    fsdp_dataset *set;
+    ASSERT_ERROR(fsdp_dataset_open("a.jsonl", &single, &set), FSDP_ERR_INVALID, "--label-lists");
+}
+
+/* CSV has no lists: "3,14" is one only if the problem type says so, and never a name by silence. */
+TEST(numbers_with_commas_are_classes_if_the_problem_type_says_so)
+{
+    fsdp_found_labels found;
+    fsdp_dataset_options o = {.task = FSDP_TASK_CLASSIFICATION};
+    NEEDS_LIBCSV();
+    const char *path = write_text(t, "a.csv", "text,label\na,27\nb,\"3,14\"\nc,[5]\n");
+    ASSERT_OK(fsdp_labels_find(path, &o, &found)); /* a list in brackets says so, too */
+    ASSERT_INT(found.classes, 28);
+    ASSERT(!found.names);
+    fsdp_found_labels_fini(&found);
+    path = write_text(t, "a.csv", "text,label\na,27\nb,\"3,14\"\n");
+    ASSERT_ERROR(fsdp_labels_find(path, &o, &found), FSDP_ERR_FORMAT,
+                 "a.csv: line 3: label: expected one class, found \"3,14\": --problem-type "
+                 "multi_label_classification");
+    o.problem_type = FSDP_PROBLEM_MULTI_LABEL;
+    ASSERT_OK(fsdp_labels_find(path, &o, &found));
+    ASSERT_INT(found.classes, 28);
+    fsdp_found_labels_fini(&found);
+    o.problem_type = FSDP_PROBLEM_SINGLE_LABEL;
+    path = write_text(t, "a.csv", "text,label\na,other\nb,\"3,14\"\n");
+    ASSERT_OK(fsdp_labels_find(path, &o, &found));
+    ASSERT_INT(found.classes, 2);
+    ASSERT_STR(found.names[0], "3,14");
+    fsdp_found_labels_fini(&found);
+}
+
 TEST(labels_that_are_numbers_are_read)
 {
     static const char *const names[] = {"x", "y", "z"};
@@ -307,8 +417,20 @@ TEST(labels_that_are_numbers_are_read)
         {"[1, 2]", FSDP_PROBLEM_REGRESSION, 1, {0}, "found a list of 2"},
         {"1", FSDP_PROBLEM_REGRESSION, 2, {0}, "expected a list of 2 numbers"},
         {"[\"x\"]", FSDP_PROBLEM_REGRESSION, 2, {0}, "found x"},
-        {"[1, 2, 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found 2"},
-        {"[1, 0]",
+        {"[2]", FSDP_PROBLEM_MULTI_LABEL, 3, {0, 0, 1}, NULL},
+        {"[1, 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 1, 0}, NULL},
+        {"[1, 2, 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 1, 1}, NULL},
+        {"2", FSDP_PROBLEM_MULTI_LABEL, 3, {0, 0, 1}, NULL},
+        {"\"2, 0\"", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 0, 1}, NULL},
+        {"\"0,1,0\"", FSDP_PROBLEM_MULTI_LABEL, 3, {0, 1, 0}, NULL},
+        {"\"[2, 0]\"", FSDP_PROBLEM_MULTI_LABEL, 3, {1, 0, 1}, NULL},
+        {"[1, 2, 2]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found 2"},
+        {"[3]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "a list of classes from 0 to 2"},
+        {"[-1]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "do this, found -1"},
+        {"[1, 2.5]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found a list of 2"},
+        {"[4000000000000, 2]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found 4000000000000"},
+        {"1000000000000000000000", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found "},
+        {"[0.0, 0.0]",
          FSDP_PROBLEM_MULTI_LABEL,
          3,
          {0},
@@ -317,7 +439,6 @@ TEST(labels_that_are_numbers_are_read)
         {"[\"x\", 1]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "other than names"},
         {"[1, \"x\", 0]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "other than numbers"},
         {"[\"w\"]", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found w"},
-        {"2", FSDP_PROBLEM_MULTI_LABEL, 3, {0}, "found "},
     };
     NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
@@ -452,5 +573,6 @@ TEST(a_file_says_which_classes_it_has)
         fsdp_found_labels_fini(&found);
     }
     ASSERT_ERROR(fsdp_labels_find(write_text(t, "a.csv", "text,label\na,-1\nb,1\n"), &o, &found),
-                 FSDP_ERR_FORMAT, "a.csv: label: expected classes from 0 to ");
+                 FSDP_ERR_FORMAT,
+                 "a.csv: line 2: label: expected a class, 0 or more, or a name, found -1, which");
 }

@@ -446,6 +446,42 @@ TEST(long_summaries_are_left_out_on_request)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Training and validation are shares of one file. What each leaves out is of its own rows, so that
+ * no row is counted twice. Rows 1 and 7 of 10 are too long, and rows 2 and 9 are skipped. */
+TEST(what_a_split_leaves_out_is_counted_once)
+{
+    NEEDS_LIBCSV();
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_str text = {0};
+    fsdp_str_printf(&text, "headline,title,text\n");
+    for (int i = 0; i < 10; i++)
+        fsdp_str_printf(&text, "%s,t,%s\n", i == 2 || i == 9 ? "a long summary of it" : "a",
+                        i == 1 || i == 7 ? "a package of a package of a package of files"
+                                         : "a file");
+    const char *path = write_text(t, "a.csv", text.data);
+    fsdp_left_out all, train, validation;
+    fsdp_dataset *set;
+    fsdp_dataset_options options = {
+        .tokenizer = tokenizer, .skip_long_summaries = true, .max_source_length = 8};
+    fsdp_left_out *const sums[] = {&all, &train, &validation};
+    const fsdp_split splits[] = {FSDP_SPLIT_ALL, FSDP_SPLIT_TRAIN, FSDP_SPLIT_VALIDATION};
+    for (int i = 0; i < 3; i++) {
+        options.split = splits[i];
+        ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+        ASSERT_OK(fsdp_dataset_left_out(set, 0, sums[i]));
+        fsdp_dataset_close(set);
+    }
+    ASSERT_INT(all.skipped_rows, 2);
+    ASSERT_INT(all.cut_rows, 2);
+    ASSERT_INT(train.skipped_rows + validation.skipped_rows, 2);
+    ASSERT_INT(validation.skipped_rows, 1); /* the last row of the file */
+    ASSERT_INT(train.cut_rows + validation.cut_rows, 2);
+    ASSERT_INT(train.counted_rows + validation.counted_rows, 8);
+    fsdp_str_fini(&text);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(a_folder_means_the_wikihow_file_in_it)
 {
     NEEDS_LIBCSV();

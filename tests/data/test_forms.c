@@ -539,6 +539,60 @@ TEST(ids_that_are_cut_are_counted)
     fsdp_dataset_close(set);
 }
 
+/* The share for validation is of the rows of all files together: those before it are not counted
+ * again. Rows 0 and 9 of 10 are cut. */
+TEST(a_share_of_several_files_counts_its_own_rows)
+{
+    fsdp_dataset *set;
+    fsdp_left_out out;
+    fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .max_length = 3};
+    char pattern[600];
+    int64_t cut = 0, counted = 0;
+    for (int file = 0; file < 2; file++) {
+        fsdp_str text = {0};
+        for (int i = 0; i < 5; i++)
+            fsdp_str_printf(&text, "{\"input_ids\": [1, 2, 3%s]}\n",
+                            (file == 0 && i == 0) || (file == 1 && i == 4) ? ", 4" : "");
+        snprintf(pattern, sizeof pattern, "%s",
+                 write_text(t, file ? "s1.jsonl" : "s0.jsonl", text.data));
+        fsdp_str_fini(&text);
+    }
+    snprintf(pattern + strlen(pattern) - strlen("1.jsonl"), 9, "?.jsonl");
+    for (int i = 0; i < 2; i++) {
+        options.split = i ? FSDP_SPLIT_VALIDATION : FSDP_SPLIT_TRAIN;
+        ASSERT_OK(fsdp_dataset_open(pattern, &options, &set));
+        ASSERT_OK(fsdp_dataset_left_out(set, 0, &out));
+        ASSERT_INT(out.counted_rows, fsdp_dataset_len(set));
+        ASSERT_INT(out.cut_rows, 1);
+        cut += out.cut_rows;
+        counted += out.counted_rows;
+        ASSERT_OK(fsdp_dataset_left_out(set, 1, &out));
+        ASSERT_INT(out.counted_rows, 1);
+        fsdp_dataset_close(set);
+    }
+    ASSERT_INT(cut, 2);
+    ASSERT_INT(counted, 10);
+}
+
+/* Masking changes no row's length: what the rows lose is said. */
+TEST(masked_rows_that_are_cut_are_counted)
+{
+    fsdp_dataset *set;
+    fsdp_left_out out;
+    const fsdp_masking masking = {.mlm_probability = 0.5, .mask_token_id = 4};
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_MASKED_LM, .max_length = 3, .vocab_size = 9, .masking = &masking};
+    ASSERT_OK(fsdp_dataset_open(write_text(t, "a.jsonl",
+                                           "{\"input_ids\": [1, 2, 3, 5, 5]}\n"
+                                           "{\"input_ids\": [1, 2, 3]}\n"),
+                                &options, &set));
+    ASSERT_OK(fsdp_dataset_left_out(set, 0, &out));
+    ASSERT_INT(out.cut_rows, 1);
+    ASSERT_INT(out.cut_tokens, 2);
+    ASSERT_INT(out.counted_rows, 2);
+    fsdp_dataset_close(set);
+}
+
 /* Each allocation fails in turn: an error, and no leak (checked by ASan). */
 TEST(no_allocation_is_taken_for_granted)
 {

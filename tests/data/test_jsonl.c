@@ -542,6 +542,44 @@ TEST(texts_get_bos_and_eos_and_prompts_no_loss)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* As datasets reads it: U+0000 is a character of the text. The second row has a key with an escape,
+ * so it is parsed as a document. Half of a surrogate pair is refused. */
+TEST(texts_may_have_nul_characters)
+{
+    NEEDS_SENTENCEPIECE();
+    static const char text[] = "This\0is a \0package";
+    fsdp_tokenizer *tokenizer = open_llama(t);
+    fsdp_token_list whole = {0}, cut = {0};
+    CHECK_HERE();
+    const char *path =
+        write_text(t, "a.jsonl",
+                   "{\"id\": 1, \"text\": \"This\\u0000is a \\u0000package\"}\n"
+                   "{\"i\\u0064\": 2, \"text\": \"This\\u0000is a \\u0000package\"}\n"
+                   "{\"prompt\": \"This\\u0000\", \"completion\": \"is a \\u0000package\"}\n");
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer, .vocab_size = 520};
+    fsdp_dataset *dataset;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, sizeof text - 1, 0, &whole));
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, &cut));
+    ASSERT(whole.len > cut.len);
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    for (int64_t i = 0; i < 3; i++) {
+        ASSERT_OK(fsdp_dataset_get(dataset, i, &e));
+        ASSERT_INT(e.source.len, whole.len + 1); /* eos */
+        ASSERT(memcmp(e.source.ids, whole.ids, whole.len * sizeof *whole.ids) == 0);
+    }
+    ASSERT(e.labels.ids[0] == FSDP_IGNORE_INDEX && e.labels.len == e.source.len);
+    fsdp_dataset_close(dataset);
+    path = write_text(t, "a.jsonl", "{\"text\": \"a\"}\n{\"id\": 1, \"text\": \"b \\ud83d\"}\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+                 "a.jsonl: row: line 2, column 22: text: \"\\ud83d\" is half of a surrogate pair");
+    fsdp_token_list_fini(&whole);
+    fsdp_token_list_fini(&cut);
+    fsdp_example_fini(&e);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(texts_may_have_other_keys_a_prefix_and_a_longest_length)
 {
     NEEDS_SENTENCEPIECE();

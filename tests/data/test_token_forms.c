@@ -177,3 +177,61 @@ TEST(numbers_without_a_header_have_the_type_that_is_given)
     ASSERT_ERROR(fsdp_dataset_open(path_of(t, "a.bin"), &options, &set), FSDP_ERR_FORMAT,
                  "token 2 is 4294967295");
 }
+
+/* Numbers of 32 and 64 bits, read as the default of 16, would be trained on as tokens: most are 0.
+ * Short files, and files for which the type is given, are taken as they are. */
+TEST(wider_numbers_are_not_taken_for_tokens)
+{
+    fsdp_dataset *dataset;
+    for (int width = 2; width <= 8; width *= 2) {
+        fsdp_dataset_options options = causal;
+        write_tokens(t, "a.bin", 64, width);
+        if (width == 2)
+            ASSERT_OK(fsdp_dataset_open(path_of(t, "a.bin"), &options, &dataset));
+        else
+            ASSERT_ERROR(fsdp_dataset_open(path_of(t, "a.bin"), &options, &dataset),
+                         FSDP_ERR_FORMAT,
+                         width == 4 ? "a.bin: read as uint16, the default, every second of the "
+                                      "tokens are 0 or as small as the upper halves of larger "
+                                      "numbers: the tokens are int32; --token-dtype int32 reads"
+                                    : "the tokens are int64; --token-dtype int64 reads them");
+        options.token_dtype = width == 4 ? FSDP_TOKENS_I32 : FSDP_TOKENS_U16;
+        if (width == 2)
+            fsdp_dataset_close(dataset);
+        ASSERT_OK(fsdp_dataset_open(path_of(t, "a.bin"), &options, &dataset));
+        fsdp_dataset_close(dataset);
+        write_tokens(t, "a.bin", 120 / width, width);
+        ASSERT_OK(fsdp_dataset_open(path_of(t, "a.bin"), &causal, &dataset));
+        fsdp_dataset_close(dataset);
+    }
+}
+
+/* Ids of a large vocabulary have upper halves up to 3. A stream of uint16 may have small tokens at
+ * many places, but not at every second one, or at all of them. */
+TEST(small_tokens_are_tokens)
+{
+    static const struct {
+        uint64_t odd, even, last;
+        bool wide;
+    } cases[] = {{0, 5, 0, true},  {3, 60000, 3, true}, {4, 60000, 4, false},
+                 {0, 5, 9, false}, {1, 2, 1, false},    {0, 0, 0, false}};
+    fsdp_dataset_options options = causal;
+    options.vocab_size = 65536;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_str s = {0};
+        fsdp_dataset *dataset;
+        for (int k = 0; k < 100; k++) {
+            put(&s, cases[i].even, 2);
+            put(&s, k < 99 ? cases[i].odd : cases[i].last, 2);
+        }
+        write_file(t, "a.bin", &s);
+        fsdp_str_fini(&s);
+        if (cases[i].wide) {
+            ASSERT_ERROR(fsdp_dataset_open(path_of(t, "a.bin"), &options, &dataset),
+                         FSDP_ERR_FORMAT, "--token-dtype int32");
+            continue;
+        }
+        ASSERT_OK(fsdp_dataset_open(path_of(t, "a.bin"), &options, &dataset));
+        fsdp_dataset_close(dataset);
+    }
+}

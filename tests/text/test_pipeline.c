@@ -306,7 +306,14 @@ TEST(unknown_members_types_and_values_are_named)
          "post_processor.single[0].SpecialToken.id"},
         {"\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",1],\"cls\":[\"\",99]},",
          "the id 99 of a special token"},
-        {"\"decoder\":{\"type\":\"CTC\"},", "decoder.type: expected"},
+        {"\"decoder\":{\"type\":\"Unknown\"},", "decoder.type: expected"},
+        {"\"decoder\":{\"type\":\"CTC\"},", "decoder.pad_token: missing"},
+        {"\"decoder\":{\"type\":\"CTC\",\"pad_token\":\"\",\"word_delimiter_token\":\"|\","
+         "\"cleanup\":true},",
+         "decoder.pad_token: expected a text that is not empty"},
+        {"\"decoder\":{\"type\":\"CTC\",\"pad_token\":\"p\",\"word_delimiter_token\":\"|\","
+         "\"cleanup\":true,\"more\":1},",
+         "decoder.more: expected no such field"},
         {"\"version\":\"2.0\",", "version: expected"},
         {"\"normaliser\":null,", "normaliser: expected no such field"},
         {"\"added_tokens\":[{\"id\":9,\"content\":\"bb\"}],", "ids must have no holes"},
@@ -372,6 +379,55 @@ TEST(failing_allocations_are_reported)
             ASSERT_INT(status, FSDP_ERR_NOMEM);
     }
     ASSERT(n > 100 && n < 5000);
+}
+
+/* The texts are those of the tokenizers library, 0.22: decoders.CTC() and Sequence([CTC, Fuse,
+ * Replace]). */
+TEST(frames_of_speech_are_decoded)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"decoder\":%s,\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"h\","
+        "\"vocab\":{\"<pad>\":0,\"h\":1,\"e\":2,\"l\":3,\"o\":4,\"|\":5,\"'s\":6,\"?\":7,\"a\":8,"
+        "\"do not\":9,\" n't\":10,\"x<pad>y\":11,\" .\":12,\". \":13,\" \":14}}}";
+    static const char *const decoders[] = {
+        "{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"|\",\"cleanup\":"
+        "true}",
+        "{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"|\",\"cleanup\":"
+        "false}",
+        "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"CTC\",\"pad_token\":\"<pad>\","
+        "\"word_delimiter_token\":\"|\",\"cleanup\":true},{\"type\":\"Fuse\"},{\"type\":"
+        "\"Replace\","
+        "\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]}"};
+    static const struct {
+        int n;
+        int32_t ids[16];
+        const char *texts[3]; /* one for each decoder */
+    } cases[] = {
+        {15,
+         {0, 1, 1, 0, 2, 3, 0, 3, 4, 5, 5, 0, 5, 6, 7},
+         {"hello  's?", "hello||'s?", "hello__'s?"}},
+        {6, {8, 14, 9, 5, 10, 11}, {"a do not n'txy", "a do not| n'txy", "a_do_not_n'txy"}},
+        {3, {12, 5, 13}, {". . ", " .|. ", "._._"}},
+        {1, {0}, {"", "", ""}},
+        {3, {8, 0, 8}, {"aa", "aa", "aa"}},
+        {2, {5, 5}, {" ", "|", "_"}},
+        {0, {0}, {"", "", ""}},
+    };
+    for (size_t d = 0; d < 3; d++) {
+        char path[512], text[1500], *decoded;
+        fsdp_tokenizer *tokenizer;
+        snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+        snprintf(text, sizeof text, json, decoders[d]);
+        ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+        ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            ASSERT_OK(
+                fsdp_tokenizer_decode(tokenizer, cases[i].ids, (size_t)cases[i].n, 0, &decoded));
+            ASSERT_STR(decoded, cases[i].texts[d]);
+            fsdp_text_free(decoded);
+        }
+        fsdp_tokenizer_close(tokenizer);
+    }
 }
 
 /* T5's two steps are done at once where only ids are wanted (marks_words in pre_tokenizer_ops.h):

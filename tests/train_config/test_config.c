@@ -237,7 +237,7 @@ TEST(options_of_one_optimizer_are_refused_for_another)
     ASSERT_ERROR(parse(&c, "--optimizer sgd --clip-threshold 2"), FSDP_ERR_INVALID,
                  "--clip-threshold is for --optimizer adafactor, not sgd");
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --eps 1"), FSDP_ERR_INVALID,
-                 "--eps is for --optimizer adamw, not adafactor");
+                 "--eps is for --optimizer adamw and adam, not adafactor");
     ASSERT_OK(parse(&c, "--optimizer adam --eps 1"));
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --warmup-init"), FSDP_ERR_INVALID,
                  "--warmup-init needs --relative-step");
@@ -570,7 +570,7 @@ TEST(contradictions_name_both_options)
         {"--optimizer-state-dtype fp16",
          "--optimizer-state-dtype float16: must be float32 or bfloat16", FSDP_ERR_INVALID},
         {"--optimizer-state-dtype bf16 --optimizer sgd",
-         "--optimizer-state-dtype is for --optimizer adamw, not sgd", FSDP_ERR_INVALID},
+         "--optimizer-state-dtype is for --optimizer adamw and adam, not sgd", FSDP_ERR_INVALID},
         {"--mixed-precision bf16-true --optimizer-state-dtype float32",
          "--optimizer-state-dtype float32 contradicts --mixed-precision bf16-true",
          FSDP_ERR_INVALID},

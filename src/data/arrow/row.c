@@ -226,13 +226,9 @@ static fsdp_status put_text(const reading *r, const fsdp_arrow_field *f, const c
     if (bytes == 0)
         text = "";
     const size_t valid = fsdp_utf8_valid_length(text, bytes);
-    const char *nul = memchr(text, 0, bytes);
     if (valid < bytes)
         return fsdp_error(FSDP_ERR_FORMAT, "not UTF-8: byte 0x%02x at byte %zu of the text",
                           (unsigned)(unsigned char)text[valid], valid);
-    if (nul)
-        return fsdp_error(FSDP_ERR_FORMAT, "NUL character at byte %zu of the text",
-                          (size_t)(nul - text));
     if (f->is_json)
         return put_json(to, text, bytes);
     if (to.key)

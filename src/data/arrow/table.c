@@ -330,6 +330,16 @@ const char *fsdp_arrow_table_left_out(const fsdp_arrow_table *t)
     return t->left_out;
 }
 
+/* Return what the entries of a list are: {"feature": ENTRY, "_type": "Sequence"}, with "List" or
+ * "LargeList" in datasets 4, or [ENTRY] in old files. Return other features as they are. */
+static fsdp_json_node entry_of_list(fsdp_json_node feature)
+{
+    if (fsdp_json_kind_of(feature) == FSDP_JSON_ARRAY)
+        return fsdp_json_at(feature, 0);
+    const fsdp_json_node entry = fsdp_json_find(feature, "feature");
+    return fsdp_json_kind_of(entry) == FSDP_JSON_OBJECT ? entry : feature;
+}
+
 fsdp_json_node fsdp_arrow_table_class_names(const fsdp_arrow_table *t, const char *column)
 {
     fsdp_json_node features = {0};
@@ -338,7 +348,7 @@ fsdp_json_node fsdp_arrow_table_class_names(const fsdp_arrow_table *t, const cha
         features = fsdp_json_find(fsdp_json_root(t->folder.info), "features");
     else if (t->metadata)
         features = fsdp_json_find(fsdp_json_find(fsdp_json_root(t->metadata), "info"), "features");
-    const fsdp_json_node feature = fsdp_json_find(features, column);
+    const fsdp_json_node feature = entry_of_list(fsdp_json_find(features, column));
     const fsdp_json_node names = fsdp_json_find(feature, "names");
     if (fsdp_json_kind_of(names) != FSDP_JSON_ARRAY ||
         fsdp_json_get_str(feature, "_type", &type) != FSDP_OK || strcmp(type, "ClassLabel") != 0)

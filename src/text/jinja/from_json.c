@@ -71,6 +71,7 @@ static fsdp_status convert_number(jinja_machine *machine, fsdp_json_node node, b
 static fsdp_status convert(jinja_machine *machine, fsdp_json_node node, jinja_value *out)
 {
     const char *text = "";
+    size_t length = 0;
     bool truth;
     fsdp_status status;
     const fsdp_json_kind kind = fsdp_json_kind_of(node);
@@ -84,8 +85,8 @@ static fsdp_status convert(jinja_machine *machine, fsdp_json_node node, jinja_va
     case FSDP_JSON_REAL:
         return convert_number(machine, node, kind == FSDP_JSON_INT, out);
     case FSDP_JSON_STRING:
-        FSDP_TRY(fsdp_json_get_str(node, NULL, &text));
-        return string_value(machine, text, out);
+        FSDP_TRY(fsdp_json_get_strn(node, NULL, &text, &length));
+        return fsdp_jinja_string(machine, text, length, out);
     case FSDP_JSON_ARRAY:
     case FSDP_JSON_OBJECT:
         FSDP_TRY(fsdp_jinja_descend(machine));
