@@ -1,5 +1,5 @@
 /* Converts a configuration for FSDP1 to FSDP2, as `accelerate to-fsdp2` does. In addition, this
- * code accepts menu numbers and old names of keys, and tells the user what FSDP2 cannot do. */
+ * code accepts menu numbers and old names of keys, and reports what FSDP2 cannot do. */
 #pragma once
 #include "src/accelerate/yaml_tree.h"
 
