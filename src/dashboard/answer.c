@@ -208,14 +208,11 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
     return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
-/* Return the time of the steps in which the rank was stopped, or waited for its disk or for memory;
- * NaN if that is unknown. The first thread of a rank with several threads or with a GPU also waits
- * for those. */
-static double stopped_of(const fsdp_rank *rank)
+/* Return true if the files say how long the rank was stopped, or waited for its disk or for memory.
+ * The first thread of a rank with several threads or with a GPU also waits for those. */
+static bool can_know_stopped(const fsdp_rank *rank)
 {
-    const bool is_known =
-        rank->knows_cpu && rank->threads == 1 && strncmp(rank->device, "cpu", 3) == 0;
-    return is_known ? rank->stopped_s : (double)NAN;
+    return rank->knows_cpu && rank->threads == 1 && strncmp(rank->device, "cpu", 3) == 0;
 }
 
 /* Append an array for each rank: [number, steps, seconds, wait_s, data_s, no_core_s, stopped_s]. */
@@ -231,7 +228,7 @@ static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
         put_item(to, rank->wait_s);
         put_item(to, rank->data_s);
         put_item(to, rank->no_core_s);
-        put_item(to, stopped_of(rank));
+        put_item(to, can_know_stopped(rank) ? rank->stopped_s : (double)NAN);
         shut(to, "]");
     }
     shut(to, "]");
@@ -503,7 +500,7 @@ void fsdp_answer_runs(fsdp_board *board, int64_t since, fsdp_str *to)
 
 /* --- one run --- */
 
-static void put_sample(fsdp_str *to, const fsdp_rank_sample *s)
+static void put_sample(fsdp_str *to, const fsdp_rank *rank, const fsdp_rank_sample *s)
 {
     open_in(to, NULL, "[");
     put_item(to, s->time);
@@ -513,6 +510,7 @@ static void put_sample(fsdp_str *to, const fsdp_rank_sample *s)
     put_item(to, s->wait_s);
     put_item(to, s->data_s);
     put_item(to, s->no_core_s);
+    put_item(to, can_know_stopped(rank) ? s->stopped_s : 0);
     put_item(to, s->allocated);
     put_item(to, s->reserved);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
@@ -539,7 +537,7 @@ static void put_rank(fsdp_str *to, const fsdp_rank *rank, double now)
     put_number(to, "no_core_s", rank->no_core_s);
     open_in(to, "samples", "[");
     for (size_t i = 0; i < rank->n_samples; i++)
-        put_sample(to, &rank->samples[i]);
+        put_sample(to, rank, &rank->samples[i]);
     shut(to, "]");
     shut(to, "}");
 }

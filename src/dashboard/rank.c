@@ -18,6 +18,7 @@ static void add_sample(fsdp_rank_sample *to, const fsdp_rank_sample *from)
     to->wait_s += from->wait_s;
     to->data_s += from->data_s;
     to->no_core_s += from->no_core_s;
+    to->stopped_s += from->stopped_s;
     to->steps += from->steps;
     if (from->allocated <= to->allocated)
         return;
@@ -86,10 +87,8 @@ static void add_to_sums(fsdp_rank *r, const fsdp_rank_sample *s, double cpu_s)
     r->wait_s += s->wait_s;
     r->data_s += s->data_s;
     r->no_core_s += s->no_core_s;
-    if (s->steps > 0 && cpu_s > 0) {
-        r->knows_cpu = true;
-        r->stopped_s += at_least_zero(s->seconds - s->wait_s - s->data_s - s->no_core_s - cpu_s);
-    }
+    r->stopped_s += s->stopped_s;
+    r->knows_cpu |= s->steps > 0 && cpu_s > 0;
     r->saw_step |= s->steps > 0;
 }
 
@@ -122,6 +121,8 @@ static void take_rank(fsdp_rank *r, fsdp_json_node line)
         s.tags[tag] = fsdp_line_number(memory, fsdp_tag_name((fsdp_tag)tag), 0);
     const double cpu_s = fsdp_line_number(line, "cpu_s", 0);
     s.no_core_s = no_core_of(&s, cpu_s, fsdp_line_number(line, "queued_s", 0));
+    if (s.steps > 0 && cpu_s > 0)
+        s.stopped_s = at_least_zero(s.seconds - s.wait_s - s.data_s - s.no_core_s - cpu_s);
     fsdp_line_text(line, "state", r->state, sizeof r->state);
     keep_sample(r, &s);
     add_to_sums(r, &s, cpu_s);
