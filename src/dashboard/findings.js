@@ -213,7 +213,7 @@ function troubles(run) {
         found.push({kind: "bad", run, parts: [run, ": " + run.bad_lines + " lines of its file of metrics are damaged and left out."], why: []});
     const straggler = stragglerOf(run);
     if (straggler)
-        found.push({kind: "slow", run, straggler: true, parts: [run, `: rank ${straggler.rank} computes ${straggler.times.toPrecision(2)} times as long as the others, `
+        found.push({kind: "slow", run, straggler: true, parts: [run, `: rank ${straggler.rank} is busy ${straggler.times.toPrecision(2)} times as long as the others, `
             + `which wait for it ${percent(straggler.wait)} of a step.`], why: [stragglerCause(straggler)]});
     const stopped = straggler ? null : stoppedOf(run);
     if (stopped)
@@ -250,6 +250,11 @@ function listed(parts) {
     return parts.flatMap((part, i) => [...(i === 0 ? [] : [i + 1 === parts.length ? " and " : ", "]), ...part]);
 }
 
+function sameText(apart, margin, loss) {
+    return (apart > 0 ? `They are ${percent(apart / loss)} apart` : "They are equal")
+        + `; less than ${percent(margin / loss)} counts as the same, since another --seed changes as much.`;
+}
+
 // The finding about which runs are best. `sorted` has two runs or more, the best one first.
 function bestFinding(sorted, measured, by, result) {
     const first = sorted[0], margin = marginOf(first, by);
@@ -264,8 +269,7 @@ function bestFinding(sorted, measured, by, result) {
         parts: same.length > 1 ? [`Best, with practically the same ${by.name}: `, ...listed(same.slice(0, 5).map(run => [run, loss(run)])),
             same.length > 5 ? ` (and ${same.length - 5} more)` : "", ...ending]
             : ["Best: ", first, ` with a ${by.name} of ${shown(by.of(first))} at step ${by.at(first)}`, ...ending],
-        why: [same.length > 1 ? `They are ${percent((by.of(same[same.length - 1]) - by.of(first)) / Math.abs(by.of(first)))} apart; up to `
-                + `${percent(margin / Math.abs(by.of(first)))} counts as the same, since another --seed changes as much.` : "",
+        why: [same.length > 1 ? sameText(by.of(same[same.length - 1]) - by.of(first), margin, Math.abs(by.of(first))) : "",
             changed.length ? `${first.name} and ${other.name} differ in ${changed.join(", ")}.` : "",
             new Set(sorted.filter(run => run.description).map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
                 ? "The runs validate on different data, so their losses may not compare." : "",
