@@ -33,7 +33,7 @@ function compared(...runs) {
 const validated = (name, losses, more) => makeRun(name, {best_loss: Math.min(...losses), best_step: 90, curves: {"eval/loss": {mean: losses}}, ...more});
 
 // ---- the best run ----
-let r = compared(validated("a", [2.54, 2.53, 2.507]), validated("b", [2.53, 2.52, 2.504]), validated("c", [2.62, 2.61, 2.6]));
+let r = compared(validated("a", [2.54, 2.53, 2.507]), validated("b", [2.52, 2.504]), validated("c", [2.62, 2.61, 2.6]));
 check("losses_0.1_percent_apart_are_practically_the_same", r.names("best") === "a,b" && /practically the same validation loss: \[b\] with 2\.504 .* and \[a\] with 2\.507 .*next is \[c\] with 2\.600/.test(r.text), r.text);
 r = compared(validated("a", [2.7, 2.6, 2.5]), validated("b", [2.7, 2.65, 2.55]));
 check("losses_2_percent_apart_have_one_best", r.names("best") === "a" && /^Best: \[a\] with a validation loss of 2\.500/.test(r.text), r.text);
@@ -78,7 +78,7 @@ check("a_silent_run_elsewhere_names_its_host", /\[a\] is silent .*or goes on on 
 check("a_silent_run_here_is_no_finding", !/silent/.test(compared(makeRun("a", {state: "silent"})).text), "");
 
 // ---- axes and columns ----
-const steps = page.ticks(1, 90, 5, false, 1), shown = all => all.map(page.tickNumbers(all)).join(" ");
+const steps = page.ticks(1, 90, 3, false, 1), shown = all => all.map(page.tickNumbers(all)).join(" ");
 check("ninety_steps_have_several_ticks", steps.length >= 4, steps);
 check("two_steps_have_whole_ticks", page.ticks(1, 3, 5, false, 1).join() === "1,2,3", page.ticks(1, 3, 5, false, 1));
 check("powers_are_written_alike", shown([1e-5, 1e-4, 1e-3, 1e-2]) === "1e-5 1e-4 1e-3 1e-2", shown([1e-5, 1e-4, 1e-3, 1e-2]));
