@@ -79,7 +79,7 @@ function duration(seconds) {
 }
 
 function percent(part) {
-    return isFinite(part) ? (100 * part).toFixed(part < 0.1 ? 1 : 0) + " %" : "–";
+    return isFinite(part) ? (100 * part).toFixed(part > 0 && part < 0.1 ? 1 : 0) + " %" : "–";
 }
 
 // Return a function that writes the numbers of a column with the same number of decimals: four
@@ -155,7 +155,7 @@ function tickNumbers(all) {
 // The same for times, in one unit.
 function tickTimes(all) {
     const most = Math.max(...all), two = n => String(Math.round(n)).padStart(2, "0");
-    if (most < 120)
+    if (most < 300 && !(all.length > 1 && all.every(v => v % 60 === 0)))
         return v => Number(v.toPrecision(4)) + " s";
     if (all.every(v => v % 3600 === 0) && most >= 7200)
         return v => v / 3600 + " h";

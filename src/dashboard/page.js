@@ -142,6 +142,13 @@ function showHelp(event) {
         return;
     tip.textContent = head.dataset.help;
     head.setAttribute("aria-describedby", "help");
+    placeHelp();
+}
+
+function placeHelp() {
+    const head = document.querySelector("[aria-describedby=help]"), tip = byId("help");
+    if (!head)
+        return;
     const box = head.getBoundingClientRect(), width = document.documentElement.clientWidth;
     tip.style.top = (scrollY + box.bottom + 4) + "px";
     tip.style.left = Math.max(8, Math.min(box.left, width - tip.offsetWidth - 8)) + "px";
@@ -155,7 +162,8 @@ function fill(table, head, rows) {
     const probe = el("table", {}, head, body);
     if (table.wasHtml === probe.innerHTML)
         return;
-    const focused = table.contains(document.activeElement) ? document.activeElement.dataset.run : null;
+    const active = table.contains(document.activeElement) ? document.activeElement : null;
+    const focused = active && active.dataset.run, column = active && active.dataset.help ? active.cellIndex : -1;
     table.wasHtml = probe.innerHTML;
     table.replaceChildren(head, body);
     if (focused) {
@@ -163,6 +171,9 @@ function fill(table, head, rows) {
         if (again)
             again.focus();
     }
+    const heads = table.querySelectorAll("th");
+    if (column >= 0 && heads[column])
+        heads[column].focus({preventScroll: true});
 }
 
 const PARTS = [["compute", "computing"], ["core", "no core free"], ["stop", "stopped, or on disk"], ["wait", "waiting for other ranks"],
@@ -684,7 +695,7 @@ function start() {
         if (event.key === "Escape")
             showHelp(event);
     });
-    addEventListener("scroll", () => { byId("help").hidden = true; }, {capture: true, passive: true});
+    addEventListener("scroll", placeHelp, {capture: true, passive: true});
     addEventListener("resize", () => requestAnimationFrame(draw));
     tick();
 }

@@ -83,8 +83,8 @@ check("ninety_steps_have_several_ticks", steps.length >= 4, steps);
 check("two_steps_have_whole_ticks", page.ticks(1, 3, 5, false, 1).join() === "1,2,3", page.ticks(1, 3, 5, false, 1));
 check("powers_are_written_alike", shown([1e-5, 1e-4, 1e-3, 1e-2]) === "1e-5 1e-4 1e-3 1e-2", shown([1e-5, 1e-4, 1e-3, 1e-2]));
 check("ticks_have_the_same_decimals", shown([2.5, 2.55, 2.6]) === "2.50 2.55 2.60", shown([2.5, 2.55, 2.6]));
-check("times_have_one_unit", [60, 120, 180].map(page.tickTimes([60, 120, 180])).join() === "1 min,2 min,3 min" && [0, 30, 150].map(page.tickTimes([0, 30, 150])).join() === "0:00 min,0:30 min,2:30 min",
-    [0, 30, 150].map(page.tickTimes([0, 30, 150])));
+check("times_have_one_unit", [60, 120, 180].map(page.tickTimes([60, 120, 180])).join() === "1 min,2 min,3 min" && [0, 90, 450].map(page.tickTimes([0, 90, 450])).join() === "0:00 min,1:30 min,7:30 min",
+    [0, 90, 450].map(page.tickTimes([0, 90, 450])));
 check("columns_have_the_same_decimals", [2.6, 2.507, null, 5.0119].map(page.alignedNumbers([2.6, 2.507, null, 5.0119])).join() === "2.600,2.507,–,5.012", "");
 check("durations_have_one_unit", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])).join() === "0.891 s,1.420 s", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])));
 const lines = [["a", [2.537, 2.529, 2.507], false], ["b", [2.616, 2.608, 2.6], false], ["c", [5.2, 5, 5.1], false], ["d", [2.535, 2.52, 2.504], true]]
