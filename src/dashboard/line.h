@@ -1,5 +1,5 @@
 /* Reads single values from JSON lines that other programs may have written. A value that is missing
- * or has another type is no error; the caller gets a fallback. */
+ * or has another type is not an error: the caller gets a fallback. */
 #pragma once
 #include <stddef.h>
 
