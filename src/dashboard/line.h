@@ -5,7 +5,7 @@
 
 #include "src/base/json.h"
 
-/* Return the number at `key`; `fallback` if there is none. The strings that stand for NaN and
+/* Return the number at `key`; `fallback` if there is none. The strings for NaN and
  * infinities in metrics files count as numbers. */
 double fsdp_line_number(fsdp_json_node line, const char *key, double fallback);
 /* Copy the string at `key` to `text` [size]; "" if there is none. A string that is too long is
