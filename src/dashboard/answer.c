@@ -21,6 +21,8 @@ enum {
  * its steps. */
 static const double silent_s = 20;
 static const double silent_steps = 3;
+/* The files of a run belong to a copy if they changed this long after the last line was written. */
+static const double copy_s = 60;
 
 static void put_number(fsdp_str *to, const char *key, double value)
 {
@@ -145,14 +147,20 @@ static double newest_time(const fsdp_dashboard_run *run)
     return newest;
 }
 
+/* Return true if the rank ran on a host with the name of this one. */
+static bool ran_here(const fsdp_rank *rank)
+{
+    char host[sizeof rank->host];
+    if (gethostname(host, sizeof host) != 0)
+        return false;
+    host[sizeof host - 1] = 0;
+    return strcmp(host, rank->host) == 0;
+}
+
 /* Return true if the rank ran on this host, and its process no longer exists. */
 static bool is_gone(const fsdp_rank *rank)
 {
-    char host[sizeof rank->host];
-    if (rank->pid <= 1 || gethostname(host, sizeof host) != 0)
-        return false;
-    host[sizeof host - 1] = 0;
-    return strcmp(host, rank->host) == 0 && kill((pid_t)rank->pid, 0) != 0 && errno == ESRCH;
+    return rank->pid > 1 && ran_here(rank) && kill((pid_t)rank->pid, 0) != 0 && errno == ESRCH;
 }
 
 static bool is_silent(double since, double steps, double seconds)
@@ -160,14 +168,14 @@ static bool is_silent(double since, double steps, double seconds)
     return since >= silent_s + (steps > 0 ? silent_steps * seconds / steps : 0);
 }
 
-/* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
- * written nothing for long. */
 /* Return the last state that the rank has written, or `otherwise` if its file has none. */
 static const char *written_state(const fsdp_rank *rank, const char *otherwise)
 {
     return *rank->state ? rank->state : otherwise;
 }
 
+/* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
+ * written nothing for long. */
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
@@ -200,8 +208,14 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
     return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
-/* Append an array for each rank: [number, steps, seconds, wait_s, data_s, the fraction of its time
- * in which the rank was ready to run but its core was busy with something else]. */
+/* Return true if the files say how long the rank was stopped, or waited for its disk or for memory.
+ * The first thread of a rank with several threads or with a GPU also waits for those. */
+static bool can_know_stopped(const fsdp_rank *rank)
+{
+    return rank->knows_cpu && rank->threads == 1 && strncmp(rank->device, "cpu", 3) == 0;
+}
+
+/* Append an array for each rank: [number, steps, seconds, wait_s, data_s, no_core_s, stopped_s]. */
 static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
 {
     open_in(to, "ranks", "[");
@@ -213,10 +227,27 @@ static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
         put_item(to, rank->seconds);
         put_item(to, rank->wait_s);
         put_item(to, rank->data_s);
-        put_item(to, rank->wall_s > 0 ? rank->queued_s / rank->wall_s : 0);
+        put_item(to, rank->no_core_s);
+        put_item(to, can_know_stopped(rank) ? rank->stopped_s : (double)NAN);
         shut(to, "]");
     }
     shut(to, "]");
+}
+
+/* Append where the ranks that have not ended run: the host of the first one, whether this host has
+ * that name, and whether the folder seems to be a copy. A copy is newer than the times in it. */
+static void put_place(fsdp_str *to, const fsdp_dashboard_run *run)
+{
+    const fsdp_rank *rank = run->n_ranks ? run->ranks[0] : NULL;
+    double newest = 0;
+    for (size_t i = 0; i < run->n_ranks; i++)
+        newest = run->ranks[i]->time > newest ? run->ranks[i]->time : newest;
+    for (size_t i = run->n_ranks; i > 0; i--)
+        if (!run->ranks[i - 1]->ended)
+            rank = run->ranks[i - 1];
+    put_string(to, "host", rank && *rank->host ? rank->host : NULL);
+    put_bool(to, "here", rank && ran_here(rank));
+    put_bool(to, "copied", newest > 0 && run->changed_at > newest + copy_s);
 }
 
 static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
@@ -301,6 +332,7 @@ static void put_run(fsdp_str *to, const struct fsdp_board_content *c, const fsdp
     put_string(to, "file", run->tail.path);
     put_string(to, "state", state_of_run(run, now, &message));
     put_string(to, "message", message);
+    put_place(to, run);
     put_number(to, "time", newest_time(run));
     put_number(to, "started", run->n_ranks ? run->ranks[0]->started : (double)NAN);
     put_number(to, "world_size", run->n_ranks ? (double)run->ranks[0]->world_size : (double)NAN);
@@ -468,7 +500,7 @@ void fsdp_answer_runs(fsdp_board *board, int64_t since, fsdp_str *to)
 
 /* --- one run --- */
 
-static void put_sample(fsdp_str *to, const fsdp_rank_sample *s)
+static void put_sample(fsdp_str *to, const fsdp_rank *rank, const fsdp_rank_sample *s)
 {
     open_in(to, NULL, "[");
     put_item(to, s->time);
@@ -477,6 +509,8 @@ static void put_sample(fsdp_str *to, const fsdp_rank_sample *s)
     put_item(to, s->seconds);
     put_item(to, s->wait_s);
     put_item(to, s->data_s);
+    put_item(to, s->no_core_s);
+    put_item(to, can_know_stopped(rank) ? s->stopped_s : 0);
     put_item(to, s->allocated);
     put_item(to, s->reserved);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
@@ -500,10 +534,10 @@ static void put_rank(fsdp_str *to, const fsdp_rank *rank, double now)
     put_number(to, "seconds", rank->seconds);
     put_number(to, "wait_s", rank->wait_s);
     put_number(to, "data_s", rank->data_s);
-    put_number(to, "queued", rank->wall_s > 0 ? rank->queued_s / rank->wall_s : 0);
+    put_number(to, "no_core_s", rank->no_core_s);
     open_in(to, "samples", "[");
     for (size_t i = 0; i < rank->n_samples; i++)
-        put_sample(to, &rank->samples[i]);
+        put_sample(to, rank, &rank->samples[i]);
     shut(to, "]");
     shut(to, "}");
 }

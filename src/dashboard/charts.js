@@ -79,7 +79,28 @@ function duration(seconds) {
 }
 
 function percent(part) {
-    return isFinite(part) ? (100 * part).toFixed(part < 0.1 ? 1 : 0) + " %" : "–";
+    return isFinite(part) ? (100 * part).toFixed(part > 0 && part < 0.1 ? 1 : 0) + " %" : "–";
+}
+
+// Return a function that writes the numbers of a column with the same number of decimals: four
+// digits for the median, so that the points are below each other.
+function alignedNumbers(values) {
+    const sizes = values.filter(v => v !== null && v !== undefined && isFinite(v) && v !== 0).map(Math.abs).sort((a, b) => a - b);
+    const middle = sizes.length ? sizes[sizes.length >> 1] : 1;
+    if (!sizes.length || middle >= 1e5 || middle < 1e-3)
+        return shortNumber;
+    const decimals = Math.max(0, Math.min(6, 3 - Math.floor(Math.log10(middle))));
+    return v => v === null || v === undefined || !isFinite(v) ? "–" : Math.abs(v) >= 1e5 || v !== 0 && Math.abs(v) < 0.5 * 10 ** -decimals ? shortNumber(v) : v.toFixed(decimals);
+}
+
+// As alignedNumbers(), for durations: all in ms or all in s, if they are short.
+function alignedDurations(values) {
+    const known = values.filter(v => v !== null && v !== undefined && isFinite(v) && v > 0), most = Math.max(...known, 0);
+    if (most >= 120 || most < 1e-3)
+        return duration;
+    const [factor, unit] = most < 1 ? [1e3, " ms"] : [1, " s"];
+    const decimals = Math.max(0, Math.min(3, 2 - Math.floor(Math.log10(most * factor / 3))));
+    return v => v === null || v === undefined || !isFinite(v) ? "–" : (v * factor).toFixed(decimals) + unit;
 }
 
 // ---- scales ----
@@ -101,14 +122,46 @@ function timeStep(span, count) {
     return niceStep(span / 86400, count) * 86400;
 }
 
-function ticks(low, high, count, isTime) {
+// At least three ticks, if numbers between two of them make sense. least: the least step, or 0.
+function ticks(low, high, count, isTime, least) {
+    const few = ticksOf(low, high, count, isTime, least || 0);
+    return few.length < 3 ? ticksOf(low, high, 2 * count, isTime, least || 0) : few;
+}
+
+function ticksOf(low, high, count, isTime, least) {
     const span = high - low;
     if (!(span > 0))
         return [low];
-    const step = isTime && span > 4 ? timeStep(span, count) : niceStep(span, count), all = [];
+    const step = Math.max(least, isTime && span > 4 ? timeStep(span, count) : niceStep(span, count)), all = [];
     for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step)
         all.push(Math.abs(v) < step * 1e-9 ? 0 : v);
     return all;
+}
+
+// Return a function that writes all ticks of an axis alike: with the same decimals, or all as powers.
+function tickNumbers(all) {
+    const sizes = all.map(Math.abs).filter(v => v > 0), most = Math.max(...sizes, 0), least = Math.min(...sizes);
+    if (!sizes.length || most >= 1e5 && least >= 1e3)
+        return shortNumber;
+    const digits = v => String(Number(v.toPrecision(6)));
+    if (least < 1e-3)
+        return v => v === 0 ? "0" : Number(v.toPrecision(3)).toExponential();
+    if (most >= 100 * least && all.every((v, i) => i === 0 || v / all[i - 1] > 1.2))
+        return digits; // a log scale: 0.01, 0.1, 1
+    const decimals = Math.min(6, Math.max(...all.map(v => (digits(v).split(".")[1] || "").length)));
+    return v => v.toFixed(decimals);
+}
+
+// The same for times, in one unit.
+function tickTimes(all) {
+    const most = Math.max(...all), two = n => String(Math.round(n)).padStart(2, "0");
+    if (most < 300 && !(all.length > 1 && all.every(v => v % 60 === 0)))
+        return v => Number(v.toPrecision(4)) + " s";
+    if (all.every(v => v % 3600 === 0) && most >= 7200)
+        return v => v / 3600 + " h";
+    if (most >= 7200)
+        return v => Math.floor(v / 3600) + ":" + two(v % 3600 / 60) + " h";
+    return all.every(v => v % 60 === 0) ? v => v / 60 + " min" : v => Math.floor(v / 60) + ":" + two(v % 60) + " min";
 }
 
 function logTicks(low, high) {
@@ -172,7 +225,7 @@ function makeScale(low, high, from, to, isLog) {
 function drawAxes(frame, x, y, options) {
     for (const v of options.yTicks) {
         const at = y(v).toFixed(1);
-        svg("line", {class: "grid", x1: LEFT, x2: frame.right, y1: at, y2: at}, frame.root);
+        svg("line", {class: options.isOver ? "grid over" : "grid", x1: LEFT, x2: frame.right, y1: at, y2: at}, frame.root);
         svg("text", {class: "axis", x: LEFT - 6, y: Number(at) + 4, "text-anchor": "end"}, frame.root,
             options.yFormat(v));
     }
@@ -308,6 +361,51 @@ function valueRange(lines, isLog, withoutSpikes) {
     return {low, high};
 }
 
+// The lines that the axis is made for: that of the best run, and those that can be shown with it while
+// it stays readable. Another line joins if the range grows at most fourfold.
+function nearLines(lines, isLog) {
+    const map = isLog ? Math.log10 : v => v, ranges = new Map();
+    for (const line of lines) {
+        const values = line.shown.filter(v => v !== null && (!isLog || v > 0)).map(map).sort((a, b) => a - b);
+        if (values.length)
+            ranges.set(line, [quantile(values, 0.05), quantile(values, 0.95)]);
+    }
+    const known = [...ranges.keys()], middle = [...known].sort((a, b) => ranges.get(a)[0] - ranges.get(b)[0])[known.length >> 1];
+    const first = known.find(line => line.isBest) || middle;
+    if (!first || known.length < 2)
+        return lines;
+    let [low, high] = ranges.get(first);
+    const near = [first], room = isLog ? 0.05 : 0.02 * Math.max(Math.abs(low), Math.abs(high));
+    const grown = line => [Math.min(low, ranges.get(line)[0]), Math.max(high, ranges.get(line)[1])];
+    const span = line => grown(line)[1] - grown(line)[0];
+    for (let rest = known.filter(line => line !== first); rest.length;) {
+        const next = rest.reduce((a, b) => span(a) <= span(b) ? a : b);
+        if (span(next) > 4 * Math.max(high - low, room))
+            break;
+        [low, high] = grown(next);
+        near.push(next);
+        rest = rest.filter(line => line !== next);
+    }
+    return lines.filter(line => near.includes(line) || !ranges.has(line));
+}
+
+// Name the lines that are outside the axis, with an arrow, at the edge where they are.
+function drawFarLines(frame, far, range, format) {
+    let above = 0, below = 0;
+    for (const line of far) {
+        const values = line.shown.filter(v => v !== null), low = Math.min(...values), high = Math.max(...values), isAbove = high > range.high;
+        const at = isAbove ? TOP + 10 + 14 * above++ : frame.bottom - 6 - 14 * below++;
+        const name = line.name.length > 28 ? "…" + line.name.slice(-27) : line.name;
+        const group = svg("g", {class: line.kind}, frame.root);
+        svg("text", {class: "axis far", x: frame.right - 4, y: at, "text-anchor": "end"}, group,
+            `${isAbove ? "↑" : "↓"} ${name}: ${format(low)} to ${format(high)}`);
+    }
+}
+
+function shownTick(v) {
+    return Math.abs(v) >= 1e5 ? shortNumber(v) : String(Number(v.toPrecision(6)));
+}
+
 // lines: [{name, kind, x: [], y: [], min, max, dots}]; options: {title, note, isTime, xLabel, isLog,
 // smoothing, withoutSpikes, format, fromZero}
 function drawLines(figure, lines, options) {
@@ -315,7 +413,8 @@ function drawLines(figure, lines, options) {
     lines = lines.filter(line => line.x.length);
     for (const line of lines)
         line.shown = line.dots ? line.y : smooth(line.y, options.smoothing || 0);
-    const range = valueRange(lines, options.isLog, options.withoutSpikes);
+    const near = options.withoutFar ? nearLines(lines, options.isLog) : lines, far = lines.filter(line => !near.includes(line));
+    const range = valueRange(near, options.isLog, options.withoutSpikes);
     if (!range) {
         svg("text", {class: "axis", x: frame.width / 2, y: HEIGHT / 2, "text-anchor": "middle"}, frame.root,
             options.isLog && lines.length ? "nothing above 0 to show on a log scale" : "no values yet");
@@ -328,14 +427,15 @@ function drawLines(figure, lines, options) {
     const x = makeScale(first, last, LEFT, frame.right, false);
     const y = makeScale(range.low, range.high, frame.bottom, TOP, options.isLog);
     const format = options.format || shortNumber;
+    const yTicks = options.isLog ? logTicks(range.low, range.high) : ticks(range.low, range.high, 5);
+    const xTicks = ticks(first, last, Math.max(3, Math.floor(frame.width / 90)), options.isTime, options.isTime ? 0 : 1);
     drawAxes(frame, x, y, {
-        yTicks: options.isLog ? logTicks(range.low, range.high) : ticks(range.low, range.high, 5),
-        xTicks: ticks(first, last, Math.max(3, Math.floor(frame.width / 90)), options.isTime),
-        yFormat: format,
-        xFormat: v => options.isTime ? (options.clock ? clock(v) : duration(v)) : shortNumber(v),
+        yTicks, xTicks, yFormat: options.format || tickNumbers(yTicks), xFormat: options.isTime ? tickTimes(xTicks) : shownTick,
         xLabel: options.xLabel,
     });
-    for (const line of lines) {
+    drawFarLines(frame, far, range, format);
+    // The best runs are drawn last, so no other run covers them.
+    for (const line of [...near].sort((a, b) => Number(Boolean(a.isBest)) - Number(Boolean(b.isBest)))) {
         const group = svg("g", {class: line.kind}, frame.root);
         const clean = values => options.isLog ? values.map(v => v !== null && v > 0 ? v : null) : values;
         if (line.min)
@@ -343,7 +443,7 @@ function drawLines(figure, lines, options) {
                 range.low, range.high)}, group);
         if (!line.dots && options.smoothing > 0 && !line.min)
             svg("path", {class: "raw", d: linePath(line.x, clean(line.y), x, y, range.low, range.high)}, group);
-        svg("path", {class: "curve" + (line.dashed ? " dashed" : ""),
+        svg("path", {class: "curve " + (line.dash || ""),
             d: linePath(line.x, clean(line.shown), x, y, range.low, range.high)}, group);
         if (line.dots || line.x.length === 1)
             for (let i = 0; i < line.x.length && line.x.length <= 120; i++)
@@ -401,8 +501,8 @@ function drawStack(figure, xs, layers, options) {
     }
     drawAxes(frame, x, y, {
         yTicks: options.yTicks || ticks(0, highest, 4), yFormat: options.format,
-        xTicks: ticks(xs[0], xs[xs.length - 1], Math.max(3, Math.floor(frame.width / 90)), false),
-        xFormat: shortNumber, xLabel: "step",
+        xTicks: ticks(xs[0], xs[xs.length - 1], Math.max(3, Math.floor(frame.width / 90)), false, 1),
+        xFormat: shownTick, xLabel: "step", isOver: true,
     });
     const invert = at => wide[0] + (at - LEFT) / (frame.right - LEFT) * (wide[wide.length - 1] - wide[0]);
     addReadout(frame, x, invert, xs, at => {

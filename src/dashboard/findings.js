@@ -1,5 +1,6 @@
 // What the numbers of several runs say: which was best, which was slow and why, and what went
-// wrong. Each finding is {kind, run, parts, why}: `parts` are texts, of which [text] is bold.
+// wrong. Each finding is {kind, run, parts, why}: `parts` are texts, of which [text] is bold, and
+// runs, whose names the page shows as links.
 "use strict";
 
 // Where the time of a step goes, as a mean over the ranks, in seconds. null without rank files.
@@ -8,34 +9,72 @@ function splitOf(run) {
     if (!ranks.length)
         return null;
     const sum = i => ranks.reduce((total, r) => total + r[i], 0);
-    const steps = sum(1), seconds = sum(2), wait = sum(3), data = sum(4);
-    return {step: seconds / steps, wait: wait / steps, data: data / steps,
-        compute: Math.max(0, seconds - wait - data) / steps, queued: sum(5) / ranks.length};
+    const steps = sum(1), seconds = sum(2), wait = sum(3), data = sum(4), noCore = sum(5), stopped = sum(6);
+    return {step: seconds / steps, wait: wait / steps, data: data / steps, noCore: noCore / steps, stopped: stopped / steps,
+        compute: Math.max(0, seconds - wait - data - noCore - stopped) / steps};
 }
 
-// The rank for which the others wait: it computes longer than they do. null if there is none.
+// The parts of a step as text. Times without a core or stopped are left out where there is almost none.
+function splitText(split) {
+    const part = (seconds, text) => `${percent(seconds / split.step)} ${text}`;
+    return [part(split.compute, "computing"), split.noCore > 0.01 * split.step ? part(split.noCore, "without a core") : "",
+        split.stopped > 0.01 * split.step ? part(split.stopped, "stopped") : "",
+        part(split.wait, "waiting for other ranks"), part(split.data, "waiting for data")].filter(text => text).join(", ");
+}
+
+// The rank for which the others wait: it is busy, without a core, or stopped longer than they are.
+// null if there is none.
 function stragglerOf(run) {
-    const ranks = run.ranks.filter(r => r[1] > 0).map(r => ({rank: r[0], own: (r[2] - r[3] - r[4]) / r[1],
-        data: r[4] / r[1], wait: r[3] / r[1], step: r[2] / r[1]}));
+    const ranks = run.ranks.filter(r => r[1] > 0).map(r => ({rank: r[0], step: r[2] / r[1], wait: r[3] / r[1], data: r[4] / r[1],
+        own: (r[2] - r[3] - r[4]) / r[1], noCore: r[5] / r[1], stopped: (r[6] || 0) / r[1]}));
     if (ranks.length < 2)
         return null;
     const busy = r => r.own + r.data;
     const slowest = ranks.reduce((a, b) => busy(a) >= busy(b) ? a : b);
     const others = ranks.filter(r => r !== slowest);
-    const mean = others.reduce((sum, r) => sum + busy(r), 0) / others.length;
-    const wait = others.reduce((sum, r) => sum + r.wait, 0) / others.length;
-    if (!(busy(slowest) > 1.2 * mean) || !(wait > 0.15 * slowest.step))
+    const mean = of => others.reduce((sum, r) => sum + of(r), 0) / others.length;
+    const wait = mean(r => r.wait), more = busy(slowest) - mean(busy);
+    if (!(busy(slowest) > 1.2 * mean(busy)) || !(wait > 0.15 * slowest.step))
         return null;
-    return {rank: slowest.rank, times: busy(slowest) / mean, byData: slowest.data > slowest.own * 0.5,
-        wait: wait / slowest.step};
+    const cause = [["stopped", slowest.stopped - mean(r => r.stopped)], ["core", slowest.noCore - mean(r => r.noCore)],
+        ["data", slowest.data - mean(r => r.data)]].find(([, seconds]) => seconds > 0.5 * more);
+    return {rank: slowest.rank, times: busy(slowest) / mean(busy), wait: wait / slowest.step, cause: cause ? cause[0] : "compute",
+        stopped: slowest.stopped / slowest.step, noCore: slowest.noCore / slowest.step, data: slowest.data / slowest.step};
+}
+
+// The rank that is stopped most, if that is clearly longer than the others are: they wait for it even
+// if they are busy as long, since they are not stopped at the same time. null if there is none.
+function stoppedOf(run) {
+    const ranks = run.ranks.filter(r => r[1] > 0 && r[6] !== null).map(r => ({rank: r[0], stopped: r[6] / r[2]}));
+    if (!ranks.length)
+        return null;
+    const most = ranks.reduce((a, b) => a.stopped >= b.stopped ? a : b), others = ranks.filter(r => r !== most);
+    const mean = others.reduce((sum, r) => sum + r.stopped, 0) / (others.length || 1);
+    return most.stopped > 0.1 && most.stopped > 2 * mean ? most : null;
+}
+
+const STOPPED = "something stops its process (a signal, a debugger, a container that is paused), or it waits for its disk or for memory.";
+
+// What makes a rank the slow one, as a sentence.
+function stragglerCause(straggler) {
+    switch (straggler.cause) {
+    case "stopped":
+        return `It neither ran nor was ready to run in ${percent(straggler.stopped)} of a step: ` + STOPPED;
+    case "core":
+        return `It had no core in ${percent(straggler.noCore)} of a step: other programs run on its cores, or a container's quota is used up.`;
+    case "data":
+        return `It waits for data in ${percent(straggler.data)} of a step: look at the disk of its host, and at --num-workers.`;
+    default:
+        return "Look at the clock of its cores, and at the sizes of its batches.";
+    }
 }
 
 // The loss by which runs are compared: that of validation, if several have one, else of training.
 function rankBy(runs) {
     const validated = runs.filter(run => run.best_loss !== null).length;
     if (validated === runs.length || validated > 1)
-        return {name: "validation loss", of: run => run.best_loss, at: run => run.best_step};
-    return {name: "training loss", of: lastLoss, at: run => run.step};
+        return {name: "validation loss", curve: "eval/loss", of: run => run.best_loss, at: run => run.best_step};
+    return {name: "training loss", curve: "train/loss", of: lastLoss, at: run => run.step};
 }
 
 // The mean training loss of the last twentieth of a run.
@@ -93,35 +132,39 @@ function timeOutside(run) {
 function reasons(slow, fast) {
     const a = splitOf(slow), b = splitOf(fast), found = [];
     if (!a)
-        return ["It wrote nothing about its ranks, so the page cannot tell why."];
+        return ["It wrote nothing about its ranks, so the page cannot say why."];
     const scale = slow.tokens_per_step > 0 && fast.tokens_per_step > 0 ? slow.tokens_per_step / fast.tokens_per_step : 1;
-    const straggler = stragglerOf(slow);
-    const more = b ? {wait: a.wait - b.wait * scale, data: a.data - b.data * scale, compute: a.compute - b.compute * scale}
-        : {wait: a.wait, data: a.data, compute: 0};
-    const whole = Math.max(more.wait, 0) + Math.max(more.data, 0) + Math.max(more.compute, 0) || 1;
-    found.push(`A step takes ${duration(a.step)}: ${percent(a.compute / a.step)} computing, ${percent(a.wait / a.step)} `
-        + `waiting for other ranks, ${percent(a.data / a.step)} waiting for data`
-        + (b ? ` (${fast.name}: ${duration(b.step)}: ${percent(b.compute / b.step)}, ${percent(b.wait / b.step)}, `
-            + `${percent(b.data / b.step)}).` : "."));
-    const crowded = a.queued > 0.1 && (!b || a.queued > 2 * b.queued);
+    const straggler = stragglerOf(slow), stopped = stoppedOf(slow), more = {};
+    for (const part of ["wait", "data", "compute", "noCore", "stopped"])
+        more[part] = Math.max(0, a[part] - (b ? b[part] * scale : part === "compute" ? a[part] : 0));
+    const whole = more.wait + more.data + more.compute + more.noCore + more.stopped || 1;
+    found.push(`A step takes ${duration(a.step)}: ${splitText(a)}` + (b ? ` (${fast.name}: ${duration(b.step)}: ${splitText(b)}).` : "."));
+    const crowded = more.noCore > 0.3 * whole && a.noCore > 0.1 * a.step;
     if (crowded)
-        found.push(`Its cores were busy with other work ${percent(a.queued)} of the time`
-            + (b ? ` (${fast.name}: ${percent(b.queued)})` : "") + ": other programs run there, or a container's quota is used up.");
+        found.push(`It was ready to run but had no core for ${duration(a.noCore)} of a step` + (b ? ` (${fast.name}: ${duration(b.noCore)})` : "")
+            + ": other programs run on its cores, it has more threads than cores, or a container's quota is used up.");
     if (straggler)
-        found.push(`Rank ${straggler.rank} is the slow one: ${straggler.byData ? "it reads its data and computes" : "it computes"} `
-            + `${straggler.times.toPrecision(2)} times as long as the others, which wait for it ${percent(straggler.wait)} of a step. `
-            + (crowded ? "" : "Look at what else its host does, and whether its cores are slower."));
-    else if (more.wait > 0.4 * whole && !crowded)
-        found.push("The ranks wait for each other more than there, though none of them computes longer: they share cores "
-            + "with something else, or the sizes of their batches differ.");
+        found.push(`The others wait for rank ${straggler.rank} in ${percent(straggler.wait)} of a step: it is busy `
+            + `${straggler.times.toPrecision(2)} times as long. ` + stragglerCause(straggler));
+    else if (stopped)
+        found.push(`The others wait for rank ${stopped.rank}, which neither ran nor was ready to run in ${percent(stopped.stopped)} of a step: ` + STOPPED);
+    else if (more.wait > 0.4 * whole)
+        found.push("The ranks wait for each other longer than there, though none of them is busy longer: "
+            + (crowded ? "now this one and now that one has no core." : "the sizes of their batches differ, or the network between them is slow."));
     if (more.data > 0.3 * whole)
         found.push("It waits for its data: more --num-workers, or token files made by 'fsdp tokenize', help.");
-    if (more.compute > 0.3 * whole && !(straggler && more.compute < 0.6 * whole)) {
-        const why = costlyDifference(slow, fast);
-        found.push(`It computes ${b ? (a.compute / (b.compute * scale)).toPrecision(2) + " times as long" : "long"}`
-            + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "") + (why ? ": " + why + "." : crowded ? ", since it had to share its cores." : "; no setting that costs time differs, so other programs may have had its cores."));
-    }
+    if (more.compute > 0.3 * whole && !(straggler && more.compute < 0.6 * whole))
+        found.push(computeReason(slow, fast, b ? a.compute / (b.compute * scale) : 0, scale));
     return found;
+}
+
+// Why `slow` computes longer: a setting, or another host. The page has no other evidence.
+function computeReason(slow, fast, times, scale) {
+    const settings = costlyDifference(slow, fast), moved = slow.host && fast.host && slow.host !== fast.host;
+    return `It computes ${times > 0 && isFinite(times) ? times.toPrecision(2) + " times as long" : "long"}`
+        + (scale < 0.8 || scale > 1.25 ? " for as many tokens" : "")
+        + (settings ? ": " + settings + "." : moved ? `: it ran on ${slow.host}, ${fast.name} on ${fast.host}.`
+            : "; no setting that costs time differs, and the files do not say why.");
 }
 
 // Whether a loss ends clearly above where it began, or above its best stretch: by more than its noise
@@ -144,28 +187,38 @@ function riseOf(values) {
 function troubles(run) {
     const found = [];
     if (run.state === "failed")
-        found.push({kind: "bad", run, parts: [[run.name], " failed at step " + run.step + "."], why: [run.message || ""]});
+        found.push({kind: "bad", run, parts: [run, " failed at step " + run.step + "."], why: [run.message || ""]});
     else if (run.state === "gone")
-        found.push({kind: "bad", run, parts: [[run.name], " has vanished after step " + run.step + ": its process is not there any more, and it did not say that it ended."], why: []});
+        found.push({kind: "bad", run, parts: [run, " has vanished after step " + run.step + ": its process is not on this host any more, and it did not say that it ended."],
+            why: [(run.copied ? "This folder is a copy, so the run may go on where the folder was copied from" : "It may go on in another container, or on another host")
+                + ` that is named ${run.host}, too.`]});
+    else if (run.state === "silent" && run.host && !run.here)
+        found.push({kind: "slow", run, parts: [run, ` is silent after step ${run.step}: it has vanished, or goes on on another host (${run.host}).`],
+            why: ["This host cannot see the processes of that one."
+                + (run.copied ? " This folder is a copy: what the run has written since is not in it." : "")]});
     const loss = run.curves && run.curves["train/loss"];
     if (loss && loss.not_finite > 0)
-        found.push({kind: "bad", run, parts: [[run.name], ": the loss of " + loss.not_finite + (loss.not_finite === 1 ? " step is" : " steps is") + " not a number."], why: []});
+        found.push({kind: "bad", run, parts: [run, ": the loss of " + loss.not_finite + (loss.not_finite === 1 ? " step is" : " steps are") + " not a number."], why: []});
     const risen = loss ? riseOf(loss.mean.filter(v => v !== null)) : null;
     if (risen)
-        found.push({kind: "bad", run, parts: [[run.name], ": the training loss has risen from " + shortNumber(risen.from) + " to " + shortNumber(risen.to) + "."],
+        found.push({kind: "bad", run, parts: [run, ": the training loss has risen from " + shortNumber(risen.from) + " to " + shortNumber(risen.to) + "."],
             why: ["A smaller learning rate, a longer warm-up or --max-grad-norm may help."]});
     const outside = timeOutside(run);
     if (outside.validation > 0.3)
-        found.push({kind: "slow", run, parts: [[run.name], " spends " + percent(outside.validation) + " of its time in " + run.validations + " validations."], why: []});
+        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.validation) + " of its time in " + run.validations + " validations."], why: []});
     if (outside.save > 0.2)
-        found.push({kind: "slow", run, parts: [[run.name], " spends " + percent(outside.save) + " of its time saving " + run.saves + " checkpoints."],
+        found.push({kind: "slow", run, parts: [run, " spends " + percent(outside.save) + " of its time saving " + run.saves + " checkpoints."],
             why: ["--async-save writes them while training goes on; --save-steps says how often."]});
     if (run.bad_lines > 0)
-        found.push({kind: "bad", run, parts: [[run.name], ": " + run.bad_lines + " lines of its file of metrics are damaged and left out."], why: []});
+        found.push({kind: "bad", run, parts: [run, ": " + run.bad_lines + " lines of its file of metrics are damaged and left out."], why: []});
     const straggler = stragglerOf(run);
     if (straggler)
-        found.push({kind: "slow", run, straggler: true, parts: [[run.name], `: rank ${straggler.rank} computes ${straggler.times.toPrecision(2)} times as long as the others, `
-            + `which wait for it ${percent(straggler.wait)} of a step.`], why: []});
+        found.push({kind: "slow", run, straggler: true, parts: [run, `: rank ${straggler.rank} is busy ${straggler.times.toPrecision(2)} times as long as the others, `
+            + `which wait for it ${percent(straggler.wait)} of a step.`], why: [stragglerCause(straggler)]});
+    const stopped = straggler ? null : stoppedOf(run);
+    if (stopped)
+        found.push({kind: "slow", run, straggler: true, parts: [run, `: rank ${stopped.rank} neither ran nor was ready to run in ${percent(stopped.stopped)} of a step`
+            + (run.ranks.length > 1 ? "; the others wait for it." : ".")], why: ["Either " + STOPPED]});
     return found;
 }
 
@@ -176,46 +229,98 @@ function speedOf(runs) {
         : {of: run => 1 / run.step_s, text: run => duration(run.step_s) + " a step"};
 }
 
+// The noise of a curve: the standard deviation of its last values around a line through their
+// neighbours. 0 if there are too few.
+function noiseOf(values) {
+    const last = values.filter(v => v !== null).slice(-8);
+    let sum = 0;
+    for (let i = 1; i + 1 < last.length; i++)
+        sum += (last[i - 1] - 2 * last[i] + last[i + 1]) ** 2 / 6;
+    return last.length > 2 ? Math.sqrt(sum / (last.length - 2)) : 0;
+}
+
+// Losses that differ by less count as the same: half a percent, or what the noise of the best curve
+// explains, at most two percent.
+function marginOf(run, by) {
+    const curve = run.curves && run.curves[by.curve], loss = Math.abs(by.of(run));
+    return Math.max(0.005 * loss, Math.min(0.02 * loss, curve ? 2 * noiseOf(curve.mean) : 0));
+}
+
+function listed(parts) {
+    return parts.flatMap((part, i) => [...(i === 0 ? [] : [i + 1 === parts.length ? " and " : ", "]), ...part]);
+}
+
+function sameText(apart, margin, loss) {
+    return (apart > 0 ? `They are ${percent(apart / loss)} apart` : "They are equal")
+        + `; less than ${percent(margin / loss)} counts as the same, since another --seed changes as much.`;
+}
+
+// The finding about which runs are best. `sorted` has two runs or more, the best one first.
+function bestFinding(sorted, measured, by, result) {
+    const first = sorted[0], margin = marginOf(first, by);
+    const same = sorted.filter(run => by.of(run) - by.of(first) <= margin), next = sorted[same.length];
+    const going = sorted.filter(run => !["ended", "failed", "gone", "silent"].includes(run.state));
+    const other = same.length > 1 ? same[1] : next;
+    const changed = differingSettings([first, other]).slice(0, 4).map(([key, [a, b]]) => `${key} ${a} (${other.name}: ${b})`);
+    const shown = alignedNumbers(sorted.map(by.of)), loss = run => ` with ${shown(by.of(run))} at step ${by.at(run)}`;
+    const ending = next ? ["; next is ", next, ` with ${shown(by.of(next))}.`] : ["."];
+    result.best = new Set(same.map(run => run.id));
+    return {kind: "best", run: first,
+        parts: same.length > 1 ? [`Best, with practically the same ${by.name}: `, ...listed(same.slice(0, 5).map(run => [run, loss(run)])),
+            same.length > 5 ? ` (and ${same.length - 5} more)` : "", ...ending]
+            : ["Best: ", first, ` with a ${by.name} of ${shown(by.of(first))} at step ${by.at(first)}`, ...ending],
+        why: [same.length > 1 ? sameText(by.of(same[same.length - 1]) - by.of(first), margin, Math.abs(by.of(first))) : "",
+            changed.length ? `${first.name} and ${other.name} differ in ${changed.join(", ")}.` : "",
+            new Set(sorted.filter(run => run.description).map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
+                ? "The runs validate on different data, so their losses may not compare." : "",
+            sorted.length < measured.length ? `${measured.length - sorted.length} without validation could not be compared.` : "",
+            going.length ? "Some runs still go on." : ""]};
+}
+
+// The runs that are clearly slower than the fastest one. If these are most of the runs, it is the
+// fastest one that stands out: then only those that are slower than most.
+function slowRuns(timed, speed) {
+    const sorted = [...timed].sort((a, b) => speed.of(a) - speed.of(b)), fastest = speed.of(sorted[sorted.length - 1]);
+    const slow = sorted.filter(run => fastest > 1.25 * speed.of(run));
+    if (slow.length <= sorted.length / 2)
+        return slow;
+    const middle = speed.of(sorted[sorted.length >> 1]), slower = slow.filter(run => middle > 1.25 * speed.of(run));
+    return slower.length ? slower : slow.slice(0, 1);
+}
+
+const SLOW_FINDINGS = 3; // so many slow runs are explained; the others are named
+
 function compare(runs) {
-    const found = [], measured = runs.filter(run => run.steps > 0);
-    const result = {best: null, slow: null, findings: found};
+    const found = [], explained = new Set(), measured = runs.filter(run => run.steps > 0);
+    const result = {best: new Set(), slow: new Set(), findings: found};
     if (measured.length > 1) {
         const by = rankBy(measured), sorted = measured.filter(run => by.of(run) !== null).sort((a, b) => by.of(a) - by.of(b));
-        if (sorted.length > 1) {
-            const [first, second] = sorted;
-            result.best = first.id;
-            const going = sorted.filter(run => !["ended", "failed", "gone", "silent"].includes(run.state));
-            const changed = differingSettings([first, second]).slice(0, 4).map(([key, [a, b]]) => `${key} ${a} (${second.name}: ${b})`);
-            found.push({kind: "best", run: first, parts: ["Best: ", [first.name], ` with a ${by.name} of ${shortNumber(by.of(first))} at step ${by.at(first)}; next is `,
-                [second.name], ` with ${shortNumber(by.of(second))}.`],
-                why: [changed.length ? "They differ in " + changed.join(", ") + "." : "",
-                    new Set(sorted.filter(run => run.description).map(run => settingsOf(run)["validation-data"])).size > 1 && by.name === "validation loss"
-                        ? "The runs validate on different data, so their losses may not compare." : "",
-                    sorted.length < measured.length ? `${measured.length - sorted.length} without validation could not be compared.` : "",
-                    going.length ? "Some runs still go on." : ""]});
-        }
+        if (sorted.length > 1)
+            found.push(bestFinding(sorted, measured, by, result));
     }
     const timed = measured.filter(run => run.step_s > 0);
     if (timed.length > 1) {
         const speed = speedOf(timed), fast = timed.reduce((a, b) => speed.of(a) >= speed.of(b) ? a : b);
-        const slow = timed.reduce((a, b) => speed.of(a) <= speed.of(b) ? a : b);
-        if (speed.of(fast) > 1.25 * speed.of(slow)) {
-            result.slow = slow.id;
-            found.push({kind: "slow", run: slow, parts: ["Slow: ", [slow.name], ` makes ${speed.text(slow)}, `, [fast.name],
-                ` ${(speed.of(fast) / speed.of(slow)).toPrecision(2)} times as much (${speed.text(fast)}).`], why: reasons(slow, fast)});
+        const slow = slowRuns(timed, speed);
+        result.slow = new Set(slow.map(run => run.id));
+        for (const run of slow.slice(0, SLOW_FINDINGS)) {
+            explained.add(run.id);
+            found.push({kind: "slow", run, parts: ["Slow: ", run, ` makes ${speed.text(run)}, `, fast,
+                ` ${(speed.of(fast) / speed.of(run)).toPrecision(2)} times as much (${speed.text(fast)}).`], why: reasons(run, fast)});
         }
+        if (slow.length > SLOW_FINDINGS)
+            found.push({kind: "slow", run: slow[SLOW_FINDINGS], parts: ["Slow, too: ", ...listed(slow.slice(SLOW_FINDINGS).map(run => [run])), "."], why: []});
     }
     for (const run of runs)
         for (const trouble of troubles(run))
-            if (!(trouble.straggler && run.id === result.slow))
+            if (!(trouble.straggler && explained.has(run.id)))
                 found.push(trouble);
     if (measured.length === 1) {
         const run = measured[0], split = splitOf(run);
-        found.unshift({kind: "", run, parts: [[run.name], `: step ${run.step}`, run.best_loss !== null
+        found.unshift({kind: "", run, parts: [run, `: step ${run.step}`, run.best_loss !== null
             ? `, best validation loss ${shortNumber(run.best_loss)} at step ${run.best_step}`
             : `, training loss ${shortNumber(lastLoss(run))}`, `, ${duration(run.step_s)} a step.`],
-            why: split ? [`${percent(split.compute / split.step)} of a step is computing, ${percent(split.wait / split.step)} waiting for other ranks, `
-                + `${percent(split.data / split.step)} waiting for data.`] : []});
+            why: split ? [`Of the time of a step: ${splitText(split)}.`] : []});
     }
     return result;
 }

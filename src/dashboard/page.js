@@ -6,7 +6,7 @@ const PERIOD_MS = 1500;
 const state = {
     revision: 0, runs: new Map(), order: [], hidden: new Set(), checkpoints: [], logs: [],
     run: null, rank: 0, log: null, detail: null, paused: false, failures: 0, now: 0,
-    drawn: "", detailDrawn: "", logDrawn: null, result: {best: null, slow: null, findings: []},
+    drawn: "", detailDrawn: "", logDrawn: null, result: {best: new Set(), slow: new Set(), findings: []}, isChosen: false,
 };
 const byId = id => document.getElementById(id);
 const LIVE = new Set(["training", "validation", "starting", "running", "saving a checkpoint", "saving the model"]);
@@ -71,6 +71,8 @@ function takeRuns(answer) {
 
 async function refresh() {
     takeRuns(await ask("runs?since=" + state.revision));
+    state.result = compare(state.order.map(id => state.runs.get(id)));
+    chooseFirst();
     state.detail = state.run === null ? null : await ask("run?id=" + state.run).catch(() => null);
     if (!state.logs.some(log => log.id === state.log))
         state.log = chooseLog();
@@ -113,19 +115,55 @@ function row(cells, attributes) {
 function cell(text, kind) {
     return el("td", kind ? {class: kind} : {}, text);
 }
-// Names of columns; one in brackets is that of a column of text, which begins at the left.
-function heads(...names) {
-    return el("thead", {}, row(names.map(name => Array.isArray(name) ? el("th", {scope: "col", class: "left"}, name[0])
-        : el("th", {scope: "col", title: name}, name))));
+// The heads of columns: [name, what it means, class]. showHelp() shows the meaning.
+function heads(...columns) {
+    return el("thead", {}, row(columns.map(column => {
+        const [name, help, kind] = Array.isArray(column) ? column : [column];
+        return el("th", {scope: "col", class: kind, "data-help": help || undefined, tabindex: help ? "0" : undefined}, name);
+    })));
+}
+
+const HELP = {
+    state: "What the run does now. silent: it has written nothing for 20 seconds and three of its steps. gone: in addition, its process is not on this host.",
+    compute: "Share of the time of a step in which the rank computes, or waits for its GPU.",
+    core: "Share of the time of a step in which the rank was ready to run, but other programs or other ranks had its core.",
+    stop: "Share of the time of a step in which the rank neither ran nor was ready to: it was stopped, or waited for its disk or for memory.",
+    wait: "Share of the time of a step in which the rank waits in collectives for ranks that come later.",
+    data: "Share of the time of a step in which the rank waits for the next batch.",
+};
+
+// Show what a column means, under its head: under the pointer, at a touch, and with the focus.
+function showHelp(event) {
+    const head = event.type === "keydown" ? null : event.target.closest && event.target.closest("[data-help]"), tip = byId("help");
+    for (const old of document.querySelectorAll("[aria-describedby=help]"))
+        old.removeAttribute("aria-describedby");
+    tip.hidden = !head;
+    if (!head)
+        return;
+    tip.textContent = head.dataset.help;
+    head.setAttribute("aria-describedby", "help");
+    placeHelp();
+}
+
+function placeHelp() {
+    const head = document.querySelector("[aria-describedby=help]"), tip = byId("help");
+    if (!head)
+        return;
+    const box = head.getBoundingClientRect(), width = document.documentElement.clientWidth;
+    tip.style.top = (scrollY + box.bottom + 4) + "px";
+    tip.style.left = Math.max(8, Math.min(box.left, width - tip.offsetWidth - 8)) + "px";
 }
 
 // Replace a table only if it would look different, so that a selection of text and the focus stay.
 function fill(table, head, rows) {
-    const body = el("tbody", {}, ...rows);
+    const body = el("tbody", {}, ...rows), names = [...head.querySelectorAll("th")].map(th => th.textContent);
+    for (const tr of rows) // a narrow page shows the rows of some tables as cards
+        [...tr.children].forEach((td, i) => td.setAttribute("data-label", names[i]));
     const probe = el("table", {}, head, body);
     if (table.wasHtml === probe.innerHTML)
         return;
-    const focused = table.contains(document.activeElement) ? document.activeElement.dataset.run : null;
+    const active = table.contains(document.activeElement) ? document.activeElement : null;
+    const focused = active && active.dataset.run, column = active && active.dataset.help ? active.cellIndex : -1;
     table.wasHtml = probe.innerHTML;
     table.replaceChildren(head, body);
     if (focused) {
@@ -133,21 +171,35 @@ function fill(table, head, rows) {
         if (again)
             again.focus();
     }
+    const heads = table.querySelectorAll("th");
+    if (column >= 0 && heads[column])
+        heads[column].focus({preventScroll: true});
 }
 
-function splitBar(run) {
+const PARTS = [["compute", "computing"], ["core", "no core free"], ["stop", "stopped, or on disk"], ["wait", "waiting for other ranks"],
+    ["data", "waiting for data"], ["other", "validation and checkpoints"]];
+
+// Where the time goes, in seconds a step: [[kind, seconds], ...]. null without rank files.
+function partsOf(run) {
     const split = splitOf(run);
-    if (!split)
+    return split && [["compute", split.compute], ["core", split.noCore], ["stop", split.stopped], ["wait", split.wait], ["data", split.data],
+        ["other", run.steps > 0 ? (run.validation_s + run.save_s) / run.steps : 0]];
+}
+
+// The bars of all runs have one scale, so that a run whose steps take twice as long has a bar twice
+// as long. `most` is the longest time a step.
+function splitBar(run, most) {
+    const parts = partsOf(run);
+    if (!parts)
         return el("span", {class: "note"}, "–");
-    const outside = timeOutside(run), inside = 1 - outside.validation - outside.save;
-    const parts = [["compute", split.compute / split.step * inside], ["wait", split.wait / split.step * inside],
-        ["data", split.data / split.step * inside], ["other", outside.validation + outside.save]];
-    const text = parts.map(([name, part]) => `${name === "other" ? "validation and checkpoints" : name} ${percent(part)}`).join(", ");
-    const bar = svg("svg", {class: "split", viewBox: "0 0 150 12", preserveAspectRatio: "none", role: "img", "aria-label": text});
+    const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0) || 1;
+    const text = parts.filter(([, seconds]) => seconds > 0.001 * whole).map(([kind, seconds]) =>
+        `${PARTS.find(part => part[0] === kind)[1]} ${duration(seconds)} (${percent(seconds / whole)})`).join(", ");
+    const bar = svg("svg", {class: "split", viewBox: "0 0 150 12", preserveAspectRatio: "none", role: "img", "aria-label": "a step: " + text});
     svg("title", {}, bar, text);
     let at = 0;
-    for (const [kind, part] of parts) {
-        const width = Math.max(0, part) * 150;
+    for (const [kind, seconds] of parts) {
+        const width = seconds / most * 150;
         svg("rect", {class: "part " + kind, x: at.toFixed(1), y: 0, width: width.toFixed(1), height: 12}, bar);
         at += width;
     }
@@ -177,37 +229,72 @@ function drawRuns() {
     const speeds = runs.map(run => run.tokens_per_s || 0), by = runs.length ? rankBy(runs) : null;
     byId("runs-empty").hidden = runs.length > 0;
     byId("runs-empty").textContent = "No runs in these folders yet. A run appears here when 'fsdp train' writes with --metrics FILE or --report-to json.";
-    byId("time-key").replaceChildren(...(runs.length ? [["compute", "computing"], ["wait", "waiting for other ranks"], ["data", "waiting for data"], ["other", "validation and checkpoints"]]
-        .map(([kind, text]) => el("span", {}, el("i", {class: "swatch " + kind}), text)) : []));
-    fill(byId("runs"), heads("run", ["state"], "step", "training loss", "best validation loss", "at step", "tokens/s", "time a step", ["where the time goes"]),
-        runs.map(run => {
+    const parts = runs.map(run => partsOf(run) || []), wholes = parts.map(all => all.reduce((sum, [, seconds]) => sum + seconds, 0));
+    const most = Math.max(...wholes, 1e-9), used = PARTS.filter(([kind]) => parts.some((all, i) => all.some(part => part[0] === kind && part[1] > 0.002 * wholes[i])));
+    byId("time-key").replaceChildren(...used.map(([kind, text]) => el("span", {}, el("i", {class: "swatch " + kind}), text)));
+    const several = runs.length > 1, last = runs.map(lastLoss), losses = alignedNumbers(last), best = alignedNumbers(runs.map(run => run.best_loss));
+    const rates = alignedNumbers(runs.map(run => run.tokens_per_s)), times = alignedDurations(runs.map(run => run.step_s));
+    fill(byId("runs"), heads(["run", "The folder of a run below the named folders. The box shows or hides its curves; the name shows its details below.", "left"],
+        ["state", HELP.state, "left"], ["step", "Optimizer steps done, of how many."], ["training loss", "Mean of the last twentieth of the steps."],
+        ["best validation loss", "The smallest loss of all validations."], ["at step", "The step of the smallest validation loss."],
+        ["tokens/s", "Tokens of all ranks in a second of training, padding left out."], ["time a step", "Mean over all steps but the first one, which warms up."],
+        ["where the time goes", "A step, as a mean over ranks. The bars of all runs have one scale: a longer bar is a slower step. Validation and checkpoints are shared out among the steps.", "left"]),
+        runs.map((run, i) => {
             const toggle = el("input", {type: "checkbox", checked: !state.hidden.has(run.id), "aria-label": "show the curves of " + run.name,
                 onchange: () => toggleRun(run.id)});
-            const name = el("button", {type: "button", class: "link", title: run.folder + "/" + run.file, "data-run": run.id,
-                onclick: () => chooseRun(run.id)}, run.name);
-            const first = el("td", {class: "name"}, toggle, " ", el("i", {class: "swatch " + colour(run)}), name,
-                state.result.best === run.id ? el("span", {class: "badge best"}, "best") : null,
-                state.result.slow === run.id ? el("span", {class: "badge slow"}, "slow") : null);
-            return row([first, cell(stateText(run), "left " + stateKind(run.state)), cell(progressText(run)), cell(shortNumber(lastLoss(run))),
-                cell(shortNumber(run.best_loss), runs.length > 1 && state.result.best === run.id && by.name === "validation loss" ? "top" : ""),
+            const first = el("td", {class: "name"}, toggle, " ", el("i", {class: "swatch " + colour(run)}), runLink(run, false),
+                state.result.best.has(run.id) ? el("span", {class: "badge best"}, state.result.best.size > 1 ? "joint best" : "best") : null,
+                state.result.slow.has(run.id) ? el("span", {class: "badge slow"}, "slow") : null);
+            return row([first, cell(stateText(run), "left " + stateKind(run.state)), cell(progressText(run)), cell(losses(last[i])),
+                cell(best(run.best_loss), several && state.result.best.has(run.id) && by.name === "validation loss" ? "top" : ""),
                 cell(run.best_step === null ? "–" : shownStep(run.best_step)),
-                cell(shortNumber(run.tokens_per_s), runs.length > 1 && state.result.slow === run.id ? "low"
-                    : runs.length > 1 && run.tokens_per_s > 0 && run.tokens_per_s === Math.max(...speeds) ? "top" : ""),
-                cell(duration(run.step_s)), el("td", {class: "left"}, splitBar(run))],
-                {class: (state.run === run.id ? "chosen " : "") + (state.hidden.has(run.id) ? "hid" : "")});
+                cell(rates(run.tokens_per_s), several && state.result.slow.has(run.id) ? "low"
+                    : several && run.tokens_per_s > 0 && run.tokens_per_s === Math.max(...speeds) ? "top" : ""),
+                cell(times(run.step_s)), el("td", {class: "left"}, splitBar(run, most))],
+                {class: "pick " + (state.run === run.id ? "chosen " : "") + (state.hidden.has(run.id) ? "hid" : ""), onclick: event => {
+                    if (!event.target.closest("input, button") && !String(getSelection()))
+                        chooseRun(run.id);
+                }});
         }));
 }
 
+// A button that looks like a link and chooses a run for the details below. From a finding, it also
+// scrolls to them.
+function runLink(run, isFinding) {
+    return el("button", {type: "button", class: "link", title: "details of " + run.folder + "/" + run.file, "data-run": run.id, onclick: () => {
+        chooseRun(run.id);
+        if (isFinding)
+            byId("detail").scrollIntoView({block: "start"});
+    }}, run.name);
+}
+
+// Text in whose lines no option is broken after one of its hyphens.
+function withOptions(text) {
+    return text.split(/(--[a-z][\w-]*(?: [A-Z]+)?)/).map((part, i) => i % 2 ? el("span", {class: "option"}, part) : part);
+}
+
+// Until somebody chooses a run, the details are those of the first finding, as soon as all is read.
+function chooseFirst() {
+    const finding = state.result.findings.find(found => found.run);
+    if (state.isChosen || !finding)
+        return;
+    state.isChosen = [...state.runs.values()].every(run => run.read >= 0.999);
+    if (state.run === finding.run.id)
+        return;
+    state.run = finding.run.id;
+    state.rank = 0;
+    state.log = chooseLog();
+}
+
 function drawFindings() {
-    state.result = compare(state.order.map(id => state.runs.get(id)));
     const damaged = state.checkpoints.filter(c => c.verdict === "damaged");
     const items = state.result.findings.map(finding => {
         const item = el("li", {class: finding.kind});
         for (const part of finding.parts)
-            item.append(Array.isArray(part) ? el("b", {}, part[0]) : part);
+            item.append(...(Array.isArray(part) ? [el("b", {}, part[0])] : typeof part === "object" ? [runLink(part, true)] : withOptions(part)));
         for (const why of finding.why)
             if (why)
-                item.append(el("span", {class: "why"}, why));
+                item.append(el("span", {class: "why"}, ...withOptions(why)));
         return item;
     });
     for (const c of damaged)
@@ -219,11 +306,20 @@ function drawFindings() {
     byId("findings-list").wasHtml = html;
 }
 
+function optionName(key) {
+    return key === "ranks" ? key : "--" + key;
+}
+
+// With fewer settings than runs, a row is a run: it reads as further columns of the table of runs.
 function drawSettings() {
-    const runs = shownRuns(), rows = differingSettings(runs);
+    const runs = shownRuns(), rows = differingSettings(runs), text = value => value === "" ? "(empty)" : String(value);
     byId("differences").hidden = rows.length === 0;
-    fill(byId("settings"), heads("setting", ...runs.map(run => run.name)), rows.map(([key, values]) =>
-        row([cell(key), ...values.map(value => cell(value))])));
+    if (rows.length < runs.length)
+        fill(byId("settings"), heads(["run", "", "left"], ...rows.map(([key]) => [optionName(key), "", "left"])), runs.map((run, i) =>
+            row([el("td", {class: "name"}, el("i", {class: "swatch " + colour(run)}), runLink(run, false)), ...rows.map(([, values]) => cell(text(values[i]), "left"))])));
+    else
+        fill(byId("settings"), heads("setting", ...runs.map(run => run.name)), rows.map(([key, values]) =>
+            row([cell(optionName(key)), ...values.map(value => cell(text(value)))])));
 }
 
 // ---- curves ----
@@ -239,12 +335,24 @@ function curveNames() {
     return names;
 }
 
+// Runs whose curves cover each other can be told apart by their dashes, too.
+function dashOf(run) {
+    const i = state.order.indexOf(run.id);
+    return "dash" + (i + Math.floor(i / 8)) % 4;
+}
+
 function lineOf(run, name) {
     const curve = run.curves[name];
     if (!curve || curve[axis()][0] === null) // event files say nothing about time
         return null;
-    return {name: run.name, kind: colour(run), dashed: state.order.indexOf(run.id) >= 8, x: curve[axis()], y: curve.mean,
+    return {name: run.name, kind: colour(run), dash: dashOf(run), isBest: state.result.best.has(run.id), x: curve[axis()], y: curve.mean,
         min: curve.min, max: curve.max, dots: name.startsWith("eval/")};
+}
+
+function legendMark(run) {
+    const mark = svg("svg", {class: "mark " + colour(run), viewBox: "0 0 28 10", "aria-hidden": "true"});
+    svg("path", {class: "curve " + dashOf(run), d: "M1 5L27 5"}, mark);
+    return mark;
 }
 
 // Return true if the rates of several runs differ so much that one of them would be a flat line.
@@ -275,10 +383,11 @@ function drawCurves() {
         const lines = shownRuns().map(run => lineOf(run, name)).filter(line => line);
         const gaps = shownRuns().reduce((sum, run) => sum + (run.curves[name] ? run.curves[name].not_finite : 0), 0);
         drawLines(box.children[i], lines, {title, note: gaps ? gaps + " values are not numbers" : name === "train/lr" && !byId("log").checked && spansDecades(lines) ? "log scale" : "", isTime, xLabel: isTime ? "training time" : "step",
-            isLog: byId("log").checked || name === "train/lr" && spansDecades(lines), smoothing: name === "train/lr" ? 0 : smoothing, withoutSpikes: byId("outliers").checked});
+            isLog: byId("log").checked || name === "train/lr" && spansDecades(lines), smoothing: name === "train/lr" ? 0 : smoothing, withoutSpikes: byId("outliers").checked,
+            withoutFar: byId("outliers").checked && /(^|[/_])loss$/.test(name)});
     });
     byId("smoothing-value").textContent = smoothing.toFixed(2);
-    byId("legend").replaceChildren(...shownRuns().map(run => el("span", {}, el("i", {class: "swatch " + colour(run)}), run.name)));
+    byId("legend").replaceChildren(...shownRuns().map(run => el("span", {}, legendMark(run), run.name)));
 }
 
 // ---- one run ----
@@ -297,21 +406,35 @@ function drawPickers() {
     if (state.rank >= all.length)
         state.rank = 0;
     ranks.value = String(state.rank);
-    byId("detail-title").textContent = state.run === null ? "One run" : "Run " + state.runs.get(state.run).name;
+    const run = state.run === null ? null : state.runs.get(state.run), about = run && run.description;
+    byId("detail-title").textContent = run ? "Run " + run.name : "One run";
+    byId("run-folders").replaceChildren(...(about && typeof about.output === "string" && about.output
+        ? ["folder of the model (--output): ", el("code", {}, about.output), settingsOf(run)["save-model"] === "false" ? ", not saved" : run.state === "ended" ? "" : ", not complete yet"] : []));
 }
 
 function drawRanks() {
     const ranks = state.detail ? state.detail.ranks : [], straggler = state.run === null ? null : stragglerOf(state.runs.get(state.run));
     byId("no-ranks").hidden = state.run === null || ranks.length > 0;
     byId("rank-parts").hidden = ranks.length === 0;
-    const share = (rank, seconds) => rank.seconds > 0 ? percent(seconds / rank.seconds) : "–";
-    fill(byId("ranks"), heads("rank", ["state"], "step", "last news", "computing", "waiting", "data", "core busy", "memory now", ["where"], ["message"]), ranks.map(rank => {
-        const newest = rank.samples[rank.samples.length - 1];
-        return row([cell(String(rank.rank) + (straggler && straggler.rank === rank.rank ? " (slow)" : "")), cell(rank.state, "left " + stateKind(rank.state)),
+    const share = (rank, seconds) => rank.seconds > 0 ? percent(seconds / rank.seconds) : "–", split = run => new Map(run.ranks.map(r => [r[0], r]));
+    const known = state.run === null ? new Map() : split(state.runs.get(state.run));
+    const stoppedS = rank => known.has(rank.rank) ? known.get(rank.rank)[6] : null;
+    const hasStopped = ranks.some(rank => stoppedS(rank) !== null), hasMessage = ranks.some(rank => rank.message);
+    const coreShares = ranks.map(rank => rank.seconds > 0 ? rank.no_core_s / rank.seconds : 0).sort((a, b) => a - b), least = coreShares[0] || 0;
+    fill(byId("ranks"), heads("rank", ["state", HELP.state, "left"], "step", ["last news", "When the rank wrote its last line: once a second at most, and at each change of its state."],
+        ["computing", HELP.compute], ["no core", HELP.core], ...(hasStopped ? [["stopped", HELP.stop]] : []), ["waiting", HELP.wait], ["data", HELP.data],
+        ["memory now", "Memory on the rank's device, in the last line, at the moment when most was allocated."], ["where", "Host, device, threads and process.", "left"],
+        ...(hasMessage ? [["message", "The error with which the rank ended.", "left"]] : [])), ranks.map(rank => {
+        const newest = rank.samples[rank.samples.length - 1], slow = straggler && straggler.rank === rank.rank, stopped = stoppedS(rank);
+        const own = Math.max(0, rank.seconds - rank.wait_s - rank.data_s - rank.no_core_s - (stopped || 0)), noCore = rank.no_core_s / rank.seconds;
+        const low = cause => slow && straggler.cause === cause ? "low" : "";
+        return row([cell(String(rank.rank) + (slow ? " (slow)" : "")), cell(rank.state, "left " + stateKind(rank.state)),
             cell(shownStep(rank.step)), cell(rank.state === "ended" || rank.state === "failed" ? clock(rank.time) : duration(Math.max(0, state.now - rank.time)) + " ago"),
-            cell(share(rank, rank.seconds - rank.wait_s - rank.data_s), straggler && straggler.rank === rank.rank ? "low" : ""),
-            cell(share(rank, rank.wait_s)), cell(share(rank, rank.data_s)), cell(percent(rank.queued), rank.queued > 0.1 ? "low" : ""), cell(newest ? bytes(newest[6]) : "–"),
-            cell(`${rank.host}, ${rank.device}, ${rank.threads} ${rank.threads === 1 ? "thread" : "threads"}, process ${rank.pid}`, "left"), cell(rank.message, "wrap")]);
+            cell(share(rank, own), low("compute")), cell(share(rank, rank.no_core_s), noCore > 0.1 && noCore > 2 * least ? "low" : ""),
+            ...(hasStopped ? [cell(stopped === null ? "–" : share(rank, stopped), stopped > 0.1 * rank.seconds ? "low" : "")] : []),
+            cell(share(rank, rank.wait_s)), cell(share(rank, rank.data_s), low("data")), cell(newest ? bytes(newest[8]) : "–"),
+            cell(`${rank.host}, ${rank.device}, ${rank.threads} ${rank.threads === 1 ? "thread" : "threads"}, process ${rank.pid}`, "left"),
+            ...(hasMessage ? [cell(rank.message, "wrap")] : [])]);
     }));
 }
 
@@ -324,12 +447,13 @@ function drawMemory() {
     const samples = rank.samples, xs = samples.map(s => s[1]);
     // Several samples may have the same step, such as those of a validation: the last one counts.
     const kept = samples.filter((s, i) => i + 1 === samples.length || samples[i + 1][1] > s[1]);
-    const most = Math.max(0, ...state.detail.ranks.flatMap(r => r.samples.map(s => s[6])));
-    drawStack(byId("memory"), kept.map(s => s[1]), state.detail.purposes.map((name, i) => ({name: purposeName(name), kind: PURPOSE_KINDS[i % 8], y: kept.map(s => s[8 + i])})),
-        {title: "memory by purpose, rank " + rank.rank, note: kept.length ? "most at once " + bytes(Math.max(...samples.map(s => s[6]))) : "", format: bytes,
+    const most = Math.max(0, ...state.detail.ranks.flatMap(r => r.samples.map(s => s[8])));
+    drawStack(byId("memory"), kept.map(s => s[1]), state.detail.purposes.map((name, i) => ({name: purposeName(name), kind: PURPOSE_KINDS[i % 8], y: kept.map(s => s[10 + i])})),
+        {title: "memory by purpose, rank " + rank.rank, note: kept.length ? "most at once " + bytes(Math.max(...samples.map(s => s[8]))) : "", format: bytes,
             yTicks: byteTicks(most), most});
     const shares = samples.filter(s => s[2] > 0 && s[3] > 0);
-    drawStack(byId("waits"), shares.map(s => s[1]), [["computing", "compute", s => s[3] - s[4] - s[5]], ["waiting for other ranks", "wait", s => s[4]], ["waiting for data", "data", s => s[5]]]
+    drawStack(byId("waits"), shares.map(s => s[1]), [["computing", "compute", s => s[3] - s[4] - s[5] - s[6] - s[7]], ["no core free", "core", s => s[6]], ["stopped, or on disk", "stop", s => s[7]],
+        ["waiting for other ranks", "wait", s => s[4]], ["waiting for data", "data", s => s[5]]]
         .map(([name, kind, part]) => ({name, kind, y: shares.map(s => Math.max(0, part(s)) / s[3])})),
         {title: "where the time of a step goes, rank " + rank.rank, format: percent, yTicks: [0, 0.25, 0.5, 0.75, 1], most: 1});
 }
@@ -353,11 +477,20 @@ function drawUnits() {
         ? `Since the run began, on each rank; written once a minute. All units: ${bytes(units.reduce((sum, unit) => sum + total(unit), 0))} in collectives, `
             + `${duration(units.reduce((sum, unit) => sum + unit.wait_s, 0))} of waiting.` + (rank && units.every(unit => !total(unit)) ? " One rank communicates nothing." : "")
         : "Nothing was written about collectives yet.";
-    fill(byId("units"), heads("unit", "all-gathers", "bytes", "reduce-scatters", "bytes", "all-reduces", "bytes", ["waiting, mean of ranks"], "most of a rank"), units.map(unit => {
+    const kinds = [["gathers", "gather_bytes", "all-gathers", "How often the whole parameters of the unit were gathered from all ranks."],
+        ["reduces", "reduce_bytes", "reduce-scatters", "How often the gradients of the unit were added up, each rank keeping its part."],
+        ["all_reduces", "all_reduce_bytes", "all-reduces", "How often gradients were added up over the replicas of a mesh."]]
+        .filter(([count, size]) => units.some(unit => unit[count] > 0 || unit[size] > 0));
+    const means = alignedDurations(units.map(unit => unit.wait_s)), mosts = alignedDurations(units.map(unit => unit.most_wait_s));
+    byId("units").hidden = units.length === 0;
+    fill(byId("units"), heads(["unit", "The modules whose parameters are gathered together, by the path of the first one.", "left"],
+        ...kinds.flatMap(([, , name, help]) => [[name, help], ["bytes", "Bytes that each rank received in these " + name + "."]]),
+        ["waiting, mean of ranks", "How long ranks have waited for others in the collectives of this unit, since the run began.", "left"],
+        ["most of a rank", "The longest of these times of a rank."]), units.map(unit => {
         const bar = svg("svg", {class: "bar", viewBox: "0 0 90 9", preserveAspectRatio: "none", "aria-hidden": "true"});
         svg("rect", {class: "part wait", x: 0, y: 0, width: (90 * unit.wait_s / most).toFixed(1), height: 9}, bar);
-        return row([cell(unit.name, "name"), cell(shownStep(unit.gathers)), cell(bytes(unit.gather_bytes)), cell(shownStep(unit.reduces)), cell(bytes(unit.reduce_bytes)),
-            cell(shownStep(unit.all_reduces)), cell(bytes(unit.all_reduce_bytes)), el("td", {class: "left"}, duration(unit.wait_s), bar), cell(duration(unit.most_wait_s))]);
+        return row([cell(unit.name, "name"), ...kinds.flatMap(([count, size]) => [cell(shownStep(unit[count])), cell(bytes(unit[size]))]),
+            el("td", {class: "left"}, means(unit.wait_s), bar), cell(mosts(unit.most_wait_s))]);
     }));
 }
 
@@ -368,8 +501,10 @@ function drawCheckpoints() {
     const several = new Set(state.checkpoints.map(c => c.run)).size > 1 || state.checkpoints.some(c => c.run === null);
     const mine = state.checkpoints.filter(c => c.run === null || c.run === state.run);
     byId("no-checkpoints").hidden = mine.length > 0;
+    byId("checkpoints").hidden = mine.length === 0;
     const run = state.run === null ? null : state.runs.get(state.run);
-    fill(byId("checkpoints"), heads("checkpoint", ["verification"], "step", "size", "files", "took", ["to read every byte"]), mine.map(c => {
+    fill(byId("checkpoints"), heads(["checkpoint", "Its folder, below the named folders.", "left"], ["verification", "Whether all files are there and agree with their index. The data is not read.", "left"],
+        "step", "size", "files", ["took", "How long the save took, in the background, too."], ["to read every byte", "This command reads all data and compares check sums.", "left"]), mine.map(c => {
         const saved = run && c.run === run.id ? (run.saved || []).find(s => s[0] === c.step) : null;
         return row([cell(c.path + (c.run === null && several ? " (of which run is not known)" : ""), "name"), cell((VERDICTS[c.verdict] || c.verdict) + (c.message ? ": " + c.message : ""), "wrap verdict-" + c.verdict),
             cell(c.step === null ? "–" : shownStep(c.step)), cell(bytes(c.bytes)),
@@ -383,6 +518,23 @@ function quoted(path) {
 }
 
 // ---- the log ----
+
+// `fsdp launch --log-dir DIR` writes DIR/<id>/attempt_<n>/<rank>/stderr.log. Name such a log by what
+// it has; the title of the list is the path.
+function logName(log) {
+    const found = /^(?:(.*)\/)?[^/]+\/attempt_(\d+)\/(\d+)\/(stdout|stderr)\.log$/.exec(log.path);
+    if (!found)
+        return log.path;
+    return (found[1] ? found[1] + ": " : "") + `rank ${found[3]}, ${found[4]}` + (found[2] === "0" ? "" : `, attempt ${Number(found[2]) + 1}`);
+}
+
+// The names of all logs; those of several launches into one folder also have the name of its folder.
+function logNames(logs) {
+    const names = logs.map(logName), counts = new Map();
+    for (const name of names)
+        counts.set(name, (counts.get(name) || 0) + 1);
+    return logs.map((log, i) => (counts.get(names[i]) > 1 ? `${names[i]}, ${log.path}` : names[i]) + ` (${bytes(log.bytes)})`);
+}
 
 // The newest log that is not empty; of those, the one whose path has most in common with the run's.
 function chooseLog() {
@@ -405,15 +557,16 @@ function plainLog(text) {
 }
 
 function drawLog(log) {
-    const files = byId("log-file"), names = state.logs.map(l => `${l.path} (${bytes(l.bytes)})`);
+    const files = byId("log-file"), names = logNames(state.logs);
     byId("no-logs").hidden = state.logs.length > 0;
     files.parentElement.hidden = state.logs.length === 0;
     if (files.wasNames !== names.join("\n")) {
         files.wasNames = names.join("\n");
-        files.replaceChildren(...state.logs.map((l, i) => el("option", {value: l.id}, names[i])));
+        files.replaceChildren(...state.logs.map((l, i) => el("option", {value: l.id, title: l.path}, names[i])));
     }
     if (state.log !== null)
         files.value = String(state.log);
+    files.title = (state.logs.find(l => l.id === state.log) || {path: ""}).path;
     const pre = byId("log-text"), text = log ? plainLog(log.text) : "";
     if (pre.textContent === text)
         return;
@@ -458,6 +611,7 @@ function toggleRun(id) {
 
 async function chooseRun(id) {
     state.run = id;
+    state.isChosen = true;
     state.rank = 0;
     state.log = chooseLog();
     try {
@@ -535,6 +689,13 @@ function start() {
         drawLog(await ask("log?id=" + state.log).catch(() => null));
     });
     document.addEventListener("keydown", onKey);
+    for (const kind of ["pointerover", "focusin", "click"])
+        document.addEventListener(kind, showHelp);
+    document.addEventListener("keydown", event => {
+        if (event.key === "Escape")
+            showHelp(event);
+    });
+    addEventListener("scroll", placeHelp, {capture: true, passive: true});
     addEventListener("resize", () => requestAnimationFrame(draw));
     tick();
 }

@@ -17,6 +17,8 @@ static void add_sample(fsdp_rank_sample *to, const fsdp_rank_sample *from)
     to->seconds += from->seconds;
     to->wait_s += from->wait_s;
     to->data_s += from->data_s;
+    to->no_core_s += from->no_core_s;
+    to->stopped_s += from->stopped_s;
     to->steps += from->steps;
     if (from->allocated <= to->allocated)
         return;
@@ -47,6 +49,49 @@ static void keep_sample(fsdp_rank *r, const fsdp_rank_sample *sample)
 
 /* --- lines --- */
 
+static void clear_sums(fsdp_rank *r)
+{
+    r->steps = r->seconds = r->wait_s = r->data_s = r->no_core_s = r->stopped_s = 0;
+    r->knows_cpu = false;
+}
+
+static double at_least_zero(double value)
+{
+    return value > 0 ? value : 0;
+}
+
+/* Return the part of the steps of a line in which the rank had no core. The rank can also be queued
+ * at the end of a wait, so this is at most the time that is neither waiting nor data, and not the
+ * time in which the rank ran. A change of the state has a line of its own, so a line with steps is
+ * about these steps only. */
+static double no_core_of(const fsdp_rank_sample *s, double cpu_s, double queued_s)
+{
+    const double own_s = at_least_zero(s->seconds - s->wait_s - s->data_s);
+    const double idle_s = at_least_zero(s->seconds - s->wait_s - cpu_s);
+    const double most_s = own_s < idle_s ? own_s : idle_s;
+    if (!(s->steps > 0))
+        return 0;
+    return at_least_zero(queued_s < most_s ? queued_s : most_s);
+}
+
+/* Add the steps of a line to the sums of the rank. */
+static void add_to_sums(fsdp_rank *r, const fsdp_rank_sample *s, double cpu_s)
+{
+    /* The first step has a line of its own. Its time includes the warm-up. So when a line with
+     * other steps arrives, remove the first step from the sums. */
+    if (s->steps > 0 && r->only_first)
+        clear_sums(r);
+    r->only_first = !r->saw_step ? s->steps > 0 : r->only_first && !(s->steps > 0);
+    r->steps += s->steps;
+    r->seconds += s->seconds;
+    r->wait_s += s->wait_s;
+    r->data_s += s->data_s;
+    r->no_core_s += s->no_core_s;
+    r->stopped_s += s->stopped_s;
+    r->knows_cpu |= s->steps > 0 && cpu_s > 0;
+    r->saw_step |= s->steps > 0;
+}
+
 static void take_start(fsdp_rank *r, fsdp_json_node line)
 {
     r->started = fsdp_line_number(line, "time", 0);
@@ -58,7 +103,7 @@ static void take_start(fsdp_rank *r, fsdp_json_node line)
     snprintf(r->state, sizeof r->state, "starting");
     r->message[0] = 0;
     r->ended = r->saw_step = r->only_first = false;
-    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
+    clear_sums(r);
 }
 
 static void take_rank(fsdp_rank *r, fsdp_json_node line)
@@ -74,22 +119,13 @@ static void take_rank(fsdp_rank *r, fsdp_json_node line)
     s.reserved = fsdp_line_number(memory, "reserved", 0);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
         s.tags[tag] = fsdp_line_number(memory, fsdp_tag_name((fsdp_tag)tag), 0);
-    if (r->n_samples && s.time > r->samples[r->n_samples - 1].time) {
-        r->queued_s += fsdp_line_number(line, "queued_s", 0);
-        r->wall_s += s.time - r->samples[r->n_samples - 1].time;
-    }
+    const double cpu_s = fsdp_line_number(line, "cpu_s", 0);
+    s.no_core_s = no_core_of(&s, cpu_s, fsdp_line_number(line, "queued_s", 0));
+    if (s.steps > 0 && cpu_s > 0)
+        s.stopped_s = at_least_zero(s.seconds - s.wait_s - s.data_s - s.no_core_s - cpu_s);
     fsdp_line_text(line, "state", r->state, sizeof r->state);
     keep_sample(r, &s);
-    /* The first step has a line of its own. Its time includes the warm-up. So when a line with
-     * other steps arrives, remove the first step from the sums. */
-    if (s.steps > 0 && r->only_first)
-        r->steps = r->seconds = r->wait_s = r->data_s = 0;
-    r->only_first = !r->saw_step ? s.steps > 0 : r->only_first && !(s.steps > 0);
-    r->steps += s.steps;
-    r->seconds += s.seconds;
-    r->wait_s += s.wait_s;
-    r->data_s += s.data_s;
-    r->saw_step |= s.steps > 0;
+    add_to_sums(r, &s, cpu_s);
 }
 
 static void free_units(fsdp_rank *r)
@@ -173,7 +209,7 @@ static void restart(void *context)
     r->step = r->time = 0;
     r->state[0] = r->message[0] = 0;
     r->ended = r->saw_step = r->only_first = false;
-    r->steps = r->seconds = r->wait_s = r->data_s = r->queued_s = r->wall_s = 0;
+    clear_sums(r);
     reads->changed = true;
 }
 

@@ -13,7 +13,9 @@ enum {
 typedef struct fsdp_rank_sample {
     double time, step;              /* at the end of the interval: seconds since 1970, steps done */
     double seconds, wait_s, data_s; /* sums over the steps in the interval */
-    double steps;                   /* number of steps in the interval */
+    double stopped_s;               /* see fsdp_rank; 0 if unknown */
+    double no_core_s; /* part of the rest of `seconds` in which the rank had no core to run on */
+    double steps;     /* number of steps in the interval */
     /* Bytes of memory at the moment when most was allocated: in total, and by purpose. */
     double allocated, reserved, tags[FSDP_TAG_COUNT];
 } fsdp_rank_sample;
@@ -31,11 +33,12 @@ typedef struct fsdp_rank {
     char host[128], device[64], state[64], message[1024]; /* "" if unknown */
     double started, time; /* start of the rank, and time of its last line: seconds since 1970 */
     double step;
-    double steps, seconds, wait_s,
-        data_s; /* sums over all steps, without the first step if there are others */
-    /* queued_s: time in which the rank was ready to run but its core was busy; wall_s: the time
-     * over which queued_s was measured. */
-    double queued_s, wall_s;
+    /* Sums over all steps, without the first step if there are others. */
+    double steps, seconds, wait_s, data_s, no_core_s;
+    /* Time of the steps in which the first thread neither ran, nor was ready to run, nor waited for
+     * ranks or data. Only meaningful if knows_cpu. */
+    double stopped_s;
+    bool knows_cpu;  /* the lines have the time in which the rank ran */
     bool saw_step;   /* a line with a step was read */
     bool only_first; /* the sums contain only the first step */
     bool ended;      /* the rank wrote that it has ended or failed */

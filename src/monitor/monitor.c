@@ -29,6 +29,12 @@ typedef struct unit {
     int64_t wait_ns;
 } unit;
 
+/* Times of a thread since it was created: when it ran on a core, and when it was ready to run but
+ * its core was busy with something else. */
+typedef struct cpu_times {
+    double running_s, queued_s;
+} cpu_times;
+
 struct fsdp_monitor {
     fsdp_metrics *file; /* NULL after a failure */
     char *failure;      /* the error that ended the monitor; NULL: none, or already reported */
@@ -49,7 +55,7 @@ struct fsdp_monitor {
     const char *state;
     int64_t step;
     bool saw_step;                /* a step was reported */
-    double queued_s;              /* queued_now() when the last line was written */
+    cpu_times cpu;                /* cpu_times_now() when the last line was written */
     double line_at_s, units_at_s; /* time of the last line about steps, and about units */
 };
 
@@ -69,21 +75,23 @@ static int64_t wait_ns(const fsdp_monitor *m)
     return sum;
 }
 
-/* Return the total time in which the first thread of this process was ready to run, but its core
- * was busy with something else. Return 0 if the system does not report this time. */
-static double queued_now(void)
+/* Return the CPU times of this thread; zeros if the system does not report
+ * them. */
+static cpu_times cpu_times_now(void)
 {
     char text[96];
-    double queued_ns = 0;
-    const int fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    double running_ns = 0, queued_ns = 0;
+    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return (cpu_times){0};
     const ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0)
-        return 0;
+        return (cpu_times){0};
     text[n] = 0;
-    return sscanf(text, "%*s %lf", &queued_ns) == 1 ? queued_ns * 1e-9 : 0;
+    if (sscanf(text, "%lf %lf", &running_ns, &queued_ns) != 2)
+        return (cpu_times){0};
+    return (cpu_times){.running_s = running_ns * 1e-9, .queued_s = queued_ns * 1e-9};
 }
 
 /* --- units --- */
@@ -172,14 +180,15 @@ static void set_memory(fsdp_json_node to, const fsdp_memory_stats *memory)
 static fsdp_status write_rank(fsdp_monitor *m)
 {
     fsdp_json_node line;
-    const double queued_s = queued_now();
+    const cpu_times cpu = cpu_times_now();
     FSDP_TRY(begin_line(m, "rank", &line));
     fsdp_json_set_str(line, "state", m->state);
     fsdp_json_set_i64(line, "steps", m->steps);
     fsdp_metrics_set_number(line, "seconds", m->seconds);
     fsdp_metrics_set_number(line, "wait_s", (double)m->step_wait_ns * 1e-9);
     fsdp_metrics_set_number(line, "data_s", m->data_s);
-    fsdp_metrics_set_number(line, "queued_s", queued_s - m->queued_s);
+    fsdp_metrics_set_number(line, "cpu_s", cpu.running_s - m->cpu.running_s);
+    fsdp_metrics_set_number(line, "queued_s", cpu.queued_s - m->cpu.queued_s);
     note_memory(m);
     set_memory(fsdp_json_set_object(line, "memory"), &m->memory);
     FSDP_TRY(fsdp_metrics_write(m->file));
@@ -187,7 +196,7 @@ static fsdp_status write_rank(fsdp_monitor *m)
     m->seconds = m->data_s = 0;
     m->step_wait_ns = 0;
     m->memory = (fsdp_memory_stats){0};
-    m->queued_s = queued_s;
+    m->cpu = cpu;
     m->line_at_s = fsdp_clock_s();
     return FSDP_OK;
 }
@@ -306,7 +315,7 @@ fsdp_status fsdp_monitor_open(const fsdp_monitor_options *options, fsdp_monitor 
         return status;
     }
     m->begin_wait_ns = m->seen_wait_ns = wait_ns(m);
-    m->queued_s = queued_now();
+    m->cpu = cpu_times_now();
     m->observer = (fsdp_unit_observer){.event = take_event, .self = m};
     fsdp_observe_units(m->module, &m->observer);
     *monitor = m;

@@ -9,16 +9,17 @@
  *     {"kind": "start", "rank": 0, "time": 1790000000.1, "step": 0, "world_size": 2, "pid": 7,
  *      "host": "a", "device": "cpu", "threads": 4}
  *     {"kind": "rank", "time": ..., "state": "training", "step": 12, "steps": 3, "seconds": 1.1,
- *      "wait_s": 0.2, "data_s": 0.01, "queued_s": 0.1, "memory": {"allocated": 1000, "reserved":
- * 4096, "param": 900}}
+ *      "wait_s": 0.2, "data_s": 0.01, "cpu_s": 0.7, "queued_s": 0.1,
+ *      "memory": {"allocated": 1000, "reserved": 4096, "param": 900}}
  *     {"kind": "units", "time": ..., "step": 12, "units": [{"name": "encoder.block.0",
  *      "gathers": 24, "gather_bytes": 9000, "reduces": 12, "reduce_bytes": 9000,
  *      "all_reduces": 0, "all_reduce_bytes": 0, "wait_s": 0.1}]}
  *     {"kind": "end", "time": ..., "state": "ended" or "failed", "step": 40, "message": ...}
  *
  * "time" is in seconds since 1970. "seconds", "wait_s" and "data_s" are sums over "steps" steps.
- * "queued_s" is the time since the previous line in which the first thread of the rank was ready to
- * run, but its core was busy with something else. The memory is looked at when a unit gathers,
+ * "cpu_s" and "queued_s" are about the thread that trains, since the previous line: the time
+ * in which it ran, and the time in which it was ready to run, but its core was busy with something
+ * else. Both are 0 if the system does not report them. The memory is looked at when a unit gathers,
  * frees or reduces. "memory" has the bytes at the moment when most were allocated, so the purposes
  * add up to "allocated". The numbers in "units" are totals since "start". */
 #pragma once

@@ -271,6 +271,44 @@ TEST(ranks_are_answered_with_samples_and_units)
     folder_close(&f);
 }
 
+/* Process 999999999 does not exist, but it may exist where the folder was copied from. */
+TEST(a_run_says_where_it_ran_and_whether_its_folder_is_a_copy)
+{
+    static const char *const names[] = {"a", "b"};
+    folder f;
+    fsdp_board *board;
+    fsdp_json *doc;
+    char host[64], path[64], line[512];
+    bool here, copied;
+    ASSERT_INT(gethostname(host, sizeof host), 0);
+    folder_open(t, &f);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s.jsonl", names[i]);
+        folder_put(&f, path, STEP_1);
+        snprintf(path, sizeof path, "%s.ranks", names[i]);
+        folder_make(&f, path);
+        snprintf(path, sizeof path, "%s.ranks/0.jsonl", names[i]);
+        snprintf(line, sizeof line,
+                 "{\"kind\": \"start\", \"time\": %s, \"world_size\": 1, \"pid\": 999999999, "
+                 "\"host\": \"%s%s\"}\n",
+                 i ? "9000000000" : "5", host, i ? "-other" : "");
+        folder_put(&f, path, line);
+    }
+    ASSERT_OK(open_board(&f, &board));
+    ASSERT_OK(ask_runs(board, 0, &doc));
+    ASSERT_STR(text_of(run_of(doc, 0), "host"), host);
+    ASSERT_OK(fsdp_json_get_bool(run_of(doc, 0), "here", &here));
+    ASSERT_OK(fsdp_json_get_bool(run_of(doc, 0), "copied", &copied));
+    ASSERT(here && copied);
+    ASSERT(strstr(text_of(run_of(doc, 1), "host"), "-other"));
+    ASSERT_OK(fsdp_json_get_bool(run_of(doc, 1), "here", &here));
+    ASSERT_OK(fsdp_json_get_bool(run_of(doc, 1), "copied", &copied));
+    ASSERT(!here && !copied);
+    fsdp_json_destroy(doc);
+    fsdp_board_destroy(board);
+    folder_close(&f);
+}
+
 /* A folder may come from somebody else. */
 TEST(hostile_names_and_texts_are_only_text)
 {

@@ -289,7 +289,8 @@ TEST(a_rank_adds_up_its_lines_and_merges_samples)
     ASSERT_INT(r->world_size, 2);
     ASSERT_INT((int64_t)r->steps, 1998); /* without the first line */
     ASSERT_INT((int64_t)(r->wait_s * 4), 999);
-    ASSERT_INT((int64_t)(1000 * r->queued_s / r->wall_s), 500);
+    ASSERT_INT((int64_t)(r->no_core_s * 2), 999);
+    ASSERT(!r->knows_cpu);
     ASSERT(r->n_samples <= FSDP_RANK_SAMPLES && r->n_samples > FSDP_RANK_SAMPLES / 4);
     double steps = 0, most = 0, param = 0;
     for (size_t i = 0; i < r->n_samples; i++) {
@@ -308,6 +309,41 @@ TEST(a_rank_adds_up_its_lines_and_merges_samples)
     ASSERT_OK(read_rank(r, &f, &changed));
     ASSERT(!changed);
     fsdp_rank_destroy(r);
+    folder_close(&f);
+}
+
+/* The system counts the time without a core over the whole line, also at the end of waits. */
+TEST(time_without_a_core_is_a_part_of_the_steps)
+{
+    static const struct {
+        const char *values;
+        int no_core_ms, stopped_ms;
+    } all[] = {
+        {"\"steps\": 1, \"cpu_s\": 3, \"queued_s\": 2", 2000, 2000},
+        {"\"steps\": 1, \"cpu_s\": 5, \"queued_s\": 4", 3000, 0}, /* 1 s of it in waits */
+        {"\"steps\": 1, \"cpu_s\": 12, \"queued_s\": 4", 0, 0},   /* longer than the steps */
+        {"\"steps\": 1, \"queued_s\": 30", 7000, 0},              /* as older programs write it */
+        {"\"steps\": 1, \"cpu_s\": 3, \"queued_s\": -2", 0, 4000},
+        {"\"steps\": 0, \"cpu_s\": 3, \"queued_s\": 4", 0, 0}, /* a validation */
+    };
+    folder f;
+    folder_open(t, &f);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        fsdp_rank *r;
+        bool changed;
+        char line[256];
+        snprintf(line, sizeof line,
+                 "{\"kind\": \"rank\", \"seconds\": 10, \"wait_s\": 2, \"data_s\": 1, %s}\n",
+                 all[i].values);
+        folder_put(&f, "0.jsonl", "{\"kind\": \"start\", \"time\": 1}\n");
+        folder_add(&f, "0.jsonl", line);
+        ASSERT_OK(fsdp_rank_create("0.jsonl", 0, &r));
+        ASSERT_OK(read_rank(r, &f, &changed));
+        ASSERT_INT((int64_t)(1000 * r->no_core_s), all[i].no_core_ms);
+        ASSERT_INT((int64_t)(1000 * r->samples[0].no_core_s), all[i].no_core_ms);
+        ASSERT_INT((int64_t)(1000 * r->stopped_s), all[i].stopped_ms);
+        fsdp_rank_destroy(r);
+    }
     folder_close(&f);
 }
 

@@ -18,6 +18,8 @@
 typedef struct lines {
     char kinds[1024], states[1024];                         /* joined with spaces */
     double steps, seconds, data_s, last_step, memory, tags; /* the last memory; sums of steps */
+    double cpu_s;                                           /* sum of all lines */
+    bool negative;                                          /* a time is below 0 */
     int64_t units, gathers, reduces;                        /* from the last line of units */
     char message[256];
 } lines;
@@ -64,6 +66,10 @@ static fsdp_status take_line(fsdp_json_node line, void *arg)
     all->seconds += value;
     FSDP_TRY(fsdp_json_get_f64(line, "data_s", &value));
     all->data_s += value;
+    FSDP_TRY(fsdp_json_get_f64(line, "cpu_s", &value));
+    all->cpu_s += value;
+    FSDP_TRY(fsdp_json_get_f64(line, "queued_s", &value));
+    all->negative |= value < 0 || all->cpu_s < 0;
     const fsdp_json_node memory = fsdp_json_find(line, "memory");
     FSDP_TRY(fsdp_json_get_f64(memory, "allocated", &all->memory));
     all->tags = 0;
@@ -114,6 +120,7 @@ TEST_RANKS(a_rank_reports_its_states_steps_memory_and_units, 2)
     ASSERT_INT((int64_t)all.steps, 3);
     ASSERT_INT((int64_t)(all.seconds * 100), 75);
     ASSERT_INT((int64_t)(all.data_s * 10000), 1875);
+    ASSERT(!all.negative);
     ASSERT_INT((int64_t)all.last_step, 3);
     ASSERT_INT((int64_t)all.memory, (int64_t)all.tags);
     ASSERT(all.memory > 0);

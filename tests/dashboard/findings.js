@@ -1,0 +1,96 @@
+// Tests of what the page of `fsdp dashboard` finds in the numbers of runs, and of its axes, without a
+// browser. usage: node tests/dashboard/findings.js REPOSITORY. Prints "ok NAME" or "FAIL NAME: why".
+"use strict";
+const fs = require("fs"), path = require("path"), vm = require("vm");
+
+const page = vm.createContext({isFinite, Math});
+for (const name of ["charts.js", "findings.js"])
+    vm.runInContext(fs.readFileSync(path.join(process.argv[2], "src/dashboard", name), "utf8"), page, {filename: name});
+
+let failed = 0;
+function check(name, holds, found) {
+    failed += holds ? 0 : 1;
+    console.log(holds ? "ok " + name : `FAIL ${name}: ${JSON.stringify(found)}`);
+}
+
+// A run of two ranks with 100 steps of `step` seconds. ranks: [wait, data, no core, stopped] of a step.
+let ids = 0;
+function makeRun(name, more, ranks) {
+    const step = more.step_s || 1;
+    return {id: ++ids, name, state: "ended", step: 100, steps: 100, seconds: 100 * step, step_s: step, tokens_per_s: 1000 / step, tokens_per_step: 1000,
+        validation_s: 0, validations: 3, save_s: 0, saves: 0, bad_lines: 0, best_loss: null, best_step: null, message: null, host: "here", here: true,
+        copied: false, world_size: 2, description: {config: {lr: "0.1"}}, curves: {},
+        ranks: (ranks || [[0, 0, 0, 0], [0, 0, 0, 0]]).map((r, i) => [i, 100, 100 * step, ...r.map(v => v === null ? null : 100 * v)]), ...more};
+}
+function textOf(finding) {
+    return finding.parts.map(part => Array.isArray(part) ? part[0] : typeof part === "object" ? `[${part.name}]` : part).join("");
+}
+function compared(...runs) {
+    const result = page.compare(runs);
+    return {names: set => runs.filter(run => result[set].has(run.id)).map(run => run.name).join(), found: result.findings,
+        text: result.findings.map(f => [textOf(f), ...f.why].join(" | ")).join("\n")};
+}
+const validated = (name, losses, more) => makeRun(name, {best_loss: Math.min(...losses), best_step: 90, curves: {"eval/loss": {mean: losses}}, ...more});
+
+// ---- the best run ----
+let r = compared(validated("a", [2.54, 2.53, 2.507]), validated("b", [2.52, 2.504]), validated("c", [2.62, 2.61, 2.6]));
+check("losses_0.1_percent_apart_are_practically_the_same", r.names("best") === "a,b" && /practically the same validation loss: \[b\] with 2\.504 .* and \[a\] with 2\.507 .*next is \[c\] with 2\.600/.test(r.text), r.text);
+r = compared(validated("a", [2.7, 2.6, 2.5]), validated("b", [2.7, 2.65, 2.55]));
+check("losses_2_percent_apart_have_one_best", r.names("best") === "a" && /^Best: \[a\] with a validation loss of 2\.500/.test(r.text), r.text);
+r = compared(validated("a", [2.5, 2.58, 2.5, 2.57, 2.5]), validated("b", [2.6, 2.55, 2.53]));
+check("noise_widens_the_margin", r.names("best") === "a,b", r.text);
+r = compared(validated("a", [9, 1, 9, 1, 9]), validated("b", [1.1, 1.1]));
+check("noise_widens_it_to_two_percent_at_most", r.names("best") === "a", r.text);
+r = compared(validated("a", [2]), validated("b", [2]));
+check("equal_losses_are_said_to_be_equal", /They are equal;/.test(r.text), r.text);
+
+// ---- slow runs ----
+const crowded = [[0.2, 0, 1.2, 0], [0.2, 0, 1.2, 0]], calm = [[0.2, 0, 0.1, 0], [0.2, 0, 0.1, 0]];
+r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2}, crowded), makeRun("middle", {step_s: 1.1}, calm), makeRun("slower", {step_s: 1.9}, crowded));
+check("a_second_slow_run_is_slow_too", r.names("slow") === "slow,slower" && (r.text.match(/^Slow: /gm) || []).length === 2, r.text);
+check("a_run_without_cores_says_so_with_times", /A step takes 2\.20 s: 36 % computing, 55 % without a core/.test(r.text) && /had no core for 1\.20 s of a step \(fast: 100 ms\)/.test(r.text), r.text);
+r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2}, calm));
+check("without_evidence_no_cause_is_named", /no setting that costs time differs, and the files do not say why/.test(r.text) && !/other programs/.test(r.text), r.text);
+r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2.2, host: "there"}, calm));
+check("another_host_is_named", /it ran on there, fast on here\./.test(r.text), r.text);
+r = compared(makeRun("fast", {}, calm), ...["b", "c", "d"].map(name => makeRun(name, {step_s: 1.5}, calm)));
+check("most_runs_are_not_slow", r.names("slow").length === 1, r.names("slow"));
+r = compared(...[..."abcdef"].map(name => makeRun(name, {}, calm)), ...[..."uvwxy"].map((name, i) => makeRun(name, {step_s: 3 + i}, calm)));
+check("the_fourth_slow_run_is_only_named", r.names("slow") === "u,v,w,x,y" && /Slow, too: \[v\] and \[u\]\./.test(r.text), r.text);
+
+// ---- ranks that keep the others waiting ----
+const alone = ranks => compared(makeRun("a", {}, ranks)).text;
+check("a_stopped_rank_is_named", /rank 1 is busy 2\.0 times as long .*It neither ran nor was ready to run in 50 % of a step/.test(alone([[0.5, 0, 0, 0], [0, 0, 0, 0.5]])), alone([[0.5, 0, 0, 0], [0, 0, 0, 0.5]]));
+check("a_rank_without_a_core_is_named", /rank 0 is busy .*It had no core in 60 % of a step/.test(alone([[0, 0, 0.6, null], [0.6, 0, 0, null]])), alone([[0, 0, 0.6, null], [0.6, 0, 0, null]]));
+check("a_rank_that_waits_for_data_is_named", /rank 0 is busy .*It waits for data in 60 % of a step/.test(alone([[0, 0.6, 0, 0], [0.6, 0, 0, 0]])), alone([[0, 0.6, 0, 0], [0.6, 0, 0, 0]]));
+check("a_stopped_rank_is_named_if_others_are_as_busy", /rank 1 neither ran nor was ready to run in 26 % of a step; the others wait for it/.test(alone([[0.5, 0, 0.4, 0], [0.5, 0, 0.2, 0.26]])), alone([[0.5, 0, 0.4, 0], [0.5, 0, 0.2, 0.26]]));
+check("even_ranks_are_not_named", !/rank [01]/.test(alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]])), alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]]));
+r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2}, [[1.2, 0, 0.5, 0], [0.9, 0, 0.3, 0.6]]));
+check("a_slow_run_names_its_stopped_rank_once", /The others wait for rank 1/.test(r.text) && (r.text.match(/rank 1/g) || []).length === 1, r.text);
+
+// ---- runs that say no more ----
+r = compared(makeRun("a", {state: "gone"}));
+check("a_vanished_run_may_go_on_elsewhere", /\[a\] has vanished .*may go on in another container, or on another host that is named here/.test(r.text), r.text);
+r = compared(makeRun("a", {state: "gone", copied: true}));
+check("a_copied_folder_is_named", /This folder is a copy, so the run may go on where/.test(r.text), r.text);
+r = compared(makeRun("a", {state: "silent", host: "node7", here: false}));
+check("a_silent_run_elsewhere_names_its_host", /\[a\] is silent .*or goes on on another host \(node7\)/.test(r.text), r.text);
+check("a_silent_run_here_is_no_finding", !/silent/.test(compared(makeRun("a", {state: "silent"})).text), "");
+
+// ---- axes and columns ----
+const steps = page.ticks(1, 90, 3, false, 1), shown = all => all.map(page.tickNumbers(all)).join(" ");
+check("ninety_steps_have_several_ticks", steps.length >= 4, steps);
+check("two_steps_have_whole_ticks", page.ticks(1, 3, 5, false, 1).join() === "1,2,3", page.ticks(1, 3, 5, false, 1));
+check("powers_are_written_alike", shown([1e-5, 1e-4, 1e-3, 1e-2]) === "1e-5 1e-4 1e-3 1e-2", shown([1e-5, 1e-4, 1e-3, 1e-2]));
+check("ticks_have_the_same_decimals", shown([2.5, 2.55, 2.6]) === "2.50 2.55 2.60", shown([2.5, 2.55, 2.6]));
+check("times_have_one_unit", [60, 120, 180].map(page.tickTimes([60, 120, 180])).join() === "1 min,2 min,3 min" && [0, 90, 450].map(page.tickTimes([0, 90, 450])).join() === "0:00 min,1:30 min,7:30 min",
+    [0, 90, 450].map(page.tickTimes([0, 90, 450])));
+check("columns_have_the_same_decimals", [2.6, 2.507, null, 5.0119].map(page.alignedNumbers([2.6, 2.507, null, 5.0119])).join() === "2.600,2.507,–,5.012", "");
+check("durations_have_one_unit", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])).join() === "0.891 s,1.420 s", [0.891, 1.42].map(page.alignedDurations([0.891, 1.42])));
+const lines = [["a", [2.537, 2.529, 2.507], false], ["b", [2.616, 2.608, 2.6], false], ["c", [5.2, 5, 5.1], false], ["d", [2.535, 2.52, 2.504], true]]
+    .map(([name, values, isBest]) => ({name, shown: values, isBest}));
+const near = page.nearLines(lines, false).map(line => line.name).join("");
+check("a_far_run_is_left_out_of_the_axis", near === "abd", near);
+check("runs_at_one_place_all_stay", page.nearLines(lines.slice(0, 2), false).length === 2, "");
+check("a_run_twice_as_far_stays", page.nearLines([{shown: [3, 1], isBest: true}, {shown: [6, 5]}], false).length === 2, "");
+process.exit(failed ? 1 : 0);
