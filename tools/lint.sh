@@ -40,11 +40,11 @@ row() {
 }
 
 # One idea a folder: with more source files than this it probably has two. Otherwise a header of the
-# folder says why, in a sentence that begins with "More than 25 source files".
+# folder says why, in a sentence with "more than 25 source files".
 MOST_SOURCES=25
 for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
     n=$(git ls-files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
-    [ "$n" -le $MOST_SOURCES ] || grep -qs "More than $MOST_SOURCES source files" "$folder"/*.h ||
+    [ "$n" -le $MOST_SOURCES ] || grep -qsi "more than $MOST_SOURCES source files" "$folder"/*.h ||
         say "$folder: $n source files, at most $MOST_SOURCES, and no header says why: is it two ideas?"
 done
 
