@@ -95,13 +95,13 @@ fsdp_status fsdp_endpoint_is_local(const fsdp_endpoint *endpoint, bool *is_local
     return FSDP_OK;
 }
 
-/* Listen at one address. Return the socket, or -1 with errno. */
+/* Listen at one address. Return the socket. On failure, return -1 and set errno. */
 static int listen_at(int family, const struct sockaddr *address, socklen_t size)
 {
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
     if (fd < 0)
         return -1;
-    if (family == AF_INET6) /* the address :: then accepts IPv4, too */
+    if (family == AF_INET6) /* so that a socket at :: accepts IPv4, too */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0)
@@ -127,8 +127,8 @@ fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, int *fd, bool *i
 {
     struct addrinfo *found;
     FSDP_TRY(resolve(endpoint->host, endpoint->port, &found));
-    /* A name may mean 127.0.1.1 in the first host's own /etc/hosts, where other hosts do not
-     * reach it. So listen everywhere, unless an address was given. */
+    /* In the first host's own /etc/hosts, its name may stand for 127.0.1.1, which other hosts
+     * cannot use. So listen on all addresses, unless the user gave an address instead of a name. */
     *fd = is_numeric(endpoint->host) && can_bind(found)
               ? listen_at(found->ai_family, found->ai_addr, found->ai_addrlen)
               : listen_everywhere(endpoint->port);
@@ -141,7 +141,8 @@ fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, int *fd, bool *i
     return FSDP_OK;
 }
 
-/* Bind a socket to the address `from` of this machine, if it is of the family. */
+/* Bind the socket to this machine's address `from`; NULL: do nothing. Return false on failure, or
+ * if `from` is not of the socket's address family. */
 static bool bind_to(int fd, int family, const char *from)
 {
     struct addrinfo *found;
@@ -167,7 +168,8 @@ static bool is_self_connected(int fd)
            here_size == there_size && memcmp(&here, &there, here_size) == 0;
 }
 
-/* Connect to one address. Return the socket, or -1 with errno. */
+/* Connect to one address, from this machine's address `from` (NULL: any). Return the socket. On
+ * failure, return -1 and set errno. */
 static int connect_to(const struct addrinfo *at, const char *from, double timeout_s)
 {
     const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -1,4 +1,5 @@
-/* Where the launchers of a job meet: names and addresses, IPv4 and IPv6. */
+/* Endpoints (host and port) at which the launchers of a job meet. A host is a name, or an IPv4 or
+ * IPv6 address. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -14,16 +15,17 @@ typedef struct fsdp_endpoint {
 /* Read HOST, HOST:PORT, [IPv6] or [IPv6]:PORT. Without a port, endpoint->port is default_port. */
 FSDP_MUST_CHECK fsdp_status fsdp_endpoint_read(const char *text, int default_port,
                                                fsdp_endpoint *endpoint);
-/* Set *is_local to true if the host is an address of this machine. */
+/* Set *is_local to true if endpoint->host is this machine. */
 FSDP_MUST_CHECK fsdp_status fsdp_endpoint_is_local(const fsdp_endpoint *endpoint, bool *is_local);
-/* Listen at the port of the endpoint: at its address if the host is given as an address of this
- * machine, else at all addresses. *in_use is set to true, and *fd to -1, if another process listens
- * there. */
+/* Listen on the endpoint's port, and set *fd to the socket. If endpoint->host is a numeric address
+ * of this machine, listen only on this address, otherwise on all addresses. If another process
+ * listens there already, set *in_use to true and *fd to -1. */
 FSDP_MUST_CHECK fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, int *fd,
                                                  bool *in_use);
-/* Connect within `timeout_s`. *fd is set to -1, and the status is FSDP_OK, if no process listens
- * there yet; the error message then says why. `from` is the address of this machine to connect
- * from, or NULL.
+/* Connect to the endpoint, and set *fd to the socket. Try each address of the host for at most
+ * `timeout_s` seconds. If none accepts the connection, because no process listens there yet, set
+ * *fd to -1 and return FSDP_OK; fsdp_last_error() then says why. `from` is the address of this
+ * machine to connect from, or NULL.
  * @return FSDP_ERR_NOT_FOUND if the host has no address */
 FSDP_MUST_CHECK fsdp_status fsdp_endpoint_connect(const fsdp_endpoint *endpoint, const char *from,
                                                   double timeout_s, int *fd);

@@ -1,10 +1,11 @@
-/* The first launcher of a job, at which the others meet.
+/* The first launcher of a job, to which the other launchers connect.
  *
  * Note [Rounds of a job]. The first launcher gathers hosts: it waits for the least number of hosts,
  * and then --rdzv-conf last_call_timeout for more, until there are as many as --nnodes allows. Then
- * a round begins. It sends each host its place (START) and starts mpirun, whose launch agent asks
- * for a daemon on each other host (AGENT); the launcher there starts it (DAEMON). A round ends when
- * neither ranks nor daemons are running on any host (IDLE).
+ * a round begins. It sends each host its index and the number of ranks of each host (START), and
+ * starts mpirun. mpirun's launch agent asks for a daemon on each other host (AGENT), and the
+ * launcher of that host starts the daemon (DAEMON). A round ends when neither ranks nor daemons are
+ * running on any host (IDLE).
  *
  * If a rank fails, a host is lost, or a launcher gets a signal, all launchers end their ranks
  * (STOP). When no rank is running on any host (QUIET), they end the daemons (KILL). The daemons may
@@ -28,16 +29,16 @@
 #include "src/hosts/members.h"
 #include "src/launch/exit_code.h"
 
-/* What MPI prints is shown after this time, unless it turns out that a rank failed, which is then
- * the message. */
+/* The output of MPI is shown after this delay. If the round ends before then because a rank failed,
+ * only that failure is shown. */
 static const double OUTPUT_DELAY_S = 1.0;
-static const double DAEMONS_S = 5.0; /* from mpirun's end to that of the daemons */
-static const double HELD_S = 15.0;   /* how long a JOIN may wait for its place */
+static const double DAEMONS_S = 5.0; /* time from the end of mpirun until daemons are killed */
+static const double HELD_S = 15.0;   /* how long a JOIN may wait for a free node rank */
 
 enum {
     MOST_OUTPUT = 65536,
-    MANY_HOSTS = 128 /* more may need more open files than usual limits allow. Ranks inherit limits,
-                        so those of smaller jobs are left alone */
+    MANY_HOSTS = 128 /* with more hosts, raise the limit of open files. Ranks inherit the limit, so
+                        do not change it for smaller jobs */
 };
 
 typedef enum stage {
@@ -55,15 +56,16 @@ typedef struct first {
     fsdp_members members;
     stage stage;
     double gathering_s, last_join_s; /* when gathering began, and when the last host joined */
-    double kill_s;                   /* when daemons are killed; INFINITY: not yet */
+    double kill_s;                   /* time at which daemons are killed; INFINITY: not yet */
     int round, restarts;             /* number of the next round; restarts after failures so far */
     int n_hosts, n_ranks;            /* in this round */
     int signal_number;               /* the signal that ends the job; 0: none */
-    bool mpi_failed;                 /* `cause` is only that mpirun failed */
-    bool pointless, grows;           /* a restart is pointless; the round ends for more hosts */
-    char cause[2600];                /* why the round ends; "": it succeeds */
-    fsdp_str output;                 /* what MPI printed and was not shown yet */
-    double output_s;                 /* when the first byte of `output` came */
+    bool mpi_failed; /* `cause` only says that mpirun or a daemon failed: show `output`, too */
+    bool pointless, grows; /* pointless: a restart would fail, too; grows: the round ends so that a
+                              new host can take part */
+    char cause[2600];      /* why the round ends; "": no failure */
+    fsdp_str output;       /* output of MPI that was not shown yet */
+    double output_s;       /* when the first byte of `output` came */
     int exit_code;
 } first;
 
@@ -86,7 +88,7 @@ static void send_numbers(first *f, fsdp_member *m, fsdp_hosts_kind kind, const i
     send_to(f, m, &message);
 }
 
-/* Send a message with one number and one text. */
+/* Send a message with one text. It has one integer, *number, unless `number` is NULL. */
 static void send_text(first *f, fsdp_member *m, fsdp_hosts_kind kind, const int32_t *number,
                       const char *text)
 {
@@ -202,7 +204,8 @@ static void mpirun_ended(first *f, int exit_code)
     end_round(f, 0, text);
 }
 
-/* MPI's daemon on another host has ended. Some daemons that could not begin do not end mpirun. */
+/* MPI's daemon on another host has ended. If it failed, end the round, because mpirun may not
+ * notice that a daemon could not start. */
 static void daemon_ended(first *f, const fsdp_member *from, int exit_code)
 {
     char text[512];
@@ -215,7 +218,7 @@ static void daemon_ended(first *f, const fsdp_member *from, int exit_code)
     end_round(f, 0, text);
 }
 
-/* A launcher has closed its connection, or does not answer. */
+/* Handle the loss of a launcher, which has closed its connection or does not answer. */
 static void lose(first *f, fsdp_member *m, const char *why)
 {
     char text[1200];
@@ -274,7 +277,8 @@ static void try_join(first *f, fsdp_member *m, const fsdp_hosts_message *join)
         refuse(f, m, reason, word);
 }
 
-/* Try again to let launchers join whose place was taken. */
+/* Try again to let those launchers join whose JOIN was put off, because their node rank was in
+ * use. */
 static void try_held(first *f)
 {
     for (size_t i = 0; i < f->members.count; i++) {
@@ -287,7 +291,7 @@ static void try_held(first *f)
     }
 }
 
-/* Copy a message, so that it can be kept. */
+/* Copy a message, so that it can be kept longer than the original. */
 static fsdp_status copy_message(const fsdp_hosts_message *m, fsdp_hosts_message *copy)
 {
     fsdp_str bytes = {0};
@@ -307,7 +311,7 @@ static void asks_to_join(first *f, fsdp_member *m, const fsdp_hosts_message *joi
 
 /* ---- starting a round ---- */
 
-/* Send each host its place. */
+/* Send each host its index, the number of ranks of each host, and MASTER_PORT. */
 static fsdp_status send_places(first *f, int master_port)
 {
     int32_t *ints = fsdp_calloc((size_t)f->n_hosts + 4, sizeof *ints);
@@ -337,8 +341,8 @@ static fsdp_status send_places(first *f, int master_port)
     return FSDP_OK;
 }
 
-/* Start mpirun. Its launch agent is this program, and its ranks are `fsdp launch-rank` of each
- * host, whose path the launcher of that host has put into the environment. */
+/* Start mpirun. Its launch agent is this program. On each host, its ranks run `fsdp launch-rank`,
+ * with the path of `fsdp` that the launcher of that host has put into the environment. */
 static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
 {
     static const char *const command[] = {"/bin/sh", "-c", "exec \"$FSDP_LAUNCH_EXE\" launch-rank"};
@@ -351,14 +355,14 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
     if (f->n_hosts > 1)
         fsdp_link_own_address(&fsdp_members_at(&f->members, 1)->link, address, sizeof address);
     snprintf(agent, sizeof agent, "/proc/%d/exe -x", (int)getpid());
-    const fsdp_mpi_hosts hosts = {
-        .count = f->n_hosts,
-        .ranks = ranks,
-        .names = names,
-        .agent = agent,
-        /* Hydra takes no IPv6 address: it finds one by the host's name. */
-        .address = *address && !strchr(address, ':') ? address : NULL,
-        .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
+    const fsdp_mpi_hosts hosts = {.count = f->n_hosts,
+                                  .ranks = ranks,
+                                  .names = names,
+                                  .agent = agent,
+                                  /* Hydra accepts no IPv6 address. Without this option it finds an
+                                   * address by the host's name. */
+                                  .address = *address && !strchr(address, ':') ? address : NULL,
+                                  .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(
         fsdp_mpi_command(&f->job->mpi, &hosts, command, FSDP_LENGTH(command), &words, &n_words));
     fsdp_status status = fsdp_local_start(&f->local, f->job->mpi.starter, words);
@@ -450,7 +454,7 @@ static void round_ended(first *f)
     if (!*f->cause || f->mpi_failed || f->grows)
         show_output(f);
     else
-        fsdp_str_fini(&f->output); /* only what mpirun says about the ranks that were ended */
+        fsdp_str_fini(&f->output); /* it only has mpirun's messages about the ended ranks */
     if (*f->cause && f->mpi_failed)
         fprintf(stderr, "fsdp launch: %s\n", f->cause);
     if (f->signal_number) {
@@ -469,7 +473,7 @@ static void round_ended(first *f)
     }
 }
 
-/* Say which hosts came, and end the job. */
+/* Print which hosts have joined, and end the job. */
 static void too_few_hosts(first *f)
 {
     fsdp_str text = {0};
@@ -554,7 +558,8 @@ static void read_member(first *f, fsdp_member *m)
         lose(f, m, m->joined ? "its fsdp launch has ended or was killed" : fsdp_last_error());
 }
 
-/* Send signs of life, and miss those of others. */
+/* Send a sign of life to each other launcher. Treat a launcher that was silent for FSDP_LOST_S as
+ * lost. */
 static void beat(first *f)
 {
     char text[80];
@@ -573,7 +578,7 @@ static void beat(first *f)
     }
 }
 
-/* Return true if the flag of all members of this round is set. */
+/* Return true if all members of this round are idle or, if `idle` is false, quiet. */
 static bool all_are(const first *f, bool idle)
 {
     for (size_t i = 0; i < f->members.count; i++) {
@@ -640,7 +645,7 @@ static fsdp_status wait_and_handle(first *f)
     return FSDP_OK;
 }
 
-/* Print what to type on the other hosts. */
+/* If this launcher made the secret, print the line that users must type on the other hosts. */
 static void show_secret(const fsdp_hosts_job *job)
 {
     if (job->made_secret)
@@ -650,7 +655,7 @@ static void show_secret(const fsdp_hosts_job *job)
                 job->config->has_node_rank ? " with its own --node-rank" : "", job->secret_text);
 }
 
-/* Let this process have as many connections as the system allows. */
+/* Raise the limit of open files as far as the system allows, because each connection needs one. */
 static void allow_many_files(void)
 {
     struct rlimit limit;

@@ -30,7 +30,8 @@ enum {
 
 /* ---- the list ---- */
 
-/* Add `ranks` ranks of a host. */
+/* Add `ranks` ranks of the host `name` [length]. If the host is in the list, it gets that many more
+ * ranks. */
 static fsdp_status add_host(fsdp_host_list *list, const char *name, size_t length, int ranks)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -56,8 +57,8 @@ static fsdp_status add_host(fsdp_host_list *list, const char *name, size_t lengt
     return status;
 }
 
-/* Return true for what a host name or an address consists of. It becomes a word of mpirun's and of
- * ssh's command lines. */
+/* Return true if `name` [length] has only characters of host names and IPv4 addresses, and does not
+ * begin with a dash. The name becomes a word of the command lines of mpirun and ssh. */
 static bool is_name(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -66,7 +67,7 @@ static bool is_name(const char *name, size_t length)
     return length > 0 && *name != '-';
 }
 
-/* Read a number of ranks from `text` to `end`. */
+/* Read a number of ranks, whose text is [text, end). Return false if it is not valid. */
 static bool read_count(const char *text, const char *end, int *ranks)
 {
     char *after;
@@ -75,7 +76,8 @@ static bool read_count(const char *text, const char *end, int *ranks)
     return after == end && end > text && n >= 1 && n <= FSDP_COMM_MAX_RANKS;
 }
 
-/* Read HOST, HOST:N or, in a file, HOST slots=N. `entry` ends at `end`. */
+/* Read an entry, which ends at `end`: HOST, HOST:N or, in a file, HOST slots=N. `ranks` is the
+ * number of ranks if the entry has none. */
 static fsdp_status read_entry(const char *entry, const char *end, int ranks, fsdp_host_list *list)
 {
     const size_t length = strcspn(entry, ": \t,\r\n#");
@@ -91,7 +93,7 @@ static fsdp_status read_entry(const char *entry, const char *end, int ranks, fsd
         int most;
         if (strncmp(at, "slots=", 6) == 0)
             valid = read_count(at + 6, stop, &ranks);
-        else /* Open MPI's limit for --oversubscribe, which is not used here */
+        else /* max_slots has no effect here: it only limits Open MPI's --oversubscribe */
             valid = (strncmp(at, "max_slots=", 10) == 0 && read_count(at + 10, stop, &most)) ||
                     (strncmp(at, "max-slots=", 10) == 0 && read_count(at + 10, stop, &most));
         at = stop;
@@ -188,7 +190,7 @@ static fsdp_status add_word(command *c, const char *word)
     return fsdp_names_add(&c->words, &c->n, &c->cap, word);
 }
 
-/* Add text that was printed to *text, and free it. */
+/* Add the content of *text as a word, and free *text. */
 static fsdp_status add_text(command *c, fsdp_str *text)
 {
     char *word = fsdp_str_take(text);
@@ -233,8 +235,8 @@ static fsdp_status make_command(const fsdp_launch *launch, const fsdp_launch_con
     return FSDP_OK;
 }
 
-/* Return true for variables that ranks on other hosts get, too: those of Accelerate and of this
- * program. */
+/* Return true if ranks on other hosts get this variable, too. These are the variables of Accelerate
+ * and of this program, but not the job secret. */
 static bool is_passed_on(const char *entry)
 {
     static const char *const prefixes[] = {"ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_",
@@ -288,8 +290,9 @@ static _Noreturn void run_child(const char *program, char **words, pid_t launche
     _exit(127);
 }
 
-/* Wait for mpirun, and pass signals on: it ends ranks by SIGTERM, whatever the signal is. A second
- * signal kills. */
+/* Wait until mpirun has ended, and return its exit code. At the first signal to this process, send
+ * SIGTERM to mpirun, which then ends the ranks. At the second one, kill mpirun and its process
+ * group. */
 static int wait_for(pid_t pid)
 {
     int status, passed_on = 0;

@@ -24,7 +24,8 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Add a word that all hosts must share. `shown` becomes the job's, also after an error. */
+/* Add an option, or a word of the command, that must be equal on all hosts. Messages contain
+ * `shown`; the digest of `digested` is compared. The job owns `shown`, also after an error. */
 static fsdp_status add_word(fsdp_hosts_job *job, char *shown, const char *digested)
 {
     if (!shown)
@@ -35,7 +36,8 @@ static fsdp_status add_word(fsdp_hosts_job *job, char *shown, const char *digest
     return FSDP_OK;
 }
 
-/* List the options and the words of the command. */
+/* Fill job->words with the options that must be equal on all hosts, and with the words of the
+ * command. */
 static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
 {
     const fsdp_options_spec *spec = fsdp_launch_options();
@@ -50,7 +52,7 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
         if (is_own(name))
             continue;
         const char *text = fsdp_options_text(options, name);
-        if (!text) /* it was not given: the default */
+        if (!text) /* the option was not given: use its default */
             text = spec->table[i].value;
         char *shown = fsdp_strdup_printf("--%s %s", name, text ? text : "(not given)");
         FSDP_TRY(add_word(job, shown, shown ? shown : ""));
@@ -63,8 +65,9 @@ static fsdp_status list_words(fsdp_hosts_job *job, const fsdp_options *options)
     return FSDP_OK;
 }
 
-/* Decide where to meet, and whether this launcher may be the first one. With --node-rank, host 0 is
- * the first. Otherwise it is the launcher that listens first on the host of the endpoint. */
+/* Decide where the launchers meet, and whether this launcher may be the first one. With
+ * --node-rank, the launcher of host 0 is the first. Otherwise the first is the launcher that begins
+ * to listen first on the host of the endpoint. */
 static fsdp_status find_meeting(fsdp_hosts_job *job)
 {
     const fsdp_launch_config *c = job->config;

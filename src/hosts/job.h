@@ -1,4 +1,5 @@
-/* What the launchers of a job agree on, made from the options of one of them. */
+/* The settings of a job of several launchers. Each launcher makes them from its own options, and
+ * they must agree. */
 #pragma once
 #include "src/hosts/address.h"
 #include "src/hosts/mpi.h"
@@ -6,7 +7,7 @@
 #include "src/launch/launch.h"
 #include "src/launch/launch_options.h"
 
-/* Something in which the launchers of a job may not differ: an option, or a word of the command. */
+/* An option or a word of the command that must be equal for all launchers of a job. */
 typedef struct fsdp_shared_word {
     char *shown; /* for messages. Owned */
     char digest[FSDP_DIGEST_TEXT];
@@ -32,10 +33,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_hosts_job_init(fsdp_hosts_job *job, const fsdp_
 void fsdp_hosts_job_fini(fsdp_hosts_job *job);
 
 /* Run a job of several launchers, which meet at --master-addr or --rdzv-endpoint. Returns when the
- * job has ended everywhere. After FSDP_OK, *exit_code is the exit code, and everything was printed.
- */
+ * job has ended on all hosts. On FSDP_OK, *exit_code is the exit code of this process, and the
+ * reason of a failure was already printed. */
 FSDP_MUST_CHECK fsdp_status fsdp_hosts_run(fsdp_hosts_job *job, int *exit_code);
-/* Run as the launcher at which the others meet, on the socket `listener`, which it owns. */
+/* Run as the first launcher. It accepts the connections of the other launchers at the socket
+ * `listener`, which it owns. */
 FSDP_MUST_CHECK fsdp_status fsdp_hosts_run_first(fsdp_hosts_job *job, int listener, int *exit_code);
-/* Run as another launcher. */
+/* Run as a launcher that connects to the first one. */
 FSDP_MUST_CHECK fsdp_status fsdp_hosts_run_other(fsdp_hosts_job *job, int *exit_code);

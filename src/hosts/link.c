@@ -26,7 +26,8 @@ enum {
     HELLO_BYTES = MAGIC_BYTES + VERSION_BYTES + FSDP_NONCE_BYTES,
     CHALLENGE_BYTES = HELLO_BYTES + FSDP_MAC_BYTES,
     LENGTH_BYTES = 4,
-    /* The other end must read. If it does not, messages wait in the memory of this end. */
+    /* If the other end does not read, messages wait in the memory of this process, up to this
+     * number of bytes. */
     MOST_WAITING = 4 * FSDP_HOSTS_MESSAGE_BYTES
 };
 
@@ -144,7 +145,8 @@ static void open_session(fsdp_link *link)
     link->stage = FSDP_LINK_OPEN;
 }
 
-/* Check the beginning of what the other end sent, and take its nonce. */
+/* Check the magic and the protocol version that the other end sent, and copy its nonce to
+ * `nonce`. */
 static fsdp_status read_hello(fsdp_link *link, uint8_t *nonce)
 {
     if (memcmp(link->in.data, magic, MAGIC_BYTES) != 0)
@@ -341,7 +343,8 @@ fsdp_status fsdp_link_pump(fsdp_link *link)
     FSDP_TRY(receive(link, &at_end));
     FSDP_TRY(authenticate(link));
     FSDP_TRY(flush(link));
-    /* What arrived before the end is still read: it may be the reason for the end. */
+    /* Messages that arrived before the connection ended are still read, because one of them may say
+     * why it ended. */
     if (at_end && link->stage == FSDP_LINK_OPEN && link->in.len >= LENGTH_BYTES + FSDP_MAC_BYTES)
         return FSDP_OK;
     return at_end ? peer_error(link, FSDP_ERR_COMM, "closed the connection") : FSDP_OK;

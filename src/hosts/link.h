@@ -1,12 +1,12 @@
 /* A connection between two launchers that have proved to each other that they know the job secret.
  *
  * Note [How launchers authenticate]. The launcher that connects sends a random nonce. The first
- * launcher answers with a nonce of its own and the HMAC of both under the secret. The other one
- * checks it, and answers with its own HMAC of both nonces; a word in front of the nonces makes the
- * two HMACs different, so neither can be a copy of the other. Each message after that carries an
- * HMAC under a key that is derived from the secret and both nonces, over the direction, the number
- * of the message and its bytes. So nothing can be inserted, repeated, reordered or changed.
- * Messages are not encrypted; they contain no secret.
+ * launcher answers with a nonce of its own and the HMAC of both under the secret. The launcher that
+ * connects checks this HMAC, and answers with its own HMAC of both nonces. Each launcher puts
+ * another word in front of the nonces, so neither HMAC can be a copy of the other. Each message
+ * after that carries an HMAC under a key that is derived from the secret and both nonces, over the
+ * direction, the number of the message and its bytes. So nothing can be inserted, repeated,
+ * reordered or changed. Messages are not encrypted; they contain no secret.
  *
  * All calls return at once: the connection does not block. A launcher that waits polls `fd` for
  * fsdp_link_events(). */
@@ -21,7 +21,7 @@ enum {
 
 typedef enum fsdp_link_stage {
     FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other one */
-    FSDP_LINK_CHALLENGE, /* the other one waits for the answer */
+    FSDP_LINK_CHALLENGE, /* the other launcher waits for the first one's nonce and HMAC */
     FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other one */
     FSDP_LINK_OPEN       /* both are authenticated */
 } fsdp_link_stage;
@@ -31,34 +31,37 @@ typedef struct fsdp_link {
     bool is_first; /* this end is the first launcher */
     fsdp_link_stage stage;
     fsdp_job_secret secret;
-    uint8_t nonces[2 * FSDP_NONCE_BYTES]; /* that of the launcher that connected, then the other */
+    uint8_t nonces[2 * FSDP_NONCE_BYTES]; /* nonce of the launcher that connected, then that of the
+                                             first launcher */
     uint8_t session[FSDP_MAC_BYTES];      /* key of the messages */
     uint64_t n_sent, n_received;
     fsdp_str in, out; /* bytes that have arrived, and bytes that could not be sent yet */
-    double opened_s, heard_s, sent_s; /* fsdp_clock_s() */
+    double opened_s, heard_s, sent_s; /* times (fsdp_clock_s()) when the link was opened, last
+                                         received bytes, and last sent some */
     char peer[FSDP_PEER_TEXT];        /* address and port of the other end */
 } fsdp_link;
 
 /* Begin to authenticate over the connected socket `fd`, which the link owns from now on. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_init(fsdp_link *link, int fd, bool is_first,
                                            const fsdp_job_secret *secret);
-/* Accepts {0} with fd -1, and a link that is closed already. */
+/* Close the link. Accepts {0} with fd -1, and a link that is closed already. */
 void fsdp_link_close(fsdp_link *link);
-/* What to poll the socket for. */
+/* Return the events for which to poll the socket. */
 short fsdp_link_events(const fsdp_link *link);
 /* Send what is waiting, read what has arrived, and continue to authenticate.
  * @return FSDP_ERR_COMM if the connection has ended; FSDP_ERR_FORMAT if the other end does not know
  * the secret or sent something else. The link then does not work any more. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_pump(fsdp_link *link);
-/* Take the next message. *taken is set to false if none has arrived completely. The caller frees
- * the message. Errors are those of fsdp_link_pump(). */
+/* Set *message to the next message. If none has arrived completely, set *taken to false. The caller
+ * frees the message. Errors are those of fsdp_link_pump(). */
 FSDP_MUST_CHECK fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message,
                                            bool *taken);
-/* Send a message, or keep it until the socket takes it. The link must be open. */
+/* Send a message. If the socket does not accept it now, keep it until fsdp_link_pump(). The link
+ * must be open. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message);
 /* Send a sign of life if nothing was sent for a second. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_ping(fsdp_link *link);
-/* Wait at most `timeout_s` until all that is waiting was sent. */
+/* Wait until all messages that are kept were sent, but at most `timeout_s` seconds. */
 void fsdp_link_drain(fsdp_link *link, double timeout_s);
 /* Write the address of this machine that the connection uses to `text`; "" if it is unknown. */
 void fsdp_link_own_address(const fsdp_link *link, char *text, size_t size);

@@ -22,7 +22,7 @@ static const double DAEMON_GRACE_S = 2.0; /* from SIGTERM to SIGKILL of a daemon
 static const double MARGIN_S = 3.0;
 
 typedef enum kind {
-    KIND_UNKNOWN, /* has not said yet what it is */
+    KIND_UNKNOWN, /* the process has not sent its first message yet */
     KIND_RANK,
     KIND_AGENT
 } kind;
@@ -33,7 +33,7 @@ struct fsdp_local_process {
     kind kind;
     fsdp_str in;
     int rank;      /* KIND_RANK */
-    bool reported; /* KIND_RANK: has said how the rank ended */
+    bool reported; /* KIND_RANK: the process has reported how its rank ended */
     char *host;    /* KIND_AGENT: name of the host. Owned */
 };
 
@@ -48,7 +48,7 @@ static fsdp_status open_signals(fsdp_local *local)
     sigemptyset(&set);
     sigaction(SIGHUP, NULL, &hangup);
     for (size_t i = 0; i < FSDP_LENGTH(handled); i++)
-        if (handled[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup */
+        if (handled[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
             sigaddset(&set, handled[i]);
     sigprocmask(SIG_BLOCK, &set, &local->mask);
     local->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -63,7 +63,8 @@ static fsdp_status set_environment(const char *socket_name)
     if (setenv(FSDP_LAUNCH_EXE_ENV, program, 1) != 0 ||
         setenv(FSDP_LAUNCH_SOCKET_ENV, socket_name, 1) != 0)
         return fsdp_error_nomem();
-    /* A user who starts this launcher as root wants ranks of root, too. Open MPI asks again. */
+    /* If the user started this launcher as root, the ranks run as root, too. Open MPI refuses this
+     * without these variables. */
     if (geteuid() == 0 && (setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1) != 0 ||
                            setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1) != 0))
         return fsdp_error_nomem();
@@ -150,7 +151,8 @@ bool fsdp_local_has_agents(const fsdp_local *local)
     return count_kind(local, KIND_AGENT) > 0;
 }
 
-/* Report that the ranks, and that the daemon, are no longer running. */
+/* Report QUIET if the ranks were asked to end and none is running, and IDLE if the daemon has
+ * ended, too. */
 static void report_rest(fsdp_local *local)
 {
     const int32_t round = local->shape.round;
@@ -225,7 +227,8 @@ static void handle_message(fsdp_local *local, fsdp_local_process *p, const fsdp_
     }
 }
 
-/* The process has ended, or has closed its socket. */
+/* Handle the end of a process, or of its connection. If it watched a rank and did not report how
+ * the rank ended, the rank failed. */
 static void process_left(fsdp_local *local, fsdp_local_process *p)
 {
     char text[128];
@@ -292,7 +295,8 @@ void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code)
 
 /* ---- MPI's daemon ---- */
 
-/* Restore the signals, and leave the process group of the terminal: Ctrl-C is for the launcher. */
+/* In the child: restore the signals, leave the terminal's process group, so that Ctrl-C reaches
+ * only the launcher, and become the daemon. */
 static _Noreturn void run_daemon(const fsdp_local *local, const char *program, char **words,
                                  int output, pid_t launcher)
 {
@@ -368,13 +372,13 @@ static void reap_daemon(fsdp_local *local)
         waitid(P_PID, (id_t)local->daemon, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return;
-    /* Kill agents, and whatever else it started and left behind. The number of the group stays
-     * reserved until waitpid(). */
+    /* Kill agents and other processes that the daemon started and left behind. Until waitpid(), no
+     * other process group gets the daemon's number. */
     kill(-local->daemon, SIGKILL);
     waitpid(local->daemon, &status, 0);
     local->daemon = 0;
     read_output(local);
-    /* A process that the daemon left behind may still have the pipe. */
+    /* A process that the daemon left behind may still have the pipe open. */
     if (local->daemon_pipe >= 0)
         close(local->daemon_pipe);
     local->daemon_pipe = -1;
@@ -409,8 +413,8 @@ void fsdp_local_stop(fsdp_local *local, int signal_number)
         if (p->fd >= 0 && p->kind == KIND_RANK)
             (void)!send(p->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    /* The processes of the ranks send SIGTERM and SIGKILL in time. This is for those that are
-     * stopped. */
+    /* The process that watches a rank sends it SIGTERM and SIGKILL in time. kill_ranks_s is for
+     * watching processes that are stopped. */
     const double end_s = fsdp_clock_s() + 2 * shutdown_s(local, signal_number) + MARGIN_S;
     if (end_s < local->kill_ranks_s)
         local->kill_ranks_s = end_s;

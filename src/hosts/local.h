@@ -1,5 +1,6 @@
 /* What a launcher does on its own host: it starts MPI's daemon (or mpirun, on the first host),
- * meets the ranks and launch agents that this starts, passes signals on, and ends them all.
+ * accepts connections from the ranks and launch agents that the daemon starts, passes signals on,
+ * and ends all of these processes.
  *
  * Each rank is watched by a process of its own, `fsdp launch-rank` (rank_stage.c), a child of MPI's
  * daemon. It connects to a socket of the launcher, gets its plan and the launcher's stdin, stdout
@@ -7,8 +8,8 @@
  * rank ended. The socket has no name in a file system, and only processes of the same user are
  * served.
  *
- * What happens is reported as messages, which the launcher handles itself (the first one) or sends
- * to the first launcher. */
+ * Events are reported as messages. The first launcher handles them itself; another launcher sends
+ * them to the first one. */
 #pragma once
 #include <poll.h>
 #include <signal.h>
@@ -37,7 +38,8 @@ typedef struct fsdp_local {
     bool daemon_started;
     bool in_round; /* a round has begun, and IDLE was not reported yet */
     bool stopping, quiet;
-    double kill_ranks_s, kill_daemon_s; /* when SIGKILL follows; INFINITY: not yet */
+    double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which ranks, and the daemon,
+                                           get SIGKILL; INFINITY: not planned */
     fsdp_hosts_shape shape;
 } fsdp_local;
 
@@ -48,19 +50,21 @@ void fsdp_local_close(fsdp_local *local);
 
 /* Begin a round: ranks may connect. */
 void fsdp_local_begin(fsdp_local *local, const fsdp_hosts_shape *shape);
-/* Start MPI's daemon or mpirun. words[0] is replaced by nothing: `program` is the file to run. */
+/* Start MPI's daemon or mpirun: run the file `program` with the arguments `words`, which end with
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_start(fsdp_local *local, const char *program, char **words);
-/* Pass a signal on to the ranks of this host; 0: the job failed. QUIET is reported when all have
- * ended. */
+/* Tell the ranks of this host to end because of a signal; signal 0: because the job failed. QUIET
+ * is reported when all ranks have ended. */
 void fsdp_local_stop(fsdp_local *local, int signal_number);
-/* End the ranks and the daemon. IDLE is reported when all have ended. */
+/* Kill the ranks, and end the daemon. IDLE is reported when all have ended. */
 void fsdp_local_kill(fsdp_local *local);
-/* Give the agent of a host the exit code of the daemon. */
+/* Send the exit code of the daemon on `host` to the launch agent that asked for this daemon. */
 void fsdp_local_answer_agent(fsdp_local *local, const char *host, int exit_code);
 /* Return true if agents are connected. */
 bool fsdp_local_has_agents(const fsdp_local *local);
 
-/* Fill in what to poll for, at most `most` items, and return how many there are. */
+/* Fill in at most `most` elements of `polled`, and return how many were filled in.
+ * fsdp_local_polled_count() returns how many there are. */
 size_t fsdp_local_polled(const fsdp_local *local, struct pollfd *polled, size_t most);
 size_t fsdp_local_polled_count(const fsdp_local *local);
 /* Handle what has happened, without waiting. Call this after each poll, and at least every 100 ms.

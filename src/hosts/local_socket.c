@@ -116,13 +116,13 @@ fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in, fsdp_hosts_message *mes
         return FSDP_OK;
     FSDP_TRY(fsdp_hosts_decode(in->data + LENGTH_BYTES, size, message));
     *taken = true;
-    *ended = false; /* the caller asks again, and then gets the end */
+    *ended = false; /* the caller calls this again, and then gets *ended */
     in->len -= LENGTH_BYTES + size;
     memmove(in->data, in->data + LENGTH_BYTES + size, in->len);
     return FSDP_OK;
 }
 
-/* Send all bytes. The other end reads at once. */
+/* Send all bytes. This blocks only for a short time, because the other end reads at once. */
 static fsdp_status send_all(int fd, const char *bytes, size_t n)
 {
     while (n) {
@@ -228,7 +228,8 @@ static fsdp_status receive_all(int fd, char *bytes, size_t n)
     return FSDP_OK;
 }
 
-/* Receive the length, and with it the streams. */
+/* Receive the length of the plan, and with it three descriptors, which become stdin, stdout and
+ * stderr. */
 static fsdp_status receive_streams(int fd, size_t *size)
 {
     int streams[N_STREAMS];

@@ -103,7 +103,8 @@ void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_j
 {
     fsdp_member *member;
     const int most = MOST_STRANGERS + 2 * job->config->most_nodes;
-    /* A bound, so that a flood of connections does not keep the launcher from its other work. */
+    /* Accept only a limited number, so that a flood of connections does not keep the launcher from
+     * its other work. */
     for (int i = 0; i < 2 * most; i++) {
         const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
@@ -126,7 +127,8 @@ int fsdp_members_joined(const fsdp_members *members)
     return n;
 }
 
-/* Return the sort key of a member: the first launcher, then by --node-rank, then the others. */
+/* Return the sort key of a member. The first launcher comes first, then members with --node-rank in
+ * the order of their node ranks, then all others. */
 static int place_of(const fsdp_member *m)
 {
     return m->is_first ? -1 : m->node_rank >= 0 ? m->node_rank : INT_MAX;
@@ -170,7 +172,9 @@ fsdp_member *fsdp_members_at(const fsdp_members *members, int index)
 
 /* ---- who may join ---- */
 
-/* Compare what all hosts must share. Return false if something differs, and say what. */
+/* Compare the version, --rdzv-id, --nnodes, the MPI library and the command line of a JOIN with
+ * those of this host. If one of these differs, return false and write to `reason` which one. If it
+ * is a shared word, set *word to its index. */
 static bool check_shared(const fsdp_hosts_job *job, const fsdp_hosts_message *join, char *reason,
                          size_t size, int *word)
 {
@@ -219,7 +223,7 @@ fsdp_join_answer fsdp_members_join(const fsdp_members *members, const fsdp_hosts
     *word = -1;
     *reason = 0;
     snprintf(member->host, sizeof member->host, "%s", join->texts[1]);
-    for (char *at = member->host; *at; at++) /* it is printed */
+    for (char *at = member->host; *at; at++) /* the name will be printed */
         *at = isprint((unsigned char)*at) ? *at : '?';
     if (!check_shared(job, join, reason, size, word))
         return FSDP_JOIN_REFUSED;

@@ -4,18 +4,19 @@
 #include "src/hosts/link.h"
 
 typedef struct fsdp_member {
-    fsdp_link link;   /* fd -1: the first launcher itself, or one that has left */
+    fsdp_link link;   /* fd -1: this is the first launcher itself, or the launcher has left */
     bool is_first;    /* the first launcher itself */
     bool joined;      /* has joined the job */
     bool gone;        /* has left; it is removed soon */
-    bool quiet, idle; /* has no ranks, and neither ranks nor a daemon, in this round */
+    bool quiet, idle; /* quiet: no ranks are running there in this round; idle: no daemon is running
+                         there either */
     int index;        /* index among the hosts of the round; -1: it does not take part */
     int node_rank;    /* --node-rank; -1: not given */
     int n_ranks;
     char host[FSDP_HOST_NAME];
     char label[64]; /* what mpirun calls the host */
-    /* A JOIN that has to wait, because the member that it replaces may not be known to be lost yet;
-     * kind 0: none. Owned. */
+    /* A JOIN that has to wait: the launcher may replace a member whose loss has not been noticed
+     * yet. kind 0: none. Owned. */
     fsdp_hosts_message held;
 } fsdp_member;
 
@@ -27,9 +28,9 @@ typedef struct fsdp_members {
 /* Add the first launcher itself. */
 FSDP_MUST_CHECK fsdp_status fsdp_members_init(fsdp_members *members, const fsdp_hosts_job *job);
 void fsdp_members_fini(fsdp_members *members);
-/* Accept the connections that wait at the socket. Connections of strangers do not accumulate: at
- * most 64, and two for each host of the job, may be unauthenticated at a time. For a new one the
- * oldest is closed. Its launcher, if it is one, connects again. */
+/* Accept the connections that wait at the socket. At most 64 connections, and two more for each
+ * host of the job, may be open without having asked to join. To accept more, the oldest of them is
+ * closed. If a launcher is at its other end, that launcher connects again. */
 void fsdp_members_accept(fsdp_members *members, int listener, const fsdp_hosts_job *job);
 /* Free members that are gone. */
 void fsdp_members_sweep(fsdp_members *members);
@@ -42,11 +43,12 @@ fsdp_member *fsdp_members_at(const fsdp_members *members, int index);
 
 typedef enum fsdp_join_answer {
     FSDP_JOIN_ACCEPTED,
-    FSDP_JOIN_LATER,  /* its place is taken; ask again when a member was lost */
+    FSDP_JOIN_LATER, /* its node rank, or each host of the job, is taken; ask again when a member is
+                        lost */
     FSDP_JOIN_REFUSED /* never */
 } fsdp_join_answer;
-/* Decide about a JOIN, and fill in *member if it is accepted. `reason` says why it is not, and
- * *word is the index of the shared word that differs, or -1. */
+/* Decide whether a launcher may join. If it may, fill in *member. If not, write to `reason` [size]
+ * why, and set *word to the index of the shared word that differs, or to -1. */
 fsdp_join_answer fsdp_members_join(const fsdp_members *members, const fsdp_hosts_job *job,
                                    fsdp_member *member, const fsdp_hosts_message *join,
                                    char *reason, size_t size, int *word);

@@ -13,7 +13,7 @@ enum {
     HEAD_BYTES = 9
 };
 
-/* How many integers and texts a message of each kind has. */
+/* How many integers and texts a message of each kind may have. */
 static const struct {
     int least_ints, most_ints, least_texts, most_texts;
 } shapes[FSDP_HOSTS_KINDS] = {

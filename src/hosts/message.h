@@ -1,15 +1,15 @@
 /* The messages between the launchers of several hosts, and between a launcher and the processes of
- * its own host. A message is a kind, some integers and some texts. What they mean is said at each
- * kind. The parser accepts only what a kind allows, and never more memory than
- * FSDP_HOSTS_MESSAGE_BYTES. */
+ * its own host. A message is a kind, some integers and some texts. The comment of each kind says
+ * what they mean. The parser accepts only the numbers of integers and texts that the kind allows,
+ * and at most FSDP_HOSTS_MESSAGE_BYTES bytes. */
 #pragma once
 #include <stdint.h>
 
 #include "src/base/str.h"
 
 enum {
-    FSDP_HOSTS_MESSAGE_BYTES = 1 << 20, /* most bytes of an encoded message */
-    FSDP_HOSTS_MAX = 4096               /* most hosts of a job */
+    FSDP_HOSTS_MESSAGE_BYTES = 1 << 20, /* maximum number of bytes of an encoded message */
+    FSDP_HOSTS_MAX = 4096               /* maximum number of hosts of a job */
 };
 
 /* Number of the protocol. Launchers with different numbers refuse each other. */
@@ -17,8 +17,9 @@ enum {
 
 typedef enum fsdp_hosts_kind {
     /* --- from a launcher to the first one --- */
-    /* Ask to join. Integers: node rank or -1, ranks of this host, least and most hosts, restarts.
-     * Texts: version, host name, run id, MPI library, then a digest of each word of the command. */
+    /* Ask to join. Integers: node rank or -1, ranks of this host, least and most hosts,
+     * --max-restarts. Texts: version, host name, run id, MPI library, then a digest of each word of
+     * the command. */
     FSDP_HOSTS_JOIN = 1,
     FSDP_HOSTS_OUTPUT,       /* text that the daemon of MPI wrote */
     FSDP_HOSTS_DAEMON_ENDED, /* integers: round, exit code of the daemon */
@@ -61,7 +62,7 @@ typedef struct fsdp_hosts_message {
     int n_ints, n_texts;
     const int32_t *ints;      /* [n_ints] */
     const char *const *texts; /* [n_texts] */
-    void *memory;             /* what fsdp_hosts_decode() allocated, or NULL */
+    void *memory; /* memory of `ints` and `texts` that fsdp_hosts_decode() allocated; NULL: none */
 } fsdp_hosts_message;
 
 /* Append the encoded message to *out. */

@@ -19,9 +19,10 @@
 typedef struct library {
     fsdp_mpi_kind kind;
     const char *name, *package;
-    const char *starters[3]; /* names of the program, the most specific first */
+    const char *starters[3]; /* names of its mpirun or mpiexec, the most specific first */
     const char *daemon;
-    const char *needed[2]; /* shared libraries of programs that are linked with this library */
+    const char *needed[2]; /* names of this MPI library as a shared library; a program that uses it
+                              contains one of them */
 } library;
 
 static const library libraries[] = {
@@ -97,8 +98,8 @@ static void copy_number(const char *text, char *version, size_t size)
     snprintf(version, size, "%.*s", (int)strspn(at, "0123456789.abcrc"), at);
 }
 
-/* Find the programs of a library. Return false if they are not installed. mpirun alone does not say
- * which library it is, but the daemon has another name in each. */
+/* Find the programs of a library. Return false if they are not installed. Both libraries have a
+ * program mpirun, but their daemons have different names, so look for the daemon. */
 static bool find_programs(const library *l, fsdp_mpi *mpi)
 {
     *mpi = (fsdp_mpi){.kind = l->kind, .daemon = find_in_path(l->daemon)};
@@ -203,7 +204,7 @@ FSDP_PRINTF(2, 3) static void add_text(word_list *list, const char *format, ...)
     add(list, text);
 }
 
-/* Add "first:2,second:2". */
+/* Add the hosts and their numbers of ranks as one word, such as "first:2,second:2". */
 static void add_hosts(word_list *list, const fsdp_mpi_hosts *hosts)
 {
     fsdp_str text = {0};
@@ -227,9 +228,9 @@ static int count_ranks(const fsdp_mpi_hosts *hosts)
 
 static void add_openmpi(word_list *list, const fsdp_mpi_hosts *hosts)
 {
-    /* --noprefix: each host finds its own daemon. Sessions stay attached, so that a daemon ends
-     * with its launcher. The hosts are those that are named here, also inside of an allocation of a
-     * batch system. The launchers bind ranks themselves. */
+    /* --noprefix: each host finds the daemon in its own PATH. --leave-session-attached: a daemon
+     * ends with its launcher. ras: use the hosts that are named here, even inside an allocation of
+     * a batch system. --bind-to none: the launchers bind ranks themselves. */
     static const char *const fixed[] = {"--noprefix", "--leave-session-attached",
                                         "--mca",      "plm",
                                         "rsh",        "--mca",
@@ -255,7 +256,7 @@ static void add_openmpi(word_list *list, const fsdp_mpi_hosts *hosts)
     add_hosts(list, hosts);
 }
 
-/* Add -genvlist NAME,NAME. */
+/* Add -genvlist and the names of the variables, separated by commas. */
 static void add_variables(word_list *list, const fsdp_mpi_hosts *hosts)
 {
     fsdp_str text = {0};
@@ -279,8 +280,8 @@ static void add_mpich(word_list *list, const fsdp_mpi_hosts *hosts)
     else
         add(list, "-genvnone");
     if (hosts->agent) {
-        /* Hydra takes a program without arguments, and calls it as ssh: with -x, the host and the
-         * command. */
+        /* -launcher-exec takes a program without arguments. Hydra calls it like ssh, with -x, the
+         * host and the command. */
         char *program = fsdp_strndup(hosts->agent, strcspn(hosts->agent, " "));
         add(list, "-launcher-exec");
         if (program)
@@ -326,7 +327,8 @@ fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi_hosts *hosts,
 
 /* ---- the command line of a daemon ---- */
 
-/* Return true if a shell would do more with the character than pass it on. */
+/* Return true if the character has a special meaning in a shell. `quote` is the quotation mark
+ * around it; 0: none. */
 static bool is_special(char c, char quote)
 {
     if (quote == '\'')

@@ -28,7 +28,7 @@ typedef struct fsdp_mpi_hosts {
     int count;
     const int *ranks;         /* [count] number of ranks of each host */
     const char *const *names; /* [count] what mpirun calls each host; the first is this machine */
-    /* The launch agent: a program and its first argument, without spaces; NULL: ssh. */
+    /* The launch agent: a program and one argument, both without spaces. NULL: ssh. */
     const char *agent;
     const char *address;          /* address of this machine, to which daemons connect; NULL: MPI
                                      chooses */
@@ -43,7 +43,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_command(const fsdp_mpi *mpi, const fsdp_mpi
                                              const char *const *command, size_t n_command,
                                              char ***words, size_t *n_words);
 
-/* Split the command line of a daemon, as a launch agent gets it, into words: what a shell does with
+/* Split the command line of a daemon, as a launch agent gets it, into words, as a shell does, with
  * quotes. Anything that a shell would expand or run is refused. The caller frees *words with
  * fsdp_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t n, char ***words,
@@ -51,7 +51,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_mpi_split(const char *const *arguments, size_t 
 /* Return FSDP_OK if the first word names the daemon of this MPI library. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_check_daemon(const fsdp_mpi *mpi, const char *program);
 
-/* The place of a rank, which MPI's daemon gives in environment variables. */
+/* The rank and world size of a process, which MPI's daemon gives in environment variables. */
 typedef struct fsdp_mpi_place {
     int rank, world_size, local_rank, local_world_size;
 } fsdp_mpi_place;

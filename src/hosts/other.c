@@ -1,5 +1,6 @@
-/* A launcher that is not the first one of its job: it joins the first one, starts MPI's daemon when
- * that asks for it, and ends its ranks when that says so or is lost. */
+/* A launcher that is not the first one of its job. It joins the first launcher, starts MPI's daemon
+ * when the first launcher asks for it, and ends its ranks when the first launcher says so or is
+ * lost. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -23,7 +24,7 @@ typedef struct other {
     fsdp_local local;
     fsdp_link link;
     bool joined;  /* JOIN was sent over this link */
-    bool welcome; /* the first launcher has accepted it */
+    bool welcome; /* the first launcher has accepted this launcher */
     bool ended;   /* the job has ended, and exit_code is set */
     bool again;   /* the connection ended before the first launcher answered: connect again */
     bool lost;    /* the first launcher is lost; this host is ending its ranks */
@@ -54,8 +55,8 @@ static void send_message(other *o, const fsdp_hosts_message *message)
         lose_first(o, fsdp_last_error());
 }
 
-/* The connection to the first launcher has ended, or it does not answer. Without it, this host
- * cannot go on. */
+/* Handle the loss of the first launcher, whose connection has ended or which does not answer.
+ * Without the first launcher, this host cannot continue, so its ranks are ended. */
 static void lose_first(other *o, const char *why)
 {
     if (o->lost)
@@ -69,7 +70,7 @@ static void lose_first(other *o, const char *why)
         fsdp_local_stop(&o->local, 0);
 }
 
-/* Handle what happens on this host. */
+/* Handle a message about what happens on this host. */
 static void report(void *arg, const fsdp_hosts_message *m)
 {
     other *o = arg;
@@ -247,8 +248,9 @@ static fsdp_status wait_and_handle(other *o)
     return FSDP_OK;
 }
 
-/* Return true if the launcher may go on after `status`. Before the first launcher has welcomed this
- * one, errors are final: the secret differs, or something else listens there. */
+/* Return true if this launcher may continue after `status`, the result of its last use of the link.
+ * Before the first launcher has welcomed it, every error except a closed connection is final: the
+ * secret differs, or something else listens there. */
 static bool check_link(other *o, fsdp_status status)
 {
     char text[64];
@@ -276,8 +278,8 @@ static bool check_link(other *o, fsdp_status status)
     return true;
 }
 
-/* Take part until the job has ended or the first launcher is lost and nothing runs here any more.
- */
+/* Take part in the job until it has ended, until the first launcher is lost and nothing is running
+ * here any more, or until this launcher must connect again. */
 static fsdp_status take_part(other *o)
 {
     while (!o->ended && !o->again && !(o->lost && !o->local.in_round)) {
@@ -291,7 +293,7 @@ static fsdp_status take_part(other *o)
     return FSDP_OK;
 }
 
-/* Wait for a moment or a signal. */
+/* Wait for RETRY_S, or until a signal arrives. */
 static void wait_before_retry(other *o)
 {
     struct pollfd signals = {.fd = o->local.signals, .events = POLLIN};
@@ -299,7 +301,7 @@ static void wait_before_retry(other *o)
     fsdp_local_handle(&o->local);
 }
 
-/* Connect to the first launcher, which may not have started yet. */
+/* Connect to the first launcher, which may not have started yet. Try until the time `end_s`. */
 static fsdp_status connect_to_first(other *o, double end_s)
 {
     const fsdp_hosts_job *job = o->job;

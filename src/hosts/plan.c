@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 
-/* The integers of the message. Numbers of processors follow. */
+/* Indices of the integers of the message. The numbers of the rank's processors follow them. */
 enum {
     AT_ROUND,
     AT_FIRST_RANK,
@@ -25,7 +25,7 @@ enum {
     N_INTS
 };
 
-/* The texts. The words of the command follow. */
+/* Indices of the texts of the message. The words of the command follow them. */
 enum {
     AT_ROLE,
     AT_MASTER_ADDR,
@@ -133,7 +133,7 @@ static void read_numbers(const fsdp_hosts_message *m, fsdp_rank_plan *plan)
             CPU_SET((size_t)at[i], &plan->cpus);
 }
 
-/* Copy a text that the launch owns. "" becomes NULL. */
+/* Set *copy to a copy of the text, which the launch owns, or to NULL if the text is "". */
 static fsdp_status own_text(const char *text, char **copy)
 {
     *copy = *text ? fsdp_strdup(text) : NULL;

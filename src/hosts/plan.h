@@ -1,6 +1,6 @@
-/* What a rank on a host needs to start: the launch of one process. The launcher of the host makes
- * it from its own options, and a rank's process (rank_stage.c) gets it as a message, or as a word
- * of its command line if no launcher runs on the host. */
+/* A plan: what the process of a rank needs to start the rank. The launcher of the host makes the
+ * plan from its own options. The rank's process (rank_stage.c) gets it as a message or, if no
+ * launcher runs on the host, as a word of its command line. */
 #pragma once
 #include "src/hosts/message.h"
 #include "src/launch/launch.h"
@@ -20,19 +20,19 @@ typedef struct fsdp_hosts_shape {
 void fsdp_plan_encode(const fsdp_launch *launch, const fsdp_hosts_shape *shape, int local_rank,
                       fsdp_str *out);
 
-/* A plan that was read. */
+/* A plan that fsdp_plan_decode() has read. */
 typedef struct fsdp_rank_plan {
     fsdp_launch launch; /* launches one rank; launch.share is set */
     fsdp_launch_share share;
     int round;
-    int redirects, tees; /* launch.redirects and launch.tees refer to them */
+    int redirects, tees; /* launch.redirects and launch.tees point to these fields */
     bool on_console;
     cpu_set_t cpus;
     char **command; /* [n + 1]; borrows its words from `message` */
     fsdp_hosts_message message;
 } fsdp_rank_plan;
 
-/* Read a plan, in place: *plan must not be moved afterwards.
- * @return FSDP_ERR_FORMAT if it is not one */
+/* Read a plan. *plan contains pointers to its own fields, so it must not be moved afterwards.
+ * @return FSDP_ERR_FORMAT if the bytes are not a plan */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_decode(const void *bytes, size_t size, fsdp_rank_plan *plan);
 void fsdp_plan_fini(fsdp_rank_plan *plan);

@@ -39,9 +39,9 @@ static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
     return fsdp_local_socket_send(fd, &message);
 }
 
-/* Hydra, which starts the ranks of MPICH, waits for the other ranks if one fails before MPI_Init().
- * Ask it to end them. This is the abort command of PMI version 1, whose socket the rank has
- * inherited. */
+/* Hydra starts the ranks of MPICH. If a rank fails before MPI_Init(), Hydra waits for the other
+ * ranks. Ask Hydra to end them, with the abort command of PMI version 1. The rank has inherited the
+ * socket to Hydra. */
 static void abort_mpich(int exit_code)
 {
     const char *text = getenv("PMI_FD");
@@ -61,8 +61,8 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
         snprintf(attempt.message, sizeof attempt.message, "rank %d: %s", plan->share.first_rank,
                  fsdp_last_error());
     }
-    /* A rank that was asked to end is no failure. MPI would kill the ranks that are still saving.
-     */
+    /* If the rank was asked to end, report success to MPI. After a failure, MPI would kill ranks
+     * that are still saving a checkpoint. */
     *exit_code = attempt.interrupted ? FSDP_EXIT_OK : attempt.exit_code;
     if (fd >= 0)
         return send_result(fd, &attempt);
@@ -120,7 +120,8 @@ static fsdp_status read_hex(const char *text, char **bytes, size_t *size)
     return FSDP_OK;
 }
 
-/* Set the place of the host in *share, from the number of ranks of each host. */
+/* Set share->group_rank and share->local_world_size. `counts` is the number of ranks of each host,
+ * such as "2,2". */
 static fsdp_status find_host(const char *counts, const fsdp_mpi_place *place,
                              fsdp_launch_share *share)
 {
@@ -146,7 +147,8 @@ static fsdp_status find_host(const char *counts, const fsdp_mpi_place *place,
                       place->rank, place->local_rank, counts);
 }
 
-/* The folders of several hosts may be on one file system. */
+/* Add the name of this host to the path of the log folder, because several hosts may share its file
+ * system. */
 static fsdp_status add_host_to_log_dir(fsdp_launch *launch)
 {
     char host[256] = "";

@@ -33,20 +33,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_job_secret_make(fsdp_job_secret *secret,
 /* Derive the key from a text. */
 FSDP_MUST_CHECK fsdp_status fsdp_job_secret_of_text(const char *text, fsdp_job_secret *secret);
 
-/* A piece of what is authenticated. */
+/* Some of the bytes that are authenticated. */
 typedef struct fsdp_mac_part {
     const void *bytes;
     size_t size;
 } fsdp_mac_part;
 
-/* Compute HMAC-SHA256 of the parts, one after the other. The build must have nettle: no caller can
- * have a secret otherwise. */
+/* Compute the HMAC-SHA256 of the parts, one after the other. Needs a build with nettle; in a build
+ * without it, no caller has a secret. */
 void fsdp_mac(const uint8_t key[FSDP_MAC_BYTES], const fsdp_mac_part *parts, size_t n_parts,
               uint8_t mac[FSDP_MAC_BYTES]);
-/* Compare in a time that does not depend on the contents. */
+/* Return true if two HMACs are equal. The time that this takes does not depend on their
+ * contents. */
 bool fsdp_mac_equal(const uint8_t *a, const uint8_t *b);
-/* Write the digest of a word under the secret to `digest`, as hexadecimal digits. Only launchers
- * with the secret can guess the word from it. */
+/* Write the digest of a word under the secret to `digest`, as hexadecimal digits. Without the
+ * secret, the word cannot be found by trying words against the digest. */
 enum {
     FSDP_DIGEST_TEXT = 33
 };
