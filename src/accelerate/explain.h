@@ -15,7 +15,7 @@ typedef struct fsdp_explained {
     int version; /* version of FSDP */
     fsdp_sharding_strategy strategy;
     long ranks;
-    int machines;            /* hosts that the ranks are shared by */
+    int machines;            /* number of hosts among which the ranks are divided */
     long replicas, shards;   /* replicas * shards == ranks */
     int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
     const char *precision;   /* "no", "fp16" or "bf16" */

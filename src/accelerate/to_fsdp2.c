@@ -52,8 +52,8 @@ static long number(const conversion *c, const char *key)
     return text ? atol(text) : 1;
 }
 
-/* Write HYBRID_SHARD as FSDP2 has it: a mesh of replicas and shards, with one replica on each
- * machine. */
+/* Replace HYBRID_SHARD by its equivalent in FSDP2: a mesh of replicas and shards, with one replica
+ * on each machine. */
 static fsdp_status set_mesh(const conversion *c)
 {
     static const char *const others[] = {"parallelism_config_tp_size",

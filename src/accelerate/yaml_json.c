@@ -1,4 +1,4 @@
-/* Prints a configuration as Accelerate's JSON files have it. See yaml_tree.h. */
+/* Prints a configuration in the form of Accelerate's JSON files. See yaml_tree.h. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static bool is_null(const char *text)
     return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
-/* Numbers with an exponent but without a dot are texts to PyYAML. */
+/* Return true if PyYAML reads `text` as a real number, and set *value to it. PyYAML reads a number
+ * with an exponent but without a dot as a string. */
 static bool is_real(const char *text, double *value)
 {
     char *end;

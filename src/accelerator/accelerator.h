@@ -13,7 +13,7 @@ struct fsdp_accelerated_scheduler {
     bool one_a_step;    /* an optimizer step advances the schedule by 1, not by the world size */
 };
 
-/* A prepared loader, and how far the program has read the epoch. */
+/* A prepared loader, and how many batches of its epoch the program has read. */
 typedef struct fsdp_accelerated_loader {
     fsdp_loader *loader; /* borrowed */
     int64_t epoch;

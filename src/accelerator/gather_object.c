@@ -6,8 +6,8 @@
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 
-/* Make objects of these lengths whose bytes are zeros. They are one allocation: the array, and then
- * the bytes of each with a NUL. */
+/* Create `count` objects of the given lengths, whose bytes are zeros. They are one allocation: the
+ * array, followed by the bytes of each object and a NUL. */
 static fsdp_status make_objects(const uint64_t *lengths, size_t count, fsdp_object_bytes **out)
 {
     uint64_t all = 0;
@@ -26,14 +26,15 @@ static fsdp_status make_objects(const uint64_t *lengths, size_t count, fsdp_obje
     return FSDP_OK;
 }
 
-/* Return the bytes of object i of `count`, to fill them. */
+/* Return a pointer for writing the bytes of object i of `count`. */
 static unsigned char *bytes_of(fsdp_object_bytes *objects, size_t count, size_t i)
 {
     unsigned char *first = (unsigned char *)(objects + count);
     return first + ((const unsigned char *)objects[i].bytes - first);
 }
 
-/* Gather objects, of which the longest has `most` bytes, which are above 0. Collective. */
+/* Gather the objects of all ranks. The longest of them has `most` bytes; `most` is above 0.
+ * Collective. */
 static fsdp_status gather(fsdp_accelerator *a, const void *bytes, size_t n, size_t most,
                           fsdp_object_bytes *objects)
 {

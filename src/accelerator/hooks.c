@@ -1,4 +1,5 @@
-/* Functions of the program that save_state() and load_state() call first. */
+/* Implements hooks: functions of the program that save_state() and load_state() call before
+ * anything else. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,8 +50,8 @@ fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *a, int64_t handle)
                       handle);
 }
 
-/* A hook may register or remove hooks, so each one is looked up by its handle. The ranks agree
- * after each, since the next one may be collective. */
+/* A hook may register or remove hooks, so each hook is looked up by its handle. After each hook,
+ * the ranks agree on its result, because the next hook may be collective. */
 fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, bool loads, const char *dir)
 {
     const int64_t last = a->next_hook;

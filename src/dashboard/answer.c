@@ -235,7 +235,8 @@ static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
 }
 
 /* Append where the ranks that have not ended run: the host of the first one, whether this host has
- * that name, and whether the folder seems to be a copy. A copy is newer than the times in it. */
+ * that name, and whether the folder seems to be a copy. In a copy, files are newer than the times
+ * of the lines in them. */
 static void put_place(fsdp_str *to, const fsdp_dashboard_run *run)
 {
     const fsdp_rank *rank = run->n_ranks ? run->ranks[0] : NULL;

@@ -54,8 +54,9 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
-/* Return true if (`dir`, `path`) is another name for something that is shown already: it was seen
- * in this folder or an earlier one as (`other_dir`, `other_path`), and has the same inode. */
+/* Return true if `found` in the folder `dir` is another name for something that is shown already:
+ * it was seen in this folder or an earlier one as (`other_dir`, `other_path`), and has the inode
+ * `inode`. */
 static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
                           const char *other_path, const fsdp_inode *inode)
 {

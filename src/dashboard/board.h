@@ -28,7 +28,7 @@ typedef struct fsdp_board_run {
     fsdp_dashboard_run *run;
     fsdp_inode inode; /* identifies its file of metrics, or its folder of event files */
     int64_t stamp;    /* the board's revision when the run changed last */
-    bool seen;        /* in the last scan */
+    bool seen;        /* the last scan found the run */
 } fsdp_board_run;
 
 typedef struct fsdp_board_checkpoint {

@@ -60,10 +60,11 @@ static double at_least_zero(double value)
     return value > 0 ? value : 0;
 }
 
-/* Return the part of the steps of a line in which the rank had no core. The rank can also be queued
- * at the end of a wait, so this is at most the time that is neither waiting nor data, and not the
- * time in which the rank ran. A change of the state has a line of its own, so a line with steps is
- * about these steps only. */
+/* Return the part of the steps of a line in which the rank had no core. `queued_s`, the time in
+ * which it was ready to run but did not run, includes the ends of waits. So return at most the time
+ * in which it neither waited nor read data, and at most the time in which it neither waited nor
+ * ran. A change of the state has a line of its own, so a line with steps is about these steps
+ * only. */
 static double no_core_of(const fsdp_rank_sample *s, double cpu_s, double queued_s)
 {
     const double own_s = at_least_zero(s->seconds - s->wait_s - s->data_s);

@@ -20,7 +20,8 @@ typedef enum fsdp_found_kind {
     FSDP_FOUND_LOG,        /* a file *.log, such as those of `fsdp launch --log-dir` */
 } fsdp_found_kind;
 
-/* The identity of a file or folder. Two paths with the same one name the same thing. */
+/* The identity of a file or folder. Two paths with equal identities name the same file or
+ * folder. */
 typedef struct fsdp_inode {
     dev_t device;
     ino_t inode;

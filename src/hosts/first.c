@@ -1,11 +1,12 @@
 /* The first launcher of a job, to which the other launchers connect.
  *
- * Note [Rounds of a job]. The first launcher gathers hosts: it waits for the least number of hosts,
- * and then --rdzv-conf last_call_timeout for more, until there are as many as --nnodes allows. Then
- * a round begins. It sends each host its index and the number of ranks of each host (START), and
- * starts mpirun. mpirun's launch agent asks for a daemon on each other host (AGENT), and the
- * launcher of that host starts the daemon (DAEMON). A round ends when neither ranks nor daemons are
- * running on any host (IDLE).
+ * Note [Rounds of a job]. The first launcher gathers hosts. It waits until the least number of
+ * hosts has joined. Then it waits for more, until there are as many as --nnodes allows, or until no
+ * host has joined for last_call_timeout (--rdzv-conf). Then a round begins. The first launcher
+ * sends each host its index and the number of ranks of each host (START), and starts mpirun.
+ * mpirun's launch agent asks for a daemon on each other host (AGENT), and the launcher of that host
+ * starts the daemon (DAEMON). A round ends when neither ranks nor daemons are running on any host
+ * (IDLE).
  *
  * If a rank fails, a host is lost, or a launcher gets a signal, all launchers end their ranks
  * (STOP). When no rank is running on any host (QUIET), they end the daemons (KILL). The daemons may
@@ -355,14 +356,14 @@ static fsdp_status run_mpirun(first *f, const char *const *names, int *ranks)
     if (f->n_hosts > 1)
         fsdp_link_own_address(&fsdp_members_at(&f->members, 1)->link, address, sizeof address);
     snprintf(agent, sizeof agent, "/proc/%d/exe -x", (int)getpid());
-    const fsdp_mpi_hosts hosts = {.count = f->n_hosts,
-                                  .ranks = ranks,
-                                  .names = names,
-                                  .agent = agent,
-                                  /* Hydra accepts no IPv6 address. Without this option it finds an
-                                   * address by the host's name. */
-                                  .address = *address && !strchr(address, ':') ? address : NULL,
-                                  .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
+    const fsdp_mpi_hosts hosts = {
+        .count = f->n_hosts,
+        .ranks = ranks,
+        .names = names,
+        .agent = agent,
+        /* Hydra takes no IPv6 address. It finds one by the host's name. */
+        .address = *address && !strchr(address, ':') ? address : NULL,
+        .kill_timeout_s = isnan(shutdown_s) ? 2 : shutdown_s + 1};
     FSDP_TRY(
         fsdp_mpi_command(&f->job->mpi, &hosts, command, FSDP_LENGTH(command), &words, &n_words));
     fsdp_status status = fsdp_local_start(&f->local, f->job->mpi.starter, words);

@@ -183,7 +183,7 @@ static const char *refused_name(const char *name)
     return NULL;
 }
 
-/* Read --nnodes: N, or MIN:MAX. */
+/* Read --nnodes, which is N or MIN:MAX. Set least_nodes and most_nodes to 0 if it is not valid. */
 static void read_nnodes(fsdp_launch_config *c)
 {
     char *end;
@@ -243,7 +243,8 @@ static fsdp_status check_nnodes(const fsdp_launch_config *c, const fsdp_options 
 /* Read --rdzv-conf, KEY=VALUE,... with torchrun's keys. */
 static fsdp_status read_rdzv_conf(fsdp_launch_config *c, const fsdp_options *options)
 {
-    /* Waiting is the same for torchrun's static ("timeout") and dynamic rendezvous. */
+    /* torchrun's static rendezvous calls this time "timeout", and its dynamic rendezvous
+     * "join_timeout". */
     const struct {
         const char *key;
         double *seconds;
@@ -286,7 +287,8 @@ static fsdp_status count_cards(int *n)
     return status;
 }
 
-/* Return true if the number of ranks is that of all hosts: Accelerate's num_processes is. */
+/* Return true if nproc-per-node was given as Accelerate's num_processes, which counts the ranks of
+ * all hosts. */
 static bool counts_all_hosts(const fsdp_options *options)
 {
     const char *where = fsdp_options_source(options, "nproc-per-node");
@@ -294,7 +296,8 @@ static bool counts_all_hosts(const fsdp_options *options)
            (where && strncmp(where, "--num", 5) == 0);
 }
 
-/* Share the ranks of all hosts equally, as `accelerate launch` does. */
+/* Divide `total` ranks equally among the hosts, as `accelerate launch` does. Set *n to the number
+ * of ranks of one host. */
 static fsdp_status share_ranks(const fsdp_launch_config *c, const fsdp_options *options, long total,
                                int *n)
 {
@@ -379,7 +382,8 @@ static void derive_meeting(fsdp_launch_config *c, const fsdp_options *options)
 {
     const bool has_port = fsdp_options_given(options, "master-port") || c->is_accelerate;
     const bool has_endpoint = fsdp_options_given(options, "rdzv-endpoint");
-    /* The hosts meet at the port, and the first one then chooses MASTER_PORT. */
+    /* With several hosts, the launchers meet at this port, and the first launcher then chooses
+     * MASTER_PORT. */
     if (c->most_nodes > 1)
         return;
     c->may_change_port = c->is_accelerate && !fsdp_options_given(options, "master-port");

@@ -144,7 +144,7 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     if (!meeting)
         return fsdp_error_nomem();
     fsdp_rendezvous_child_env(rendezvous, process->rank, meeting, size);
-    /* Ranks of several hosts meet by MPI. */
+    /* Ranks of several hosts communicate by MPI and need no rendezvous. */
     bool added = (launch->share || add_variable(env, FSDP_RENDEZVOUS_ENV, meeting)) &&
                  add_int(env, "FSDP_LAUNCHER_PID", (int)getpid()) &&
                  add_variable(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&

@@ -15,8 +15,10 @@ static double latency_s(const fsdp_interconnect *net, int peers, double bytes)
     return net->latency_s * peers * fmax(ceil(bytes / FSDP_MESSAGE_BYTES), 1.0);
 }
 
-/* Every host sends its part of `bytes` bytes to every other host, or each part of its own `bytes`
- * bytes to the host that owns it. In both directions this is the same number of bytes. */
+/* Return what a host sends in an all-gather or a reduce-scatter of `bytes` bytes over `hosts`
+ * hosts. In an all-gather it sends its part to every other host. In a reduce-scatter it sends each
+ * part to the host that owns it. The number of bytes is the same. `senders` ranks of the host send
+ * at the same time. */
 static fsdp_transfer exchange_parts(const fsdp_interconnect *net, double bytes, int hosts,
                                     int senders)
 {

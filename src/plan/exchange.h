@@ -1,4 +1,4 @@
-/* What a collective of a unit sends between hosts, in the exchange that the library is made for.
+/* What a collective of a unit sends between hosts.
  *
  * Note [Exchange between hosts]. The ranks of a host share memory, so inside a host nothing is
  * sent. Between hosts, the ranks with equal local rank exchange rows. They read from and write to
@@ -12,9 +12,9 @@
  * - An all-reduce between replicas is a reduce-scatter and an all-gather: each replica sums a part
  *   of the rows, and sends this part to the others.
  *
- * In a message a rank sends the rows of one rank to another rank, at most FSDP_MESSAGE_BYTES in one
- * message. All ranks of a host send at the same time. So the latency of a collective is the latency
- * of a message times the number of messages of one rank. */
+ * A message contains rows of one rank, at most FSDP_MESSAGE_BYTES, and goes to one other rank. All
+ * ranks of a host send at the same time. So the latency of a collective is the latency of a message
+ * times the number of messages of one rank. */
 #pragma once
 #include "src/plan/host_link.h"
 #include "src/plan/plan.h"

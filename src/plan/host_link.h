@@ -7,8 +7,7 @@
  *
  * Transfers of one kind are sent one after the other. Gathers and reduces are sent at the same
  * time, as in FSDP2's streams. But a host has one link, so while both are sending, each has half of
- * the bandwidth. This is the difference to src/comm/network_testing.h, where each kind has the
- * whole bandwidth. */
+ * the bandwidth. In src/comm/network_testing.h, by contrast, each kind has the whole bandwidth. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -24,7 +23,7 @@ typedef struct fsdp_transfer {
 
 /* The transfers of one kind, in the order in which they were started. */
 typedef struct fsdp_link_queue {
-    fsdp_transfer *transfers; /* what is left of each */
+    fsdp_transfer *transfers; /* what is left to send of each transfer */
     size_t n, cap, ended;     /* the first `ended` transfers have ended */
 } fsdp_link_queue;
 

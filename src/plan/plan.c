@@ -347,7 +347,8 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     const int32_t numbers = w->trainer.model->info.format.num_targets;
     float *targets = fsdp_calloc((size_t)numbers, sizeof *targets);
     fsdp_status status = ids && rows && targets ? FSDP_OK : FSDP_ERR_NOMEM;
-    /* A row that will be masked has a label for one token of six, more than most draws give. */
+    /* For a masked language model, give one token of six a label, which is more than random masking
+     * usually gives. */
     for (int64_t i = 0; ids && p->task == FSDP_TASK_MASKED_LM && i < longest; i++)
         labels[i] = i % 6 ? FSDP_IGNORE_INDEX : 0;
     for (int64_t i = 0; rows && i < n; i++)

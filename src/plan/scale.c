@@ -28,8 +28,9 @@ typedef struct replay {
     const fsdp_scale_options *options;
     double flops_per_s;
     unit_state *units; /* [n_units] */
-    /* [n_timeline] For a post and for its reduce: the bytes and later the number of the transfer.
-     * `is_sent` is false if the reduce sends nothing between hosts. */
+    /* [n_timeline] For a post and for its reduce: the bytes of the collective, and the number of
+     * its transfer once that has started. `is_sent` is false if the reduce sends nothing between
+     * hosts. */
     struct sent {
         double bytes;
         size_t reduce; /* for a post: index of its reduce in the timeline */
@@ -96,8 +97,8 @@ static fsdp_status match_post(replay *r, size_t reduce)
     return FSDP_OK;
 }
 
-/* Find the size of each unit's gather, and the reduce of each post. Reduces of one unit have the
- * order of its posts. */
+/* Find the size of each unit's gather. For each post of gradients, also find the reduce that sums
+ * them. The reduces of a unit are in the order of its posts. */
 static fsdp_status look_ahead(replay *r)
 {
     const fsdp_plan *p = r->plan;
@@ -158,8 +159,8 @@ static fsdp_status post(replay *r, size_t i)
                  &to->transfer, &to->is_sent);
 }
 
-/* The sum over replicas begins when the sum over the shard group has ended, and the program waits
- * for it at once. */
+/* Simulate the sum of gradients over replicas. It begins when the sum over the shard group has
+ * ended, and the program waits until it has ended. */
 static fsdp_status all_reduce(replay *r, const fsdp_plan_event *e)
 {
     size_t index;

@@ -32,14 +32,15 @@ typedef struct fsdp_scale_estimate {
     /* Times in which the program waits for gathers, for reduce-scatters, for sums over replicas,
      * and for small collectives. */
     double exposed_gather_s, exposed_reduce_s, exposed_all_reduce_s, exposed_small_s;
-    double efficiency;       /* tokens per second of a rank, compared with one rank alone */
+    double efficiency; /* tokens per second of a rank, divided by those of a rank that runs alone */
     double tokens_per_s;     /* source and target tokens of all ranks */
     double host_sent_bytes;  /* bytes that one host sends in a step */
     double flops;            /* operations of a rank in a step */
     int64_t rank_bytes;      /* what the allocator of a rank holds at most */
     double straggler_step_s; /* mean of the step over the stragglers' distribution */
-    /* [3] The step of the median, of one step in ten, and of one in a hundred. All four are step_s
-     * if there are no stragglers. */
+    /* [3] Quantiles of the step over the stragglers' distribution: the median, and the durations
+     * that one step in ten and one step in a hundred exceed. Without stragglers, these and
+     * straggler_step_s are all step_s. */
     double straggler_quantile_s[3];
 } fsdp_scale_estimate;
 
@@ -50,11 +51,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_scale_estimate_step(const fsdp_plan *plan,
                                                      const fsdp_scale_options *options,
                                                      fsdp_scale_estimate *out);
 
-/* The quantiles of straggler_quantile_s. */
+/* The quantiles, from 0 to 1, whose steps are in straggler_quantile_s. */
 extern const double fsdp_scale_quantiles[3];
 
-/* Print a table with one row for each estimate, and what was assumed. `model` is the name of the
- * model, `flops_source` says where flops_per_s comes from. */
+/* What fsdp_scale_print() prints: a table with one row for each estimate, and the assumptions.
+ * `flops_source` says where flops_per_s comes from. */
 typedef struct fsdp_scale_report {
     const fsdp_scale_estimate *estimates;
     size_t n;
@@ -64,5 +65,5 @@ typedef struct fsdp_scale_report {
     const char *strategy; /* name of the sharding strategy */
 } fsdp_scale_report;
 FSDP_MUST_CHECK fsdp_status fsdp_scale_print(const fsdp_scale_report *report, FILE *out);
-/* Print the same as one JSON object. */
+/* Print the report as one JSON object. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_print_json(const fsdp_scale_report *report, FILE *out);

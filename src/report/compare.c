@@ -13,7 +13,7 @@
 #include "src/report/run_curves.h"
 #include "src/report/table.h"
 
-/* What a run says at its end. A value is NaN if its files do not have it. */
+/* What a run reports at its end. A value is NaN if the run's files do not have it. */
 typedef struct summary {
     bool found;
     int64_t steps;
@@ -79,7 +79,7 @@ static int compare_values(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Return the median of a curve, which is sorted by value; NaN if it is empty. */
+/* Sort the points of a curve by value, and return the median; NaN if the curve is empty. */
 static double sort_for_median(fsdp_metrics_curve *curve)
 {
     if (!curve->len)
@@ -96,8 +96,9 @@ static double last_of(const fsdp_metrics_curve *curve, bool step)
     return step ? last->step : last->value;
 }
 
-/* CSV and event files have rows for each step; only those of event files may have some at the end.
- * A value that is missing is computed from the rows. */
+/* Set *end to the summary of a run with CSV or event files. They have values for each step, and
+ * event files may also have values that the run reported at its end. All other values are computed
+ * from those of the steps. */
 static void summarize(fsdp_metrics_curves *curves, summary *end)
 {
     const double none = (double)NAN, step = last_of(&curves->loss, true);
@@ -133,7 +134,7 @@ static fsdp_status read_found(fsdp_run_kind kind, const char *path, run *r)
     return FSDP_OK;
 }
 
-/* Set r->name to the last part of `given`; of a file, without its ending. */
+/* Set r->name to the last component of the path `given`. Leave out the ending of a file's name. */
 static fsdp_status name_run(const char *given, fsdp_run_kind kind, run *r)
 {
     char *stripped = fsdp_path_stripped(given);
@@ -229,7 +230,7 @@ static void memory_rows(fsdp_table *table, const run *r)
     }
 }
 
-/* Only files of metrics have the memory of each rank. */
+/* Print the peak memory of each rank. Only files of metrics have it. */
 static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 {
     fsdp_table *table;
@@ -274,7 +275,7 @@ static bool same_bits(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* Return the loss as both runs have it. */
+/* Return the loss, rounded to float32 if one of the two runs has its losses only in float32. */
 static double rounded(double loss, bool float32)
 {
     return float32 ? (double)(float)loss : loss;

@@ -135,7 +135,7 @@ static fsdp_status write_event(fsdp_event_file *file, fsdp_str *event)
 
 /* ---- the file ---- */
 
-/* Open a new file. The counter in its name is the smallest one that makes the name new. */
+/* Open a new file. The counter in its name is the smallest number for which no file exists. */
 static fsdp_status open_file(fsdp_event_file *file, const char *dir)
 {
     char host[HOST_BYTES];

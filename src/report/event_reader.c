@@ -157,8 +157,8 @@ static bool has_tag(const scalar *s, const char *tag)
     return (size_t)(s->tag.end - s->tag.at) == n && memcmp(s->tag.at, tag, n) == 0;
 }
 
-/* Keep a number that a run reports once, at its end: under the names of this library, or of
- * transformers' Trainer. */
+/* If the scalar is a number that a run reports at its end, store it in *end. Its tag is a name of
+ * this library or of transformers' Trainer. */
 static void add_end(fsdp_metrics_end *end, const scalar *s)
 {
     const struct {
@@ -292,8 +292,8 @@ static fsdp_status damaged(const record_reader *r, const char *what)
                       r->path, r->offset, what);
 }
 
-/* Read the next record. Set *data to its data; NULL at the end of the file, and if the last record
- * is incomplete. */
+/* Read the next record. Set *data to its data. At the end of the file, or if the last record is
+ * incomplete, set data->at to NULL. */
 static fsdp_status next_record(record_reader *r, cursor *data)
 {
     unsigned char head[FSDP_RECORD_HEAD_BYTES];
@@ -306,7 +306,8 @@ static fsdp_status next_record(record_reader *r, cursor *data)
     if (length > MAX_RECORD_BYTES)
         return damaged(r, "a record is longer than 256 MiB");
     const size_t n = (size_t)length;
-    /* Grow while reading, since a short file may say that a record is long. */
+    /* Grow the buffer while reading, because the length may be wrong and much larger than the
+     * file. */
     size_t got = 0;
     while (got < n + FSDP_RECORD_SUM_BYTES) {
         const size_t left = n + FSDP_RECORD_SUM_BYTES - got, piece = left < 65536 ? left : 65536;

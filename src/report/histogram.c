@@ -71,7 +71,7 @@ static void add_value(fsdp_histogram *h, float value)
     }
     if (exponent)
         mantissa |= INT64_C(1) << MANTISSA_BITS;
-    const uint32_t place = exponent ? exponent : 1; /* denormals have the exponent of the least */
+    const uint32_t place = exponent ? exponent : 1; /* denormals are scaled like exponent 1 */
     const int64_t square = mantissa * mantissa;
     h->counts.buckets[bucket_of((double)value)]++;
     h->counts.sums[place] += bits >> 31 ? -mantissa : mantissa;

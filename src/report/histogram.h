@@ -1,6 +1,6 @@
 /* Histograms of numbers, with the buckets of TensorBoard's writers: their limits grow by a tenth
- * from 1e-12 to 1e20, on both sides of 0. All that a histogram counts are integers, so that
- * histograms of parts are added without rounding: that of a whole has the same bits however it was
+ * from 1e-12 to 1e20, on both sides of 0. Counts and sums are integers, so histograms of the parts
+ * of a tensor are added without rounding. The result has the same bits, however the tensor was
  * divided. */
 #pragma once
 #include <stddef.h>
@@ -11,16 +11,17 @@ enum {
     FSDP_HISTOGRAM_EXPONENTS = 256
 };
 
-/* Numbers that are added up when histograms are merged; zeros for an empty one. Only int64_t, so
- * that ranks may reduce it as an array. */
+/* The part of a histogram that is added up when histograms are merged; all zeros if the histogram
+ * is empty. All fields are int64_t, so ranks can reduce the struct as an array. */
 typedef struct fsdp_histogram_counts {
-    /* values that are below limit i, but not below limit i - 1 */
+    /* buckets[i]: number of values that are below limit i, but not below limit i - 1 */
     int64_t buckets[FSDP_HISTOGRAM_LIMITS];
-    /* Sums of the mantissas, with their signs, of the values with each exponent; and of their
-     * squares, in an upper and a lower part of 24 bits. */
+    /* For each exponent of float32, over the values with this exponent: the sum of the signed
+     * mantissas, and the sums of the upper and of the lower 24 bits of their squares. */
     int64_t sums[FSDP_HISTOGRAM_EXPONENTS];
     int64_t square_tops[FSDP_HISTOGRAM_EXPONENTS], square_ends[FSDP_HISTOGRAM_EXPONENTS];
-    int64_t not_finite; /* values that are in no bucket, and in no sum */
+    int64_t not_finite; /* number of values that are NaN or infinite, and are in no bucket and in no
+                           sum */
 } fsdp_histogram_counts;
 
 enum {
@@ -38,6 +39,6 @@ void fsdp_histogram_add(fsdp_histogram *histogram, const float *values, size_t n
 
 /* The limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
 const double *fsdp_histogram_limits(void);
-int64_t fsdp_histogram_count(const fsdp_histogram *histogram); /* finite values */
+int64_t fsdp_histogram_count(const fsdp_histogram *histogram); /* number of finite values */
 double fsdp_histogram_sum(const fsdp_histogram *histogram);
 double fsdp_histogram_sum_squares(const fsdp_histogram *histogram);

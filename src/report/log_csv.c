@@ -84,7 +84,8 @@ static fsdp_status no_log(const fsdp_log_csv *csv)
 }
 
 /* Read a name, which may be quoted, and set *text to what follows it: a comma, or the end of the
- * line at `end`. `name` has room for the rest of the line. Return false if it is malformed. */
+ * line at `end`. `name` has room for the rest of the line. Return false if the name is
+ * malformed. */
 static bool get_name(const char **text, const char *end, char *name, size_t *bytes)
 {
     const char *at = *text;
@@ -128,7 +129,8 @@ static fsdp_status open_file(fsdp_log_csv *csv)
     return csv->fd >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
 }
 
-/* Read the columns of the text of a file, and cut the file after its last whole line. */
+/* Read the names of the columns from the text of the file, and truncate the file after its last
+ * complete line. */
 static fsdp_status take_text(fsdp_log_csv *csv, const char *text, size_t bytes)
 {
     const char *line_end = memchr(text, '\n', bytes), *last = memrchr(text, '\n', bytes);
@@ -155,7 +157,8 @@ static fsdp_status read_existing(fsdp_log_csv *csv)
 
 /* ---- writing ---- */
 
-/* Write the file again with all columns of `csv`, of which its lines have the first `had`. */
+/* Write the whole file again with all columns of `csv`. The lines in the file have only the first
+ * `had` columns. */
 static fsdp_status widen(fsdp_log_csv *csv, size_t had)
 {
     char *old = NULL;
@@ -179,8 +182,8 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
     return status == FSDP_OK ? open_file(csv) : status;
 }
 
-/* Add the names of a row that are new, and write the file with their columns. If that fails, the
- * file and the columns stay as they were. */
+/* Add columns for the new names of a row, and write the file again with these columns. If that
+ * fails, the file and the columns stay as they were. */
 static fsdp_status add_columns(fsdp_log_csv *csv, fsdp_json_node row)
 {
     const size_t had = csv->n;

@@ -65,9 +65,9 @@ typedef struct fsdp_metrics_curve {
     size_t len, cap;
 } fsdp_metrics_curve;
 
-/* What a run says at its end, as far as its files have it; the rest is NaN. */
+/* The values that a run reports at its end. A value is NaN if the run's files do not have it. */
 typedef struct fsdp_metrics_end {
-    bool found; /* false: nothing, and the other fields are undefined */
+    bool found; /* false: the files have none of these values, and the other fields are undefined */
     double train_loss, validation_loss, step_s, total_s, host_mib;
 } fsdp_metrics_end;
 

@@ -124,7 +124,7 @@ static bool is_kept(const char *line, const char *newline, int64_t step)
     return end > comma + 1 && *end == ',' && value <= step;
 }
 
-/* Append the header to `out`, and those lines of `text` that are of steps up to `step`. */
+/* Append to `out` the header and those lines of `text` that belong to steps up to `step`. */
 static fsdp_status keep_lines(const char *path, const char *text, int64_t step, fsdp_str *out)
 {
     add_header(out);
@@ -218,9 +218,10 @@ enum {
     MAX_COLUMNS = 256
 };
 
-/* Where the columns are that are read. */
+/* The positions of the columns that are read. */
 typedef struct csv_layout {
-    int column[READ_COLUMNS]; /* -1: there is none */
+    int column[READ_COLUMNS]; /* index of each column in a line; -1: the file does not have the
+                                 column */
     int columns;
 } csv_layout;
 

@@ -15,10 +15,10 @@ typedef struct fsdp_metrics_csv fsdp_metrics_csv;
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_open(const char *path, int64_t keep_step,
                                                   fsdp_metrics_csv **csv);
 void fsdp_metrics_csv_close(fsdp_metrics_csv *csv); /* accepts NULL */
-/* Append a row of the kind "step" or "validation". Other kinds are left out. */
+/* Append a row of the kind "step" or "validation". Does nothing for a row of another kind. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_write(fsdp_metrics_csv *csv, fsdp_json_node row);
 
-/* Read the curves of such a file. Its columns may be in another order, and there may be others. An
- * incomplete last line is ignored, because the run may still be writing it. Returns FSDP_ERR_FORMAT
- * with the path and the line for a file that is none. */
+/* Read the curves of a CSV file of metrics. Its columns may be in any order, and unknown columns
+ * are ignored. An incomplete last line is ignored, because the run may still be writing it. Returns
+ * FSDP_ERR_FORMAT if it is not such a file; the message contains the path and the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_csv_read(const char *path, fsdp_metrics_curves *curves);

@@ -63,7 +63,7 @@ static fsdp_status has_events(const char *folder, bool *any)
     return FSDP_OK;
 }
 
-/* Find what is in `folder` itself. Set *path to NULL if there is nothing. */
+/* Find the files of a run in `folder` itself. Set *path to NULL if it has none. */
 static fsdp_status find_in(const char *folder, fsdp_run_kind *kind, char **path)
 {
     bool any = false;
@@ -122,8 +122,8 @@ static fsdp_status check_found(const char *path, const fsdp_metrics_curves *curv
                       path);
 }
 
-/* Read all event files in a folder, in the order of their names, which begin with the time at which
- * they were made. */
+/* Read all event files in a folder, in the order of their names. The names begin with the time at
+ * which the files were created. */
 static fsdp_status read_folder(const char *folder, fsdp_metrics_curves *curves)
 {
     char **names;

@@ -8,17 +8,18 @@ typedef enum fsdp_run_kind {
     FSDP_RUN_EVENTS   /* an event file of TensorBoard, or a folder with event files */
 } fsdp_run_kind;
 
-/* Find what `run` means. It is a file of one of these kinds; or a folder with metrics.jsonl,
- * event files or metrics.csv, such as --logging-dir; the first of them counts; or a folder with
- * such folders in its folder `runs`, such as --output: the newest of them counts. The caller owns
- * *path. Returns FSDP_ERR_NOT_FOUND if a folder has none of these. A file need not exist. */
+/* Find the files of a run, and set *kind and *path to them. `run` may be a file of one of these
+ * kinds, which need not exist. It may be a folder such as --logging-dir, with metrics.jsonl, event
+ * files or metrics.csv; if it has several of these, the first in this order is taken. Or it may be
+ * a folder such as --output, with such folders in its folder `runs`; the newest of them is taken.
+ * The caller owns *path. Returns FSDP_ERR_NOT_FOUND if a folder has none of these. */
 FSDP_MUST_CHECK fsdp_status fsdp_run_find(const char *run, fsdp_run_kind *kind, char **path);
-/* Read the curves of what fsdp_run_find() finds. Returns FSDP_ERR_INVALID if event files have none
- * of the curves. */
+/* Read the curves of the files that fsdp_run_find() finds. Returns FSDP_ERR_INVALID if event files
+ * have none of the curves. */
 FSDP_MUST_CHECK fsdp_status fsdp_run_curves_read(const char *run, fsdp_metrics_curves *curves);
-/* Read the curves of what was found. */
+/* Read the curves of the files `kind` and `path` that fsdp_run_find() has returned. */
 FSDP_MUST_CHECK fsdp_status fsdp_run_curves_read_found(fsdp_run_kind kind, const char *path,
                                                        fsdp_metrics_curves *curves);
-/* Set *path to the folder in the folder `runs` that was changed last; NULL if there is none. The
- * caller owns it. */
+/* Set *path to the most recently changed folder in the folder `runs`, or to NULL if there is none.
+ * The caller owns *path. */
 FSDP_MUST_CHECK fsdp_status fsdp_run_find_newest(const char *runs, char **path);

@@ -22,7 +22,7 @@ extern char **environ;
 enum {
     MAX_KEPT_BYTES = 16 << 20,
     PIPE_BYTES = 1 << 20, /* size that is asked for; the kernel may give less */
-    POLL_MS = 20,         /* time between looks at whether the program has ended */
+    POLL_MS = 20,         /* time between two checks whether the program has ended */
     TERM_GRACE_S = 5,     /* time between SIGTERM and SIGKILL */
     MESSAGE_BYTES = 400
 };
@@ -118,8 +118,9 @@ fsdp_status fsdp_tracker_command_start(const char *command, fsdp_tracker_say_fn 
 
 /* ---- sending ---- */
 
-/* Write to a pipe whose reader may have ended. SIGPIPE is blocked meanwhile, and removed if this
- * write raised it: the handling of signals belongs to the program that uses this library. */
+/* Write to a pipe whose reader may have ended. Block SIGPIPE during the write, and discard the
+ * signal if the write raised it, because the program that uses this library decides how to handle
+ * signals. */
 static ssize_t write_quietly(int fd, const char *bytes, size_t n)
 {
     sigset_t broken, before, pending;

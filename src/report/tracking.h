@@ -1,10 +1,10 @@
-/* Reports the rows of a run. Each row is passed on to those of these outputs that were chosen: the
- * file of metrics, CSV, TensorBoard's event files, and the program of --tracker-command. A row is
- * the JSON object of a line of metrics.h. There is one more kind of row, "config", with the options
- * of the run in its object "config". It goes to TensorBoard, as a text, and to the program. In a
- * row of the kind "log", which an accelerator writes, the user chooses the keys, which are also the
- * names in TensorBoard. Such a key has at most FSDP_TRACKING_KEY_BYTES bytes with its NUL, and such
- * a row at most FSDP_TRACKING_MAX_KEYS numbers. */
+/* Reports the rows of a run. Each row is passed on to all outputs that were chosen. The outputs are
+ * the file of metrics, CSV, TensorBoard's event files, and the program of --tracker-command. A row
+ * is the JSON object of a line of metrics.h. There is one more kind of row, "config", with the
+ * options of the run in its object "config". It goes to TensorBoard, as a text, and to the program.
+ * In a row of the kind "log", which an accelerator writes, the user chooses the keys, which are
+ * also the names in TensorBoard. Such a key has at most FSDP_TRACKING_KEY_BYTES bytes with its NUL,
+ * and such a row at most FSDP_TRACKING_MAX_KEYS numbers. */
 #pragma once
 #include "src/base/json.h"
 #include "src/report/histogram.h"
