@@ -362,9 +362,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* The entries of a folder of the old directory are kept one by one, and not the folder as a whole,
- * if the folder is stale or if the new directory has a folder of this name, too. This is one such
- * entry, for which is_stale() has already been called. */
+/* An entry of a folder in the old directory. If the folder is stale, or if the new directory also
+ * has a folder of this name, the entries of the folder are kept one by one, and not the folder as a
+ * whole. is_stale() has been called for the entry. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;

@@ -12,7 +12,7 @@
 
 typedef struct guard {
     bool blocks;     /* the thread's signal mask was changed */
-    sigset_t before; /* the mask before */
+    sigset_t before; /* the signal mask before it was changed */
 } guard;
 
 static bool is_pending(void)
@@ -21,8 +21,8 @@ static bool is_pending(void)
     return sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
 }
 
-/* If the size of files is limited, block SIGXFSZ in this thread. A signal that is pending already
- * is the program's own; then it is blocked, and nothing need be done. */
+/* If the size of files is limited, block SIGXFSZ in this thread. Do nothing if the signal is
+ * pending already: it is then blocked, and belongs to the program. */
 static guard begin(void)
 {
     struct rlimit limit;
@@ -36,7 +36,8 @@ static guard begin(void)
     return g;
 }
 
-/* Discard the signal that the call has raised, and restore the mask. errno is kept. */
+/* Discard the signal if the call has raised it, and restore the signal mask. errno is not
+ * changed. */
 static void end(const guard *g)
 {
     const int error = errno;

@@ -1,8 +1,9 @@
 /* System calls that may make a file longer. They behave as the calls after which they are named,
  * except that a process whose files are limited in size (RLIMIT_FSIZE, `ulimit -f`) gets the error
  * EFBIG instead of the signal SIGXFSZ, which would end a program that does not handle it. Signal
- * handlers stay as they are, because they are the program's: the signal is blocked in the calling
- * thread during the call, and discarded. Without a limit, the only cost is getrlimit(). */
+ * handlers are not changed, because they belong to the program. Instead, the signal is blocked in
+ * the calling thread during the call, and then discarded. Without a limit, the only cost is
+ * getrlimit(). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

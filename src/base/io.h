@@ -32,8 +32,9 @@ bool fsdp_path_exists(const char *path);
  * path is longer than PATH_MAX. */
 bool fsdp_directory_has_file(const char *dir, const char *name);
 /* Set *place to the path that a file written to `path` has: `path` itself or, if that is a symbolic
- * link, the path at the end of the links, which need not exist. So a link remains one, as with
- * Python's open(path, "w"). The caller owns *place. Returns FSDP_ERR_IO for a cycle of links. */
+ * link, the path at the end of the links, which need not exist. So the symbolic link is not
+ * replaced by the file, as with Python's open(path, "w"). The caller owns *place. Returns
+ * FSDP_ERR_IO for a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_follow(const char *path, char **place);
 /* Return FSDP_OK for a regular file, a directory, or a path that does not exist. Return
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for

@@ -19,8 +19,8 @@
  * find_literals() runs before jansson reads the text. It limits the nesting, refuses half of a
  * surrogate pair, and finds what jansson's values represent in another way (json_internal.h):
  * literals of numbers, and strings that begin with \u0000. If there are any, jansson reads a copy
- * of the text. In the copy, each such literal is replaced by a string that contains \u0000 and the
- * literal, and each such string has one \u0000 more. */
+ * of the text. In the copy, each of these numbers is replaced by a string of \u0000 and the
+ * literal, and each of these strings has one more \u0000 at its beginning. */
 
 typedef struct literal {
     size_t at, bytes; /* offset and length in the original text; a string that begins with \u0000:
@@ -44,7 +44,7 @@ enum {
     RAW_EXTRA = OPEN_BYTES + CLOSE_BYTES
 };
 
-/* Return the number of bytes that the copy has more than the text because of a literal. */
+/* Return how many bytes longer the copy is than the text because of a literal. */
 static size_t extra_bytes(const literal *l)
 {
     return l->bytes ? RAW_EXTRA : OPEN_BYTES - 1;
@@ -356,7 +356,7 @@ const char *fsdp_json_string(const json_t *value, size_t *length)
 {
     const char *text = json_string_value(value);
     *length = json_string_length(value);
-    if (*length && text[0] == 0) { /* it has one NUL more */
+    if (*length && text[0] == 0) { /* it is stored with one more NUL at its beginning */
         text++;
         --*length;
     }

@@ -12,8 +12,10 @@ struct fsdp_json {
 };
 
 /* jansson supports neither integers beyond 64 bits nor NaN and Infinity. Such a number is stored as
- * a string: a NUL followed by the literal. A string that begins with a NUL is stored with one NUL
- * more, so that the two differ. Return the literal if `value` is such a number, else NULL. */
+ * a string: a NUL followed by the literal. A string that begins with a NUL is stored with one more
+ * NUL, so it cannot be mistaken for such a number. Return the literal if `value` is such a number,
+ * else NULL. */
 const char *fsdp_json_raw_number(const json_t *value);
-/* Return the bytes [length] of `value`, a string that is no such number. They end in a NUL. */
+/* Return the bytes [length] of `value`, a string that does not stand for a number as above. A NUL
+ * follows them. */
 const char *fsdp_json_string(const json_t *value, size_t *length);

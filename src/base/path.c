@@ -56,7 +56,8 @@ const char *fsdp_path_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Return the path to which the link `path` points: a relative one begins at the link's folder. */
+/* Return the path to which the link `path` points. If `target` is relative, it begins at the folder
+ * of the link. The caller owns the path. */
 static char *path_of_target(const char *path, const char *target)
 {
     char *parent = fsdp_path_parent(path);

@@ -1,6 +1,6 @@
-/* Opens an Arrow file, or a folder of datasets.save_to_disk(), as a dataset. A row becomes a JSON
- * object, which is read as a line of JSON lines is read (jsonl_row.h). So the rows of both kinds of
- * files mean the same.
+/* Opens an Arrow file, or a folder of datasets.save_to_disk(), as a dataset. Each row is converted
+ * to a JSON object, which is then read like a line of JSON lines (jsonl_row.h). So the rows of both
+ * kinds of files mean the same.
  *
  * The files are mapped, and a row is converted each time its example is requested. So no rank keeps
  * the rows in memory, and the page cache has the files only once for all ranks of a host. When the
@@ -56,7 +56,7 @@ static fsdp_status own_class_names(arrow_dataset *d)
     return FSDP_OK;
 }
 
-/* Copy the options and those of their texts that are used after the dataset was opened. */
+/* Copy the options, and those texts in them that are used after the dataset has been opened. */
 static fsdp_status own_options(arrow_dataset *d, const fsdp_dataset_options *options)
 {
     d->options = *options;
@@ -92,8 +92,8 @@ static void free_options(arrow_dataset *d)
 
 /* ---- rows ---- */
 
-/* If `status` may mean that a row lacks a key, append to the last error which columns are not read,
- * and return FSDP_ERR_FORMAT. Otherwise return `status`. */
+/* If `status` may mean that a row lacks a key, append to the error message the columns that cannot
+ * be read, and return FSDP_ERR_FORMAT. Otherwise return `status`. */
 static fsdp_status explain_missing(const arrow_dataset *d, fsdp_status status)
 {
     if (status != FSDP_ERR_NOT_FOUND &&

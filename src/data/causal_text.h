@@ -4,7 +4,7 @@
 
 /* A text of UTF-8, which may contain NUL characters and need not end in one. */
 typedef struct fsdp_data_text {
-    const char *bytes; /* [length]; NULL: none, and `length` is 0 */
+    const char *bytes; /* [length]; NULL: no text, and `length` is 0 */
     size_t length;
 } fsdp_data_text;
 

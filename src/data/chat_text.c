@@ -38,7 +38,7 @@ const char *const *fsdp_chat_row_keys(fsdp_json_node row)
     return has_messages(row) ? whole : fsdp_is_sharegpt_row(row) ? sharegpt : parts;
 }
 
-/* Cut the spans of `text` to the parts that are also in the only span of `other`. */
+/* Restrict the spans of `text` to their parts inside the only span of `other`. */
 static void intersect(fsdp_chat_text *text, const fsdp_chat_text *other)
 {
     const fsdp_chat_span within = other->spans[0];

@@ -24,15 +24,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_label_numbers(const fsdp_dataset_options *optio
                                                const char *label, fsdp_example *example);
 FSDP_MUST_CHECK fsdp_status fsdp_label_numbers_of_json(const fsdp_dataset_options *options,
                                                        fsdp_json_node label, fsdp_example *example);
-/* If `label` is one whole number, or several with commas between them, such as "3, 14", return how
- * many; otherwise 0. */
+/* If `label` is a whole number, or several separated by commas, such as "3, 14", return how many
+ * numbers it has. Otherwise return 0. */
 size_t fsdp_label_numbers_listed(const char *label);
 /* Return true if `label` is a whole number, such as "3" or "3.0", and set *number to it. */
 bool fsdp_label_is_integer(const char *label, int64_t *number);
 /* Return true if `label` is a finite number, and set *number to it. */
 bool fsdp_label_is_number(const char *label, double *number);
 
-/* What the labels of a file say about its classes. */
+/* The classes that the labels of a file have. */
 typedef struct fsdp_found_labels {
     int64_t classes; /* number of classes; 1 for regression; 0: no row has a label */
     char **names;    /* [classes], sorted by strcmp() or in the order of the ClassLabel; NULL:
@@ -53,18 +53,19 @@ typedef struct fsdp_found_labels {
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);
-/* Set *lists to what lists of numbers are in the labels of `path`: what options->label_lists says
- * or, if that is AUTO, what all lists together show. They are not multi-hot if their lengths
- * differ, if one has not options->num_classes numbers, or if one has a number above 1. They are no
- * indices if one has a number twice, or a fraction. If a file has both kinds, or if neither is
- * shown, the result is FSDP_ERR_FORMAT. If the rows cannot be read, *lists is MULTI_HOT, and the
- * reader of the rows says why. (label_scan.c) */
+/* Set *lists to how lists of numbers in the labels of `path` are to be read: as
+ * options->label_lists says or, if that is AUTO, as all lists together show. Lists are not
+ * multi-hot if their lengths differ, or if a list has another length than options->num_classes or a
+ * number above 1. They are not indices if a list contains a number twice, or a fraction. If a file
+ * has lists of both kinds, or if the lists show neither kind, return FSDP_ERR_FORMAT. If the rows
+ * cannot be read, set *lists to MULTI_HOT; the code that reads the rows reports the error.
+ * (label_scan.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_lists_find(const char *path,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_label_lists *lists);
-/* Set *any to true if the first row of `path` has the label of a class, or a list of them. Plain
- * text, token files, and rows whose labels are those of a masked language model, one for each id,
- * have none; rows that cannot be read have none either. Fails only with FSDP_ERR_NOMEM.
+/* Set *any to true if the first row of `path` has the label of a class, or a list of such labels.
+ * Set it to false for plain text and token files, for rows of a masked language model, whose labels
+ * are one for each id, and for rows that cannot be read. Fails only with FSDP_ERR_NOMEM.
  * (label_exists.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_labels_exist(const char *path, const fsdp_dataset_options *options,
                                               bool *any);

@@ -61,8 +61,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Each part adds what is left out of its rows in the range, and only of those: another range, such
- * as that for validation, has the others. */
+/* Sum what the parts leave out. Each part counts only its rows in the range. Its other rows belong
+ * to another range, such as that for validation. */
 static fsdp_status concat_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const concat *c = self;

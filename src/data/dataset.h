@@ -102,17 +102,19 @@ void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
-/* Rows of a dataset, of which something is left out. */
+/* A range of rows of a dataset, for which fsdp_left_out_fn counts what is left out. */
 typedef struct fsdp_row_range {
     int64_t first, rows; /* the rows are [first, first + rows) */
-    int64_t len;         /* how many of them are counted, from `first`: cut_rows and cut_tokens */
+    int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
 } fsdp_row_range;
 
-/* Add what the rows of `range` leave out to *sum, with counted_rows. Rows that were skipped before
- * or among them, and unused tokens, are added once, also if other ranges of `self` are asked for.
- * For a mixture, range->len is the largest number of rows to count of each part. */
+/* Add what the rows of `range` leave out to *sum, also sum->counted_rows. Rows that were skipped
+ * count if they are before or among these rows. Such rows, and unused tokens, are added only once,
+ * even if other ranges of `self` are asked for, too. For a mixture, range->len is the largest
+ * number of rows to count of each part. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
-/* Like fsdp_dataset_left_out(), for the rows of `range`, which the dataset has. */
+/* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
+ * have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
                                                      const fsdp_row_range *range,
                                                      fsdp_left_out *out);
@@ -146,8 +148,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 FSDP_MUST_CHECK fsdp_status fsdp_rows_form_of(const char *path, fsdp_rows_form *form);
 /* Return the flags FSDP_USES_* that all files of this form have. */
 unsigned fsdp_rows_form_uses(fsdp_rows_form form);
-/* Find out what the first row has. *ids says whether it has input_ids, and *texts whether it has
- * texts instead. Rows of CSV always have texts. */
+/* Examine the first row. Set *ids to true if it has input_ids, and *texts to true if it has texts
+ * instead. Rows of CSV always have texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_first_row_kind(const char *path, const char *json_field, bool *ids,
                                                 bool *texts);
 

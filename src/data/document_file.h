@@ -1,6 +1,6 @@
 /* Reads the documents of a file of plain text, one after the other, for `fsdp train` and `fsdp
  * tokenize`, which must find the same documents. fsdp_documents says where a document ends. Lines
- * of white space before a document are left out, and so are the line ends at its end. */
+ * of white space before a document, and line ends at its end, are left out. */
 #pragma once
 #include <fsdp/data.h>
 

@@ -67,7 +67,8 @@ static fsdp_status damaged(const fsdp_input *in, const char *why)
         in->kind == COMPRESSION_GZIP ? "gzip" : "zstd", in->offset - (in->len - in->at), why);
 }
 
-/* Read into the buffer if buffer[at, len) is empty. It stays empty at the end of the file. */
+/* If the buffer has no unread bytes, buffer[at, len), read more into it. At the end of the file it
+ * stays empty. */
 static fsdp_status fill_buffer(fsdp_input *in)
 {
     if (in->at < in->len)

@@ -352,7 +352,8 @@ static fsdp_status finish(fsdp_json_rows *rows)
     return FSDP_OK;
 }
 
-/* Go to the next entry of the array. Set *any to false if the array has ended. */
+/* Go to the next entry of the array, and set *any to true. At the end of the array, set *any to
+ * false. */
 static fsdp_status next_entry(fsdp_json_rows *rows, bool *any)
 {
     scanner *s = &rows->scanner;

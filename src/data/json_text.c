@@ -1,5 +1,5 @@
-/* See json_text.h. This file accepts some of the rows that the JSON parser accepts, and must return
- * the same text for them; tests/fuzz/fuzz_json_text.c compares the two. */
+/* See json_text.h. This file accepts only rows that the JSON parser accepts, but not all of them.
+ * It must return the same text as the parser; tests/fuzz/fuzz_json_text.c compares the two. */
 #include "src/data/json_text.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "src/text/utf8.h"
 
 enum {
-    MAX_DEPTH = 32,       /* arrays and objects in the value of a key */
-    MAX_NUMBER_BYTES = 64 /* the longest number */
+    MAX_DEPTH = 32,       /* maximum nesting of arrays and objects in the value of a key */
+    MAX_NUMBER_BYTES = 64 /* maximum length of a number */
 };
 
 /* A place in the row. */
@@ -82,7 +82,8 @@ static void append_character(fsdp_str *text, uint32_t c)
     fsdp_str_append(text, bytes, n);
 }
 
-/* Take what follows \u. Half of a pair alone is left to the parser, which refuses it. */
+/* Take the four hexadecimal digits after \u, and a second escape if they are the first half of a
+ * surrogate pair. Return false for half of a pair alone, which the parser refuses. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);
@@ -141,8 +142,8 @@ static bool take_string(cursor *c, fsdp_str *text)
     }
 }
 
-/* Take a key without escapes, and the colon after it. A key with an escape is left to the parser,
- * because it may be equal to one that is written in another way. */
+/* Take a key without escapes, and the colon after it. Return false for a key with an escape,
+ * because it may be equal to another key; the parser then reads the row. */
 static bool take_key(cursor *c, const char **key, size_t *bytes)
 {
     if (!take(c, '"'))
@@ -167,8 +168,8 @@ static size_t skip_digits(cursor *c)
     return (size_t)(c->at - begin);
 }
 
-/* Skip the fraction and the exponent of a number. An exponent of more than two digits is left to
- * the parser, which refuses numbers that are too large. */
+/* Skip the fraction and the exponent of a number. Return false if the exponent has more than two
+ * digits, because only the parser checks whether a number is too large. */
 static bool skip_fraction(cursor *c)
 {
     if (c->at < c->end && *c->at == '.') {
@@ -197,7 +198,7 @@ static bool skip_number(cursor *c)
     return skip_fraction(c) && c->at - begin <= MAX_NUMBER_BYTES;
 }
 
-/* NaN and infinity are left to the parser. */
+/* Skip null, true or false. Return false for NaN and Infinity, which only the parser reads. */
 static bool skip_word(cursor *c)
 {
     static const char *const words[] = {"null", "true", "false"};
@@ -223,7 +224,8 @@ static bool skip_scalar(cursor *c)
     return *c->at == '-' || (*c->at >= '0' && *c->at <= '9') ? skip_number(c) : skip_word(c);
 }
 
-/* Skip a value. The arrays and objects that are open are a stack of their closing brackets. */
+/* Skip a value. `open` is a stack with the closing bracket of each array and object that is
+ * open. */
 static bool skip_value(cursor *c)
 {
     char open[MAX_DEPTH];
@@ -236,7 +238,7 @@ static bool skip_value(cursor *c)
             if (depth == MAX_DEPTH)
                 return false;
             open[depth++] = object ? '}' : ']';
-            if (!take(c, open[depth - 1])) { /* not empty */
+            if (!take(c, open[depth - 1])) { /* the array or object has entries */
                 if (object && !take_key(c, &key, &bytes))
                     return false;
                 continue;
@@ -256,7 +258,8 @@ static bool skip_value(cursor *c)
 
 /* ---- rows ---- */
 
-/* Remember a key that is not that of the text. A key that occurs twice is left to the parser. */
+/* Add a key other than that of the text to `found`. Return false if the key occurs twice; the
+ * parser then reads the row. */
 static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool is_null)
 {
     for (size_t i = 0; i < found->n_others; i++)
@@ -268,7 +271,8 @@ static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool
     return true;
 }
 
-/* Take a key with its value. *any says whether the text was found before, or is found. */
+/* Take a key and its value. *any is true if the text has been found, in this entry or an earlier
+ * one. */
 static bool take_entry(cursor *c, const char *key, fsdp_json_text *found, bool *any)
 {
     const char *name;

@@ -1,10 +1,10 @@
-/* Finds the text of a row of JSON, as in {"id": 7, "text": "..."}, without building a document.
- * Most rows of a corpus are like that. */
+/* Finds the text in a row of JSON, such as {"id": 7, "text": "..."}, without parsing the row into a
+ * document. Most rows of a corpus have this form. */
 #pragma once
 #include "src/base/str.h"
 
 enum {
-    FSDP_JSON_TEXT_MAX_OTHERS = 24 /* keys of a row besides that of its text */
+    FSDP_JSON_TEXT_MAX_OTHERS = 24 /* maximum number of keys of a row besides the key of its text */
 };
 
 typedef struct fsdp_json_text_key {
@@ -21,10 +21,9 @@ typedef struct fsdp_json_text {
 } fsdp_json_text;
 
 /* Return true if `row` [length] is one JSON object whose value of `key` is a string; set
- * found->text to that string, and found->others to the other keys, which differ from each other.
- * Return false for all rows that the JSON parser refuses, and for rows with something unusual, such
- * as a key that occurs twice or has an escape: the caller then parses the row, which gives the same
- * result or says what is wrong. Also return false if there is not enough memory. `key` has no
- * escapes. */
+ * found->text to that string, and found->others to the other keys, no two of which are equal.
+ * Return false for all rows that the JSON parser refuses, and for unusual rows, for example if a
+ * key occurs twice or has an escape. The caller then parses the row, which gives the text or an
+ * error message. Also return false if there is not enough memory. `key` has no escapes. */
 bool fsdp_json_find_text(const char *row, size_t length, const char *key, fsdp_json_text *found);
 void fsdp_json_text_fini(fsdp_json_text *found);

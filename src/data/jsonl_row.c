@@ -461,7 +461,8 @@ fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *op
     return check_keys(&r, line, &rows->unused);
 }
 
-/* Keys that say what kind of row it is. The last ones do so only if no option names the text. */
+/* Keys that determine the form of a row. The keys after the first N_ID_KEYS do so only if no option
+ * names the text. */
 static const char *const form_keys[] = {"input_ids",     "prompt_ids", "completion_ids",
                                         "prompt_length", "messages",   "conversations",
                                         "prompt",        "completion"};
@@ -478,13 +479,14 @@ static bool is_form_key(const fsdp_dataset_options *o, const char *name, size_t 
     return false;
 }
 
-/* Return the key of the text, or NULL if a row that has only this key is not a row of text. */
+/* Return the key of the text, if a row with only this key is a row of text. Otherwise return
+ * NULL. */
 static const char *only_text_key(const fsdp_dataset_options *o)
 {
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    for (const char *at = key; *at; at++) /* in the row, it may be written with an escape */
+    for (const char *at = key; *at; at++) /* a row may contain the key with an escape */
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
     return is_form_key(o, key, strlen(key)) ? NULL : key;

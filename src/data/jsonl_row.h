@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);
 /* Convert a row that is a text, such as {"id": 7, "text": "..."}, without parsing it as a document.
- * Keys that are not used are added to *rows. Return false for other rows, and after a failure, so
- * that the caller parses the row and calls fsdp_jsonl_row(), which gives the same example or the
- * error. `found` is scratch memory. */
+ * Add keys that are not used to *rows. Return false for any other row, and after a failure. The
+ * caller then parses the row and calls fsdp_jsonl_row(), which gives the example or the error.
+ * `found` is scratch memory. */
 bool fsdp_jsonl_text_row(const fsdp_json_row *row, const fsdp_dataset_options *options,
                          fsdp_json_text *found, fsdp_example *example, fsdp_jsonl_rows *rows);

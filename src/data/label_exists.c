@@ -7,8 +7,8 @@
 #include "src/data/json_rows.h"
 #include "src/data/text_rows.h"
 
-/* Return true if a row of ids has the label of a class. Labels of a masked language model are a
- * list that is as long as that of the ids. */
+/* Return true if a row of ids has the label of a class, and not labels of a masked language model,
+ * which are a list as long as the list of ids. */
 static bool has_class(fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label";

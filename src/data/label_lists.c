@@ -4,17 +4,18 @@
 #include <inttypes.h>
 
 enum {
-    MOST_COMPARED = 64 /* entries of a list that are searched for one that occurs twice */
+    MOST_COMPARED = 64 /* entries of a list that are compared, to find equal ones */
 };
 
-/* Get a whole number. */
+/* If `entry` is a whole number, set *number to it and return true. */
 static bool is_whole(fsdp_json_node entry, int64_t *number)
 {
     return fsdp_json_kind_of(entry) == FSDP_JSON_INT &&
            fsdp_json_get_i64(entry, NULL, INT64_MIN, INT64_MAX, number) == FSDP_OK;
 }
 
-/* Return true if one of the first entries is equal to the one before `end`. */
+/* Return true if `number` is equal to one of the first `end` entries, of which at most
+ * MOST_COMPARED are compared. */
 static bool occurs_before(fsdp_json_node list, size_t end, int64_t number)
 {
     int64_t other;
@@ -30,8 +31,9 @@ typedef enum list_kind {
     UNCLEAR
 } list_kind;
 
-/* A list with a fraction, a truth value or the same number twice has no indices. One with another
- * number than 0 and 1 is not multi-hot, nor is one with fewer or more numbers than classes. */
+/* Return what a list of numbers can be. It is not a list of indices if it has a fraction, a truth
+ * value, or a number twice. It is not multi-hot if it has a number other than 0 and 1, or if its
+ * length is not the number of classes. */
 static list_kind kind_of(fsdp_json_node list, int64_t num_classes, int64_t *largest)
 {
     const size_t n = fsdp_json_len(list);

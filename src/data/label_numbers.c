@@ -24,7 +24,8 @@ size_t fsdp_label_numbers_listed(const char *label)
     }
 }
 
-/* Return the error for a label: what it must be, and what was found. */
+/* Return the error for a wrong label. The message says what the label must be, and contains
+ * `found`. */
 static fsdp_status refuse(const fsdp_dataset_options *o, const char *found)
 {
     const int64_t n = o->num_classes;
@@ -140,7 +141,7 @@ static fsdp_status set_list(const fsdp_dataset_options *o, fsdp_json_node list, 
     return FSDP_OK;
 }
 
-/* Read numbers without brackets, with commas between them. */
+/* Set the targets from a label of several numbers separated by commas, without brackets. */
 static fsdp_status set_listed(const fsdp_dataset_options *o, const char *label, float *targets)
 {
     fsdp_json *doc;
@@ -155,7 +156,7 @@ static fsdp_status set_listed(const fsdp_dataset_options *o, const char *label, 
     return status;
 }
 
-/* Read a text that is a list in brackets, such as "[0, 1]". */
+/* Set the targets from a label that is the text of a list, such as "[0, 1]". */
 static fsdp_status set_list_text(const fsdp_dataset_options *o, const char *label, float *targets)
 {
     fsdp_json *doc;

@@ -27,14 +27,15 @@ typedef struct scan {
     size_t len, cap;
     bool more; /* there are more than MAX_NAMES */
     bool all_integers, all_numbers;
-    bool singles;               /* some labels are no lists */
-    bool lists;                 /* labels are lists */
-    fsdp_list_evidence numbers; /* what lists of numbers are */
-    int64_t row;                /* the row that is looked at: its line, or its number for Arrow */
-    int64_t listed_row;         /* the first row with numbers and commas, "3,14"; 0: none */
-    char listed[60];            /* the label of that row */
-    int64_t smallest_row;       /* the first row with `smallest`, if that is negative */
-    int64_t smallest, largest;  /* the smallest and the largest integer */
+    bool singles;               /* some labels are not lists */
+    bool lists;                 /* some labels are lists */
+    fsdp_list_evidence numbers; /* what the lists of numbers that were scanned show */
+    int64_t row;        /* the current row: its line, or its number if the file is an Arrow file */
+    int64_t listed_row; /* the first row whose label is several numbers with commas, such as "3,14";
+                           0: none */
+    char listed[60];    /* the label of that row */
+    int64_t smallest_row;      /* the first row with `smallest`, if that is negative */
+    int64_t smallest, largest; /* the smallest and the largest integer */
     int64_t rows;
     char **class_names; /* [n_class_names] of a ClassLabel column */
     size_t n_class_names;
@@ -82,8 +83,8 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
-/* Add the names in a list, or note what its numbers show. A malformed list is not
- * an error here: when its row is read, the error message is better. */
+/* Add the names in a list, or record what its numbers show. A malformed list is not an error here,
+ * because the error message is better when its row is read. */
 static fsdp_status add_list(scan *s, fsdp_json_node list)
 {
     const size_t n = fsdp_json_len(list);
@@ -103,8 +104,8 @@ static fsdp_status add_list(scan *s, fsdp_json_node list)
     return FSDP_OK;
 }
 
-/* Add a label that begins with a bracket, and set *is_list to true, if it is a list in JSON.
- * Otherwise set *is_list to false: the label is a name. */
+/* If `label`, which begins with a bracket, is a list in JSON, add it and set *is_list to true.
+ * Otherwise set *is_list to false, because the label is a name. */
 static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
 {
     fsdp_json *doc;
@@ -117,7 +118,7 @@ static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
     return status;
 }
 
-/* Add numbers without brackets, if rows have several labels. */
+/* If rows have several labels, add a label of several numbers with commas between them. */
 static fsdp_status add_listed(scan *s, const char *label, bool *is_list)
 {
     const size_t n = fsdp_label_numbers_listed(label);
@@ -203,8 +204,8 @@ static fsdp_status scan_texts(scan *s, const char *path, fsdp_rows_form form)
     return status;
 }
 
-/* Add the label of a row of ids. A label that cannot be a class is not an error here: when its row
- * is read, the error message is better. */
+/* Add the label of a row of ids. A label that cannot be a class is not an error here, because the
+ * error message is better when its row is read. */
 static fsdp_status add_json_label(scan *s, fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label", *text;
@@ -316,7 +317,7 @@ static fsdp_status scan_files(scan *s, const char *path)
 
 /* ---- the result ---- */
 
-/* Return the problem type of the options. If it is the default, return the type that the labels
+/* Return the problem type of the options or, if that is the default, the type that the labels
  * suggest. */
 static fsdp_problem_type problem_of(const scan *s)
 {
@@ -328,8 +329,9 @@ static fsdp_problem_type problem_of(const scan *s)
     return fractions ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
 }
 
-/* Numbers with commas between them are a list only if the problem type says so. Refuse them if no
- * label is a name: they are no names then, and may be numbers with a decimal comma. */
+/* Without a problem type that says so, several numbers with commas between them are not a list. If
+ * all labels have this form, refuse them: they are not names, and may be numbers with a decimal
+ * comma. */
 static fsdp_status check_listed(const scan *s, const char *path)
 {
     for (size_t i = 0; i < s->len; i++)
@@ -373,14 +375,14 @@ static void free_names(char **names, size_t n)
     fsdp_free(names);
 }
 
-/* Return what lists of numbers are. */
+/* Set *lists to what the lists of numbers are: indices or multi-hot. */
 static fsdp_status decide_lists(const scan *s, const char *path, fsdp_label_lists *lists)
 {
     *lists = s->options->label_lists;
     if (*lists != FSDP_LABEL_LISTS_AUTO)
         return FSDP_OK;
     *lists = FSDP_LABEL_LISTS_INDICES;
-    if (s->class_names) /* a sequence of a ClassLabel */
+    if (s->class_names) /* the label column is a sequence of a ClassLabel */
         return FSDP_OK;
     return fsdp_list_evidence_decide(&s->numbers, path, fsdp_is_arrow_path(path) ? "row" : "line",
                                      lists);
@@ -416,7 +418,8 @@ static void scan_fini(scan *s)
     free_names(s->class_names, s->n_class_names);
 }
 
-/* Look at all labels. If some are lists, all are, so that "3" and "3,14" are lists, too. */
+/* Scan all labels. If some labels are lists, scan again, so that all labels are read as lists: then
+ * "3" and "3,14" are lists, too. */
 static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *options)
 {
     const scan empty = {
@@ -431,7 +434,7 @@ static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *opt
     return scan_files(s, path);
 }
 
-/* Set *labels for labels that are classes, and free the names that are not needed. */
+/* Set *labels if the labels are classes, and free the names that are not needed. */
 static void take_classes(const scan *s, fsdp_found_labels *labels)
 {
     *labels = (fsdp_found_labels){.rows = s->rows};

@@ -3,9 +3,9 @@
  * Note [Masking]. Tokens are drawn as in transformers' DataCollatorForLanguageModeling. Each token
  * that is not special is chosen with probability mlm_probability. A chosen token becomes the mask
  * token with probability 0.8, a random token of the vocabulary with probability 0.1, and stays as
- * it is otherwise. The draws of token i are Philox of the key and i, so no generator has to keep a
- * state, and a row is masked alike whichever rank reads it. The key depends only on seed, epoch and
- * index. */
+ * it is otherwise. The random numbers of token i are computed by Philox from the key and i. So no
+ * generator has a state, and a row is masked in the same way on every rank. The key depends only on
+ * seed, epoch and index. */
 #include "src/data/masked_dataset.h"
 
 #include <inttypes.h>

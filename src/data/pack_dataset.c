@@ -76,7 +76,7 @@ static fsdp_status row_length(const pack_dataset *d, int64_t row, fsdp_example *
     return FSDP_OK;
 }
 
-/* Add a row to d->long_rows if it is too long to be tokenized again for each of its pieces. */
+/* Add a row to d->long_rows if it has too many pieces to be tokenized again for each of them. */
 static fsdp_status keep_if_long(pack_dataset *d, int64_t row, int64_t capacity,
                                 const fsdp_example *example)
 {
@@ -125,12 +125,14 @@ typedef struct sized {
     int32_t bin;
 } sized;
 
-/* The packed rows of a window (bins), indexed by the number of tokens for which they have room. */
+/* The packed rows of a window (bins), indexed by their room: the number of tokens that still
+ * fit. */
 typedef struct bins {
     int64_t capacity;
-    int32_t *heads;     /* [capacity + 1]: the bin with this room that was filled last, or -1 */
-    uint64_t *occupied; /* a bit for each room that has a bin */
-    int32_t *next;      /* [WINDOW_ROWS]: the bin with the same room that was filled before */
+    int32_t *heads; /* [capacity + 1] for each room: the bin with this room that was filled last, or
+                       -1 */
+    uint64_t *occupied; /* one bit for each room; 1: a bin has this room */
+    int32_t *next; /* [WINDOW_ROWS] for each bin: the bin with this room that was filled before */
     int32_t len;
 } bins;
 
@@ -182,8 +184,8 @@ static void put_bin(bins *b, int32_t bin, int64_t room)
     b->occupied[room / 64] |= UINT64_C(1) << room % 64;
 }
 
-/* Remove and return the bin that has the least room of at least `length`, and set *room to its
- * room. Return -1 if no bin has enough room. */
+/* Among the bins with room for at least `length` tokens, remove and return the one with the least
+ * room, and set *room to its room. Return -1 if no bin has enough room. */
 static int32_t take_bin(bins *b, int64_t length, int64_t *room)
 {
     int64_t word = length / 64;
@@ -353,8 +355,8 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* The rows that are counted are those that were packed, as many as packed rows are asked for, or
- * all. */
+/* Count what the rows that were packed leave out. If only range->len packed rows are to be counted,
+ * count the first range->len of these rows, otherwise all. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

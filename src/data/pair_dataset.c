@@ -32,8 +32,8 @@ typedef struct pair_dataset {
     fsdp_text_rows *rows;
     place *places;
     size_t len, cap;
-    /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index of the row
-     * that follows it in the dataset. In order. */
+    /* [skipped_len] For each row that options.skip_long_summaries leaves out: the index in the
+     * dataset of the row after it. In ascending order. */
     int64_t *skipped;
     size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
@@ -232,7 +232,7 @@ static fsdp_status pair_get(void *self, int64_t index, fsdp_example *example)
     return pair_get_cut(self, index, example, NULL);
 }
 
-/* Copy a text [length] as one that ends at its NUL: U+FFFD takes the place of a NUL. */
+/* Copy a text [length] as one that ends with a NUL. U+FFFD replaces each NUL in the text. */
 static char *copy_without_nul(const char *text, size_t length)
 {
     fsdp_str copy = {0};
@@ -277,8 +277,8 @@ static fsdp_status pair_texts(void *self, int64_t index, char **source, char **t
     return status;
 }
 
-/* Return true if the row that was skipped before row `next` of the dataset is in the range: it is,
- * if that row is, and behind the last row of the file. */
+/* Return true if the row that was skipped before row `next` of the dataset belongs to the range: if
+ * row `next` does, or if both the range and `next` are at the end of the file. */
 static bool is_skipped_in(const pair_dataset *d, int64_t next, const fsdp_row_range *range)
 {
     const int64_t end = range->first + range->rows;

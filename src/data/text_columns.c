@@ -15,8 +15,8 @@ static const struct {
     {"input", "output"},     {"prompt", "completion"}, {"question", "answer"},
 };
 
-/* Columns of texts in public datasets for classification: GLUE's pairs, other pairs, and single
- * texts, which have only a `target`. */
+/* Columns of texts in public datasets for classification. A row has a pair of columns; a column of
+ * single texts is a `target` without a `source`. */
 static const struct {
     const char *source, *target;
 } known_classified[] = {

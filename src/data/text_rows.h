@@ -1,6 +1,6 @@
 /* The texts in the rows of a CSV, JSON or Arrow file. A row is found once, when the file is opened,
- * and can then be read again by its place in the file, by any thread. The place of a row of Arrow
- * is its index, with size 0. */
+ * and any thread can then read it again by its offset and size in the file. For Arrow, the offset
+ * is the index of the row, and the size is 0. */
 #pragma once
 #include <fsdp/data.h>
 

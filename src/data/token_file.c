@@ -122,8 +122,9 @@ static fsdp_status read_header(fsdp_token_file *file)
                       expected);
 }
 
-/* Return true if the numbers of 16 bits are the halves or quarters of tokens of `width` bytes: the
- * parts above the lowest are those of ids below 2^18, and the lowest ones are not all as small. */
+/* Return true if the file seems to have tokens of `width` bytes, when it is read as numbers of 16
+ * bits: the upper parts of each token are those of an id below 2^18, and the lowest parts are not
+ * all that small. */
 static bool looks_like(const fsdp_mapping *m, size_t width)
 {
     const size_t n = m->bytes < LOOKED_AT_BYTES ? m->bytes : LOOKED_AT_BYTES;
@@ -141,7 +142,7 @@ static bool looks_like(const fsdp_mapping *m, size_t width)
     return any;
 }
 
-/* Refuse a file whose tokens are certainly wider than the default, uint16. */
+/* Return an error if the tokens of the file are certainly wider than the default, uint16. */
 static fsdp_status check_width(const fsdp_token_file *file)
 {
     const bool is_int64 = looks_like(&file->mapping, 8);

@@ -21,7 +21,8 @@ static uint64_t load(const unsigned char *p, int bytes)
     return value;
 }
 
-/* Return the bytes of a token whose type has this code, or 0 if no integer type has it. */
+/* Return the size in bytes of a token whose type has this code, or 0 if the code is not that of an
+ * integer type. */
 static int width_of(unsigned code)
 {
     static const int widths[] = {[1] = 1, [2] = 1, [3] = 2, [4] = 4, [5] = 8, [8] = 2};

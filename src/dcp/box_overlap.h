@@ -2,16 +2,16 @@
 #pragma once
 #include <fsdp/base.h>
 
-/* One box. It must not be empty. */
+/* A box of a tensor. It must not be empty. */
 typedef struct fsdp_dcp_extent {
     const int64_t *offsets, *sizes; /* [ndim] */
     size_t owner;                   /* number of the box */
 } fsdp_dcp_extent;
 
 /* Search `extents` [n], whose order it changes, for two boxes that overlap. If there are two, set
- * *a and *b to their owners, *a < *b, and return true.
+ * *a and *b to their owners, with *a < *b, and return true.
  *
- * The boxes are sorted along the first dimension in which their offsets differ, and each is
- * compared only with those that begin before it ends. So the rows of N ranks are N comparisons, and
- * a grid of N boxes needs about N times the square root of N. */
+ * The boxes are sorted along the first dimension in which their offsets differ, and each box is
+ * compared only with the following boxes that begin before it ends. So N ranks with rows of a
+ * tensor need about N comparisons, and a grid of N boxes about N times the square root of N. */
 bool fsdp_dcp_find_overlap(fsdp_dcp_extent *extents, size_t n, int ndim, size_t *a, size_t *b);

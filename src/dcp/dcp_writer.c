@@ -40,8 +40,8 @@ typedef struct position {
 /* What each rank sends to all ranks before it writes: a summary of its manifest. */
 typedef struct greeting {
     uint64_t n;   /* number of entries */
-    uint32_t crc; /* checksum of all claims that this rank has computed: its own, and those of all
-                     other ranks */
+    uint32_t crc; /* checksum of this rank's signatures, and of the boxes of all ranks as this rank
+                     computes them */
     uint32_t is_complete; /* nonzero: this rank was able to compute the claims of all ranks */
 } greeting;
 
@@ -62,14 +62,14 @@ struct fsdp_dcp_job {
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
     claim *own_claims; /* [n] */
-    /* [world_size][n] The claims that the ranks have exchanged. NULL while every rank computes
-     * them: with thousands of ranks they are too many to be kept. */
+    /* [world_size][n] The claims that the ranks have exchanged. It is NULL if every rank computes
+     * the claims instead: with thousands of ranks they are too many to be kept. */
     claim *claims;
     /* [world_size] each: memory for the boxes of one entry, so that nothing is allocated after the
-     * first meeting. `extents` are the boxes that are not empty. */
+     * first meeting. `extents` has only the boxes that are not empty. */
     ranked_box *boxes;
     fsdp_dcp_extent *extents;
-    bool *writes;            /* [world_size][n] the rank writes the entry; see find_writers() */
+    bool *writes; /* [world_size][n] true: the rank writes the entry; see find_writers() */
     position *own_positions; /* [n] */
     position *positions;     /* [world_size][n]; only on rank 0 */
     unsigned char *piece;    /* [PIECE_BYTES] */
@@ -108,7 +108,7 @@ static int compare_boxes(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-/* Sort the boxes of all ranks. In most cases they are in order already. */
+/* Sort the boxes of all ranks. Usually they are already sorted. */
 static void sort_boxes(ranked_box *boxes, int n)
 {
     int i = 1;
@@ -157,7 +157,7 @@ static bool find_writers(fsdp_dcp_job *run)
     return true;
 }
 
-/* Check the claims that the ranks have exchanged. */
+/* Check that `rank` has the same signature as rank 0 for each entry. */
 static fsdp_status check_same(const fsdp_dcp_job *run, int rank)
 {
     const size_t n = run->manifest->n;
@@ -213,8 +213,8 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* Check the claims of all ranks. All ranks have or compute the same claims. So the check succeeds
- * on all ranks, or it fails on all ranks with the same error. */
+/* Check the claims of all ranks. All ranks use the same claims, which they have exchanged or
+ * computed. So the check succeeds on all ranks, or it fails on all ranks with the same error. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; run->claims && r < run->world_size; r++)
@@ -266,8 +266,8 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* Return the checksum of the claims of all ranks, as this rank computes them. Dimensions that the
- * tensor does not have are the same on all ranks. */
+/* Return the checksum of this rank's signatures, and of the boxes of all ranks as this rank
+ * computes them. Dimensions that the tensor does not have are the same on all ranks. */
 static uint32_t checksum_of_claims(const fsdp_dcp_job *run)
 {
     uint32_t crc = 0;

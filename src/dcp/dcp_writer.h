@@ -5,7 +5,8 @@
 #include "src/dcp/group_directory.h"
 
 /* Write the checkpoint that the manifest describes. Collective; if one rank fails, all fail. The
- * call needs a few MiB of memory, one byte for each entry and rank, and on rank 0 a few hundred.
+ * call needs a few MiB of memory. It also needs one byte for each entry and rank; on rank 0, a few
+ * hundred bytes.
  *
  * Note [Ranks meet three times]. Every rank computes by itself which rank writes which entries. It
  * uses the placements of the tensors (fsdp_dcp_tensor.part_of). Then the ranks meet three times. A

@@ -26,7 +26,8 @@ static const char *read_number(const char *text, double *value)
     return end != text && isfinite(*value) ? end : NULL;
 }
 
-/* Skip a decimal prefix and multiply *value by it. */
+/* If `text` begins with a decimal prefix, multiply *value by it. Return the text after the
+ * prefix. */
 static const char *read_prefix(const char *text, double *value)
 {
     static const char prefixes[] = "kMGTP";

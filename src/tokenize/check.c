@@ -67,7 +67,7 @@ static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list 
     if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
                                    &c->in_bytes) != FSDP_OK)
         return false;
-    /* `ids` may have an additional eos, or be cut. */
+    /* `ids` may have an additional eos, or be truncated */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
     if (n && n == ids->len && n < c->found.ids.len)
         n--; /* a list that is cut may end with eos */

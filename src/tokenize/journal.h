@@ -17,8 +17,8 @@ typedef struct fsdp_tokenize_state {
     } parts[FSDP_TOKENIZE_PARTS];
 } fsdp_tokenize_state;
 
-/* Write the state and the settings of the run to `path` atomically. `settings` is an object of
- * texts. */
+/* Write the state and the settings of the run to `path` atomically. `settings` is an object whose
+ * values are texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_journal_write(const char *path, fsdp_json_node settings,
                                                const fsdp_tokenize_state *state);
 /* Read the state. Return FSDP_ERR_INVALID if a setting of the run that wrote the journal differs

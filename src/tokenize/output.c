@@ -29,9 +29,9 @@ typedef struct part_file {
 
 struct fsdp_token_output {
     fsdp_output_options options;
-    char *path; /* without trailing slashes */
-    char *
-        place; /* where the token file is made and put: `path`, or what the link `path` points to */
+    char *path;  /* without trailing slashes */
+    char *place; /* where the token file is written: `path`, or the target if `path` is a symbolic
+                    link */
     char *partial, *journal, *out;
     int lock;
     bool is_file, has_journal;
@@ -102,8 +102,8 @@ static char *index_path(const char *path)
     return fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
 }
 
-/* Return an error if there is an index next to the output file that may not be replaced. It would
- * be used to read the file, whatever format the file has. */
+/* If there is an index next to the output file that may not be replaced, return an error: a reader
+ * of the output file would use this index, even if the new file has another format. */
 static fsdp_status check_index(const fsdp_token_output *o, bool may_replace)
 {
     char *index = index_path(o->path);
@@ -139,8 +139,9 @@ static fsdp_status check_target(const fsdp_token_output *o)
     return FSDP_OK;
 }
 
-/* Return an error if a file would be replaced that may not be. A run that goes on may replace what
- * the interrupted run was allowed to replace, and an index that the interrupted run has written. */
+/* Return an error if the run would replace a file that it may not replace. A run that continues an
+ * interrupted run may replace what that run was allowed to replace, and an index that it has
+ * written. */
 static fsdp_status check_existing(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     state->overwrites |= o->options.overwrite;

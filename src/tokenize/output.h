@@ -38,7 +38,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
  * that were appended. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
                                              const fsdp_tokenize_state *state);
-/* Move the token files to their place. Not for ARROW. */
+/* Move the token files to their final paths. Not for ARROW. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_commit(fsdp_token_output *output,
                                                const fsdp_tokenize_state *state);
 /* Return the path of the spooled rows of a part. */

@@ -98,8 +98,8 @@ static void write_batch(pipeline *p, slot *s)
         fsdp_error_save(p->ops->write(p->self, &s->batch, s->result), &p->error);
 }
 
-/* Hand in a batch, and write all complete batches that are next in order, unless another thread is
- * writing. */
+/* Store a complete batch. Unless another thread is writing, write all complete batches that are
+ * next in order. */
 static void hand_in(pipeline *p, slot *s)
 {
     pthread_mutex_lock(&p->lock);

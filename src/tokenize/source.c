@@ -109,8 +109,8 @@ static fsdp_status add_folder_or_file(fsdp_record_source *s, const char *path, b
     return add_texts(s, path, validation);
 }
 
-/* Add what `path` refers to. With `is_split`, the path is that of the training data, which may also
- * have a part for validation: `validation` says which part to add. */
+/* Add the files to which `path` refers. If `is_split`, the path of the training data may also have
+ * data for validation, and `validation` says which of the two to add. */
 static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_split, bool validation)
 {
     char *folder;

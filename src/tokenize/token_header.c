@@ -28,7 +28,8 @@ void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_
     store(header + 8, (uint64_t)tokens, 4);
 }
 
-/* The lists of numbers in an index. All are computed from the lengths of the sequences. */
+/* The lists of numbers in an index file, all of which are computed from the lengths of the
+ * sequences. */
 typedef enum list {
     SIZES,
     OFFSETS,

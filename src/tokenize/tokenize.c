@@ -190,8 +190,8 @@ static fsdp_status end_rows(tokenize_run *r)
     return fsdp_output_save(r->output, &r->state);
 }
 
-/* Check what is known only after the last row. An option that had no effect is an error, but the
- * rows are the same as those of a run without the option, and are kept for such a run. */
+/* Check what is known only after the last row. If an option had no effect, return an error, but
+ * keep the rows: a run without the option would write the same rows, so it can use them. */
 static fsdp_status check_rows(tokenize_run *r)
 {
     const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);
@@ -302,7 +302,8 @@ static bool lacks_eos(const tokenize_run *r)
            fsdp_tokenizer_eos_id(r->inputs->tokenizer) < 0;
 }
 
-/* Are documents rows, where 'fsdp train' joins the documents of plain text and cuts them? */
+/* Return true if documents of plain text are rows, although `fsdp train` would join and cut
+ * them. */
 static bool keeps_documents(const tokenize_run *r)
 {
     return r->format == FSDP_TOKENIZE_ARROW && r->state.uses & FSDP_USES_DOCUMENTS &&

@@ -52,7 +52,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tokenize_run(const fsdp_tokenize_config *config
 
 /* ---- parts of a run, for this folder ---- */
 
-/* What every run opens, whether it tokenizes, checks or makes a vocabulary. */
+/* The inputs that every run opens, whether it tokenizes, checks or makes a vocabulary. */
 typedef struct fsdp_tokenize_inputs {
     fsdp_tokenizer *tokenizer; /* NULL: --train-vocab */
     fsdp_chat_template *chat_template;

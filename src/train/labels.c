@@ -76,14 +76,13 @@ static void print_found(const fsdp_trainer *t, const fsdp_found_labels *found)
     fprintf(t->out, "%s\n", found->names && found->classes > SHOWN_NAMES ? ", ..." : "");
 }
 
-/* Return true if there may be training data. The data of a plan may not exist yet. */
+/* Return true if there may be training data. For a glob pattern, this is assumed. */
 static bool have_data(const fsdp_train_config *c)
 {
     return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
 }
 
-/* Return true if the model must have the classes of the rows instead of those of its config.json.
- */
+/* Return true if the classes of the rows must replace those of the model's config.json. */
 static bool fits_better(const fsdp_found_labels *found, const known_labels *known)
 {
     if (!found->classes)
@@ -118,7 +117,8 @@ static bool asks_for_classes(const fsdp_train_config *c)
            c->form.text_pair_column;
 }
 
-/* In a plan, data that do not exist are what their name says. */
+/* Set *any to true if the training rows have labels. In a plan, if the data do not exist, decide by
+ * the name of the data. */
 static fsdp_status rows_have_labels(const fsdp_train_config *c, bool *any)
 {
     const fsdp_name_kind kind = fsdp_name_kind_of(c->data);

@@ -94,8 +94,8 @@ static bool has_rows(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
 }
 
-/* Refuse a folder in which this run would replace the rows of an earlier one. A run that continues
- * goes on in its file, and one that `fsdp launch` restarts writes its own rows again. */
+/* Return an error if this run would replace the rows of an earlier run in the folder. A resumed run
+ * continues its file, and a run that `fsdp launch` has restarted may replace its own rows. */
 static fsdp_status check_earlier_rows(const fsdp_train_config *c, const char *dir)
 {
     const bool writes[] = {fsdp_train_reports_to(c, FSDP_REPORT_CSV),

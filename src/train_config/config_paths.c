@@ -105,8 +105,8 @@ static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *wri
     return FSDP_OK;
 }
 
-/* Refuse a file in the folder of the model under a name that the model's files have: the model that
- * is saved would replace it. */
+/* Return an error if a file would be written into the model's folder under the name of one of the
+ * model's files, because the saved model would replace it. */
 static fsdp_status check_beside_model(const fsdp_train_config *c, const named_path *written)
 {
     const char *name = written->path ? fsdp_path_name(written->path) : "";

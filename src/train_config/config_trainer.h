@@ -38,12 +38,12 @@ const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_opti
  * underscores.
  */
 bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, const char *spelling);
-/* Return true if the option `name` is one of Adam under transformers' name (--adam_beta1), and the
- * optimizer is another one. transformers' Trainer ignores it then. */
+/* Return true if `name` is an option of Adam that the user gave under its transformers name, such
+ * as --adam_beta1, and the optimizer is not Adam. transformers' Trainer then ignores the option. */
 bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
                                 const char *name);
-/* Return true for transformers' schedule `constant`, which has no warmup, other than
- * constant_with_warmup and this project's --lr-schedule constant. */
+/* Return true if the user chose transformers' schedule `constant`, which has no warmup.
+ * transformers' constant_with_warmup and this project's --lr-schedule constant have one. */
 bool fsdp_train_is_without_warmup(const fsdp_options *options);
 /* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. If this
  * project's and transformers' names of an option have different meanings, apply the meaning of the

@@ -119,8 +119,8 @@ static fsdp_arrow_batch *find_cached(const fsdp_arrow_cache *cache, const fsdp_a
     return NULL;
 }
 
-/* Free the least recently used one of the batches that no caller has. Return false if there is no
- * such batch. */
+/* Free the batch that was used longest ago, among those that no caller has. Return false if callers
+ * have all batches. */
 static bool drop_oldest(fsdp_arrow_cache *cache)
 {
     size_t oldest = cache->n;

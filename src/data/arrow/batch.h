@@ -1,5 +1,5 @@
 /* A batch whose buffers can be read. Uncompressed buffers are used in place, in the mapped file;
- * compressed ones are decompressed to memory. A cache keeps the batches that were decompressed
+ * compressed buffers are decompressed to memory. A cache keeps the batches that were decompressed
  * last, since the rows of a batch are often read one after the other. */
 #pragma once
 #include "src/data/arrow/file.h"

@@ -22,8 +22,9 @@ typedef struct fsdp_arrow_folder {
     fsdp_json *info;  /* dataset_info.json; NULL: none */
 } fsdp_arrow_folder;
 
-/* Return true if `path` is an Arrow file or a folder with Arrow files, or a Parquet or Feather file
- * or a folder with Parquet files, which are refused with an explanation when they are opened. */
+/* Return true if `path` is an Arrow file or a folder with Arrow files. Also return true for a
+ * Parquet or Feather file, or a folder with Parquet files: opening these fails with an
+ * explanation. */
 bool fsdp_is_arrow_path(const char *path);
 
 /* Return true if `path` is the folder of a DatasetDict with a split for validation (not "test"). */

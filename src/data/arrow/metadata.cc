@@ -583,8 +583,8 @@ fsdp_status read_footer(const Table *t, void **bytes, fsdp_arrow_footer *out,
     return FSDP_OK;
 }
 
-/* Return `data` if it is aligned and `keep` is false. Otherwise set *copy to a copy of it, and
- * return *copy; nullptr if out of memory. */
+/* Return `data` if it is aligned and `keep` is false. Otherwise set *copy to a copy of `data`, and
+ * return the copy; nullptr if out of memory. */
 const uint8_t *aligned(const void *data, size_t bytes, bool keep, void **copy)
 {
     if (!keep && reinterpret_cast<uintptr_t>(data) % 8 == 0)

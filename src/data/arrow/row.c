@@ -10,8 +10,8 @@
 #include "src/base/str.h"
 #include "src/text/utf8.h"
 
-/* How many bytes a value counts towards FSDP_ARROW_ROW_BYTES_MAX. This bounds memory even if a file
- * refers to the same bytes again and again. */
+/* How many bytes a value counts towards FSDP_ARROW_ROW_BYTES_MAX. The limit bounds memory even if
+ * many values of a file refer to the same bytes. */
 enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* and the bytes of the text */
@@ -347,7 +347,7 @@ static fsdp_status put_entries(const reading *r, size_t child, int64_t begin, in
     FSDP_TRY(spend(r, LIST_BYTES + NUMBER_BYTES * (uint64_t)(end - begin)));
     const fsdp_json_node list =
         to.key ? fsdp_json_set_array(to.node, to.key) : fsdp_json_append_array(to.node);
-    const bool fits = f->is_signed || f->bits < 64; /* values fit in int64 */
+    const bool fits = f->is_signed || f->bits < 64; /* every value fits in int64 */
     if (begin < end && f->type == FSDP_ARROW_INT && fits && !f->has_dictionary &&
         array->null_count == 0)
         return put_ints(f, array, begin, end, list);

@@ -14,11 +14,11 @@ static const size_t cache_bytes = (size_t)128 << 20;
 
 typedef struct shard {
     fsdp_arrow_file *file;
-    bool *wanted;  /* [n_fields of the file's schema]: the columns that rows have; owned */
+    bool *wanted;  /* [n_fields of the file's schema] true: rows have this column; owned */
     int64_t first; /* first row */
 } shard;
 
-/* Files whose rows follow one another. */
+/* Files whose rows are one sequence: the rows of each file follow those of the file before it. */
 typedef struct shards {
     shard *items;
     size_t n;
@@ -330,8 +330,9 @@ const char *fsdp_arrow_table_left_out(const fsdp_arrow_table *t)
     return t->left_out;
 }
 
-/* Return what the entries of a list are: {"feature": ENTRY, "_type": "Sequence"}, with "List" or
- * "LargeList" in datasets 4, or [ENTRY] in old files. Return other features as they are. */
+/* Return the feature of the entries of a list. A list is {"feature": ENTRY, "_type": "Sequence"},
+ * with "List" or "LargeList" in datasets 4, or [ENTRY] in old files. If `feature` is not a list,
+ * return it as it is. */
 static fsdp_json_node entry_of_list(fsdp_json_node feature)
 {
     if (fsdp_json_kind_of(feature) == FSDP_JSON_ARRAY)

@@ -79,11 +79,9 @@ static void describe_column(fsdp_json_node features, const fsdp_arrow_column *co
     fsdp_json_set_str(feature, "_type", "ClassLabel");
 }
 
-/* The features must be in the order of the columns. So the files are written in FSDP_JSON_LINE,
- * which keeps the order of keys.
- *
- * Set *info to the contents of dataset_info.json, and *metadata to the schema's metadata.
- */
+/* Set *info to the contents of dataset_info.json, and *metadata to the schema's metadata. Features
+ * must be in the order of the columns, so both are written with FSDP_JSON_LINE, which keeps the
+ * order of keys. */
 static fsdp_status describe_rows(const fsdp_arrow_column *columns, size_t n, fsdp_json **info,
                                  char **metadata)
 {
@@ -198,8 +196,8 @@ static fsdp_status write_json(const fsdp_json *doc, const char *dir, const char 
     return status;
 }
 
-/* Fill state.json. The fingerprint depends on the rows, since datasets treats data sets with the
- * same fingerprint as the same data set. */
+/* Fill state.json. datasets treats data sets with the same fingerprint as the same data set, so the
+ * fingerprint depends on the rows. */
 static fsdp_status make_state(const fsdp_arrow_writer *w, fsdp_json_node state)
 {
     char text[64];
@@ -412,8 +410,8 @@ static fsdp_status write_dict(const fsdp_arrow_writer *w)
     return status;
 }
 
-/* Return true for old files of a data set that is being replaced: files of the kinds that write.c
- * writes, and the caches that datasets writes next to them. */
+/* Return true for old files of a data set that is being replaced: files that write.c writes, and
+ * the caches that datasets writes next to them. */
 static bool is_stale(void *context, const char *old, const char *fresh, const char *name)
 {
     (void)context;

@@ -25,7 +25,7 @@ typedef struct fsdp_arrow_column {
 /* Zero means default. */
 typedef struct fsdp_arrow_write_options {
     int64_t batch_rows;   /* rows of a batch; 0 means 1000, as in datasets */
-    uint64_t shard_bytes; /* a file ends after the batch with which it reaches this size; 0 means
+    uint64_t shard_bytes; /* a file ends after the batch that makes it this large or larger; 0 means
                              500 MB, as in datasets */
 } fsdp_arrow_write_options;
 
