@@ -1,8 +1,8 @@
 /* The transport "shm": ranks are processes of one host. Each shared buffer is a memfd that the
- * first rank of the host creates and sends to the others over the sockets inherited from the
- * launcher (rendezvous.h). A process maps only memory that belongs to its own user and whose size
- * cannot change. A descriptor is closed after its memory has been mapped, so the limit on open
- * files does not limit the number of buffers. */
+ * first rank of the host creates and sends to the other ranks of the host, over sockets that the
+ * ranks inherit from the launcher (rendezvous.h). A process maps only memory that belongs to its
+ * own user and whose size cannot change. A descriptor is closed after its memory has been mapped,
+ * so the limit on open files does not limit the number of buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

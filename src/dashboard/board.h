@@ -1,11 +1,11 @@
-/* Everything that the dashboard shows: the runs, checkpoints and logs in the folders that were
- * named.
+/* Everything that the dashboard shows: the runs, checkpoints and logs in the folders that the user
+ * has named.
  *
  * Note [Threads of the dashboard]. One thread, the reader, finds and reads files:
  * fsdp_board_turn(). The thread of the server answers requests. The lock of the board is held for a
  * few milliseconds at a time, while the reader takes new lines or while an answer is written, so a
- * request never waits for a long file to be read. Looking for files and looking at checkpoints
- * happen without the lock. */
+ * request never waits for a long file to be read. The reader does not hold the lock while it looks
+ * for files or checks checkpoints. */
 #pragma once
 #include <stdio.h>
 

@@ -127,7 +127,7 @@ fsdp_status fsdp_endpoint_listen(const fsdp_endpoint *endpoint, int *fd, bool *i
 {
     struct addrinfo *found;
     FSDP_TRY(resolve(endpoint->host, endpoint->port, &found));
-    /* In the first host's own /etc/hosts, its name may stand for 127.0.1.1, which other hosts
+    /* On the first host, /etc/hosts may translate its own name to 127.0.1.1, which other hosts
      * cannot use. So listen on all addresses, unless the user gave an address instead of a name. */
     *fd = is_numeric(endpoint->host) && can_bind(found)
               ? listen_at(found->ai_family, found->ai_addr, found->ai_addrlen)

@@ -53,8 +53,8 @@ void fsdp_local_begin(fsdp_local *local, const fsdp_hosts_shape *shape);
 /* Start MPI's daemon or mpirun: run the file `program` with the arguments `words`, which end with
  * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_local_start(fsdp_local *local, const char *program, char **words);
-/* Tell the ranks of this host to end because of a signal; signal 0: because the job failed. QUIET
- * is reported when all ranks have ended. */
+/* Ask the ranks of this host to end because of a signal; signal 0: because the job failed. QUIET is
+ * reported when all ranks have ended. */
 void fsdp_local_stop(fsdp_local *local, int signal_number);
 /* Kill the ranks, and end the daemon. IDLE is reported when all have ended. */
 void fsdp_local_kill(fsdp_local *local);
