@@ -1,5 +1,5 @@
-/* Implements hooks: functions of the program that save_state() and load_state() call before
- * anything else. */
+/* Implements hooks: functions of the program that save_state() and load_state() call before they
+ * save or load anything. */
 #include <inttypes.h>
 #include <string.h>
 

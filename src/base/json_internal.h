@@ -16,6 +16,6 @@ struct fsdp_json {
  * NUL, so it cannot be mistaken for such a number. Return the literal if `value` is such a number,
  * else NULL. */
 const char *fsdp_json_raw_number(const json_t *value);
-/* Return the bytes [length] of `value`, a string that does not stand for a number as above. A NUL
+/* Return the bytes [length] of `value`, a string that does not represent a number as above. A NUL
  * follows them. */
 const char *fsdp_json_string(const json_t *value, size_t *length);

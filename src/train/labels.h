@@ -8,8 +8,8 @@
  * found->problem_type. In all other cases, *found stays {0}. The caller frees *found with
  * fsdp_found_labels_fini(). Every rank reads the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found);
-/* Set t->keeps_lm_head to true if a folder of a masked language model is to be trained as one.
- * --task decides or, without it, the training rows: if they have labels, the model becomes a
- * classifier, as with AutoModelForSequenceClassification. Print what the rows decided. Every rank
- * reads the first row. */
+/* Without --task, set t->keeps_lm_head to true if a folder of a masked language model is to be
+ * trained as one. The training rows decide: if they have labels, or if options such as --num-labels
+ * ask for classes, the model becomes a classifier, as with AutoModelForSequenceClassification.
+ * Print what the rows decided. Every rank reads the first row. With --task, do nothing. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_choose_head(fsdp_trainer *t);

@@ -63,7 +63,7 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    bool keeps_lm_head; /* a masked language model is trained as one, and does not become a
+    bool keeps_lm_head; /* without --task: a masked language model is trained as one, not as a
                            classifier */
     fsdp_found_labels found_labels; /* classes that the training rows say; {0}: config.json's */
     fsdp_model *model;
