@@ -83,6 +83,18 @@ echo '{"input_ids": [7, 8, 1], "labels": [9, 1]}' >ids.jsonl
 run train --model plain --data ids.jsonl --epochs 1 --output of_ids --num-workers 0
 check rows_of_ids_do_not_change_it sh -c '[ "$1" = "\"ask: \"" ] && ! grep -q "put before" out' sh "$(prefix of_ids)"
 
+# ids made ahead have it, too
+if lacks FlatBuffers; then skip ids_made_ahead_have_it 'built without FlatBuffers'; else
+    run tokenize --task seq2seq --tokenizer plain --data faq.jsonl --output ahead
+    expect tokenize_says_it 0 "note: plain/config.json: 'ask: ' is put before source texts; --task-prefix ''"
+    run train --model plain --data ahead --epochs 1 --no-save-model --batch-size 4 --num-workers 0 --metrics m.jsonl
+    check ids_made_ahead_have_it [ "$rc" -eq 0 -a "$(losses)" = "$ours" ]
+    run tokenize --task seq2seq --tokenizer plain --data faq.jsonl --output other --task-prefix 'b: '
+    check not_if_tokenize_is_given_one sh -c '[ "$1" -eq 0 ] && ! grep -q "put before" err' sh "$rc"
+    run tokenize --task seq2seq --tokenizer odd --data faq.jsonl --output nothing
+    expect a_bad_prefix_is_refused 1 'odd/config.json: prefix'
+fi
+
 # --- the learning rate ---
 on t5 --from-config --epochs 8 --no-save-model
 expect the_schedule_is_said 0 '^learning rate: 0.002, times 0.7 each epoch \(--lr-schedule step, the default of seq2seq\)$' out
