@@ -3,8 +3,8 @@
 #pragma once
 #include <fsdp/base.h>
 
-#include "src/base/shell.h"
 #include "src/base/str.h"
+#include "src/report/shell.h"
 
 /* Append the script of a shell. `fsdp launch` completes the options of the command that it starts.
  */

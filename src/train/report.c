@@ -7,12 +7,12 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/base/shell.h"
 #include "src/data/dataset.h"
 #include "src/data/left_out.h"
 #include "src/report/human.h"
 #include "src/report/metrics.h"
 #include "src/report/progress.h"
+#include "src/report/shell.h"
 #include "src/report/table.h"
 #include "src/tensor/cards.h"
 #include "src/train/sources.h"

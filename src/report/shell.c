@@ -1,5 +1,5 @@
 /* See shell.h. */
-#include "src/base/shell.h"
+#include "src/report/shell.h"
 
 #include <string.h>
 
