@@ -11,6 +11,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/pretrained/model.h"
+#include "src/pretrained/text_prefix.h"
 #include "src/report/human.h"
 #include "src/tensor/cards.h"
 #include "src/tensor/device.h"
@@ -122,6 +123,19 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
+/* Complete the configuration for the task. If --task-prefix is not given, the model's config.json
+ * takes precedence over the default of the task. */
+static fsdp_status choose_prefix(fsdp_trainer *t)
+{
+    fsdp_train_config *c = &t->completed;
+    if (t->model->text_prefix && !c->given_task_prefix)
+        c->task_prefix = t->model->text_prefix;
+    FSDP_TRY(fsdp_train_config_set_task(c, t->task));
+    if (t->task == FSDP_TASK_SEQ2SEQ && c->save_model)
+        FSDP_TRY(fsdp_text_prefix_check(c->task_prefix));
+    return FSDP_OK;
+}
+
 /* Set t->task to the model's task, and set the values of the configuration that depend on the task.
  * Return an error if --task names another task. */
 static fsdp_status choose_task(fsdp_trainer *t)
@@ -157,7 +171,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);
     FSDP_TRY(fsdp_train_sources_check_task(c, t->task));
-    return fsdp_train_config_set_task(&t->completed, t->task);
+    return choose_prefix(t);
 }
 
 /* Return the number of elements in trained parameters. */
@@ -549,6 +563,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
                 (long long)fsdp_dataset_len(t->validation_set));
     else if (c->save_model)
         fprintf(t->out, "without validation, the model is saved once, at the end\n");
+    fsdp_report_start(t);
     fflush(t->out);
     return fsdp_trainer_print_model(t, t->out);
 }
