@@ -17,6 +17,7 @@
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
 #include "src/data/json_text.h"
+#include "src/data/missing_column.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */
@@ -265,10 +266,19 @@ static fsdp_status no_text(const reading *r, const char *wanted)
                       wanted, *keys ? "the keys " : "no keys", keys);
 }
 
+static bool has_key(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_json_find(*object, name).value != NULL;
+}
+
 static fsdp_status read_text(reading *r, fsdp_example *example)
 {
     const char *prompt_key, *text_key, *prompt = "", *text = NULL;
     const char *prefix = r->options->source_prefix;
+    const char *unknown = fsdp_first_unknown_column(r->options, has_key, &r->object);
+    if (unknown)
+        return fsdp_missing_key(r->options, unknown, true, r->object, false);
     text_keys(r, &prompt_key, &text_key);
     if (!fsdp_json_has(r->object, text_key))
         return no_text(r, text_key);

@@ -188,7 +188,10 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
 {
     const fsdp_model_info *info = &model->info;
     if (!model->config.type->decoder)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s does not generate", info->class_name);
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s does not generate%s", info->class_name,
+                          info->format.task == FSDP_TASK_CLASSIFICATION && info->num_labels > 0
+                              ? ": 'fsdp classify' prints the labels that it gives to texts"
+                              : "");
     if (info->format.task == FSDP_TASK_SEQ2SEQ &&
         config->decoder_start_token_id != info->format.decoder_start_token_id)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,

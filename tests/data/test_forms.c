@@ -281,7 +281,7 @@ TEST(columns_are_found_by_name_language_and_option)
          {.source_lang = "en", .target_lang = "fr"},
          NULL,
          NULL,
-         "translation.fr: missing, expected a text"},
+         "no key 'translation.fr'; the row has translation; --source-lang and --target-lang name the languages"},
         {"{\"en\": \"a\", \"de\": \"b\"}",
          {.source_lang = "en", .target_lang = "de"},
          "a",
@@ -338,7 +338,7 @@ TEST(the_header_says_which_delimiter_separates_fields)
          "c",
          "separated by vertical bars; not used: 'x' (line 1)"},
         {"a.csv", "text^headline\na, b^c\n", {.delimiter = '^'}, "a, b", "c", NULL},
-        {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", NULL},
+        {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", "fields are separated by commas"},
         {"a.tsv", "text\theadline\na \"b\t\"c\n", {.no_csv_quotes = true}, "a \"b", "\"c", NULL},
         {"a.csv",
          "text,a b;headline\na,b;c\n",
@@ -362,7 +362,7 @@ TEST(the_header_says_which_delimiter_separates_fields)
     fsdp_dataset *set = NULL;
     fsdp_dataset_options options = {.tokenizer = tokenizer};
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set),
-                 FSDP_ERR_FORMAT, "a.csv: line 1: no column 'text'; the header has a;b");
+                 FSDP_ERR_FORMAT, "a.csv: line 1: no column 'text'; the header has a, b; --text-column and --target-column");
     options.delimiter = ',';
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text;headline\nc;d\n"), &options, &set),
                  FSDP_ERR_FORMAT, "no column 'text'; the header has text;headline");
