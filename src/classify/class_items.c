@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
 #include "src/data/arrow/table.h"
 #include "src/data/csv.h"
 #include "src/data/csv_delimiter.h"
@@ -15,6 +16,10 @@
 #include "src/data/missing_column.h"
 #include "src/data/text_columns.h"
 #include "src/text/utf8.h"
+
+enum {
+    STDIN_BYTES_MAX = 1 << 30
+};
 
 /* The state while a file is read. */
 typedef struct reader {
@@ -350,6 +355,34 @@ static fsdp_status read_lines(reader *r, fsdp_input *input)
     return status;
 }
 
+/* Add the line of `text` [bytes] that begins at *at, and move *at to the next line. */
+static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *at)
+{
+    const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
+    size_t length = end ? (size_t)(end - line) : bytes - *at;
+    *at += length + 1;
+    if (length && line[length - 1] == '\r')
+        length--;
+    return memchr(line, 0, length) ? fsdp_error(FSDP_ERR_FORMAT, "a NUL byte")
+                                   : add_text(r->items, line, length, NULL);
+}
+
+/* Read standard input, which may be a pipe. An fsdp_input must be a file. */
+static fsdp_status read_stdin(reader *r)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_file_read("/dev/stdin", STDIN_BYTES_MAX, &text, &bytes));
+    size_t at = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    fsdp_status status = FSDP_OK;
+    for (int64_t number = 1; status == FSDP_OK && at < bytes; number++) {
+        status = add_line(r, text, bytes, &at);
+        fsdp_error_context(status, "%s: line %lld", r->path, (long long)number);
+    }
+    fsdp_free(text);
+    return status;
+}
+
 /* ---- files ---- */
 
 /* Options of rows have no effect on plain text. */
@@ -364,19 +397,17 @@ static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
     return flag ? fsdp_error(FSDP_ERR_INVALID, "%s; %s is something else", flag, r->path) : FSDP_OK;
 }
 
-static fsdp_status read_file(reader *r, bool stdin_lines)
+static fsdp_status read_file(reader *r)
 {
-    const fsdp_name_kind kind = stdin_lines ? FSDP_NAME_TEXT : fsdp_name_kind_of(r->config->input);
-    const bool arrow = !stdin_lines && fsdp_is_arrow_path(r->config->input);
+    const char *path = r->config->input;
+    const fsdp_name_kind kind = fsdp_name_kind_of(path);
+    const bool arrow = fsdp_is_arrow_path(path);
     const bool csv = !arrow && kind == FSDP_NAME_CSV, json = !arrow && kind == FSDP_NAME_JSON;
     fsdp_input *input;
     FSDP_TRY(check_form(r, arrow || csv || json, csv, json));
     if (arrow)
         return read_arrow(r);
-    if (csv)
-        FSDP_TRY(fsdp_input_open_seekable(r->config->input, &input));
-    else
-        FSDP_TRY(fsdp_input_open(stdin_lines ? "/dev/stdin" : r->config->input, &input));
+    FSDP_TRY(csv ? fsdp_input_open_seekable(path, &input) : fsdp_input_open(path, &input));
     const fsdp_status status = csv    ? read_csv(r, input)
                                : json ? read_json(r, input)
                                       : read_lines(r, input);
@@ -384,11 +415,22 @@ static fsdp_status read_file(reader *r, bool stdin_lines)
     return status;
 }
 
+/* Read the file or standard input. */
+static fsdp_status read_input(reader *r, bool from_stdin)
+{
+    if (!r->config->input)
+        return FSDP_OK;
+    if (!from_stdin)
+        return read_file(r);
+    FSDP_TRY(check_form(r, false, false, false));
+    return read_stdin(r);
+}
+
 fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class_items *items)
 {
-    const bool stdin_lines = config->input && strcmp(config->input, "-") == 0;
+    const bool from_stdin = config->input && strcmp(config->input, "-") == 0;
     reader r = {.config = config,
-                .path = stdin_lines ? "standard input" : config->input,
+                .path = from_stdin ? "standard input" : config->input,
                 .items = items,
                 .options = {.task = FSDP_TASK_CLASSIFICATION,
                             .source_column = config->text_column,
@@ -398,7 +440,7 @@ fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class
     r.options.delimiter = form.delimiter;
     r.options.no_csv_quotes = form.no_csv_quotes;
     FSDP_TRY(add_words(config, items));
-    fsdp_status status = config->input ? read_file(&r, stdin_lines) : FSDP_OK;
+    fsdp_status status = read_input(&r, from_stdin);
     if (status == FSDP_OK && r.columns.guessed && !items->note &&
         !(items->note = fsdp_strdup_printf("%s: the text is '%s', the second text '%s'", r.path,
                                            r.columns.source, r.columns.target)))

@@ -281,7 +281,8 @@ TEST(columns_are_found_by_name_language_and_option)
          {.source_lang = "en", .target_lang = "fr"},
          NULL,
          NULL,
-         "no key 'translation.fr'; the row has translation; --source-lang and --target-lang name the languages"},
+         "no key 'translation.fr'; the row has translation; --source-lang and --target-lang name "
+         "the languages"},
         {"{\"en\": \"a\", \"de\": \"b\"}",
          {.source_lang = "en", .target_lang = "de"},
          "a",
@@ -361,8 +362,9 @@ TEST(the_header_says_which_delimiter_separates_fields)
     }
     fsdp_dataset *set = NULL;
     fsdp_dataset_options options = {.tokenizer = tokenizer};
-    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set),
-                 FSDP_ERR_FORMAT, "a.csv: line 1: no column 'text'; the header has a, b; --text-column and --target-column");
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set), FSDP_ERR_FORMAT,
+        "a.csv: line 1: no column 'text'; the header has a, b; --text-column and --target-column");
     options.delimiter = ',';
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text;headline\nc;d\n"), &options, &set),
                  FSDP_ERR_FORMAT, "no column 'text'; the header has text;headline");
