@@ -146,7 +146,7 @@ check several_labels_may_be_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": 
 
 # --- other models ---
 bert mlm '' BertForMaskedLM
-run train --model mlm --from-config --task masked-lm --data one.csv --output masked --epochs 1 --num-workers 0
+run train --model mlm --from-config --task masked-lm --data train.csv --output masked --epochs 1 --num-workers 0
 run classify --model masked a
 expect a_masked_language_model_has_no_classes 1 'BertForMaskedLM has no classes: .fsdp train --task classification'
 tiny_t5 t5 12 3 4 24 1 330
