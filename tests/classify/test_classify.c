@@ -102,25 +102,37 @@ TEST(keys_that_results_need_are_not_overwritten)
     ASSERT(!fsdp_path_exists(path_of(t, "o.csv")));
 }
 
-/* Each allocation fails in turn: an error, no output file, and no leak (checked by ASan). */
+/* Return true if two files have the same bytes. */
+static bool is_same(const char *a, const char *b)
+{
+    char *texts[2] = {NULL, NULL};
+    size_t bytes;
+    const bool same = fsdp_file_read(a, 1 << 20, &texts[0], &bytes) == FSDP_OK &&
+                      fsdp_file_read(b, 1 << 20, &texts[1], &bytes) == FSDP_OK &&
+                      strcmp(texts[0], texts[1]) == 0;
+    fsdp_free(texts[0]);
+    fsdp_free(texts[1]);
+    return same;
+}
+
+/* Each allocation fails in turn: an error and no output file, or the whole result, and no leak
+ * (checked by ASan). */
 TEST(no_allocation_is_taken_for_granted)
 {
+    const char *whole = path_of(t, "whole.csv"), *output = path_of(t, "n.csv");
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         const char *path = write_text(t, forms[f].name, forms[f].rows);
-        const char *outputs[] = {path_of(t, "n.csv"), path_of(t, "n.jsonl")};
-        for (int o = 0; o < 2; o++) {
-            int failures = 0;
-            fsdp_status status = FSDP_ERR_NOMEM;
-            for (long n = 1; status != FSDP_OK && n < 2000; n++) {
-                fsdp_alloc_fail_at(n);
-                status = classify(path, outputs[o], o ? FSDP_CLASSIFY_ALL : FSDP_CLASSIFY_BEST);
-                fsdp_alloc_fail_at(0);
-                ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
-                ASSERT(status == FSDP_OK || !fsdp_path_exists(outputs[o]));
-                failures += status != FSDP_OK;
-            }
-            ASSERT(status == FSDP_OK && failures > 20);
-            remove(outputs[o]);
+        int failures = 0;
+        ASSERT_OK(classify(path, whole, 2));
+        for (long n = 1; n <= 300; n++) {
+            fsdp_alloc_fail_at(n);
+            const fsdp_status status = classify(path, output, 2);
+            fsdp_alloc_fail_at(0);
+            ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
+            ASSERT(status == FSDP_OK ? is_same(whole, output) : !fsdp_path_exists(output));
+            failures += status != FSDP_OK;
+            remove(output);
         }
+        ASSERT(failures > 20 && failures < 300);
     }
 }
