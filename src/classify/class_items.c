@@ -26,7 +26,7 @@ typedef struct reader {
     const fsdp_classify_config *config;
     const char *path; /* for messages */
     fsdp_class_items *items;
-    fsdp_dataset_options options; /* of the columns */
+    fsdp_dataset_options options; /* which columns are asked for */
     fsdp_text_columns columns;    /* names of keys of the rows */
     bool chosen;                  /* `columns` is set */
 } reader;

@@ -18,7 +18,7 @@ struct fsdp_class_output {
     char *const *labels;
     size_t n_labels, n_shown;
     size_t next;        /* index of the item that is written next */
-    const char *prefix; /* of the keys of results */
+    const char *prefix; /* begins the keys of results; may be "" */
     bool csv;
     FILE *out;              /* used if `file` is NULL */
     fsdp_atomic_file *file; /* NULL: print to `out` */

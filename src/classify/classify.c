@@ -45,7 +45,7 @@ typedef struct classifier {
     double *scores; /* [n_labels] */
 } classifier;
 
-static FSDP_PRINTF(2, 3) void tell(const classifier *c, const char *format, ...)
+static FSDP_PRINTF(2, 3) void show_note(const classifier *c, const char *format, ...)
 {
     char text[700];
     va_list arguments;
@@ -164,7 +164,7 @@ static fsdp_status open_model(classifier *c)
     FSDP_TRY(fsdp_rank_device_create(c->group, &device, &c->device));
     fsdp_device_describe(c->device, description);
     if (c->device->ops != &fsdp_device_cpu)
-        tell(c, "device: %s", description);
+        show_note(c, "device: %s", description);
     const fsdp_model_options options = {.name = config->model,
                                         .keep_lm_head = true,
                                         .shard.mp_policy.param_dtype = config->param_dtype};
@@ -208,10 +208,10 @@ static fsdp_status open_output(classifier *c, FILE *out)
     if (status != FSDP_OK || c->rank != 0)
         return status;
     if (c->items.note)
-        tell(c, "%s", c->items.note);
+        show_note(c, "%s", c->items.note);
     if (fsdp_class_output_renamed(c->output))
-        tell(c, "rows have a label or a score of their own: the results are %s",
-             fsdp_class_output_renamed(c->output));
+        show_note(c, "rows have a label or a score of their own: the results are %s",
+                  fsdp_class_output_renamed(c->output));
     return FSDP_OK;
 }
 
@@ -341,11 +341,11 @@ static fsdp_status run_all(classifier *c)
 static void report_cut(const classifier *c)
 {
     if (c->n_cut)
-        tell(c, "%lld of %zu texts cut to %lld tokens, %s", (long long)c->n_cut, c->items.n,
-             (long long)c->encoding.max_length,
-             c->config->max_seq_length ? "as --max-seq-length says"
-                                       : "the longest that the model "
-                                         "takes");
+        show_note(c, "%lld of %zu texts cut to %lld tokens, %s", (long long)c->n_cut, c->items.n,
+                  (long long)c->encoding.max_length,
+                  c->config->max_seq_length ? "as --max-seq-length says"
+                                            : "the longest that the model "
+                                              "takes");
 }
 
 fsdp_status fsdp_classify_run(const fsdp_classify_config *config, fsdp_group *group, FILE *out,

@@ -22,7 +22,8 @@ typedef struct fsdp_classify_config {
     /* File of texts: a text per line, or rows of JSON, CSV or Arrow; "-": standard input, a text
      * per line; NULL: none. */
     const char *input;
-    const char *text_column, *text_pair_column; /* of rows; NULL: those that training would use */
+    const char *text_column,
+        *text_pair_column;  /* columns of rows; NULL: those that training would use */
     fsdp_form_options form; /* only delimiter, csv_quotes and json_field are used */
     int64_t top_k;          /* number of labels of each text, or FSDP_CLASSIFY_... */
     int batch_size;         /* texts per rank at a time */
