@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/classify/classify.h"
 #include "src/cli/cli.h"
+#include "src/data/file_names.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/train_config/config_paths.h"
@@ -79,6 +80,21 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
+/* The name of the output file says in which form it is. */
+static fsdp_status check_output(const char *output)
+{
+    if (!output)
+        return FSDP_OK;
+    if (!*output)
+        return fsdp_error(FSDP_ERR_INVALID, "--output is empty");
+    const fsdp_name_kind kind = fsdp_name_kind_of(output);
+    if (!fsdp_name_is_compressed(output) && kind != FSDP_NAME_ARROW &&
+        (kind != FSDP_NAME_CSV || fsdp_name_ends_with(output, ".csv")))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--output %s: results are CSV (.csv) or JSON lines, not compressed", output);
+}
+
 static fsdp_status parse_top_k(classify_config *config)
 {
     const char *text = config->top_k;
@@ -116,9 +132,7 @@ static fsdp_status check_texts(const classify_config *config, int n)
                           "there are no texts: give TEXT, --input FILE, or a pipe");
     if (run->input && !*run->input)
         return fsdp_error(FSDP_ERR_INVALID, "--input is empty");
-    if (run->output && !*run->output)
-        return fsdp_error(FSDP_ERR_INVALID, "--output is empty");
-    return FSDP_OK;
+    return check_output(run->output);
 }
 
 static fsdp_status check_options(void *target, const fsdp_options *options)

@@ -85,6 +85,8 @@ run classify --model two -i rows.csv -o result.jsonl
 check or_of_json_lines [ "$(wc -l <result.jsonl)" -eq 2 -a ! -s out ]
 run classify --model two -i rows.csv -o rows.csv
 expect the_input_is_not_overwritten 2 'are the same file'
+run classify --model two -i rows.csv -o result.tsv
+expect other_forms_are_not_written 2 "--output result.tsv: results are CSV"
 run classify --model two -i rows.csv -o none/result.csv
 expect a_folder_that_is_missing_is_an_error 1 'none'
 run classify --model two -i train.csv
