@@ -324,6 +324,9 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     if (t->step == t->first_step) /* nothing was left to do */
         FSDP_TRY(fsdp_report_sample_memory(t));
     FSDP_TRY(fsdp_report_summary(t));
+    if (t->task == FSDP_TASK_CLASSIFICATION && t->saved_model)
+        fsdp_trainer_print(t, "to label new texts: fsdp classify --model %s TEXT",
+                           t->config->output);
     if (t->makes_examples)
         FSDP_TRY(fsdp_report_examples(t));
     if (t->config->plot && fsdp_trainer_is_first(t)) {

@@ -136,6 +136,15 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
+/* Return what to do if --task asks for a classifier, and the model writes texts. */
+static const char *advice_on_task(const fsdp_trainer *t)
+{
+    if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
+        return "";
+    return ": --model may name a BERT, or this model learns to write the labels as texts: "
+           "--text-column TEXT --target-column LABEL, without --task";
+}
+
 /* Set t->task to the model's task, and set the values of the configuration that depend on the task.
  * Return an error if --task names another task. */
 static fsdp_status choose_task(fsdp_trainer *t)
@@ -146,9 +155,9 @@ static fsdp_status choose_task(fsdp_trainer *t)
     t->loop.num_labels = info->num_labels;
     t->loop.problem_type = info->format.problem_type;
     if (c->task != FSDP_TRAIN_AUTO && fsdp_train_model_task(c->task) != t->task)
-        return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s",
+        return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s%s",
                           fsdp_train_given_task_name(c->task), c->model, info->class_name,
-                          fsdp_train_task_name(t->task));
+                          fsdp_train_task_name(t->task), advice_on_task(t));
     if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s is a %s, which has no head to train; 'architectures' in its "
