@@ -6,8 +6,8 @@
 #include "src/base/str.h"
 #include "src/report/shell.h"
 
-/* Append the script of a shell. `fsdp launch` completes the options of the command that it starts.
- */
+/* Append the completion script for one shell. After `fsdp launch`, the script also completes the
+ * options of the command that launch starts. */
 FSDP_MUST_CHECK fsdp_status fsdp_completion_bash(fsdp_str *out);
 FSDP_MUST_CHECK fsdp_status fsdp_completion_zsh(fsdp_str *out);
 FSDP_MUST_CHECK fsdp_status fsdp_completion_fish(fsdp_str *out);
