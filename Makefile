@@ -219,7 +219,12 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
 .PHONY: all lib objects tests examples benches test check-deps deps demo demo-bert demo-llama pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
-all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
+BUILT := $(BUILD)/fsdp $(BUILD)/libfsdp.a $(if $(SHARED),$(BUILD)/libfsdp.so)
+all: check-deps $(BUILT) examples $(BUILD)/built
+# The last line of `make`, if something was linked. A `make` inside of another one has its own.
+$(BUILD)/built: $(BUILT) $(EXAMPLES)
+	@touch $@
+	@$(if $(filter-out all,$(MAKECMDGOALS))$(filter-out 0,$(MAKELEVEL)),:,echo "built $(strip $(BUILT)) $(BUILD)/examples; next: $(BUILD)/fsdp --help, or 'Train your own' in README.md")
 lib: $(BUILD)/libfsdp.a
 # Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)

@@ -33,7 +33,7 @@ row() {
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;
     train | launch) echo 10 ;;
-    evaluate | plan | verify | bench | checkpoint_tools | tokenize | accelerate | accelerator | dashboard | hosts) echo 11 ;;
+    classify | evaluate | plan | verify | bench | checkpoint_tools | tokenize | accelerate | accelerator | dashboard | hosts) echo 11 ;;
     cli) echo 12 ;;
     *) echo -1 ;;
     esac

@@ -288,9 +288,9 @@ typedef struct fsdp_dataset_options {
     /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
      * has it. Used only during fsdp_dataset_open(). */
     const char *json_field;
-    /** CSV: the character between two fields. 0: a tab in files .tsv and .tab; in other files the
-     * first of comma, tab, semicolon and vertical bar with which the header has the needed
-     * columns (fsdp_dataset_note() names it if it is not a comma). */
+    /** CSV: the character between two fields. 0: comma (.tsv, .tab: tab), tab, semicolon or
+     * bar, the first with which the header has the needed columns, else the one that splits header
+     * and rows alike; fsdp_dataset_note() names it if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
      * delimiter (Python's csv.QUOTE_NONE). */

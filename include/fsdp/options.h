@@ -288,7 +288,7 @@ FSDP_API const char *fsdp_options_source(const fsdp_options *options, const char
 /** Return the value of the option as it was given. NULL if the option has its default, if it is a
  * switch that was given without a value, or if the value is a YAML sequence. */
 FSDP_API const char *fsdp_options_text(const fsdp_options *options, const char *name);
-/** Return the name of the option as the file spells it that gave the option; NULL if no file gave
+/** Return the option's name as it is spelled in the file that gave the option; NULL if no file gave
  * it. */
 FSDP_API const char *fsdp_options_key(const fsdp_options *options, const char *name);
 /** Return the name of the last configuration file that was read, or NULL if there was none. */

@@ -26,7 +26,9 @@
 typedef struct fsdp_early_stop {
     bool is_off;
     const fsdp_args *inputs; /* inputs of the part; set in its first run only */
-    uint64_t mark;   /* value of fsdp_tensor.generation that marks results of the first run */
+    /* The first run sets fsdp_tensor.generation of its results to this value, and fsdp_tensor.node
+     * to the number of the operation that computed them. */
+    uint64_t mark;
     uint32_t n;      /* number of operations counted so far */
     uint32_t needed; /* number of the last operation whose values backward reads; 0: none */
     /* True if backward reads the result of operation `needed`. False if backward reads only what

@@ -221,7 +221,7 @@ static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* Return the item of `t` if this call or an earlier one has stored `t`; else return NULL. */
+/* Return the item in which `t` is already stored, or NULL if there is none. */
 static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)

@@ -61,10 +61,9 @@ void fsdp_conversion_report_progress(const fsdp_conversion *run);
 /* Pass `note` to options->note() and free it. If `note` is NULL, return FSDP_ERR_NOMEM. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
-/* An fsdp_is_stale_fn. Returns true if the file `name` is removed from the target. `old` is the
- * folder that was the target before the conversion. `fresh` is the new folder that replaces `old`.
- * `context` is the fsdp_conversion. If the file is removed and `fresh` has no file of this name,
- * `name` is added to `replaced` in the fsdp_conversion. */
+/* An fsdp_is_stale_fn. Returns true if the file `name` of the old target `old` must be dropped when
+ * `fresh` replaces it. If `fresh` has no file of that name, also adds the name once to `replaced`
+ * of the fsdp_conversion, which `context` points to. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
 /* Select the items to convert. Sets run->selection and run->items as the options say. Reports in

@@ -42,7 +42,8 @@ static const fsdp_option table[] = {
      .help = "the training rows: for comparison, show the score of the one summary that is best "
              "when it is used for every row"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: '; other tasks: none",
+     PLACE(task_prefix), .shown_default = "seq2seq: prefix of the model's config.json, else "
+     "'summarize: '; other tasks: none",
      .help = "put before every source text, or prompt"},
     {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
      PLACE(text_column), .metavar = "NAME", .shown_default = "that of 'fsdp train'",
@@ -96,8 +97,8 @@ static const fsdp_option table[] = {
     {.name = "predictions", .type = FSDP_OPTION_STRING, PLACE(predictions), .metavar = "FILE",
      .help = "write the last model's texts, one line a row"},
     {.name = "prompts", .type = FSDP_OPTION_STRING, PLACE(prompts), .metavar = "FILE",
-     .help = "write the source texts with their prefix, one line a row: 'fsdp generate --input' "
-             "reads them"},
+     .help = "write the source texts with the first model's prefix, one line a row: 'fsdp generate "
+             "--input' reads them"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
      .help = "print one line of JSON instead of tables"},
 };

@@ -49,7 +49,9 @@ static const fsdp_option table[] = {
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
              "[1, 2] or {\"input_ids\": [1, 2]}, \"attention_mask\" too; or an Arrow folder"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(run.task_prefix), .metavar = "TEXT", .value = "",
+     PLACE(run.task_prefix), .metavar = "TEXT",
+     .shown_default = "prefix of the model's config.json, which 'fsdp train' writes for seq2seq; "
+     "not before a text that begins with it",
      .help = "put before every text, e.g. 'summarize: '"},
     {.name = "max-source-length", .type = FSDP_OPTION_INT, PLACE(run.max_source_length),
      .optional = true, .shown_default = "texts of seq2seq: 512; else 0",
@@ -376,6 +378,28 @@ static void print_note(const char *note, void *arg)
     fprintf(stderr, "fsdp generate: note: %s\n", note);
 }
 
+/* Return the number of texts, if there are several on the command line and each is one word, as
+ * when the quotes around a text were forgotten. Otherwise return 0. */
+static int count_lone_words(char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!*words[i] || words[i][strcspn(words[i], " \t\r\n")])
+            return 0;
+    return n > 1 ? n : 0;
+}
+
+static void note_lone_words(const generate_config *config)
+{
+    int n;
+    char **words = fsdp_options_positional(config->options, &n);
+    char note[120];
+    const int lone = count_lone_words(words, n);
+    if (!lone)
+        return;
+    snprintf(note, sizeof note, "%d prompts; put a text in quotes to make it one", lone);
+    print_note(note, NULL);
+}
+
 /* --- generating --- */
 
 static fsdp_status generate(fsdp_group *group, void *arg)
@@ -400,6 +424,8 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     else if (config->output && fsdp_group_rank(group) == 0)
         status = fsdp_atomic_file_begin(config->output, 0, &config->file);
     config->run.part = config->stream || config->run.read_line ? print_part : NULL;
+    if (fsdp_group_rank(group) == 0)
+        note_lone_words(config);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = fsdp_generate_run(&config->run, group, print_result, print_note, config);

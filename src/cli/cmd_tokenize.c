@@ -1,9 +1,12 @@
 /* `fsdp tokenize`: makes token files or an Arrow folder from texts, or a tokenizer. */
 #include <stdio.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/cli/cli.h"
 #include "src/cli/interrupt.h"
+#include "src/pretrained/text_prefix.h"
 #include "src/tokenize/tokenize.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_tokenize_config, field)
@@ -49,7 +52,8 @@ static const fsdp_option table[] = {
      .choices = tasks, .metavar = "TASK", .group = "rows",
      .help = "what the rows are for: seq2seq gives labels of targets, classification classes"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: '; other tasks: none",
+     PLACE(task_prefix), .shown_default = "seq2seq: prefix of the config.json beside the tokenizer, "
+     "else 'summarize: '; other tasks: none",
      .help = "text put before every source text or prompt"},
     {.name = "text-column", .aliases = "source-column,prompt-column,text-column-name,json-keys",
      .type = FSDP_OPTION_STRING, PLACE(text_column), .metavar = "NAME",
@@ -222,20 +226,48 @@ static const fsdp_options_spec spec = {
     .check = check_options,
 };
 
+/* If --task-prefix is not given, 'fsdp train' puts the prefix of the model's config.json before
+ * each source text. Set c->task_prefix to that of the config.json beside the tokenizer, if it has
+ * one, so that both commands make the same ids. The caller frees *prefix. */
+static fsdp_status choose_prefix(fsdp_tokenize_config *c, char **prefix)
+{
+    *prefix = NULL;
+    if (c->task != FSDP_TASK_SEQ2SEQ || c->train_vocab || c->task_prefix || !c->tokenizer)
+        return FSDP_OK;
+    char *folder = fsdp_path_is_directory(c->tokenizer) ? fsdp_strdup(c->tokenizer)
+                                                        : fsdp_path_parent(c->tokenizer);
+    char *path = folder ? fsdp_path_join(folder, "config.json") : NULL;
+    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (path && fsdp_path_is_file(path))
+        status = fsdp_text_prefix_read(path, prefix);
+    if (status == FSDP_OK && *prefix) {
+        c->task_prefix = *prefix;
+        fprintf(stderr,
+                "fsdp tokenize: note: %s: '%s' is put before source texts; --task-prefix '' puts "
+                "nothing there\n",
+                path, *prefix);
+    }
+    fsdp_free(path);
+    fsdp_free(folder);
+    return status;
+}
+
 int fsdp_cmd_tokenize(int argc, char **argv)
 {
     fsdp_tokenize_config config = {0};
     fsdp_options *options;
+    char *prefix;
     int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
     fsdp_interrupt *interrupt = config.check ? NULL : fsdp_cli_interrupt_begin(NULL, true);
     config.interrupted = fsdp_cli_interrupted(interrupt);
-    if (fsdp_tokenize_run(&config, stdout) != FSDP_OK)
-        code = fsdp_cli_failed(spec.program);
-    else
-        code = FSDP_EXIT_OK;
+    fsdp_status status = choose_prefix(&config, &prefix);
+    if (status == FSDP_OK)
+        status = fsdp_tokenize_run(&config, stdout);
+    code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
     fflush(stdout);
+    fsdp_free(prefix);
     fsdp_cli_interrupt_end(interrupt);
     fsdp_options_destroy(options);
     return code;

@@ -20,6 +20,7 @@
     X(config, "write, convert and explain configuration files of Accelerate") \
     X(launch, "start N ranks of a command on each host, as torchrun does") \
     X(generate, "generate text with a model") \
+    X(classify, "label texts with a classifier") \
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "compare runs by their --metrics files") \
     X(bench, "measure training and collectives on this machine") \

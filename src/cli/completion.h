@@ -4,14 +4,13 @@
 #include <fsdp/base.h>
 
 #include "src/base/str.h"
+#include "src/report/shell.h"
 
-/* Append the script of a shell. `fsdp launch` completes the options of the command that it starts.
- */
+/* Append the completion script for one shell. After `fsdp launch`, the script also completes the
+ * options of the command that launch starts. */
 FSDP_MUST_CHECK fsdp_status fsdp_completion_bash(fsdp_str *out);
 FSDP_MUST_CHECK fsdp_status fsdp_completion_zsh(fsdp_str *out);
 FSDP_MUST_CHECK fsdp_status fsdp_completion_fish(fsdp_str *out);
 
-/* Append `text` in single quotes, as a shell reads it. fish reads two backslashes as one. */
-void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish);
 /* Append the first sentence of a help text, for shells that show a line for each option. */
 void fsdp_first_sentence(fsdp_str *out, const char *help);

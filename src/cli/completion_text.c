@@ -3,20 +3,6 @@
 
 #include "src/cli/completion.h"
 
-void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish)
-{
-    fsdp_str_printf(out, "'");
-    for (; *text; text++) {
-        if (*text == '\'')
-            fsdp_str_printf(out, is_fish ? "\\'" : "'\\''");
-        else if (*text == '\\' && is_fish)
-            fsdp_str_printf(out, "\\\\");
-        else
-            fsdp_str_append(out, text, 1);
-    }
-    fsdp_str_printf(out, "'");
-}
-
 void fsdp_first_sentence(fsdp_str *out, const char *help)
 {
     size_t length = strcspn(help, ";\n");

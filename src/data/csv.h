@@ -26,6 +26,11 @@ void fsdp_csv_row_fini(fsdp_csv_row *row);
  * length without the NUL. */
 char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 
+/* Return true if field `index` is `name`. Case, and spaces around the field, do not matter. */
+bool fsdp_csv_field_is(const fsdp_csv_row *row, size_t index, const char *name);
+/* Return the index of the first field that is `name`, or -1. */
+int64_t fsdp_csv_find(const fsdp_csv_row *row, const char *name);
+
 typedef struct fsdp_csv fsdp_csv;
 
 /* How the fields of a row are separated. {0} is RFC 4180. */

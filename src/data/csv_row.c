@@ -2,6 +2,7 @@
 #include "src/data/csv.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
 
@@ -35,4 +36,25 @@ char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length)
     size_t start = index ? row->ends[index - 1] + 1 : 0;
     *length = row->ends[index] - start;
     return row->bytes + start;
+}
+
+bool fsdp_csv_field_is(const fsdp_csv_row *row, size_t index, const char *name)
+{
+    size_t length;
+    const char *field = fsdp_csv_field(row, index, &length);
+    while (length && field[length - 1] == ' ')
+        length--;
+    while (length && *field == ' ') {
+        field++;
+        length--;
+    }
+    return strlen(name) == length && strncasecmp(field, name, length) == 0;
+}
+
+int64_t fsdp_csv_find(const fsdp_csv_row *row, const char *name)
+{
+    for (size_t i = 0; i < row->fields; i++)
+        if (fsdp_csv_field_is(row, i, name))
+            return (int64_t)i;
+    return -1;
 }

@@ -16,6 +16,7 @@
 #include "src/data/chat_text.h"
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
+#include "src/data/missing_column.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */
@@ -264,6 +265,12 @@ static fsdp_status no_text(const reading *r, const char *wanted)
                       wanted, *keys ? "the keys " : "no keys", keys);
 }
 
+static bool has_key(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_json_find(*object, name).value != NULL;
+}
+
 static fsdp_status read_text(reading *r, fsdp_example *example)
 {
     const char *prompt_key, *text_key, *prompt = "";
@@ -271,6 +278,9 @@ static fsdp_status read_text(reading *r, fsdp_example *example)
     fsdp_data_text text;
     size_t prompt_length = 0;
     fsdp_str full = {0};
+    const char *unknown = fsdp_first_unknown_column(r->options, has_key, &r->object);
+    if (unknown)
+        return fsdp_missing_key(r->options, unknown, true, r->object, false);
     text_keys(r, &prompt_key, &text_key);
     if (!fsdp_json_has(r->object, text_key))
         return no_text(r, text_key);

@@ -99,7 +99,7 @@ static fsdp_status set_entry(const fsdp_dataset_options *o, fsdp_json_node entry
                              : "a list with something other than names");
 }
 
-/* Set the targets of the classes in a list of indices to 1. */
+/* Set targets[i] to 1 for each index i in `list`. */
 static fsdp_status set_indices(const fsdp_dataset_options *o, fsdp_json_node list, float *targets)
 {
     char text[40];

@@ -9,7 +9,10 @@ typedef struct fsdp_text_columns {
                               CLASSIFICATION: the first and the second text of a pair, or NULL and
                               the only text */
     char *label;           /* owned; CLASSIFICATION: the column with the class; else NULL */
-    bool guessed;          /* neither the options nor the defaults name these columns */
+    /* SEQ2SEQ: true if the options do not name both columns, and the row has a pair of well-known
+     * columns that is not the default pair. CLASSIFICATION: true if the options do not name a
+     * column of texts, and the row has a pair of well-known columns. Otherwise false. */
+    bool guessed;
 } fsdp_text_columns;
 
 /* Return true if a row, or the header of a file, has a text called `name`. */

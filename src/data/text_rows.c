@@ -6,16 +6,16 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow_note.h"
-#include "src/data/file_names.h"
+#include "src/data/csv_delimiter.h"
 #include "src/data/json_rows.h"
 #include "src/data/jsonl_keys.h"
+#include "src/data/missing_column.h"
 #include "src/data/text_columns.h"
 
 struct fsdp_text_rows {
@@ -33,68 +33,54 @@ struct fsdp_text_rows {
                                      `title` only if it was asked for */
     size_t fields;                /* number of fields of a row */
     fsdp_unused_keys unused;
-    bool found_delimiter; /* the first delimiter that was tried did not fit, and another one did */
+    bool found_delimiter; /* the delimiter was not given, and is not the usual one */
 };
 
 /* ---- columns of CSV ---- */
 
-static bool is_name(const char *field, size_t length, const char *name)
+static bool has_column(const void *header, const char *name)
 {
-    while (length && field[length - 1] == ' ')
-        length--;
-    while (length && *field == ' ') {
-        field++;
-        length--;
-    }
-    return strlen(name) == length && strncasecmp(field, name, length) == 0;
+    return fsdp_csv_find(header, name) >= 0;
 }
 
-static bool has_column(const void *row, const char *name)
+/* Return the error for a column that the header lacks. `options` is NULL if no option could name
+ * it. */
+static fsdp_status missing_column(const fsdp_text_rows *r, const fsdp_csv_row *header,
+                                  const char *name, const fsdp_dataset_options *options)
 {
-    const fsdp_csv_row *header = row;
-    for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        const char *field = fsdp_csv_field(header, i, &length);
-        if (is_name(field, length, name))
-            return true;
-    }
-    return false;
-}
-
-static fsdp_status missing_column(const char *path, const fsdp_csv_row *header, const char *name)
-{
-    fsdp_str found = {0};
-    for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        const char *field = fsdp_csv_field(header, i, &length);
-        fsdp_str_printf(&found, "%s%.*s", i ? ", " : "", length < 60 ? (int)length : 60, field);
-    }
-    char *names = fsdp_str_take(&found);
+    const fsdp_dataset_options none = {0};
+    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
+    char quoted[8];
     if (!names)
         return FSDP_ERR_NOMEM;
-    fsdp_status status =
-        fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": no column '%s'; the header has %s", path,
-                   header->line, name, names);
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        names[i] = fsdp_csv_field(header, i, &length);
+    }
+    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
+    fsdp_status status = fsdp_missing_column(options ? options : &none, name, options, &found);
     fsdp_free(names);
+    if (status == FSDP_ERR_FORMAT && r->found_delimiter)
+        status = fsdp_error(status, "%s (fields are separated by %s)", fsdp_last_error(),
+                            fsdp_csv_delimiter_name(r->format.delimiter, quoted));
+    fsdp_error_context(status, "%s: line %" PRId64, r->path, header->line);
     return status;
 }
 
-static fsdp_status find_column(const char *path, const fsdp_csv_row *header, const char *name,
-                               size_t *index)
+static fsdp_status find_column(const fsdp_text_rows *r, const fsdp_csv_row *header,
+                               const char *name, const fsdp_dataset_options *options, size_t *index)
 {
     size_t found = header->fields;
     for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        const char *field = fsdp_csv_field(header, i, &length);
-        if (!is_name(field, length, name))
+        if (!fsdp_csv_field_is(header, i, name))
             continue;
         if (found < header->fields)
             return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": two columns are named '%s'",
-                              path, header->line, name);
+                              r->path, header->line, name);
         found = i;
     }
     if (found == header->fields)
-        return missing_column(path, header, name);
+        return missing_column(r, header, name, options);
     *index = found;
     return FSDP_OK;
 }
@@ -105,17 +91,21 @@ static fsdp_status both_are(const fsdp_text_rows *r)
                       r->columns.source);
 }
 
-static fsdp_status find_columns(fsdp_text_rows *r, const fsdp_csv_row *header, bool titles)
+static fsdp_status find_columns(fsdp_text_rows *r, const fsdp_csv_row *header, bool titles,
+                                const fsdp_dataset_options *options)
 {
+    const char *unknown = fsdp_first_unknown_column(options, has_column, header);
     r->fields = header->fields;
+    if (unknown)
+        return missing_column(r, header, unknown, options);
     if (r->columns.source)
-        FSDP_TRY(find_column(r->path, header, r->columns.source, &r->source));
-    FSDP_TRY(find_column(r->path, header, r->columns.target, &r->target));
+        FSDP_TRY(find_column(r, header, r->columns.source, options, &r->source));
+    FSDP_TRY(find_column(r, header, r->columns.target, options, &r->target));
     if (r->columns.source && r->source == r->target)
         return both_are(r);
     if (r->columns.label)
-        FSDP_TRY(find_column(r->path, header, r->columns.label, &r->label));
-    return titles ? find_column(r->path, header, "title", &r->title) : FSDP_OK;
+        FSDP_TRY(find_column(r, header, r->columns.label, options, &r->label));
+    return titles ? find_column(r, header, "title", NULL, &r->title) : FSDP_OK;
 }
 
 /* Remember the columns that are not used, for the note. */
@@ -134,44 +124,25 @@ static fsdp_status collect_columns(fsdp_text_rows *r, const fsdp_csv_row *header
 
 /* ---- opening CSV ---- */
 
-static fsdp_status open_csv_as(fsdp_text_rows *r, char delimiter,
-                               const fsdp_dataset_options *options, bool *has_columns)
+/* Find out whether a header has the texts of the options or, if they name none, usual ones. */
+static fsdp_status has_texts(const fsdp_csv_row *header, void *options, bool *fits)
 {
-    const fsdp_csv_row *header;
-    fsdp_csv_close(r->csv);
-    r->csv = NULL;
-    fsdp_text_columns_fini(&r->columns);
-    r->format = (fsdp_csv_format){.delimiter = delimiter, .no_quotes = options->no_csv_quotes};
-    FSDP_TRY(fsdp_input_rewind(r->input));
-    FSDP_TRY(fsdp_csv_of_input(r->input, r->path, &r->format, &r->csv));
-    header = fsdp_csv_header(r->csv);
-    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &r->columns));
-    *has_columns = has_column(header, r->columns.target) &&
-                   (!r->columns.source || has_column(header, r->columns.source));
+    fsdp_text_columns columns;
+    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &columns));
+    *fits = has_column(header, columns.target) &&
+            (!columns.source || has_column(header, columns.source));
+    fsdp_text_columns_fini(&columns);
     return FSDP_OK;
 }
 
-/* Open the file with the delimiter of the options or, if they have none, with the one that the
- * file's name suggests. If the header then lacks the columns, try other delimiters. If none gives
- * the columns, open the file with the first delimiter again, so that the error is about that one.
- */
 static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *options)
 {
-    static const char others[] = {',', '\t', ';', '|'};
-    const bool tabs = fsdp_name_ends_with(r->path, ".tsv") || fsdp_name_ends_with(r->path, ".tab");
-    const char first = options->delimiter ? options->delimiter : tabs ? '\t' : ',';
-    bool found;
-    FSDP_TRY(open_csv_as(r, first, options, &found));
-    for (size_t i = 0; !found && !options->delimiter && i < sizeof others; i++) {
-        if (others[i] == first)
-            continue;
-        const fsdp_status status = open_csv_as(r, others[i], options, &found);
-        r->found_delimiter = status == FSDP_OK && found;
-        if (status == FSDP_ERR_FORMAT)
-            continue; /* the header cannot be parsed with this delimiter */
-        FSDP_TRY(status);
-    }
-    return found ? FSDP_OK : open_csv_as(r, first, options, &found);
+    fsdp_dataset_options copy = *options;
+    r->format =
+        (fsdp_csv_format){.delimiter = options->delimiter, .no_quotes = options->no_csv_quotes};
+    FSDP_TRY(fsdp_csv_open_fitting(r->input, r->path, &r->format, has_texts, &copy,
+                                   &r->found_delimiter, &r->csv));
+    return fsdp_text_columns_choose(options, has_column, fsdp_csv_header(r->csv), &r->columns);
 }
 
 /* ---- JSON ---- */
@@ -204,6 +175,27 @@ static fsdp_status languages_needed(fsdp_json_node row)
     return status;
 }
 
+static bool has_key(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_text_find(*object, name).value != NULL;
+}
+
+/* Check that the first row has the keys that the options name, and the ones that were chosen. Their
+ * values are checked with each row. */
+static fsdp_status check_first_keys(const fsdp_text_rows *r, fsdp_json_node row,
+                                    const fsdp_dataset_options *options)
+{
+    const char *name = fsdp_first_unknown_column(options, has_key, &row);
+    const char *const chosen[] = {r->columns.source, r->columns.target, r->columns.label};
+    for (size_t i = 0; !name && i < FSDP_LENGTH(chosen); i++)
+        if (chosen[i] && !has_key(&row, chosen[i]))
+            name = chosen[i];
+    if (!name || fsdp_json_kind_of(row) != FSDP_JSON_OBJECT)
+        return FSDP_OK;
+    return fsdp_missing_key(options, name, true, row, r->form == FSDP_ROWS_ARROW);
+}
+
 static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
                                const fsdp_dataset_options *options)
 {
@@ -217,7 +209,7 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
     if (!named && !has_text(&row, r->columns.target) &&
         fsdp_json_kind_of(fsdp_json_find(row, "translation")) == FSDP_JSON_OBJECT)
         return languages_needed(row);
-    return FSDP_OK;
+    return check_first_keys(r, row, options);
 }
 
 /* A row that lacks a key is malformed. */
@@ -357,12 +349,22 @@ static fsdp_status next_json(fsdp_text_rows *r, fsdp_csv_row *row)
 
 /* ---- Arrow ---- */
 
+/* If a column is missing, add to the error which columns are not read because of their types. */
+static fsdp_status explain_arrow(const fsdp_text_rows *r, fsdp_status status)
+{
+    const char *left_out = fsdp_arrow_table_left_out(r->table);
+    if (status != FSDP_ERR_FORMAT || !left_out)
+        return status;
+    return fsdp_error(status, "%s (columns whose types are not read: %s)", fsdp_last_error(),
+                      left_out);
+}
+
 /* Choose the columns by the first row, which has values of all columns that are read. */
 static fsdp_status choose_arrow_columns(fsdp_text_rows *r, const fsdp_dataset_options *options)
 {
     fsdp_json *doc;
     FSDP_TRY(fsdp_arrow_table_row(r->table, 0, &doc));
-    fsdp_status status = choose_keys(r, fsdp_json_root(doc), options);
+    fsdp_status status = explain_arrow(r, choose_keys(r, fsdp_json_root(doc), options));
     fsdp_json_destroy(doc);
     fsdp_arrow_table_add_context(r->table, 0, status);
     return status;
@@ -375,16 +377,6 @@ static fsdp_status open_arrow(fsdp_text_rows *r, const char *path,
         path, options->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN,
         &r->table));
     return fsdp_arrow_table_len(r->table) ? choose_arrow_columns(r, options) : FSDP_OK;
-}
-
-/* If a column is missing, add to the error which columns are not read because of their types. */
-static fsdp_status explain_arrow(const fsdp_text_rows *r, fsdp_status status)
-{
-    const char *left_out = fsdp_arrow_table_left_out(r->table);
-    if (status != FSDP_ERR_FORMAT || !left_out)
-        return status;
-    return fsdp_error(status, "%s (columns whose types are not read: %s)", fsdp_last_error(),
-                      left_out);
 }
 
 static fsdp_status read_arrow(const fsdp_text_rows *r, int64_t index, fsdp_csv_row *row,
@@ -431,7 +423,7 @@ static fsdp_status open_rows(fsdp_text_rows *r, const char *path, bool titles,
     if (r->form == FSDP_ROWS_JSON)
         return open_json(r, options);
     FSDP_TRY(open_csv(r, options));
-    FSDP_TRY(find_columns(r, fsdp_csv_header(r->csv), titles));
+    FSDP_TRY(find_columns(r, fsdp_csv_header(r->csv), titles, options));
     return collect_columns(r, fsdp_csv_header(r->csv), titles);
 }
 
@@ -541,15 +533,11 @@ fsdp_status fsdp_text_rows_read(const fsdp_text_rows *r, uint64_t offset, size_t
 
 /* ---- the note ---- */
 
-static const char *delimiter_name(char delimiter)
-{
-    return delimiter == '\t' ? "tabs" : delimiter == ';' ? "semicolons" : "vertical bars";
-}
-
 /* Append what was found out about the columns, as "PATH: ...". Nothing is appended if the columns
  * are those of the options or the defaults. */
 static void append_findings(const fsdp_text_rows *r, fsdp_str *text)
 {
+    char quoted[8];
     if (r->columns.guessed || r->found_delimiter)
         fsdp_str_printf(text, "%s: ", r->path);
     if (r->columns.guessed)
@@ -558,7 +546,7 @@ static void append_findings(const fsdp_text_rows *r, fsdp_str *text)
                         r->columns.target);
     if (r->found_delimiter)
         fsdp_str_printf(text, "%sfields are separated by %s", r->columns.guessed ? "; " : "",
-                        delimiter_name(r->format.delimiter));
+                        fsdp_csv_delimiter_name(r->format.delimiter, quoted));
 }
 
 static fsdp_status make_note(const fsdp_text_rows *r, const fsdp_dataset_options *options,

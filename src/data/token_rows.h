@@ -31,7 +31,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
  * file, also on failure. *rows must be set as for fsdp_token_rows_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_of_file(fsdp_token_file *file, int64_t max_rows,
                                                     fsdp_token_rows *rows);
-/* Return true if a file has no header, so that options->token_dtype says the type of its tokens. */
+/* Return true if at least one of the files has no header, so that options->token_dtype says the
+ * type of its tokens. */
 bool fsdp_token_rows_have_plain(const fsdp_token_rows *rows);
 /* Return the number of tokens at the ends of shards that are in no row. Shards that are not needed
  * for options->max_samples do not count. */

@@ -73,7 +73,8 @@ static int stride_of(const fsdp_device_mesh *m, int d)
     return stride;
 }
 
-/* Return the number of the host of rank `rank`. The group of a plan has no list of hosts. */
+/* Return the number of the host of rank `rank`. The group of a plan does not record which ranks are
+ * on which host, so its ranks are assumed to fill the hosts in order. */
 static int host_of(const fsdp_group *group, int rank)
 {
     return fsdp_group_is_plan(group) ? rank / fsdp_group_local_world_size(group)

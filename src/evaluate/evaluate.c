@@ -235,6 +235,29 @@ static fsdp_status check_task(const evaluator *v)
     return check_task_options(v);
 }
 
+/* Return what is put before each source text of the current model. */
+static const char *source_prefix(const evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    return c->task_prefix          ? c->task_prefix
+           : v->model->text_prefix ? v->model->text_prefix
+           : c->form.source_lang   ? ""
+                                   : fsdp_train_task_prefix(v->model->info.format.task);
+}
+
+/* Report the prefix that comes from the model's config.json. */
+static void note_prefix(const evaluator *v)
+{
+    const char *prefix = v->model->text_prefix;
+    if (v->config->task_prefix || !prefix || !*prefix || !is_first(v) ||
+        !(fsdp_dataset_uses(v->set) & FSDP_USES_SOURCE_PREFIX))
+        return;
+    fsdp_log("data", FSDP_LOG_WARN, -1, 1,
+             "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
+             "nothing there",
+             v->model->dir, prefix);
+}
+
 static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,
                                 fsdp_dataset **set)
 {
@@ -243,9 +266,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     const fsdp_masking masking = {.mlm_probability = c->mlm_probability};
     fsdp_dataset_options options = {
         .task = task,
-        .source_prefix = c->task_prefix        ? c->task_prefix
-                         : c->form.source_lang ? ""
-                                               : fsdp_train_task_prefix(task),
+        .source_prefix = source_prefix(v),
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
@@ -279,6 +300,7 @@ static fsdp_status open_data(evaluator *v, bool first_model)
 {
     const fsdp_evaluate_config *c = v->config;
     FSDP_TRY(open_dataset(v, c->data, c->max_samples, &v->set));
+    note_prefix(v);
     if (first_model && is_first(v) && fsdp_dataset_note(v->set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(v->set));
     if (first_model && is_first(v))

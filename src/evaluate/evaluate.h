@@ -32,7 +32,9 @@ typedef struct fsdp_evaluate_config {
     /* Data set whose targets are the candidates for the best constant sentence. NULL: the report
      * has no best constant sentence. */
     const char *baseline_data;
-    const char *task_prefix; /* NULL: the default of `fsdp train` */
+    /* put before each source text; NULL: what each model's config.json says, else the default of
+     * `fsdp train` */
+    const char *task_prefix;
     /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
     const char *text_column, *target_column;
     fsdp_chat_row_options chat; /* as in `fsdp train` */

@@ -29,7 +29,7 @@ typedef struct fsdp_foreign_run {
      * the report. */
     fsdp_parameter_list all, once;
     char *prefix;              /* prefix of the model's keys in the checkpoint */
-    fsdp_foreign_optimizer at; /* place of the optimizer's state in the optimizer's source */
+    fsdp_foreign_optimizer at; /* where the optimizer's state is among the items of `optim` */
     fsdp_foreign_slot *slots;  /* [n_slots] trained parameters in the optimizer's order */
     size_t n_slots;
     fsdp_arena arena; /* strings and plain values */

@@ -188,10 +188,12 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
 {
     const fsdp_model_info *info = &model->info;
     if (!model->config.type->decoder)
-        return fsdp_error(
-            FSDP_ERR_UNSUPPORTED,
-            "a %s does not generate: it is for %s; 'fsdp evaluate' measures it", info->class_name,
-            info->format.task == FSDP_TASK_MASKED_LM ? "masked-lm" : "classification");
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s does not generate%s", info->class_name,
+                          info->format.task == FSDP_TASK_CLASSIFICATION && info->num_labels > 0
+                              ? ": 'fsdp classify' prints the labels that it gives to texts"
+                          : info->format.task == FSDP_TASK_MASKED_LM
+                              ? ": it is for masked-lm; 'fsdp evaluate' measures it"
+                              : "");
     if (info->format.task == FSDP_TASK_SEQ2SEQ &&
         config->decoder_start_token_id != info->format.decoder_start_token_id)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,

@@ -134,8 +134,10 @@ static fsdp_status read_ids(generate_run *g)
 
 fsdp_prompt_encoding fsdp_generate_encoding(const generate_run *g)
 {
+    const char *given = g->config->task_prefix;
     return (fsdp_prompt_encoding){.tokenizer = g->tokenizer,
-                                  .prefix = g->config->task_prefix,
+                                  .prefix = given ? given : g->model->text_prefix,
+                                  .prefix_once = !given,
                                   .max_length = g->config->chat ? 0 : max_source_length(g),
                                   .to_continue = !is_seq2seq(g),
                                   .chat = g->config->chat ? &g->chat : NULL,
@@ -176,6 +178,13 @@ static void report_notes(const generate_run *g)
         fsdp_generate_note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.note)
         fsdp_generate_note(g, g->prompts.note);
+    if (g->prompts.n_prefixed && !g->config->task_prefix) {
+        snprintf(text, sizeof text,
+                 "config.json of %.300s: '%.200s' is put before each text, as in training; "
+                 "--task-prefix '' puts nothing there",
+                 g->config->model, g->model->text_prefix);
+        fsdp_generate_note(g, text);
+    }
     if (g->n_short) {
         snprintf(text, sizeof text,
                  "the model has %lld positions: for %zu of %zu prompts they end before the limit "

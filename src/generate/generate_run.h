@@ -28,7 +28,7 @@ typedef struct fsdp_generate_config {
     const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
     bool continue_final_message;                      /* see fsdp_chat_prompts */
     const char *input_ids;   /* JSON or JSON lines file with prompts as ids; NULL: none */
-    const char *task_prefix; /* put before every text; NULL: none */
+    const char *task_prefix; /* put before every text; NULL: what the model's config.json says */
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
      * true */
     int max_source_length;

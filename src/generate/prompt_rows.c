@@ -4,9 +4,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/nearest.h"
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
 #include "src/data/csv.h"
+#include "src/data/csv_delimiter.h"
 #include "src/data/dataset.h"
 #include "src/data/file_names.h"
 #include "src/data/json_rows.h"
@@ -24,22 +26,37 @@ static const char *const columns[] = {"prompt",   "text",     "source",      "in
                                       "article",  "document", "instruction", "question",
                                       "dialogue", "sentence"};
 
-static fsdp_status no_column(const char *wanted, const fsdp_str *names)
+/* Return the error for rows without the column of prompts. `names` [n] are the columns with
+ * texts. */
+static fsdp_status no_column(const char *wanted, const char *const *names, size_t n)
 {
-    return fsdp_error(FSDP_ERR_FORMAT,
-                      "no text in the column '%s'; --text-column chooses one: the columns with "
-                      "texts are %s",
-                      wanted ? wanted : "prompt", names->len ? names->data : "none");
+    fsdp_str text = {0};
+    const int near = wanted ? fsdp_nearest_name(wanted, names, n) : -1;
+    fsdp_str_printf(&text, "no text in the column '%s'; ", wanted ? wanted : "prompt");
+    if (near >= 0)
+        fsdp_str_printf(&text, "did you mean '%s'? ", names[near]);
+    fsdp_str_printf(&text, "--text-column chooses one: the columns with texts are ");
+    for (size_t i = 0; i < n; i++)
+        fsdp_str_printf(&text, "%s'%.60s'", i ? ", " : "", names[i]);
+    char *message = fsdp_str_take(&text);
+    if (!message)
+        return FSDP_ERR_NOMEM;
+    const fsdp_status status = fsdp_error(FSDP_ERR_FORMAT, "%s%s", message, n ? "" : "none");
+    fsdp_free(message);
+    return status;
 }
 
 static fsdp_status missing_text(fsdp_json_node row, const char *wanted)
 {
-    fsdp_str names = {0};
+    const char **names = fsdp_calloc(fsdp_json_len(row) + 1, sizeof *names);
+    size_t n = 0;
+    if (!names)
+        return FSDP_ERR_NOMEM;
     for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
         if (fsdp_json_kind_of(v) == FSDP_JSON_STRING)
-            fsdp_str_printf(&names, "%s'%.60s'", names.len ? ", " : "", v.key);
-    const fsdp_status status = no_column(wanted, &names);
-    fsdp_str_fini(&names);
+            names[n++] = v.key;
+    const fsdp_status status = no_column(wanted, names, n);
+    fsdp_free(names);
     return status;
 }
 
@@ -142,15 +159,18 @@ static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encodin
 static fsdp_status check_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e,
                                 const char *path, int64_t *column)
 {
-    fsdp_str names = {0};
-    size_t length;
     *column = find_column(header, e, true);
     if (*column >= 0)
         return FSDP_OK;
-    for (size_t i = 0; i < header->fields; i++)
-        fsdp_str_printf(&names, "%s'%.60s'", i ? ", " : "", fsdp_csv_field(header, i, &length));
-    const fsdp_status status = no_column(e->text_column, &names);
-    fsdp_str_fini(&names);
+    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        names[i] = fsdp_csv_field(header, i, &length);
+    }
+    const fsdp_status status = no_column(e->text_column, names, header->fields);
+    fsdp_free(names);
     fsdp_error_context(status, "%s", path);
     return status;
 }
@@ -175,42 +195,22 @@ static fsdp_status read_csv(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     return status;
 }
 
-/* Set *delimiter to the first delimiter with which the header has a column of prompts. The usual
- * delimiter for the file's extension is tried first. It is also the result if no delimiter gives
- * such a column. */
-static fsdp_status find_delimiter(const fsdp_prompt_encoding *e, const char *path, char *delimiter)
+static fsdp_status has_prompts(const fsdp_csv_row *header, void *encoding, bool *fits)
 {
-    const char usual = fsdp_name_ends_with(path, ".csv") ? ',' : '\t'; /* .tsv and .tab */
-    const char all[] = {usual, ',', '\t', ';', '|'};
-    *delimiter = usual;
-    for (size_t i = 0; i < sizeof all; i++) {
-        const fsdp_csv_format format = {.delimiter = all[i]};
-        fsdp_input *input;
-        fsdp_csv *csv;
-        FSDP_TRY(fsdp_input_open(path, &input));
-        const fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
-        const bool found = status == FSDP_OK && find_column(fsdp_csv_header(csv), e, false) >= 0;
-        if (status == FSDP_OK)
-            fsdp_csv_close(csv);
-        fsdp_input_close(input);
-        if (status == FSDP_ERR_NOMEM)
-            return status;
-        if (found) {
-            *delimiter = all[i];
-            return FSDP_OK;
-        }
-    }
+    *fits = find_column(header, encoding, false) >= 0;
     return FSDP_OK;
 }
 
 static fsdp_status read_csv_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
 {
+    fsdp_prompt_encoding copy = *e;
     fsdp_csv_format format = {0};
     fsdp_input *input;
     fsdp_csv *csv;
-    FSDP_TRY(find_delimiter(e, path, &format.delimiter));
-    FSDP_TRY(fsdp_input_open(path, &input));
-    fsdp_status status = fsdp_csv_of_input(input, path, &format, &csv);
+    bool found;
+    FSDP_TRY(fsdp_input_open_seekable(path, &input));
+    fsdp_status status =
+        fsdp_csv_open_fitting(input, path, &format, has_prompts, &copy, &found, &csv);
     if (status == FSDP_OK) {
         status = read_csv(p, e, path, csv);
         fsdp_csv_close(csv);

@@ -60,6 +60,17 @@ static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
     return FSDP_OK;
 }
 
+/* Return the prefix for a text; "" if there is none. */
+static const char *prefix_of(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
+                             size_t length)
+{
+    const size_t n = e->prefix ? strlen(e->prefix) : 0;
+    if (n == 0 || (e->prefix_once && length >= n && memcmp(text, e->prefix, n) == 0))
+        return "";
+    p->n_prefixed++;
+    return e->prefix;
+}
+
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
@@ -67,7 +78,7 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     if (!prompt)
         return FSDP_ERR_NOMEM;
     prompt->text = fsdp_strndup(text, length);
-    char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
+    char *whole = fsdp_strdup_printf("%s%.*s", prefix_of(p, e, text, length), (int)length, text);
     fsdp_status status = FSDP_ERR_NOMEM;
     bool cut = false;
     if (prompt->text && whole)
@@ -99,7 +110,7 @@ static fsdp_status add_message(fsdp_prompts *p, const fsdp_prompt_encoding *e, c
                                size_t length)
 {
     fsdp_json *doc;
-    char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
+    char *whole = fsdp_strdup_printf("%s%.*s", prefix_of(p, e, text, length), (int)length, text);
     if (!whole)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_conversation_create(e->chat, whole, strlen(whole), &doc);

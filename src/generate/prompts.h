@@ -16,8 +16,9 @@ typedef struct fsdp_prompt {
 typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
-    size_t n_cut; /* number of prompts that were cut to max_length */
-    char *note;   /* lists the unused keys in rows of ids; NULL: none; owned */
+    size_t n_cut;      /* number of prompts that were cut to max_length */
+    size_t n_prefixed; /* number of prompts that were given a prefix that is not empty */
+    char *note;        /* lists the unused keys in rows of ids; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
@@ -29,6 +30,8 @@ void fsdp_prompts_free(fsdp_prompts *prompts);
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
+    /* do not put the prefix before a text that begins with it; such a text is encoded as it is */
+    bool prefix_once;
     int max_length;
     bool to_continue;
     const fsdp_chat_prompts *chat; /* NULL: texts are not rendered as user messages */

@@ -51,8 +51,8 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* Backward of a(x) * up, or of a(x) if up is NULL, for a block of columns. dx and d_up may each be
- * the same array as x or up. */
+/* Backward of a(x) * up, or of a(x) if up is NULL, for a block of columns. a is the activation
+ * alone, without dropout. dx and d_up may each be the same array as x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
     /* The factor by which dropout multiplies dx; 1: no dropout. Used only if `up` is NULL. */

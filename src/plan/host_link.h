@@ -7,7 +7,8 @@
  *
  * Transfers of one kind are sent one after the other. Gathers and reduces are sent at the same
  * time, as in FSDP2's streams. But a host has one link, so while both are sending, each has half of
- * the bandwidth. In src/comm/network_testing.h, by contrast, each kind has the whole bandwidth. */
+ * the bandwidth. This differs from src/comm/network_testing.h, where each kind has the whole
+ * bandwidth. */
 #pragma once
 #include <fsdp/base.h>
 

@@ -54,16 +54,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_scale_estimate_step(const fsdp_plan *plan,
 /* The quantiles, from 0 to 1, whose steps are in straggler_quantile_s. */
 extern const double fsdp_scale_quantiles[3];
 
-/* What fsdp_scale_print() prints: a table with one row for each estimate, and the assumptions.
- * `flops_source` says where flops_per_s comes from. */
+/* What fsdp_scale_print() and fsdp_scale_print_json() print. All pointers are borrowed. */
 typedef struct fsdp_scale_report {
-    const fsdp_scale_estimate *estimates;
+    const fsdp_scale_estimate *estimates; /* [n] */
     size_t n;
     const fsdp_plan *plan; /* one of the plans: names the model and its batch */
     const fsdp_scale_options *options;
-    const char *flops_source;
-    const char *strategy; /* name of the sharding strategy */
+    const char *flops_source; /* says where options->flops_per_s comes from */
+    const char *strategy;     /* name of the sharding strategy */
 } fsdp_scale_report;
+
+/* Print what was assumed, and a table with one row for each estimate. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_print(const fsdp_scale_report *report, FILE *out);
-/* Print the report as one JSON object. */
+/* Print the same report, as one JSON object. */
 FSDP_MUST_CHECK fsdp_status fsdp_scale_print_json(const fsdp_scale_report *report, FILE *out);

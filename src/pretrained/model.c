@@ -12,6 +12,7 @@
 #include "src/pretrained/load_names.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/pretrained.h"
+#include "src/pretrained/text_prefix.h"
 
 /* --- opening --- */
 
@@ -177,6 +178,17 @@ static fsdp_status check_classifier(const fsdp_pretrained *p, const fsdp_model_o
                       (long long)head->shape[0]);
 }
 
+/* Read the text that is put before each source text of a seq2seq model. */
+static fsdp_status read_text_prefix(fsdp_model *m, const fsdp_model_config *config)
+{
+    if (fsdp_model_config_info(config).format.task != FSDP_TASK_SEQ2SEQ)
+        return FSDP_OK;
+    char *path = fsdp_path_join(m->dir, "config.json");
+    const fsdp_status status = path ? fsdp_text_prefix_read(path, &m->text_prefix) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
 /* Give the model the head of a masked language model, if the options ask for it. */
 static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_config *config)
 {
@@ -201,6 +213,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
             return FSDP_ERR_NOMEM;
         FSDP_TRY(choose_head(options, &p->config));
         FSDP_TRY(choose_labels(options, m, &p->config));
+        FSDP_TRY(read_text_prefix(m, &p->config));
         p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
         FSDP_TRY(check_classifier(p, options));
     } else {
@@ -348,6 +361,7 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_label_names_free(m->label_names, m->n_label_names);
     fsdp_module_destroy(m->module);
     fsdp_named_sharding_destroy(m->named);
+    fsdp_free(m->text_prefix);
     fsdp_free(m->dir);
     fsdp_free(m);
 }

@@ -61,6 +61,9 @@ typedef struct fsdp_model {
     char **label_names;
     /* label_names came from the options, so fsdp_model_save() writes them to config.json. */
     bool writes_label_names;
+    /* A seq2seq model: the text that is put before each source text, from config.json
+     * (text_prefix.h). "": no text. NULL: config.json does not say. */
+    char *text_prefix;
 } fsdp_model;
 
 /* Open a model. Its root, and the modules that options->wrap chooses, become units over `group`
@@ -78,6 +81,9 @@ typedef struct fsdp_model_save_options {
     bool overwrite;
     /* The tokenizer to copy: a file or a folder. NULL: copy the tokenizer of the model's folder. */
     const char *tokenizer;
+    /* A seq2seq model: the text that was put before each source text in training, for config.json.
+     * NULL: the config.json of the model's folder stays as it is in this respect. */
+    const char *text_prefix;
 } fsdp_model_save_options;
 
 /* Write the model to the folder `dir`, so that transformers can load it: config.json, weights,

@@ -12,6 +12,7 @@
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/model.h"
+#include "src/pretrained/text_prefix.h"
 
 /* Get the path of the config.json from which the model's configuration was read. *path is NULL if
  * there is none. The caller owns *path. */
@@ -41,15 +42,18 @@ static const char *tied_head_to_write(const fsdp_model *m)
     return type->tied_head_to_save(&m->config);
 }
 
-static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype dtype)
+static fsdp_status write_config(const fsdp_model *m, const char *dir,
+                                const fsdp_model_save_options *o)
 {
     char *source, *path = fsdp_path_join(dir, "config.json");
     fsdp_status status = path ? source_config(m, &source) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         bool has_own_head = !m->info.tie_word_embeddings || tied_head_to_write(m);
-        status = fsdp_model_config_write(&m->config, has_own_head, dtype, source, path);
+        status = fsdp_model_config_write(&m->config, has_own_head, o->dtype, source, path);
         if (status == FSDP_OK && m->writes_label_names)
             status = fsdp_label_names_write(path, m->label_names, m->n_label_names);
+        if (status == FSDP_OK && o->text_prefix && m->info.format.task == FSDP_TASK_SEQ2SEQ)
+            status = fsdp_text_prefix_write(path, o->text_prefix);
         fsdp_free(source);
     }
     fsdp_free(path);
@@ -71,7 +75,7 @@ static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
 static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
                                      const fsdp_model_save_options *o)
 {
-    FSDP_TRY(write_config(m, dir, o->dtype));
+    FSDP_TRY(write_config(m, dir, o));
     FSDP_TRY(write_generation_config(m, dir));
     const char *tokenizer = o->tokenizer ? o->tokenizer : m->dir;
     /* A SentencePiece model is spiece.model in T5's folders and tokenizer.model in Llama's. */

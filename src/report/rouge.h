@@ -7,11 +7,12 @@
 
 #include <fsdp/base.h>
 
-/* The score of a prediction. ROUGE-1 and ROUGE-2 count n-grams. ROUGE-L counts tokens. All fields
- * are in [0, 1]. */
+/* The score of a prediction. The counts below are of n-grams for ROUGE-1 and ROUGE-2. They are of
+ * tokens for ROUGE-L and ROUGE-Lsum, where the matches are the tokens of the longest common
+ * subsequences. All fields are in [0, 1]. */
 typedef struct fsdp_rouge_score {
-    double precision; /* number of matches / number of n-grams (tokens) of the prediction */
-    double recall;    /* number of matches / number of n-grams (tokens) of the reference */
+    double precision; /* number of matches / number of n-grams or tokens of the prediction */
+    double recall;    /* number of matches / number of n-grams or tokens of the reference */
     double fmeasure;  /* harmonic mean of precision and recall; 0 if nothing matches */
 } fsdp_rouge_score;
 

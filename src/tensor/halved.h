@@ -18,7 +18,9 @@
 #include "src/tensor/tensor.h"
 
 /* Create a contiguous float32 tensor with undefined values. Its upper halves are stored in `hi`
- * [numel], which is NULL on meta. fsdp_tensor_key() of the tensor will return `together`. */
+ * [numel], which is NULL on meta. `together` is the value that fsdp_tensor_key() will return for
+ * the tensor. Halved tensors of one unit get the same value so that callers process them one after
+ * the other. */
 FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi,
                                                const void *together, int ndim, const int64_t *shape,
                                                fsdp_tag tag, fsdp_tensor **tensor);

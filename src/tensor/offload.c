@@ -35,8 +35,9 @@ struct fsdp_staged {
     offload_set *set;
     fsdp_storage *storage; /* the storage that owns this struct */
     uint64_t at;           /* byte offset in the stage */
-    /* On a device with memory of its own, the stage reads or writes this buffer in host memory
-     * while a request is pending. Otherwise NULL. */
+    /* A buffer in host memory, which the stage (the file and its thread: see offload.h) reads or
+     * writes while a request is pending. NULL if no request is pending, or if the stage can use the
+     * device's memory. */
     void *host;
     fsdp_staged *next;
 };

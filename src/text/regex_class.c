@@ -457,8 +457,9 @@ static void finish_operand(const operand *o, fsdp_str *out)
     fsdp_str_append(out, ")", 1);
 }
 
-/* Read the items up to && or ], and append an expression for them. Set *last to false after &&, and
- * *simple to false if the class does not become one bracket. */
+/* Read the items up to && or ], and append an expression for them. Set *last to true after ], and
+ * to false after &&. Set *simple to false if the whole class cannot be written as a single [...] in
+ * PCRE2. */
 static fsdp_status read_operand(fsdp_regex_pattern *p, int depth, bool negated, fsdp_str *out,
                                 bool *simple, bool *last)
 {

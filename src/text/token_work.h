@@ -36,8 +36,9 @@ struct fsdp_token_work {
     } scratch[FSDP_SCRATCH_SLOTS];
 };
 
-/* Return memory of at least `bytes` bytes for the scratch slot `slot`, or NULL when out of memory.
- * The contents of the slot are kept. */
+/* Return the memory of scratch slot `slot`, enlarged to at least `bytes` bytes; NULL when out of
+ * memory. Its contents are kept when it is enlarged, but its address may change. It may be freed
+ * after the piece that is being encoded. */
 void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes);
 
 /* Append a span. */

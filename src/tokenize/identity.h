@@ -3,8 +3,8 @@
 #pragma once
 #include "src/tokenize/tokenize.h"
 
-/* Return a set of FSDP_USES_*: the setting `key` has an effect only on rows that have one of them.
- * 0: it has an effect on all rows. */
+/* Return FSDP_USES_* flags. The setting `key` can affect a data set only if the data set has at
+ * least one of these flags. 0: it can affect every data set. */
 unsigned fsdp_tokenize_setting_uses(const char *key);
 /* Make a JSON object of all settings of a run, as texts. The caller owns *settings. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_settings(const fsdp_tokenize_config *config,

@@ -1,4 +1,5 @@
-/* Reports of a training run: lines of metrics, memory, and the tables at the end. */
+/* Reports of a training run: what follows from defaults, lines of metrics, memory, and the tables
+ * and hints at the end. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -6,12 +7,15 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/data/dataset.h"
 #include "src/data/left_out.h"
 #include "src/report/human.h"
 #include "src/report/metrics.h"
 #include "src/report/progress.h"
+#include "src/report/shell.h"
 #include "src/report/table.h"
 #include "src/tensor/cards.h"
+#include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
@@ -25,6 +29,116 @@ void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     va_end(args);
     fputc('\n', t->out);
     fflush(t->out);
+}
+
+/* --- what follows from defaults, at the start --- */
+
+/* Return the name that --lr-schedule uses for a kind of schedule. */
+static const char *schedule_name(fsdp_lr_schedule_kind kind)
+{
+    static const char *const names[] = {[FSDP_LR_STEP] = "step",
+                                        [FSDP_LR_LINEAR] = "linear",
+                                        [FSDP_LR_COSINE] = "cosine",
+                                        [FSDP_LR_CONSTANT] = "constant",
+                                        [FSDP_LR_INVERSE_SQRT] = "inverse-sqrt",
+                                        [FSDP_LR_POLYNOMIAL] = "polynomial",
+                                        [FSDP_LR_COSINE_RESTARTS] = "cosine-with-restarts"};
+    return names[kind];
+}
+
+static const char *unit_name(const fsdp_train_config *c)
+{
+    return c->schedule_unit == FSDP_SCHEDULE_EPOCH ? "epoch" : "step";
+}
+
+/* Print how the rate changes after the warmup, as the rest of a line. */
+static void print_change(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_lr_schedule *s = &t->schedule;
+    switch (s->kind) {
+    case FSDP_LR_STEP:
+        fprintf(t->out, ", times %g ", s->gamma);
+        if (s->step_size == 1)
+            fprintf(t->out, "each %s", unit_name(c));
+        else
+            fprintf(t->out, "every %lld %ss", (long long)s->step_size, unit_name(c));
+        break;
+    case FSDP_LR_LINEAR:
+    case FSDP_LR_COSINE:
+    case FSDP_LR_POLYNOMIAL:
+    case FSDP_LR_COSINE_RESTARTS:
+        fprintf(t->out, ", falls to %g in %lld steps", s->min_lr, (long long)s->total_steps);
+        break;
+    case FSDP_LR_CONSTANT:
+    case FSDP_LR_INVERSE_SQRT:
+        break;
+    }
+}
+
+static void print_rate(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_lr_schedule *s = &t->schedule;
+    if (c->relative_step) {
+        fprintf(t->out, "learning rate: chosen by Adafactor (--relative-step)\n");
+        return;
+    }
+    fprintf(t->out, "learning rate: %g", s->lr);
+    print_change(t);
+    if (s->warmup_steps > 0)
+        fprintf(t->out, ", after a warmup of %lld step%s", (long long)s->warmup_steps,
+                s->warmup_steps == 1 ? "" : "s");
+    fprintf(t->out, " (--lr-schedule %s", schedule_name(s->kind));
+    if (c->schedule_by_task)
+        fprintf(t->out, ", the default of %s", fsdp_train_task_name(t->task));
+    fputs(")\n", t->out);
+}
+
+/* If the default schedule leaves less than a tenth of the rate to the last epoch, print it: the
+ * last epochs then hardly change the model, and the user did not choose that. */
+static void print_fallen_rate(const fsdp_trainer *t)
+{
+    fsdp_lr_schedule s = t->schedule;
+    s.warmup_steps = 0;
+    const double last = fsdp_lr_at(&s, s.total_steps - 1) / s.lr;
+    if (!t->config->schedule_by_task || s.kind != FSDP_LR_STEP || !(last < 0.1))
+        return;
+    fprintf(t->out,
+            "note: the learning rate falls by a factor of %g each epoch, to %.2g of %g in the last "
+            "one; --lr-schedule linear or constant keeps it higher\n",
+            s.gamma, last, s.lr);
+}
+
+/* Print what is put before each source text, unless the user gave it. */
+static void print_prefix(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    if (t->task != FSDP_TASK_SEQ2SEQ || c->given_task_prefix || !fsdp_train_uses_prefix(t))
+        return;
+    if (t->model->text_prefix && !*c->task_prefix)
+        fprintf(t->out,
+                "config.json of %s: nothing is put before source texts; --task-prefix TEXT puts "
+                "TEXT there\n",
+                c->model);
+    else if (t->model->text_prefix)
+        fprintf(t->out,
+                "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
+                "nothing there\n",
+                c->model, c->task_prefix);
+    else if (*c->task_prefix)
+        fprintf(
+            t->out,
+            "'%s' is put before each source text, the default of seq2seq; --task-prefix '' puts "
+            "nothing there\n",
+            c->task_prefix);
+}
+
+void fsdp_report_start(const fsdp_trainer *t)
+{
+    print_rate(t);
+    print_fallen_rate(t);
+    print_prefix(t);
 }
 
 /* --- memory --- */
@@ -334,6 +448,8 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
     fputc('\n', t->out);
     if (t->n_epochs)
         FSDP_TRY(print_epochs(t));
+    if (t->n_epochs && !t->config->validation_data)
+        fprintf(t->out, "no validation loss: --validation-data FILE names rows to measure it on\n");
     if (t->config->track_memory)
         FSDP_TRY(print_memory(t, ranks));
     if (t->offload)
@@ -369,5 +485,39 @@ fsdp_status fsdp_report_summary(fsdp_trainer *t)
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
         status = print_summary(t, ranks);
     fsdp_free(ranks);
+    return status;
+}
+
+/* --- what to do with the model --- */
+
+/* Append the command that generates a text with the saved model. */
+static void append_command(const fsdp_trainer *t, fsdp_str *command)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_str_printf(command, "fsdp generate --model ");
+    fsdp_shell_word(command, c->output);
+    if (fsdp_dataset_uses(t->train_set) & FSDP_USES_CHAT)
+        fsdp_str_printf(command, " --chat");
+    /* config.json has the prefix of a seq2seq model, but not that of a causal model */
+    if (t->task == FSDP_TASK_CAUSAL_LM && *c->task_prefix && fsdp_train_uses_prefix(t)) {
+        fsdp_str_printf(command, " --task-prefix ");
+        fsdp_shell_quote(command, c->task_prefix, false);
+    }
+    fsdp_str_printf(command, " 'your text'");
+}
+
+fsdp_status fsdp_report_next(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_str command = {0};
+    if (!t->out || !c->save_model || !t->tokenizer.tokenizer ||
+        c->task == FSDP_TRAIN_SPAN_CORRUPTION ||
+        (t->task != FSDP_TASK_SEQ2SEQ && t->task != FSDP_TASK_CAUSAL_LM))
+        return FSDP_OK;
+    append_command(t, &command);
+    const fsdp_status status = command.failed ? fsdp_error_nomem() : FSDP_OK;
+    if (status == FSDP_OK)
+        fprintf(t->out, "try it: %s\n", command.data);
+    fsdp_str_fini(&command);
     return status;
 }

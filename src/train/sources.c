@@ -84,6 +84,11 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
     return status;
 }
 
+bool fsdp_train_uses_prefix(const fsdp_trainer *t)
+{
+    return fsdp_dataset_uses(t->train_set) & FSDP_USES_SOURCE_PREFIX;
+}
+
 fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;

@@ -12,3 +12,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool 
  * are only for texts. Return FSDP_ERR_INVALID if such an option was given, but neither the training
  * rows nor the validation rows use it. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t);
+/* Return true if --task-prefix is put before texts of the training rows, which must be open. */
+bool fsdp_train_uses_prefix(const fsdp_trainer *t);

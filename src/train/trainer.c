@@ -15,6 +15,7 @@
 #include "src/report/plot.h"
 #include "src/train/checkpoint.h"
 #include "src/train/predict.h"
+#include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 #include "src/train_config/config_device.h"
 
@@ -53,7 +54,10 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     /* If the folder `output` exists already, this run may overwrite it. Otherwise check_outputs()
      * would have returned an error before the first step. */
     fsdp_model_save_options options = {
-        .overwrite = true, .dtype = t->config->master_dtype, .tokenizer = t->config->tokenizer};
+        .overwrite = true,
+        .dtype = t->config->master_dtype,
+        .tokenizer = t->config->tokenizer,
+        .text_prefix = fsdp_train_uses_prefix(t) ? t->config->task_prefix : NULL};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
     t->result->saved = t->saved_model = true;
@@ -320,14 +324,17 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     if (t->step == t->first_step) /* nothing was left to do */
         FSDP_TRY(fsdp_report_sample_memory(t));
     FSDP_TRY(fsdp_report_summary(t));
+    if (t->task == FSDP_TASK_CLASSIFICATION && t->saved_model)
+        fsdp_trainer_print(t, "to label new texts: fsdp classify --model %s TEXT",
+                           t->config->output);
     if (t->makes_examples)
         FSDP_TRY(fsdp_report_examples(t));
-    if (!t->config->plot || !fsdp_trainer_is_first(t))
-        return FSDP_OK;
-    FSDP_TRY(fsdp_plot_files(&t->config->metrics, 1, NULL, t->config->plot));
-    if (t->out)
-        fprintf(t->out, "loss curve: %s\n", t->config->plot);
-    return FSDP_OK;
+    if (t->config->plot && fsdp_trainer_is_first(t)) {
+        FSDP_TRY(fsdp_plot_files(&t->config->metrics, 1, NULL, t->config->plot));
+        if (t->out)
+            fprintf(t->out, "loss curve: %s\n", t->config->plot);
+    }
+    return fsdp_report_next(t);
 }
 
 /* Return how many bytes the tensors of all ranks that share this rank's card could use, or 0 if the

@@ -215,6 +215,11 @@ size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
+/* Print at the start what follows from defaults: how the learning rate changes, and the text before
+ * each source text. The data and the schedule are open, and t->out is not NULL. */
+void fsdp_report_start(const fsdp_trainer *t);
+/* Print the command that generates a text with the saved model, if the model generates texts. */
+FSDP_MUST_CHECK fsdp_status fsdp_report_next(const fsdp_trainer *t);
 /* Print the final tables (epochs, memory of each rank by purpose), the host memory and the step
  * time, and report a summary to t->tracking. Collective, since rank 0 gathers the memory of all
  * ranks. */

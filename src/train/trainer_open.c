@@ -11,6 +11,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/pretrained/model.h"
+#include "src/pretrained/text_prefix.h"
 #include "src/report/human.h"
 #include "src/tensor/cards.h"
 #include "src/tensor/device.h"
@@ -122,6 +123,28 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
+/* Complete the configuration for the task. If --task-prefix is not given, the model's config.json
+ * takes precedence over the default of the task. */
+static fsdp_status choose_prefix(fsdp_trainer *t)
+{
+    fsdp_train_config *c = &t->completed;
+    if (t->model->text_prefix && !c->given_task_prefix)
+        c->task_prefix = t->model->text_prefix;
+    FSDP_TRY(fsdp_train_config_set_task(c, t->task));
+    if (t->task == FSDP_TASK_SEQ2SEQ && c->save_model)
+        FSDP_TRY(fsdp_text_prefix_check(c->task_prefix));
+    return FSDP_OK;
+}
+
+/* Return what to do if --task asks for a classifier, and the model writes texts. */
+static const char *advice_on_task(const fsdp_trainer *t)
+{
+    if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
+        return "";
+    return ": --model may name a BERT, or this model learns to write the labels as texts: "
+           "--text-column TEXT --target-column LABEL, without --task";
+}
+
 /* Set t->task to the model's task, and set the values of the configuration that depend on the task.
  * Return an error if --task names another task. */
 static fsdp_status choose_task(fsdp_trainer *t)
@@ -132,9 +155,9 @@ static fsdp_status choose_task(fsdp_trainer *t)
     t->loop.num_labels = info->num_labels;
     t->loop.problem_type = info->format.problem_type;
     if (c->task != FSDP_TRAIN_AUTO && fsdp_train_model_task(c->task) != t->task)
-        return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s",
+        return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s%s",
                           fsdp_train_given_task_name(c->task), c->model, info->class_name,
-                          fsdp_train_task_name(t->task));
+                          fsdp_train_task_name(t->task), advice_on_task(t));
     if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s is a %s, which has no head to train; 'architectures' in its "
@@ -157,7 +180,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);
     FSDP_TRY(fsdp_train_sources_check_task(c, t->task));
-    return fsdp_train_config_set_task(&t->completed, t->task);
+    return choose_prefix(t);
 }
 
 /* Return the number of elements in trained parameters. */
@@ -549,6 +572,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
                 (long long)fsdp_dataset_len(t->validation_set));
     else if (c->save_model)
         fprintf(t->out, "without validation, the model is saved once, at the end\n");
+    fsdp_report_start(t);
     fflush(t->out);
     return fsdp_trainer_print_model(t, t->out);
 }

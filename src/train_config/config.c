@@ -38,13 +38,14 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
-/* If no option says how the learning rate changes, use a cosine for causal models. Other models
- * keep the schedule of the FSDP tutorial. */
+/* If no option says how the learning rate changes, choose by task: seq2seq has the schedule of the
+ * FSDP tutorial for T5, causal-lm a cosine, and classification and masked-lm have a line to 0, as
+ * transformers' scripts and Accelerate's tutorial for BERT. */
 static void complete_schedule(fsdp_train_config *c, fsdp_task task)
 {
-    if (!c->schedule_by_task || task != FSDP_TASK_CAUSAL_LM)
+    if (!c->schedule_by_task || task == FSDP_TASK_SEQ2SEQ)
         return;
-    c->lr_schedule = FSDP_LR_COSINE;
+    c->lr_schedule = task == FSDP_TASK_CAUSAL_LM ? FSDP_LR_COSINE : FSDP_LR_LINEAR;
     c->schedule_unit = FSDP_SCHEDULE_STEP;
 }
 
@@ -345,6 +346,7 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->cut_sources = fsdp_options_given(options, "max-source-length");
     c->cut_targets = fsdp_options_given(options, "max-target-length");
     c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
+    c->given_task_prefix = fsdp_options_given(options, "task-prefix");
     c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
     c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
     fsdp_chat_row_options_derive(&c->chat, options);

@@ -349,6 +349,8 @@ typedef struct fsdp_train_config {
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;
+    /* Not an option. --task-prefix was given, even as an empty text. */
+    bool given_task_prefix;
 
     /* other tools' spellings of options above */
     bool bf16, fp16, tutorial_loss, use_cpu;

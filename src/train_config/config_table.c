@@ -116,9 +116,11 @@ static const fsdp_option table[] = {
      .shown_default = "the split for validation, if --data is a DatasetDict with one",
      .help = "rows for validation, in the same formats"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: ', with which T5 was trained; the "
-     "FSDP tutorial's script has none: --task-prefix=''. Other tasks: none",
-     .help = "text put before every source text or prompt"},
+     PLACE(task_prefix), .shown_default = "seq2seq: prefix of the model's config.json, else "
+     "'summarize: ', with which T5 was trained; the FSDP tutorial's script has none: "
+     "--task-prefix=''. Other tasks: none",
+     .help = "text put before every source text or prompt; seq2seq: the saved model's config.json "
+     "stores it"},
     {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
      PLACE(text_column), .metavar = "NAME", .shown_default = "text; causal-lm: prompt if there are "
      "prompt and completion",
@@ -301,7 +303,7 @@ static const fsdp_option table[] = {
      .help = "float16: factor by which the loss scale is multiplied when gradients overflow"},
     {.name = "lr-schedule", .aliases = "lr-scheduler-type,lr-scheduler",
      .type = FSDP_OPTION_CHOICE, PLACE(lr_schedule), .value = "step", .choices = schedules,
-     .metavar = "KIND", .shown_default = "cosine for causal-lm, else step",
+     .metavar = "KIND", .shown_default = "seq2seq: step; causal-lm: cosine; classification, masked-lm: linear",
      .help = "how the learning rate changes; inverse-sqrt: the factor is 1 / sqrt(1 + steps "
              "after the warmup / T), where T is the number of warmup steps, or 10000 without a "
              "warmup"},

@@ -276,8 +276,10 @@ TEST(a_label_that_is_no_class_is_an_error_with_its_line)
     fsdp_dataset *set;
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text,class\na,1\n"), &o, &set),
                  FSDP_ERR_FORMAT, "no column 'label'; the header has text, class");
-    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.jsonl", "{\"text\": \"a\"}\n"), &o, &set),
-                 FSDP_ERR_FORMAT, "a.jsonl: line 1: row: label: missing, expected a class");
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_text(t, "a.jsonl", "{\"text\": \"a\"}\n"), &o, &set),
+        FSDP_ERR_FORMAT,
+        "a.jsonl: line 1: no key 'label'; the row has text; --text-column and --label-column name");
     const fsdp_dataset_options without = {.task = FSDP_TASK_CLASSIFICATION, .num_classes = 2};
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.jsonl", "{\"text\": \"a\"}\n"), &without, &set),
                  FSDP_ERR_INVALID, "a.jsonl: a text needs a tokenizer");

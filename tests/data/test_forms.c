@@ -281,7 +281,8 @@ TEST(columns_are_found_by_name_language_and_option)
          {.source_lang = "en", .target_lang = "fr"},
          NULL,
          NULL,
-         "translation.fr: missing, expected a text"},
+         "no key 'translation.fr'; the row has translation; --source-lang and --target-lang name "
+         "the languages"},
         {"{\"en\": \"a\", \"de\": \"b\"}",
          {.source_lang = "en", .target_lang = "de"},
          "a",
@@ -338,7 +339,7 @@ TEST(the_header_says_which_delimiter_separates_fields)
          "c",
          "separated by vertical bars; not used: 'x' (line 1)"},
         {"a.csv", "text^headline\na, b^c\n", {.delimiter = '^'}, "a, b", "c", NULL},
-        {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", NULL},
+        {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", "fields are separated by commas"},
         {"a.tsv", "text\theadline\na \"b\t\"c\n", {.no_csv_quotes = true}, "a \"b", "\"c", NULL},
         {"a.csv",
          "text,a b;headline\na,b;c\n",
@@ -361,13 +362,101 @@ TEST(the_header_says_which_delimiter_separates_fields)
     }
     fsdp_dataset *set = NULL;
     fsdp_dataset_options options = {.tokenizer = tokenizer};
-    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set),
-                 FSDP_ERR_FORMAT, "a.csv: line 1: no column 'text'; the header has a;b");
+    ASSERT_ERROR(
+        fsdp_dataset_open(write_text(t, "a.csv", "a;b\nc;d\n"), &options, &set), FSDP_ERR_FORMAT,
+        "a.csv: line 1: no column 'text'; the header has a, b; --text-column and --target-column");
     options.delimiter = ',';
     ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "text;headline\nc;d\n"), &options, &set),
                  FSDP_ERR_FORMAT, "no column 'text'; the header has text;headline");
     options.delimiter = '"';
     ASSERT_ERROR(fsdp_dataset_open("a.csv", &options, &set), FSDP_ERR_INVALID, "delimiter 0x22");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* A column that an option names is the one that the error names, with the nearest column; without
+ * options, the error says which options there are. For each form of a file and each task. */
+TEST(a_missing_column_is_named_with_its_option)
+{
+    static const char csv[] = "id,question,answer\n1,a,b\n";
+    static const char json[] = "{\"id\": 1, \"question\": \"a\", \"answer\": \"b\"}\n";
+    const struct {
+        fsdp_dataset_options options;
+        const char *message[2]; /* after "column" or "key" */
+    } cases[] = {
+        {{.target_column = "anwser"},
+         {"'anwser'; ", "--target-column anwser: did you mean 'answer'?"}},
+        {{.source_column = "qestion"},
+         {"'qestion'; ", "--text-column qestion: did you mean 'question'?"}},
+        {{.source_column = "question", .target_column = "zzzzzz"},
+         {"'zzzzzz'; ", "--target-column names it"}},
+        {{.source_column = "question", .target_column = "headline2"},
+         {"'headline2'; ", "has id, question, answer"}},
+        {{.task = FSDP_TASK_CAUSAL_LM, .source_column = "anwser"},
+         {"'anwser'; ", "did you mean 'answer'?"}},
+        {{.task = FSDP_TASK_CAUSAL_LM, .source_column = "question", .target_column = "anwser"},
+         {"'anwser'; ", "--target-column anwser: did you mean 'answer'?"}},
+        {{.task = FSDP_TASK_CLASSIFICATION, .num_classes = 2, .source_column = "anwser"},
+         {"'anwser'; ", "--text-column anwser: did you mean 'answer'?"}},
+        {{.task = FSDP_TASK_CLASSIFICATION,
+          .num_classes = 2,
+          .source_column = "question",
+          .text_pair_column = "anwser"},
+         {"'anwser'; ", "--text-pair-column anwser: did you mean 'answer'?"}},
+        {{.task = FSDP_TASK_CLASSIFICATION,
+          .num_classes = 2,
+          .source_column = "question",
+          .label_column = "anwser"},
+         {"'anwser'; ", "--label-column anwser: did you mean 'answer'?"}},
+        {{.task = FSDP_TASK_CLASSIFICATION, .num_classes = 2},
+         {"'label'; ", "--text-column and --label-column name the columns of text and label"}},
+    };
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int form = 0; form < 2; form++) {
+            fsdp_dataset_options options = cases[i].options;
+            fsdp_dataset *set;
+            options.tokenizer = tokenizer;
+            ASSERT_ERROR(
+                fsdp_dataset_open(write_text(t, form ? "a.jsonl" : "a.csv", form ? json : csv),
+                                  &options, &set),
+                FSDP_ERR_FORMAT, cases[i].message[0]);
+            ASSERT(strstr(fsdp_last_error(), form ? "line 1: no key '" : "line 1: no column '") !=
+                   NULL);
+            ASSERT(strstr(fsdp_last_error(), cases[i].message[1]) != NULL);
+        }
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* A delimiter that splits the header and most rows is found although no column is known: the error
+ * lists the columns. A comma that does so, too, comes first. */
+TEST(a_delimiter_is_found_by_how_it_splits_rows)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"\xEF\xBB\xBF"
+         "Frage;Antwort\r\nWie, was?;gut\r\n",
+         "has Frage, Antwort; --text-column and --target-column name the columns of source and "
+         "target (fields are separated by semicolons)"},
+        {"Frage\tAntwort\na, b\tc\n", "has Frage, Antwort; "},
+        {"Frage|Antwort\na|c\n", "has Frage, Antwort; "},
+        {"Frage;Antwort\n\"a;b\nc\";d\ne;f\n", "has Frage, Antwort; "},       /* quoted */
+        {"Frage;Antwort\na;b\nc\nd;e\nf;g;h\ni;j\n", "has Frage, Antwort; "}, /* ragged */
+        {"Frage;Antwort\n", "has Frage, Antwort; "},
+        {"a;b,c\n1;2,3\n4,5\n", "has a;b, c; "},        /* the comma fits all rows */
+        {"a;b,c\n1;2\n3;4\n5;6,7,8\n", "has a, b,c; "}, /* the semicolon fits all rows */
+        {"review\na;b\nc;d\n", "has review; "},
+        {"a;b\nc\nd\n", "has a;b; "}, /* no row is split */
+    };
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
+    const fsdp_dataset_options options = {.tokenizer = tokenizer};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_dataset *set;
+        ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", cases[i].text), &options, &set),
+                     FSDP_ERR_FORMAT, cases[i].message);
+    }
     fsdp_tokenizer_close(tokenizer);
 }
 

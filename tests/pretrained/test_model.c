@@ -14,6 +14,7 @@
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 #include "src/pretrained/model.h"
+#include "src/pretrained/text_prefix.h"
 #include "tests/elements.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
@@ -275,6 +276,96 @@ TEST(a_saved_folder_says_what_it_holds)
         fsdp_checkpoint_close(reader);
     }
     fsdp_device_destroy(device);
+}
+
+/* Check that the config.json of `dir` has the prefix `want` (NULL: no such key) and still has a key
+ * that this program does not know. */
+static void check_prefix(fsdp_test *t, const char *dir, const char *want)
+{
+    char path[400];
+    const char *text;
+    fsdp_json *doc;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ASSERT_OK(fsdp_json_read(path, &doc));
+    ASSERT_OK(fsdp_json_opt_str(fsdp_json_root(doc), "prefix", NULL, &text));
+    ASSERT_INT(!text, !want);
+    if (want)
+        ASSERT_STR(text, want);
+    ASSERT_OK(fsdp_json_get_str(fsdp_json_root(doc), "of_another_program", &text));
+    ASSERT_STR(text, "kept");
+    fsdp_json_destroy(doc);
+}
+
+/* Set keys of the config.json of `dir`: one of another program, and `prefix` to `json`. */
+static void set_prefix(fsdp_test *t, const char *dir, const char *json)
+{
+    char path[400], text[200];
+    fsdp_json *doc, *value;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    snprintf(text, sizeof text, "{\"prefix\": %s}", json);
+    ASSERT_OK(fsdp_json_read(path, &doc));
+    ASSERT_OK(fsdp_json_parse("prefix", 1, text, strlen(text), &value));
+    fsdp_json_set_shared(fsdp_json_root(doc), "prefix",
+                         fsdp_json_find(fsdp_json_root(value), "prefix"));
+    fsdp_json_set_str(fsdp_json_root(doc), "of_another_program", "kept");
+    ASSERT_OK(fsdp_json_write(doc, FSDP_JSON_PRETTY, path));
+    fsdp_json_destroy(value);
+    fsdp_json_destroy(doc);
+}
+
+/* Open the model in `dir`, whose prefix is `then`, and save it with the prefix `now`. */
+static void save_again(fsdp_test *t, fsdp_device *device, const char *dir, const char *then,
+                       const char *now)
+{
+    fsdp_model *m;
+    ASSERT_OK(fsdp_model_open(&(fsdp_model_options){.name = dir}, NULL, device, &m));
+    ASSERT_INT(!m->text_prefix, !then);
+    if (then)
+        ASSERT_STR(m->text_prefix, then);
+    ASSERT_OK(
+        fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true, .text_prefix = now}));
+    fsdp_model_close(m);
+}
+
+TEST(config_json_has_the_prefix_of_texts)
+{
+    fsdp_device *device;
+    fsdp_model *m;
+    char dir[300];
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    save_drawn(t, device, &odd_t5, dir);
+    CHECK_HERE();
+    set_prefix(t, dir, "null"); /* as old versions of transformers write it */
+    save_again(t, device, dir, NULL, "first: ");
+    CHECK_HERE();
+    check_prefix(t, dir, "first: ");
+    save_again(t, device, dir, "first: ", NULL); /* it stays */
+    CHECK_HERE();
+    check_prefix(t, dir, "first: ");
+    save_again(t, device, dir, "first: ", "");
+    CHECK_HERE();
+    check_prefix(t, dir, "");
+    save_again(t, device, dir, "", "\"\xc3\xa4\": ");
+    CHECK_HERE();
+    check_prefix(t, dir, "\"\xc3\xa4\": ");
+    set_prefix(t, dir, "[1]");
+    ASSERT_ERROR(fsdp_model_open(&(fsdp_model_options){.name = dir}, NULL, device, &m),
+                 FSDP_ERR_FORMAT, "config.json: prefix");
+    /* Models of other tasks have no such prefix. */
+    save_drawn(t, device, &odd_llama, dir);
+    CHECK_HERE();
+    set_prefix(t, dir, "[1]");
+    save_again(t, device, dir, NULL, "no: ");
+    CHECK_HERE();
+    fsdp_device_destroy(device);
+}
+
+TEST(a_prefix_that_config_json_cannot_store_is_refused)
+{
+    ASSERT_OK(fsdp_text_prefix_check(""));
+    ASSERT_OK(fsdp_text_prefix_check("\xc3\xa4: "));
+    ASSERT_ERROR(fsdp_text_prefix_check("a\xe4: "), FSDP_ERR_INVALID,
+                 "--task-prefix: byte 2 is not UTF-8");
 }
 
 /* Neither a file with settings that cannot be used nor one that was cut off. */
@@ -601,7 +692,7 @@ TEST(memory_that_runs_out_is_an_error)
     status = FSDP_ERR_NOMEM;
     for (long n = 1; status != FSDP_OK; n += n < 50 ? 1 : 17) {
         fsdp_alloc_fail_at(n);
-        status = fsdp_model_save(m, dir, NULL);
+        status = fsdp_model_save(m, dir, &(fsdp_model_save_options){.text_prefix = "a: "});
         fsdp_alloc_fail_at(0);
         if (status != FSDP_OK)
             ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");

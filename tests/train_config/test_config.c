@@ -95,6 +95,34 @@ TEST(rate_and_prefix_follow_from_the_task)
                  "classifiers do not generate texts");
 }
 
+TEST(the_schedule_follows_from_the_task)
+{
+    static const struct {
+        fsdp_task task;
+        int schedule, unit;
+    } rows[] = {{FSDP_TASK_SEQ2SEQ, FSDP_LR_STEP, FSDP_SCHEDULE_EPOCH},
+                {FSDP_TASK_CAUSAL_LM, FSDP_LR_COSINE, FSDP_SCHEDULE_STEP},
+                {FSDP_TASK_CLASSIFICATION, FSDP_LR_LINEAR, FSDP_SCHEDULE_STEP},
+                {FSDP_TASK_MASKED_LM, FSDP_LR_LINEAR, FSDP_SCHEDULE_STEP}};
+    fsdp_train_config c;
+    char line[100];
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        ASSERT_OK(parse(&c, ""));
+        ASSERT_OK(fsdp_train_config_set_task(&c, rows[i].task));
+        ASSERT_INT(c.lr_schedule, rows[i].schedule);
+        ASSERT_INT(c.schedule_unit, rows[i].unit);
+        ASSERT(c.schedule_by_task && c.min_lr == 0);
+        snprintf(line, sizeof line, "--task %s", fsdp_train_task_name(rows[i].task));
+        ASSERT_OK(parse(&c, line));
+        ASSERT_INT(c.lr_schedule, rows[i].schedule);
+        /* --gamma is of the step schedule, for any task */
+        ASSERT_OK(parse(&c, "--gamma 0.5"));
+        ASSERT_OK(fsdp_train_config_set_task(&c, rows[i].task));
+        ASSERT_INT(c.lr_schedule, FSDP_LR_STEP);
+        ASSERT(!c.schedule_by_task);
+    }
+}
+
 /* Fabric's tutorial computes the cosine itself, with a switch for it and its last rate. */
 TEST(lr_decay_and_min_lr_are_a_cosine)
 {

@@ -14,9 +14,9 @@
  * many values of a file refer to the same bytes. */
 enum {
     NUMBER_BYTES = 4,
-    TEXT_BYTES = 8, /* and the bytes of the text */
+    TEXT_BYTES = 8, /* plus the bytes of the text */
     LIST_BYTES = 24,
-    STRUCT_BYTES = 64, /* and the bytes of its names */
+    STRUCT_BYTES = 64, /* plus the bytes of its names */
     LOAD_BYTES = 64    /* each time that a dictionary is loaded: for the dictionary, and again for
                           each field in it */
 };

@@ -69,7 +69,8 @@ void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 /* Return true if `error` is cudaSuccess. Otherwise keep it as the context's failure, unless the
  * context already has one. `what` names the call, for example "rms_norm". */
 bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what);
-/* Call this after the launches of a slot. It passes cudaGetLastError() to fsdp_cuda_check(). */
+/* Call this after a slot (a function of fsdp_kernels) has launched its kernels. It passes
+ * cudaGetLastError() to fsdp_cuda_check(). */
 bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
 /* Keep `status` and its message (fsdp_last_error()) as the context's failure, unless the context
  * already has one. */
@@ -80,10 +81,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
 
 /* Return `bytes` bytes of device memory, aligned to 256 bytes, for the kernels that the caller is
- * about to start. It is valid until the next call of fsdp_cuda_scratch(), so a slot that needs
- * several arrays calls this once, for all of them. Kernels of later slots get the same memory,
- * which is safe because they run later in the stream. Return NULL if there is not enough memory;
- * the context then keeps the failure, and the caller should return without starting anything. */
+ * about to start. It is valid until the next call of fsdp_cuda_scratch(), so a slot (a function
+ * of fsdp_kernels) that needs several arrays calls this once, for all of them. Kernels of later
+ * calls of slots get the same memory, which is safe because they run later in the stream. Return
+ * NULL if there is not enough memory; the context then keeps the failure, and the caller should
+ * return without starting anything. */
 void *fsdp_cuda_scratch(fsdp_cuda_context *c, size_t bytes);
 
 /* Copy `bytes` bytes of host memory to device memory, in order with the kernels of the stream,

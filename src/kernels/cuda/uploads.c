@@ -17,7 +17,8 @@ enum {
 
 /* An array that was uploaded, so that an equal one need not be copied again. */
 typedef struct remembered_upload {
-    /* `key` is the key's offset in the host's ring. key_bytes is 0 if the entry is unused. */
+    /* The key of the upload is the key_bytes bytes at offset `key` of the host's ring. key_bytes is
+     * 0 if the entry is unused. */
     size_t key, key_bytes;
     size_t data; /* the offset of the array in the device's ring */
     int segment;

@@ -157,7 +157,8 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
 }
 
 /* Pack two rows of k as pairs, as load_pair() loads them. For two rows of 32 columns, callers pass
- * these sizes as constants. The compiler then makes a copy of this function without conditions. */
+ * `second` and `columns` as constants, so that the compiler compiles a copy of this function that
+ * has no branches. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {

@@ -1,0 +1,453 @@
+/* See class_items.h. Every row becomes a JSON object, whatever the form of the file is, so the
+ * columns are chosen and the results are written in one way. */
+#include "src/classify/class_items.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/data/arrow/table.h"
+#include "src/data/csv.h"
+#include "src/data/csv_delimiter.h"
+#include "src/data/dataset.h"
+#include "src/data/file_names.h"
+#include "src/data/json_rows.h"
+#include "src/data/lines.h"
+#include "src/data/missing_column.h"
+#include "src/data/text_columns.h"
+#include "src/text/utf8.h"
+
+enum {
+    STDIN_BYTES_MAX = 1 << 30
+};
+
+/* The state while a file is read. */
+typedef struct reader {
+    const fsdp_classify_config *config;
+    const char *path; /* for messages */
+    fsdp_class_items *items;
+    fsdp_dataset_options options; /* which columns are asked for */
+    fsdp_text_columns columns;    /* names of keys of the rows */
+    bool chosen;                  /* `columns` is set */
+} reader;
+
+void fsdp_class_items_fini(fsdp_class_items *items)
+{
+    for (size_t i = 0; i < items->n; i++)
+        fsdp_json_destroy(items->items[i].row);
+    fsdp_free(items->items);
+    fsdp_free(items->note);
+    *items = (fsdp_class_items){0};
+}
+
+/* ---- one text ---- */
+
+/* Append a row and its texts. The row belongs to the list, and is destroyed if this fails. */
+static fsdp_status append(fsdp_class_items *items, fsdp_json *row, fsdp_data_text text,
+                          fsdp_data_text pair)
+{
+    if (!FSDP_GROW(items->items, items->cap, items->n + 1)) {
+        fsdp_json_destroy(row);
+        return FSDP_ERR_NOMEM;
+    }
+    items->items[items->n++] = (fsdp_class_item){row, text, pair};
+    return FSDP_OK;
+}
+
+/* Append a text that is not from a row of several columns. */
+static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t length,
+                            const char *pair)
+{
+    fsdp_json *row;
+    fsdp_data_text first = {0}, second = {0};
+    if (fsdp_utf8_valid_length(text, length) != length ||
+        (pair && fsdp_utf8_valid_length(pair, strlen(pair)) != strlen(pair)))
+        return fsdp_error(FSDP_ERR_FORMAT, "not UTF-8");
+    FSDP_TRY(fsdp_json_create("text", &row));
+    const fsdp_json_node root = fsdp_json_root(row);
+    fsdp_json_set_strn(root, "text", text, length);
+    if (pair)
+        fsdp_json_set_str(root, "text_pair", pair);
+    fsdp_status status = fsdp_json_check_built(row);
+    if (status == FSDP_OK)
+        status = fsdp_json_get_strn(root, "text", &first.bytes, &first.length);
+    if (status == FSDP_OK && pair)
+        status = fsdp_json_get_strn(root, "text_pair", &second.bytes, &second.length);
+    if (status == FSDP_OK)
+        return append(items, row, first, second);
+    fsdp_json_destroy(row);
+    return status;
+}
+
+static fsdp_status add_words(const fsdp_classify_config *c, fsdp_class_items *items)
+{
+    for (size_t i = 0; i < c->n_texts; i++) {
+        const fsdp_status status = add_text(items, c->texts[i], strlen(c->texts[i]), c->pair);
+        fsdp_error_context(status, "text %zu of the command line", i + 1);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+/* ---- columns ---- */
+
+static bool has_text(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_json_kind_of(fsdp_text_find(*object, name)) == FSDP_JSON_STRING;
+}
+
+static bool has_key(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_text_find(*object, name).value != NULL;
+}
+
+static fsdp_status add_advice(const reader *r, fsdp_status status)
+{
+    if (status != FSDP_ERR_FORMAT || r->options.source_column)
+        return status;
+    return fsdp_error(status,
+                      "%s; --text-column names the column of the text, --text-pair-column that of "
+                      "a second text",
+                      fsdp_last_error());
+}
+
+/* Choose the columns by the first row. */
+static fsdp_status choose_keys(reader *r, fsdp_json_node row, bool arrow)
+{
+    FSDP_TRY(fsdp_text_columns_choose(&r->options, has_text, &row, &r->columns));
+    r->chosen = true;
+    const char *name = fsdp_first_unknown_column(&r->options, has_key, &row);
+    if (!name && r->columns.source && !has_key(&row, r->columns.source))
+        name = r->columns.source;
+    if (!name && !has_key(&row, r->columns.target))
+        name = r->columns.target;
+    return name ? add_advice(r, fsdp_missing_key(&r->options, name, false, row, arrow)) : FSDP_OK;
+}
+
+static fsdp_status get_text(fsdp_json_node row, const char *name, fsdp_data_text *text)
+{
+    const fsdp_json_node found = fsdp_text_find(row, name);
+    if (fsdp_json_kind_of(found) != FSDP_JSON_STRING)
+        return fsdp_json_mismatch(row, name, "a text");
+    return fsdp_json_get_strn(found, NULL, &text->bytes, &text->length);
+}
+
+/* Append a row of JSON, CSV or Arrow. The row belongs to the list, also if this fails. */
+static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
+{
+    const fsdp_json_node root = fsdp_json_root(row);
+    fsdp_data_text first = {0}, second = {0};
+    fsdp_status status = FSDP_OK;
+    if (fsdp_json_kind_of(root) != FSDP_JSON_OBJECT)
+        status = fsdp_json_mismatch(root, NULL, "an object");
+    if (status == FSDP_OK && !r->chosen)
+        status = choose_keys(r, root, arrow);
+    if (status == FSDP_OK && r->columns.source)
+        status = get_text(root, r->columns.source, &first);
+    if (status == FSDP_OK)
+        status = get_text(root, r->columns.target, &second);
+    if (status == FSDP_OK)
+        return r->columns.source ? append(r->items, row, first, second)
+                                 : append(r->items, row, second, (fsdp_data_text){0});
+    fsdp_json_destroy(row);
+    return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
+}
+
+/* ---- JSON and Arrow ---- */
+
+static fsdp_status read_json_rows(reader *r, fsdp_json_rows *rows)
+{
+    for (;;) {
+        fsdp_json_row row;
+        fsdp_json *doc;
+        FSDP_TRY(fsdp_json_rows_next(rows, &row));
+        if (!row.text)
+            return FSDP_OK;
+        FSDP_TRY(fsdp_json_row_parse(r->path, &row, &doc));
+        const fsdp_status status = add_row(r, doc, false);
+        fsdp_json_row_context(status, r->path, &row);
+        FSDP_TRY(status);
+    }
+}
+
+static fsdp_status read_json(reader *r, fsdp_input *input)
+{
+    fsdp_json_rows *rows;
+    FSDP_TRY(fsdp_json_rows_open(input, r->path, r->config->form.json_field, &rows));
+    const fsdp_status status = read_json_rows(r, rows);
+    fsdp_json_rows_close(rows);
+    return status;
+}
+
+static fsdp_status read_arrow(reader *r)
+{
+    fsdp_arrow_table *table;
+    FSDP_TRY(fsdp_arrow_table_open(r->path, FSDP_ARROW_SPLIT_VALIDATION, &table));
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; i < fsdp_arrow_table_len(table) && status == FSDP_OK; i++) {
+        fsdp_json *doc;
+        status = fsdp_arrow_table_row(table, i, &doc);
+        if (status == FSDP_OK)
+            status = add_row(r, doc, true);
+        fsdp_arrow_table_add_context(table, i, status);
+    }
+    const char *left_out = fsdp_arrow_table_left_out(table);
+    if (status == FSDP_OK && left_out &&
+        !(r->items->note = fsdp_strdup_printf("%s: columns whose types are not read, and which "
+                                              "the result lacks: %s",
+                                              r->path, left_out)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_arrow_table_close(table);
+    return status;
+}
+
+/* ---- CSV ---- */
+
+static bool has_column(const void *header, const char *name)
+{
+    return fsdp_csv_find(header, name) >= 0;
+}
+
+static fsdp_status has_columns(const fsdp_csv_row *header, void *options, bool *fits)
+{
+    fsdp_text_columns columns;
+    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &columns));
+    *fits = has_column(header, columns.target) &&
+            (!columns.source || has_column(header, columns.source));
+    fsdp_text_columns_fini(&columns);
+    return FSDP_OK;
+}
+
+/* Make an object of a row, whose keys are the names in the header. */
+static fsdp_status row_of_fields(const fsdp_csv_row *header, const fsdp_csv_row *row,
+                                 fsdp_json **out)
+{
+    fsdp_json *doc;
+    size_t length;
+    FSDP_TRY(fsdp_json_create("row", &doc));
+    for (size_t i = 0; i < header->fields; i++) {
+        const char *field = fsdp_csv_field(row, i, &length);
+        size_t unused;
+        fsdp_json_set_strn(fsdp_json_root(doc), fsdp_csv_field(header, i, &unused), field, length);
+    }
+    const fsdp_status status = fsdp_json_check_built(doc);
+    if (status == FSDP_OK)
+        *out = doc;
+    else
+        fsdp_json_destroy(doc);
+    return status;
+}
+
+/* An object cannot have two values of one key. */
+static fsdp_status check_names(const fsdp_csv_row *header)
+{
+    size_t length;
+    for (size_t i = 0; i < header->fields; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(fsdp_csv_field(header, i, &length), fsdp_csv_field(header, k, &length)) == 0)
+                return fsdp_error(FSDP_ERR_FORMAT, "two columns are named '%s'",
+                                  fsdp_csv_field(header, i, &length));
+    return FSDP_OK;
+}
+
+/* Replace the name of a column by the spelling of the header. */
+static fsdp_status spell(const fsdp_csv_row *header, char **name)
+{
+    size_t length;
+    char *copy = fsdp_strdup(fsdp_csv_field(header, (size_t)fsdp_csv_find(header, *name), &length));
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(*name);
+    *name = copy;
+    return FSDP_OK;
+}
+
+static fsdp_status missing_column(const reader *r, const fsdp_csv_row *header, const char *name)
+{
+    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        names[i] = fsdp_csv_field(header, i, &length);
+    }
+    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
+    const fsdp_status status = fsdp_missing_column(&r->options, name, false, &found);
+    fsdp_free(names);
+    return add_advice(r, status);
+}
+
+static fsdp_status choose_columns(reader *r, const fsdp_csv_row *header)
+{
+    FSDP_TRY(fsdp_text_columns_choose(&r->options, has_column, header, &r->columns));
+    r->chosen = true;
+    const char *name = fsdp_first_unknown_column(&r->options, has_column, header);
+    if (!name && r->columns.source && !has_column(header, r->columns.source))
+        name = r->columns.source;
+    if (!name && !has_column(header, r->columns.target))
+        name = r->columns.target;
+    if (name)
+        return missing_column(r, header, name);
+    FSDP_TRY(check_names(header));
+    if (r->columns.source)
+        FSDP_TRY(spell(header, &r->columns.source));
+    return spell(header, &r->columns.target);
+}
+
+static fsdp_status read_fields(reader *r, fsdp_csv *csv, fsdp_csv_row *row)
+{
+    const fsdp_csv_row *header = fsdp_csv_header(csv);
+    fsdp_status status = choose_columns(r, header);
+    fsdp_error_context(status, "%s: line %lld", r->path, (long long)header->line);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_csv_next(csv, row));
+    while (row->line) {
+        fsdp_json *doc;
+        FSDP_TRY(row_of_fields(header, row, &doc));
+        status = add_row(r, doc, false);
+        fsdp_error_context(status, "%s: line %lld", r->path, (long long)row->line);
+        FSDP_TRY(status);
+        FSDP_TRY(fsdp_csv_next(csv, row));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_csv(reader *r, fsdp_input *input)
+{
+    fsdp_csv_format format = {.delimiter = r->options.delimiter,
+                              .no_quotes = r->options.no_csv_quotes};
+    fsdp_csv_row row = {0};
+    fsdp_csv *csv;
+    char quoted[8];
+    bool found;
+    FSDP_TRY(
+        fsdp_csv_open_fitting(input, r->path, &format, has_columns, &r->options, &found, &csv));
+    fsdp_status status = read_fields(r, csv, &row);
+    fsdp_csv_row_fini(&row);
+    fsdp_csv_close(csv);
+    if (!found)
+        return status;
+    const char *name = fsdp_csv_delimiter_name(format.delimiter, quoted);
+    if (status == FSDP_ERR_FORMAT)
+        return fsdp_error(status, "%s (fields are separated by %s)", fsdp_last_error(), name);
+    if (status == FSDP_OK &&
+        !(r->items->note = fsdp_strdup_printf("%s: fields are separated by %s", r->path, name)))
+        status = FSDP_ERR_NOMEM;
+    return status;
+}
+
+/* ---- lines ---- */
+
+static fsdp_status read_lines(reader *r, fsdp_input *input)
+{
+    fsdp_lines *lines;
+    fsdp_line line = {0};
+    FSDP_TRY(fsdp_lines_of_input(input, r->path, &lines));
+    fsdp_status status = fsdp_lines_next(lines, &line);
+    while (status == FSDP_OK && line.text) {
+        status = add_text(r->items, line.text, line.length, NULL);
+        if (status == FSDP_OK)
+            status = fsdp_lines_next(lines, &line);
+    }
+    fsdp_lines_close(lines);
+    return status;
+}
+
+/* Add the line of `text` [bytes] that begins at *at, and move *at to the next line. */
+static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *at)
+{
+    const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
+    size_t length = end ? (size_t)(end - line) : bytes - *at;
+    *at += length + 1;
+    if (length && line[length - 1] == '\r')
+        length--;
+    return memchr(line, 0, length) ? fsdp_error(FSDP_ERR_FORMAT, "a NUL byte")
+                                   : add_text(r->items, line, length, NULL);
+}
+
+/* Read standard input, which may be a pipe. An fsdp_input must be a file. */
+static fsdp_status read_stdin(reader *r)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_file_read("/dev/stdin", STDIN_BYTES_MAX, &text, &bytes));
+    size_t at = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    fsdp_status status = FSDP_OK;
+    for (int64_t number = 1; status == FSDP_OK && at < bytes; number++) {
+        status = add_line(r, text, bytes, &at);
+        fsdp_error_context(status, "%s: line %lld", r->path, (long long)number);
+    }
+    fsdp_free(text);
+    return status;
+}
+
+/* ---- files ---- */
+
+/* Options of rows have no effect on plain text. */
+static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
+{
+    const fsdp_classify_config *c = r->config;
+    const char *flag = !rows && c->text_column                ? "--text-column is for rows"
+                       : !csv && c->form.delimiter            ? "--delimiter is for CSV"
+                       : !csv && c->form.asked_for.csv_quotes ? "--csv-quotes is for CSV"
+                       : !json && c->form.json_field          ? "--json-field is for JSON"
+                                                              : NULL;
+    return flag ? fsdp_error(FSDP_ERR_INVALID, "%s; %s is something else", flag, r->path) : FSDP_OK;
+}
+
+static fsdp_status read_file(reader *r)
+{
+    const char *path = r->config->input;
+    const fsdp_name_kind kind = fsdp_name_kind_of(path);
+    const bool arrow = fsdp_is_arrow_path(path);
+    const bool csv = !arrow && kind == FSDP_NAME_CSV, json = !arrow && kind == FSDP_NAME_JSON;
+    fsdp_input *input;
+    FSDP_TRY(check_form(r, arrow || csv || json, csv, json));
+    if (arrow)
+        return read_arrow(r);
+    FSDP_TRY(csv ? fsdp_input_open_seekable(path, &input) : fsdp_input_open(path, &input));
+    const fsdp_status status = csv    ? read_csv(r, input)
+                               : json ? read_json(r, input)
+                                      : read_lines(r, input);
+    fsdp_input_close(input);
+    return status;
+}
+
+/* Read the file or standard input. */
+static fsdp_status read_input(reader *r, bool from_stdin)
+{
+    if (!r->config->input)
+        return FSDP_OK;
+    if (!from_stdin)
+        return read_file(r);
+    FSDP_TRY(check_form(r, false, false, false));
+    return read_stdin(r);
+}
+
+fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class_items *items)
+{
+    const bool from_stdin = config->input && strcmp(config->input, "-") == 0;
+    reader r = {.config = config,
+                .path = from_stdin ? "standard input" : config->input,
+                .items = items,
+                .options = {.task = FSDP_TASK_CLASSIFICATION,
+                            .source_column = config->text_column,
+                            .text_pair_column = config->text_pair_column}};
+    fsdp_dataset_options form = {0};
+    fsdp_form_options_apply(&config->form, &form);
+    r.options.delimiter = form.delimiter;
+    r.options.no_csv_quotes = form.no_csv_quotes;
+    FSDP_TRY(add_words(config, items));
+    fsdp_status status = read_input(&r, from_stdin);
+    if (status == FSDP_OK && r.columns.guessed && !items->note &&
+        !(items->note = fsdp_strdup_printf("%s: the text is '%s', the second text '%s'", r.path,
+                                           r.columns.source, r.columns.target)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_text_columns_fini(&r.columns);
+    if (status == FSDP_OK && items->n == 0)
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: there are no texts to classify",
+                            r.path ? r.path : "the command line");
+    return status;
+}

@@ -1,0 +1,343 @@
+/* See class_output.h. A result is added to its row under the keys "label" and "score", or
+ * "predictions" if several labels were asked for. If a row already has one of these keys, such as
+ * the true label, all results get the keys "predicted_label" and so on: nothing of the input is
+ * overwritten. In CSV, several labels are columns label_1, score_1, label_2, ... */
+#include "src/classify/class_output.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+#include "src/data/file_names.h"
+
+static const char prefixes[][16] = {"", "predicted_"};
+
+struct fsdp_class_output {
+    const fsdp_classify_config *config;
+    const fsdp_class_items *items;
+    char *const *labels;
+    size_t n_labels, n_shown;
+    size_t next;        /* index of the item that is written next */
+    const char *prefix; /* begins the keys of results; may be "" */
+    bool csv;
+    FILE *out;              /* used if `file` is NULL */
+    fsdp_atomic_file *file; /* NULL: print to `out` */
+    size_t *order;          /* [n_labels] classes, the best first */
+    char **columns;         /* CSV: [n_columns] the keys of all rows */
+    size_t n_columns, columns_cap;
+};
+
+static bool is_list(const fsdp_class_output *o)
+{
+    return o->config->top_k != FSDP_CLASSIFY_BEST;
+}
+
+/* Return a key of the results. `number` counts the labels of CSV from 1; 0: without a number. */
+static char *key_of(const fsdp_class_output *o, const char *name, size_t number)
+{
+    return number ? fsdp_strdup_printf("%s%s_%zu", o->prefix, name, number)
+                  : fsdp_strdup_printf("%s%s", o->prefix, name);
+}
+
+/* ---- choosing keys ---- */
+
+static fsdp_status any_row_has(const fsdp_class_output *o, const char *name, size_t number,
+                               bool *has)
+{
+    char *key = key_of(o, name, number);
+    if (!key)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < o->items->n && !*has; i++)
+        *has = fsdp_json_find(fsdp_json_root(o->items->items[i].row), key).value != NULL;
+    fsdp_free(key);
+    return FSDP_OK;
+}
+
+/* Set *taken to true if a row has one of the keys of results. */
+static fsdp_status are_keys_taken(const fsdp_class_output *o, bool *taken)
+{
+    *taken = false;
+    if (is_list(o) && !o->csv)
+        return any_row_has(o, "predictions", 0, taken);
+    if (!is_list(o)) {
+        FSDP_TRY(any_row_has(o, "label", 0, taken));
+        return any_row_has(o, "score", 0, taken);
+    }
+    for (size_t i = 1; i <= o->n_shown && !*taken; i++) {
+        FSDP_TRY(any_row_has(o, "label", i, taken));
+        FSDP_TRY(any_row_has(o, "score", i, taken));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status choose_keys(fsdp_class_output *o)
+{
+    bool taken = true;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && taken; i++) {
+        o->prefix = prefixes[i];
+        FSDP_TRY(are_keys_taken(o, &taken));
+    }
+    if (!taken)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: rows have the keys that results get, %s and %s%s: rename those of the "
+                      "rows",
+                      o->config->input, is_list(o) ? "predictions" : "label", o->prefix,
+                      is_list(o) ? "predictions" : "label");
+}
+
+const char *fsdp_class_output_renamed(const fsdp_class_output *o)
+{
+    if (!*o->prefix)
+        return NULL;
+    if (!is_list(o))
+        return "'predicted_label' and 'predicted_score'";
+    return o->csv ? "'predicted_label_1', 'predicted_score_1', ..." : "'predicted_predictions'";
+}
+
+/* ---- CSV ---- */
+
+/* Append a field, in quotes where RFC 4180 needs them. */
+static void add_field(fsdp_str *line, const char *text, bool first)
+{
+    if (!first)
+        fsdp_str_append(line, ",", 1);
+    if (*text && !strpbrk(text, ",\"\r\n") && *text != ' ') {
+        fsdp_str_append(line, text, strlen(text));
+        return;
+    }
+    fsdp_str_append(line, "\"", 1);
+    for (const char *quote = strchr(text, '"'); quote; quote = strchr(text, '"')) {
+        fsdp_str_append(line, text, (size_t)(quote + 1 - text));
+        fsdp_str_append(line, "\"", 1);
+        text = quote + 1;
+    }
+    fsdp_str_append(line, text, strlen(text));
+    fsdp_str_append(line, "\"", 1);
+}
+
+/* Append a value of a row: a text as it is, null or nothing as an empty field, another value as
+ * JSON. */
+static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
+{
+    static const char before[] = "{\"v\":";
+    const fsdp_json_kind kind = fsdp_json_kind_of(value);
+    const char *text;
+    fsdp_json *doc;
+    char *json;
+    size_t bytes;
+    if (kind == FSDP_JSON_NONE || kind == FSDP_JSON_NULL) {
+        add_field(line, "", first);
+        return FSDP_OK;
+    }
+    if (kind == FSDP_JSON_STRING) {
+        FSDP_TRY(fsdp_json_get_str(value, NULL, &text));
+        add_field(line, text, first);
+        return FSDP_OK;
+    }
+    FSDP_TRY(fsdp_json_create("value", &doc));
+    fsdp_json_set_shared(fsdp_json_root(doc), "v", value);
+    const fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, &json, &bytes);
+    fsdp_json_destroy(doc);
+    FSDP_TRY(status);
+    json[bytes - 1] = 0; /* without the object around the value */
+    add_field(line, json + sizeof before - 1, first);
+    fsdp_free(json);
+    return FSDP_OK;
+}
+
+static bool has_column(const fsdp_class_output *o, const char *name)
+{
+    for (size_t i = 0; i < o->n_columns; i++)
+        if (strcmp(o->columns[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Collect the keys of all rows, in the order in which they first appear. */
+static fsdp_status collect_columns(fsdp_class_output *o)
+{
+    for (size_t i = 0; i < o->items->n; i++)
+        for (fsdp_json_node v = fsdp_json_first(fsdp_json_root(o->items->items[i].row)); v.value;
+             v = fsdp_json_next(v))
+            if (!has_column(o, v.key))
+                FSDP_TRY(fsdp_names_add(&o->columns, &o->n_columns, &o->columns_cap, v.key));
+    return FSDP_OK;
+}
+
+static fsdp_status add_header(const fsdp_class_output *o, fsdp_str *line)
+{
+    static const char *const names[] = {"label", "score"};
+    for (size_t i = 0; i < o->n_columns; i++)
+        add_field(line, o->columns[i], i == 0);
+    for (size_t i = 0; i < 2 * o->n_shown; i++) {
+        char *key = key_of(o, names[i % 2], is_list(o) ? i / 2 + 1 : 0);
+        if (!key)
+            return FSDP_ERR_NOMEM;
+        add_field(line, key, false);
+        fsdp_free(key);
+    }
+    fsdp_str_append(line, "\r\n", 2);
+    return FSDP_OK;
+}
+
+static fsdp_status add_csv_row(const fsdp_class_output *o, fsdp_json_node row, const double *scores,
+                               fsdp_str *line)
+{
+    for (size_t i = 0; i < o->n_columns; i++)
+        FSDP_TRY(add_value(line, fsdp_json_find(row, o->columns[i]), i == 0));
+    for (size_t i = 0; i < o->n_shown; i++) {
+        add_field(line, o->labels[o->order[i]], false);
+        fsdp_str_printf(line, ",%.9g", scores[o->order[i]]);
+    }
+    fsdp_str_append(line, "\r\n", 2);
+    return FSDP_OK;
+}
+
+/* ---- JSON lines ---- */
+
+static void add_prediction(const fsdp_class_output *o, fsdp_json_node object, const char *label_key,
+                           const char *score_key, const double *scores, size_t i)
+{
+    fsdp_json_set_str(object, label_key, o->labels[o->order[i]]);
+    fsdp_json_set_f64(object, score_key, scores[o->order[i]]);
+}
+
+static fsdp_status add_predictions(const fsdp_class_output *o, fsdp_json_node row,
+                                   const double *scores)
+{
+    char *label = key_of(o, "label", 0), *score = key_of(o, "score", 0);
+    char *list = key_of(o, "predictions", 0);
+    const fsdp_status status = label && score && list ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && !is_list(o)) {
+        add_prediction(o, row, label, score, scores, 0);
+    } else if (status == FSDP_OK) {
+        const fsdp_json_node array = fsdp_json_set_array(row, list);
+        for (size_t i = 0; i < o->n_shown; i++)
+            add_prediction(o, fsdp_json_append_object(array), "label", "score", scores, i);
+    }
+    fsdp_free(label);
+    fsdp_free(score);
+    fsdp_free(list);
+    return status;
+}
+
+static fsdp_status add_json_row(const fsdp_class_output *o, fsdp_json_node row,
+                                const double *scores, fsdp_str *line)
+{
+    fsdp_json *doc;
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_create("result", &doc));
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v))
+        fsdp_json_set_shared(fsdp_json_root(doc), v.key, v);
+    fsdp_status status = add_predictions(o, fsdp_json_root(doc), scores);
+    if (status == FSDP_OK)
+        status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, &bytes);
+    fsdp_json_destroy(doc);
+    FSDP_TRY(status);
+    fsdp_str_append(line, text, bytes);
+    fsdp_str_append(line, "\n", 1);
+    fsdp_free(text);
+    return FSDP_OK;
+}
+
+/* ---- writing ---- */
+
+/* Print a line, and free it. */
+static fsdp_status print_line(const fsdp_class_output *o, fsdp_status status, fsdp_str *line)
+{
+    const size_t bytes = line->len;
+    char *text = status == FSDP_OK ? fsdp_str_take(line) : NULL;
+    if (status == FSDP_OK && !text)
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && o->file)
+        status = fsdp_atomic_file_append(o->file, text, bytes);
+    else if (status == FSDP_OK)
+        fwrite(text, 1, bytes, o->out); /* the caller finds out whether this failed */
+    fsdp_str_fini(line);
+    fsdp_free(text);
+    return status;
+}
+
+/* Order the classes by their scores. As in Python's sort, equal scores keep the order of classes.
+ */
+static void sort_classes(fsdp_class_output *o, const double *scores)
+{
+    for (size_t i = 0; i < o->n_labels; i++) {
+        size_t at = i;
+        for (; at > 0 && scores[o->order[at - 1]] < scores[i]; at--)
+            o->order[at] = o->order[at - 1];
+        o->order[at] = i;
+    }
+}
+
+fsdp_status fsdp_class_output_write(fsdp_class_output *o, const double *scores)
+{
+    const fsdp_json_node row = fsdp_json_root(o->items->items[o->next++].row);
+    fsdp_str line = {0};
+    sort_classes(o, scores);
+    const fsdp_status status =
+        o->csv ? add_csv_row(o, row, scores, &line) : add_json_row(o, row, scores, &line);
+    return print_line(o, status, &line);
+}
+
+static fsdp_status open_output(fsdp_class_output *o)
+{
+    if (!(o->order = fsdp_calloc(o->n_labels, sizeof *o->order)))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(choose_keys(o));
+    if (o->config->output)
+        FSDP_TRY(fsdp_atomic_file_begin(o->config->output, 0, &o->file));
+    if (!o->csv)
+        return FSDP_OK;
+    fsdp_str line = {0};
+    FSDP_TRY(collect_columns(o));
+    return print_line(o, add_header(o, &line), &line);
+}
+
+static void free_output(fsdp_class_output *o)
+{
+    fsdp_names_free(o->columns, o->n_columns);
+    fsdp_free(o->order);
+    fsdp_free(o);
+}
+
+fsdp_status fsdp_class_output_open(const fsdp_classify_config *config,
+                                   const fsdp_class_items *items, char *const *labels,
+                                   size_t n_labels, FILE *out, fsdp_class_output **output)
+{
+    const size_t wanted = config->top_k == FSDP_CLASSIFY_BEST  ? 1
+                          : config->top_k == FSDP_CLASSIFY_ALL ? n_labels
+                                                               : (size_t)config->top_k;
+    fsdp_class_output *o = fsdp_calloc(1, sizeof *o);
+    if (!o)
+        return FSDP_ERR_NOMEM;
+    o->config = config;
+    o->items = items;
+    o->labels = labels;
+    o->n_labels = n_labels;
+    o->n_shown = wanted < n_labels ? wanted : n_labels;
+    o->csv = config->output && fsdp_name_ends_with(config->output, ".csv");
+    o->out = out;
+    const fsdp_status status = open_output(o);
+    if (status == FSDP_OK) {
+        *output = o;
+        return FSDP_OK;
+    }
+    fsdp_atomic_file_discard(o->file);
+    free_output(o);
+    return status;
+}
+
+fsdp_status fsdp_class_output_close(fsdp_class_output *o, fsdp_status status)
+{
+    if (!o)
+        return status;
+    if (o->file && status == FSDP_OK)
+        status = fsdp_atomic_file_commit(o->file);
+    else
+        fsdp_atomic_file_discard(o->file);
+    free_output(o);
+    return status;
+}

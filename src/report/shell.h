@@ -1,0 +1,9 @@
+/* Words of a shell's command line. */
+#pragma once
+#include "src/base/str.h"
+
+/* Append `text` in single quotes, as a shell reads it. fish reads two backslashes as one. */
+void fsdp_shell_quote(fsdp_str *out, const char *text, bool is_fish);
+/* Append `text` as a word of a command line: as it is if no shell gives its characters a meaning,
+ * else in single quotes. */
+void fsdp_shell_word(fsdp_str *out, const char *text);
