@@ -20,9 +20,9 @@ FSDP_DEVICE void split_half(float x, uint16_t &hi, uint16_t &lo, uint32_t &mark)
     mark = nan ? !(bits & 0x400000u) : (bits & 0x1ffffu) == 0x18000u;
 }
 
-/* Load elements [i, i + 4) of an array of n float32 values that is stored as 16-bit halves (Note
- * [Halves]). i must be a multiple of 4. WHOLE promises that has_fours<uint16_t>(h.hi, h.lo) is
- * true. */
+/* Load elements [i, i + 4) of an array of n float32 values that is stored as 16-bit halves, see
+ * Note [Halves] in src/base/halves.h. i must be a multiple of 4. WHOLE promises that
+ * has_fours<uint16_t>(h.hi, h.lo) is true. */
 template <bool WHOLE>
 FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64_t n)
 {
