@@ -68,6 +68,10 @@ static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
         m.board = board_of(&p->control->board[p->world.rank]);
     fsdp_mpi_outgoing *queue = take_queue(p, is_stopping);
     p->was_active |= queue != NULL;
+    /* A rank that fails may end its phase afterwards, without the bytes. The abort word was set
+     * before this end was queued. The receiver shows messages in their order, so a rank that sees
+     * the end of the phase sees the failure, too. */
+    send_failure(p);
     fsdp_mpi_advance_outgoing(p, queue);
     if (is_due && !p->sent_left && !p->is_broken) {
         p->next_board_ns = now + board_ns;
@@ -116,7 +120,6 @@ static void *exchange(void *arg)
         if (!p->is_broken) {
             send_all(p, &is_stopping);
             fsdp_mpi_advance_incoming(p);
-            send_failure(p);
         } else {
             fsdp_mpi_drop_outgoing(take_queue(p, &is_stopping));
         }
