@@ -79,9 +79,8 @@ bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, doub
 /* Describe why a rank of another host may be silent. */
 static void describe_host(const fsdp_group *group, int accused, char *text, size_t size)
 {
-    const char *host = group->ops->host_name
-                           ? group->ops->host_name(accused / group->ranks_per_host)
-                           : NULL;
+    const char *host =
+        group->ops->host_name ? group->ops->host_name(accused / group->ranks_per_host) : NULL;
     snprintf(text, size,
              "its host%s%s is down, cut off from the network, or the process is stopped?",
              host ? " " : "", host ? host : "");

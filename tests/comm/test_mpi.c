@@ -220,14 +220,15 @@ static void print_log(const char *log)
         fclose(file);
 }
 
-/* Return how many ranks have succeeded. */
+/* Return how many ranks have succeeded. The launcher may mix the lines of several ranks. */
 static int count_successes(const char *log)
 {
     char line[512];
     int n = 0;
     FILE *file = fopen(log, "r");
     while (file && fgets(line, sizeof line, file))
-        n += strncmp(line, "rank done", 9) == 0;
+        for (const char *at = line; (at = strstr(at, "rank done")) != NULL; at++)
+            n++;
     if (file)
         fclose(file);
     return n;
