@@ -326,12 +326,11 @@ static fsdp_mpi_entry *entry_of(const fsdp_mpi_progress *p, const fsdp_shared_bu
 static void post_timeout(const fsdp_shared_buffer *buffer, int64_t waited_ns)
 {
     fsdp_group *group = buffer->group;
-    const fsdp_status status =
-        fsdp_error(FSDP_ERR_TIMEOUT,
-                   "timeout: rank %d waited %.1f s for the messages of shared buffer %u to reach "
-                   "the other hosts",
-                   fsdp_group_world_rank(group, group->rank), (double)waited_ns * 1e-9,
-                   buffer->number);
+    const fsdp_status status = fsdp_error(
+        FSDP_ERR_TIMEOUT,
+        "timeout: rank %d waited %.1f s for the messages of shared buffer %u to reach "
+        "the other hosts",
+        fsdp_group_world_rank(group, group->rank), (double)waited_ns * 1e-9, buffer->number);
     fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
 }
 
