@@ -83,8 +83,8 @@ static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
 }
 
-/* If nobody has read what this rank wrote last, the other ranks have only ended their WRITE phases,
- * and the bytes may still be on their way to other hosts. */
+/* If no rank has read what this rank wrote last, the other ranks have only ended their WRITE
+ * phases, and the bytes may still be on their way to other hosts. */
 static void flush_if_unread(fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
     const fsdp_group *group = buffer->group;

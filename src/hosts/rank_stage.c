@@ -52,8 +52,8 @@ static void abort_mpich(int exit_code)
 
 /* A rank of several hosts ends without MPI_Finalize() (Note [Ending MPICH] in
  * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the others of
- * this host, which may not have sent their result yet. So tell Hydra that this one is ready, with
- * the finalize command of PMI version 1, and wait for the answer. If the rank has called
+ * this host, which may not have sent their result yet. So report to Hydra that this one is done,
+ * with the finalize command of PMI version 1, and wait for the answer. If the rank has called
  * MPI_Finalize() itself, Hydra has closed the socket already. */
 static void finalize_mpich(void)
 {
