@@ -209,6 +209,7 @@ fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes, void 
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         copy_counted(group, scratch_slot(group, group->rank), (const unsigned char *)send + done,
                      chunk);
+        fsdp_phase_wrote(&group->scratch, 0, (size_t)group->rank * FSDP_SCRATCH_SLOT_BYTES, chunk);
         end_phase(&c);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         for (int r = 0; group->rank == 0 && r < group->world_size; r++)

@@ -64,7 +64,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create_on(fsdp_group *group,
 /* Unmap this rank's view of the buffer. Not collective. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
-/* Return pages of the buffer to the system. The data consists of world_size equal parts. The first
+/* Return pages of the buffer to the system. The data consists of equal parts, one
+ * for each rank of the group on this host. The first
  * `keep` bytes of each part stay, and the pages after them are discarded: their content is
  * undefined until the next WRITE phase. `keep` must be a multiple of the page size. Collective;
  * call this between phases. Each rank calls this after its last read, and does not wait for the

@@ -53,6 +53,39 @@ fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
                : fsdp_comm_control_error(group->control);
 }
 
+/* The heartbeat of a rank on another host is passed on by its partner on this host, the rank with
+ * the same local index (Note [Several hosts] in mpi/transport_mpi.c). If the partner is stopped,
+ * both are silent, and the partner is named. A network may be interrupted for a few seconds and
+ * recover, so a rank on another host may be silent for longer. */
+bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s)
+{
+    const int per_host = group->ranks_per_host;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    const int partner = own / per_host * per_host + peer % per_host;
+    *stopped = peer;
+    *silent_s = fsdp_heartbeat_silent_s(group->heartbeat, peer);
+    if (*silent_s <= 0 || partner == peer)
+        return *silent_s > 0;
+    const double partner_s =
+        partner == own ? 0 : fsdp_heartbeat_silent_s(group->heartbeat, partner);
+    if (partner_s > 0) {
+        *stopped = partner;
+        *silent_s = partner_s;
+        return true;
+    }
+    return *silent_s >= FSDP_REMOTE_STALL * group->stall_s;
+}
+
+/* Describe why a rank of another host may be silent. */
+static void describe_host(const fsdp_group *group, int accused, char *text, size_t size)
+{
+    const char *host =
+        group->ops->host_name ? group->ops->host_name(accused / group->ranks_per_host) : NULL;
+    snprintf(text, size,
+             "its host%s%s is down, cut off from the network, or the process is stopped?",
+             host ? " " : "", host ? host : "");
+}
+
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s)
 {
     const int own = fsdp_group_world_rank(group, group->rank);
@@ -61,11 +94,11 @@ fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s)
                                  .kind = FSDP_FAILURE_STOPPED,
                                  .at = fsdp_comm_place_get(&group->control->board[accused].at)};
     const bool is_here = accused / group->ranks_per_host == own / group->ranks_per_host;
+    char reason[160] = "stopped by a signal or a debugger?";
+    if (!is_here)
+        describe_host(group, accused, reason, sizeof reason);
     snprintf(failure.message, sizeof failure.message,
-             "has not moved for %.1f s (%s), and rank %d waits for it", silent_s,
-             is_here ? "stopped by a signal or a debugger?"
-                     : "its host is down, cut off from the network, or the process is stopped?",
-             own);
+             "has not moved for %.1f s (%s), and rank %d waits for it", silent_s, reason, own);
     fsdp_comm_control_abort(group->control, own, &failure);
     return fsdp_comm_control_error(group->control);
 }
@@ -86,8 +119,10 @@ fsdp_status fsdp_group_check(const fsdp_group *group)
 static bool is_gone(const fsdp_group *group, int rank)
 {
     const int peer = fsdp_group_world_rank(group, rank);
+    int stopped;
+    double silent_s;
     return atomic_load(&group->control->board[peer].left) ||
-           fsdp_heartbeat_silent_s(group->heartbeat, peer) > 0;
+           fsdp_group_is_stopped(group, peer, &stopped, &silent_s);
 }
 
 bool fsdp_group_has_lost_peer(const fsdp_group *group)

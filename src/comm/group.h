@@ -73,8 +73,11 @@ typedef struct fsdp_comm_ops {
     void (*phase_announced)(fsdp_shared_buffer *buffer);
     /* This rank has ended phase buffer->ended - 1. Send what it has written in the phase. */
     void (*phase_ended)(fsdp_shared_buffer *buffer);
-    /* Wait until all data that this rank has sent from the buffer has left it. */
+    /* Wait until all data that this rank has sent from the buffer has left it, or until a failure
+     * is posted. */
     void (*buffer_flush)(fsdp_shared_buffer *buffer);
+    /* Return the name of a host of the world, from 0, for messages. */
+    const char *(*host_name)(int host);
     /* Called after a split, by all ranks of `parent`. Set up what memory_create and memory_attach
      * need in the new group `group`, whose rank, world_size and members are already set. `group` is
      * NULL on a rank that is in no new group, or alone in its new group. The function pointer is
@@ -218,6 +221,10 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
  * silent for `silent_s` seconds. No effect if another failure was posted before. Return the error
  * that all ranks report, which is that of the first failure. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
+/* If the process of world rank `peer` seems to be stopped, or its host cannot be reached, return
+ * true. Set *stopped to the rank that must be named, and *silent_s to the time for which it has
+ * been silent. */
+bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s);
 
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);
 /* Free the device memory of destroyed buffers that no peer uses any more. With `last`, the group is

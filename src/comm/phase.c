@@ -83,6 +83,16 @@ static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
 }
 
+/* If no rank has read what this rank wrote last, the other ranks have only ended their WRITE
+ * phases, and the bytes may still be on their way to other hosts. */
+static void flush_if_unread(fsdp_shared_buffer *buffer, fsdp_phase phase)
+{
+    const fsdp_group *group = buffer->group;
+    if (phase == FSDP_PHASE_WRITE && buffer->ended && buffer->written == buffer->ended &&
+        group->ops->buffer_flush && fsdp_group_spans_hosts(group))
+        group->ops->buffer_flush(buffer);
+}
+
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
 {
     fsdp_group *group = buffer->group;
@@ -102,6 +112,7 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer));
         announce_if_waiting(buffer, target_of(buffer, phase));
+        flush_if_unread(buffer, phase);
         if (phase == FSDP_PHASE_READ || !fsdp_group_skips_writer_wait(buffer))
             FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
         fsdp_network_arrive(buffer, phase, &record->info);

@@ -94,13 +94,14 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
     if (wanted && !wanted->open)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
-    FSDP_TRY(read_world(&world));
+    /* MPI knows the ranks. WORLD_SIZE alone is often set in scripts of sbatch. */
     if ((!backend || strcmp(backend, "mpi") == 0) && fsdp_mpi_find_job(&job))
         return join_mpi(&job, group);
     if (backend && strcmp(backend, "mpi") == 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: backend 'mpi' is for processes that mpirun, mpiexec "
                           "or srun --mpi=pmix|pmi2 has started, and no variable of these is set");
+    FSDP_TRY(read_world(&world));
     if (world.world_size == 1) {
         FSDP_TRY(fsdp_check_single_task());
         return fsdp_comm_local.open(&world, group);

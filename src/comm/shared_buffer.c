@@ -236,12 +236,13 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
     return fsdp_shared_buffer_create_on(group, NULL, bytes, buffer);
 }
 
-/* Discard all bytes but the first `keep` of each part. Only whole pages are discarded, and a page
- * that belongs to two parts is kept. */
+/* Discard all bytes but the first `keep` of each part. There is one part for each rank of this
+ * host, because these ranks account for the memory. Only whole pages are discarded, and a page that
+ * belongs to two parts is kept. */
 static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
-    const size_t parts = keep ? (size_t)group->world_size : 1, part = buffer->bytes / parts;
+    const size_t parts = keep ? (size_t)group->local_world_size : 1, part = buffer->bytes / parts;
     char *data = buffer->data;
     for (size_t i = 0; i < parts; i++) {
         const size_t begin = i * part + keep + FSDP_COMM_PAGE - 1;

@@ -132,31 +132,6 @@ static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
                           own, mine, other_rank, other));
 }
 
-/* If the process of world rank `peer` seems to be stopped, or its host cannot be reached, return
- * true. Set *stopped to the rank that must be named, and *silent_s to the time for which it has
- * been silent. The heartbeat of a rank on another host is passed on by its partner on this host,
- * the rank with the same local index (Note [Several hosts] in mpi/transport_mpi.c). If the partner
- * is stopped, both are silent, and the partner is named. A network may be interrupted for a few
- * seconds and recover, so a rank on another host may be silent for longer. */
-static bool is_stopped(const fsdp_group *group, int peer, int *stopped, double *silent_s)
-{
-    const int per_host = group->ranks_per_host;
-    const int own = fsdp_group_world_rank(group, group->rank);
-    const int partner = own / per_host * per_host + peer % per_host;
-    *stopped = peer;
-    *silent_s = fsdp_heartbeat_silent_s(group->heartbeat, peer);
-    if (*silent_s <= 0 || partner == peer)
-        return *silent_s > 0;
-    const double partner_s =
-        partner == own ? 0 : fsdp_heartbeat_silent_s(group->heartbeat, partner);
-    if (partner_s > 0) {
-        *stopped = partner;
-        *silent_s = partner_s;
-        return true;
-    }
-    return *silent_s >= FSDP_REMOTE_STALL * group->stall_s;
-}
-
 /* Return the error that ends the wait, or FSDP_OK to continue waiting. */
 static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
 {
@@ -178,7 +153,7 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     }
     int stopped;
     double silent_s;
-    if (is_stopped(group, other_rank, &stopped, &silent_s))
+    if (fsdp_group_is_stopped(group, other_rank, &stopped, &silent_s))
         return fsdp_group_accuse(group, stopped, silent_s);
     if (waited >= poll_ns)
         FSDP_TRY(check_circle(buffer, peer));

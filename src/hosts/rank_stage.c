@@ -2,6 +2,7 @@
 #include "src/hosts/rank_stage.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,22 @@ static void abort_mpich(int exit_code)
         dprintf(atoi(text), "cmd=abort exitcode=%d\n", exit_code);
 }
 
+/* A rank of several hosts ends without MPI_Finalize() (Note [Ending MPICH] in
+ * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the others of
+ * this host, which may not have sent their result yet. So report to Hydra that this one is done,
+ * with the finalize command of PMI version 1, and wait for the answer. If the rank has called
+ * MPI_Finalize() itself, Hydra has closed the socket already. */
+static void finalize_mpich(void)
+{
+    static const char command[] = "cmd=finalize\n";
+    char answer[256];
+    const char *text = getenv("PMI_FD");
+    struct pollfd p = {.fd = text ? atoi(text) : -1, .events = POLLIN};
+    if (p.fd > STDERR_FILENO && write(p.fd, command, sizeof command - 1) > 0 &&
+        poll(&p, 1, 2000) == 1)
+        (void)!read(p.fd, answer, sizeof answer);
+}
+
 /* Run the rank. If no launcher of this host prints how it ended, print it here. */
 static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
 {
@@ -64,6 +81,8 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
     /* If the rank was asked to end, report success to MPI. After a failure, MPI would kill ranks
      * that are still saving a checkpoint. */
     *exit_code = attempt.interrupted ? FSDP_EXIT_OK : attempt.exit_code;
+    if (!*exit_code)
+        finalize_mpich();
     if (fd >= 0)
         return send_result(fd, &attempt);
     if (*exit_code) {

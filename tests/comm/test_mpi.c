@@ -3,7 +3,9 @@
  * program again with the name of one test, the body of a rank. Skipped where the launcher is not
  * installed. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +115,47 @@ static fsdp_status leave_early(fsdp_group *group, void *arg)
                : expect_error(group, fsdp_barrier(group), "rank 0 has left the group");
 }
 
+/* The last rank is stopped, so MPI_Finalize() would wait for it. */
+static fsdp_status stop_last_rank(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    FSDP_TRY(fsdp_barrier(group));
+    if (fsdp_group_rank(group) == fsdp_group_world_size(group) - 1)
+        raise(SIGSTOP);
+    return expect_error(group, fsdp_barrier(group), "has not moved for");
+}
+
+/* With one rank on a host, the host's part of a buffer is the whole buffer. */
+static fsdp_status discard_a_part(fsdp_group *group, void *arg)
+{
+    enum {
+        PAGES = 32,
+        KEPT = 8
+    };
+    (void)arg;
+    fsdp_shared_buffer *buffer = NULL;
+    unsigned char resident[PAGES];
+    const size_t half = (size_t)PAGES * FSDP_COMM_PAGE / 2;
+    const size_t own = (size_t)fsdp_group_rank(group) * half;
+    const fsdp_phase_info info = {.unit = 1, .kind = FSDP_KIND_WRITE_SHARD};
+    FSDP_TRY(fsdp_shared_buffer_create(group, 2 * half, &buffer));
+    unsigned char *data = fsdp_shared_buffer_data(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    memset(data + own, 1, half);
+    fsdp_phase_wrote(buffer, FSDP_ALL_READERS, own, half);
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, (size_t)KEPT * FSDP_COMM_PAGE));
+    int n = 0;
+    if (mincore(data, 2 * half, resident) != 0)
+        return fsdp_error(FSDP_ERR_IO, "mincore failed");
+    for (int i = 0; i < PAGES; i++)
+        n += resident[i] & 1;
+    fsdp_shared_buffer_destroy(buffer);
+    return n == KEPT ? FSDP_OK : fsdp_error(FSDP_ERR_STATE, "%d pages remain", n);
+}
+
 static const struct {
     const char *name;
     fsdp_rank_fn *body;
@@ -122,7 +165,9 @@ static const struct {
               {"fail", fail_last_rank},
               {"large", exchange_large_parts},
               {"diverge", diverge},
-              {"leave", leave_early}};
+              {"leave", leave_early},
+              {"stop", stop_last_rank},
+              {"discard", discard_a_part}};
 
 TEST(body_of_a_rank_of_mpi)
 {
@@ -198,6 +243,8 @@ static int start(const launcher *l, const char *body, int ranks, int hosts, cons
         dup2(fd, 2);
         setenv(body_env, body, 1);
         setenv("FSDP_TEST_HOSTS", h, 1);
+        if (strcmp(body, "stop") == 0)
+            setenv("FSDP_STALL_S", "1.5", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
         unsetenv("WORLD_SIZE");
@@ -220,14 +267,15 @@ static void print_log(const char *log)
         fclose(file);
 }
 
-/* Return how many ranks have succeeded. */
+/* Return how many ranks have succeeded. The launcher may mix the lines of several ranks. */
 static int count_successes(const char *log)
 {
     char line[512];
     int n = 0;
     FILE *file = fopen(log, "r");
     while (file && fgets(line, sizeof line, file))
-        n += strncmp(line, "rank done", 9) == 0;
+        for (const char *at = line; (at = strstr(at, "rank done")) != NULL; at++)
+            n++;
     if (file)
         fclose(file);
     return n;
@@ -247,7 +295,8 @@ static void run(fsdp_test *t, const launcher *l, const char *body, int ranks, in
         SKIP("MPI's own memory would be reported");
     snprintf(log, sizeof log, "%s/log", fsdp_test_dir(t));
     const int status = start(l, body, ranks, hosts, log);
-    if ((status != 0 && !has_failure) || count_successes(log) != ranks) {
+    const int expected = strcmp(body, "stop") == 0 ? ranks - 1 : ranks;
+    if ((status != 0 && !has_failure) || count_successes(log) != expected) {
         print_log(log);
         FAIL("%s: %s with %d ranks on %d hosts: exit status %d", l->name, body, ranks, hosts,
              status);
@@ -300,4 +349,14 @@ TEST(ranks_of_two_hosts_that_diverge_are_found)
 TEST(a_rank_that_left_is_named_on_another_host)
 {
     run(t, &open_mpi, "leave", 2, 2, true);
+}
+
+TEST(a_job_of_one_host_ends_although_a_rank_is_stopped)
+{
+    run(t, &mpich, "stop", 2, 1, true);
+}
+
+TEST(a_discard_keeps_the_part_of_each_rank_of_a_host)
+{
+    run(t, &mpich, "discard", 2, 2, false);
 }

@@ -123,6 +123,10 @@ TEST(a_variable_names_another_mpi_and_a_job_of_one_is_none)
     ASSERT(!fsdp_mpi_find_job(&job));
     set_all("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 WORLD_SIZE=2 RANK=1");
     ASSERT(fsdp_mpi_find_job(&job));
+    set_all("PMIX_RANK=1 WORLD_SIZE=2"); /* the size of the job is not known here */
+    ASSERT(fsdp_mpi_find_job(&job));
+    set_all("PMIX_RANK=1 WORLD_SIZE=1");
+    ASSERT(!fsdp_mpi_find_job(&job));
     set_all("");
     ASSERT_ERROR(fsdp_init_process_group("mpi", &group), FSDP_ERR_INVALID, "mpirun, mpiexec");
 }

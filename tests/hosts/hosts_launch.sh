@@ -75,6 +75,10 @@ ended() {
 is() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1" "$2, not $3"; fi; }
 sleeping='trap "exit 0" TERM; : >'$dir'/up.$RANK; while :; do sleep 0.1; done'
 
+awk 'BEGIN { srand(3); for (i = 0; i < 24; i++) { printf "{\"input_ids\": ["
+    for (k = 0; k < 5 + i % 7; k++) printf "%s%d", k ? ", " : "", 3 + int(50 * rand()); print "]}" } }' >"$dir/ids.jsonl"
+train="--model $golden/llama3/model --data $dir/ids.jsonl --batch-size 1 --max-steps 4 --learning-rate 1e-3 --seed 3 --device cpu"
+
 for library in openmpi mpich; do
     case $library in
     openmpi) command -v orted >/dev/null || { skip "$library" "not installed"; continue; } ;;
@@ -87,6 +91,18 @@ for library in openmpi mpich; do
     is "${library}_gives_the_environment_of_torchrun" "$(sort "$dir/out" | tr '\n' ' ')" \
         "${host_prefix}1 0/6 0/2 0/3 ${host_prefix}1 ${host_prefix}1 1/6 1/2 0/3 ${host_prefix}1 ${host_prefix}2 2/6 0/2 1/3 ${host_prefix}1 ${host_prefix}2 3/6 1/2 1/3 ${host_prefix}1 ${host_prefix}3 4/6 0/2 2/3 ${host_prefix}1 ${host_prefix}3 5/6 1/2 2/3 ${host_prefix}1 "
     is "${library}_prints_on_each_host" "$(wc -l <"$dir/out2")" 2
+
+    # the ranks of `fsdp train` are one job, with the bits of a run on one host
+    if ! lacks MPI; then
+        rm -rf "$dir/one" "$dir/many"
+        run launch -n 4 train $train --output "$dir/one"
+        expect "${library}_one_host_trains" 0
+        all 2 -n 2 "$fsdp" train $train --output "$dir/many"
+        finish
+        is "${library}_trains_on_two_hosts" "$rc1$rc2" 00
+        grep -q '^ranks: 4 (mpi)' "$dir/out" && ok "${library}_as_one_job" || bad "${library}_as_one_job" "$(cat "$dir/err")"
+        check "${library}_with_the_bits_of_one_host" cmp "$dir/one/model.safetensors" "$dir/many/model.safetensors"
+    fi
 
     # the launcher of a host is killed
     all 3 -n 1 sh -c "$sleeping"

@@ -126,7 +126,7 @@ if command -v mpirun.openmpi >/dev/null; then
     "$hosts" cut 2
     # mpirun itself waits until the cable is plugged in again.
     check a_pulled_cable_ends_the_ranks_of_both_hosts wait_for no_ranks
-    check and_the_rank_behind_it_is_named says 'rank 1 .*has not moved for .*cut off'
+    check and_the_rank_behind_it_is_named says 'rank 1 .*has not moved for .*its host [a-z]+2 is down, cut off'
     "$hosts" heal 2
     check and_then_nothing_is_left wait_for none_left
 fi

@@ -11,8 +11,14 @@ void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status)
     fsdp_comm_control_abort(p->control, p->world.rank, &failure);
 }
 
-void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status)
+void fsdp_mpi_give_up(fsdp_mpi_progress *p, fsdp_status status)
+{
+    p->is_failing = true;
+    fsdp_mpi_post_failure(p, status);
+}
+
+void fsdp_mpi_break(fsdp_mpi_progress *p, const char *call, int code)
 {
     p->is_broken = true;
-    fsdp_mpi_post_failure(p, status);
+    fsdp_mpi_give_up(p, fsdp_mpi_error(p->world.abi, call, code));
 }

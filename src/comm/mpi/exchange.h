@@ -60,6 +60,8 @@ typedef struct fsdp_mpi_message {
 
 /* A buffer that this rank has. */
 typedef struct fsdp_mpi_entry {
+    /* NULL after a detach that has given up waiting. Messages of this buffer are then neither sent
+     * nor shown. The thread of the program changes it while it holds `round`. */
     fsdp_shared_buffer *buffer;
     _Atomic int sending, receiving; /* number of operations that use the memory */
 } fsdp_mpi_entry;
@@ -77,6 +79,8 @@ struct fsdp_mpi_progress {
     fsdp_mpi_world world;
     fsdp_comm_control *control;
     pthread_t thread;
+    pid_t pid;             /* the process in which the thread runs */
+    pthread_mutex_t round; /* the thread holds it while it looks at buffers */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* Protected by `lock`. */
@@ -85,15 +89,17 @@ struct fsdp_mpi_progress {
     size_t n_entries, cap_entries;
     fsdp_mpi_newest *newest;
     size_t n_newest, cap_newest;
-    bool is_stopping;
+    bool is_stopping, may_run;
     int64_t stop_ns; /* the time at which the thread gives up waiting for other hosts */
-    _Atomic bool leaks;
+    _Atomic bool leaks, has_ended;
     /* Used by the thread only. */
     fsdp_mpi_outgoing *sending, **sending_end;
     fsdp_mpi_incoming *receiving, **receiving_end;
     fsdp_mpi_message inbox;
     fsdp_mpi_handle inbox_request;
-    bool has_inbox, is_broken, sent_failure, sent_left;
+    /* is_broken: MPI has failed, and is called no more. is_failing: memory has run out, or a wrong
+     * message has come, and only this failure is sent. */
+    bool has_inbox, is_broken, is_failing, sent_failure, sent_left;
     int n_left;   /* number of hosts whose rank has left */
     int n_failed; /* number of hosts whose rank has reported a failure, its own or another one */
     uint32_t next_tag;
@@ -111,8 +117,11 @@ static inline int fsdp_mpi_partner(const fsdp_mpi_world *world, int host)
 
 /* Post a failure of this rank with the message in fsdp_last_error(). */
 void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status);
-/* The same, because MPI or memory has failed. The thread then calls MPI no more. */
-void fsdp_mpi_break(fsdp_mpi_progress *p, fsdp_status status);
+/* The same, because memory has run out or a wrong message has come. The thread then only sends this
+ * failure to the other hosts. */
+void fsdp_mpi_give_up(fsdp_mpi_progress *p, fsdp_status status);
+/* The same, because a call of MPI has failed. The thread then calls MPI no more. */
+void fsdp_mpi_break(fsdp_mpi_progress *p, const char *call, int code);
 
 /* ---- outgoing.c ---- */
 

@@ -45,7 +45,7 @@ void fsdp_mpi_drop_incoming(fsdp_mpi_progress *p)
 static bool check(fsdp_mpi_progress *p, const char *call, int code)
 {
     if (code)
-        fsdp_mpi_break(p, fsdp_mpi_error(p->world.abi, call, code));
+        fsdp_mpi_break(p, call, code);
     return !code;
 }
 
@@ -105,9 +105,9 @@ static bool receive_list(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
         return false;
     in->has_list = true;
     if ((size_t)bytes != in->message.n_ranges * sizeof *in->ranges)
-        fsdp_mpi_break(p, fsdp_error(FSDP_ERR_COMM, "mpi: a list of %d bytes came for %u ranges",
-                                     bytes, in->message.n_ranges));
-    return !p->is_broken;
+        fsdp_mpi_give_up(p, fsdp_error(FSDP_ERR_COMM, "mpi: a list of %d bytes came for %u ranges",
+                                       bytes, in->message.n_ranges));
+    return !p->is_failing;
 }
 
 /* Post a receive for the next piece. */
@@ -117,7 +117,7 @@ static bool post_piece(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
     const uint64_t left = range->bytes - in->at;
     const uint64_t n = left < FSDP_MPI_PIECE_BYTES ? left : FSDP_MPI_PIECE_BYTES;
     if (!FSDP_GROW(in->requests, in->cap_requests, in->n_requests + 1)) {
-        fsdp_mpi_break(p, fsdp_error_nomem());
+        fsdp_mpi_give_up(p, fsdp_error_nomem());
         return false;
     }
     void *to =
@@ -165,10 +165,12 @@ static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_incoming *in)
         return true;
     if (!receive_list(p, in) || (!in->is_found && !find_entry(p, in)))
         return false;
+    if (in->entry && !in->entry->buffer)
+        return false; /* after a failure: nothing more is received or shown */
     if (!in->n_requests && !is_valid(in)) {
-        fsdp_mpi_break(p, fsdp_error(FSDP_ERR_COMM,
-                                     "mpi: rank %d sent a message that does not fit buffer %u",
-                                     in->message.source, in->message.buffer));
+        fsdp_mpi_give_up(p, fsdp_error(FSDP_ERR_COMM,
+                                       "mpi: rank %d sent a message that does not fit buffer %u",
+                                       in->message.source, in->message.buffer));
         return false;
     }
     return receive_bytes(p, in);
@@ -259,7 +261,7 @@ static bool must_wait(const fsdp_mpi_progress *p, const fsdp_mpi_incoming *in, b
 
 static void advance_all(fsdp_mpi_progress *p)
 {
-    for (fsdp_mpi_incoming **at = &p->receiving, *in; !p->is_broken && (in = *at) != NULL;) {
+    for (fsdp_mpi_incoming **at = &p->receiving, *in; !p->is_failing && (in = *at) != NULL;) {
         bool is_latest;
         if (!is_complete(p, in) || must_wait(p, in, &is_latest)) {
             at = &in->next;
@@ -328,7 +330,7 @@ static fsdp_status take_header(fsdp_mpi_progress *p)
 
 void fsdp_mpi_advance_incoming(fsdp_mpi_progress *p)
 {
-    for (bool done = true; done && !p->is_broken;) {
+    for (bool done = true; done && !p->is_failing;) {
         if (!p->has_inbox && !post_inbox(p))
             return;
         if (!check(p, "MPI_Test", p->world.abi->test(&p->inbox_request, &done, NULL)))
@@ -339,7 +341,7 @@ void fsdp_mpi_advance_incoming(fsdp_mpi_progress *p)
         p->was_active = true;
         const fsdp_status status = take_header(p);
         if (status != FSDP_OK)
-            fsdp_mpi_break(p, status);
+            fsdp_mpi_give_up(p, status);
     }
     advance_all(p);
 }

@@ -50,8 +50,8 @@ bool fsdp_mpi_find_job(fsdp_mpi_job *job)
         if (size == 1 && l->size_name)
             return false;
         /* A launcher between MPI and this process may state the ranks again, as torchrun's
-         * variables. Another world size is a run of its own. */
-        if (world_size && world_size != size)
+         * variables. Another world size is a run of its own, if the size of the job is known. */
+        if (world_size == 1 || (world_size && size && world_size != size))
             return false;
         *job = (fsdp_mpi_job){l->name, l->size_name ? l->size_name : l->rank_name,
                               key && *key ? key : l->key, size, rank};

@@ -170,7 +170,7 @@ static bool send(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o, const void *data, s
     const int code = p->world.abi->isend(p->world.comm, data, (int)bytes, o->to, (int)tag,
                                          &o->requests[o->n_posted]);
     if (code) {
-        fsdp_mpi_break(p, fsdp_mpi_error(p->world.abi, "MPI_Isend", code));
+        fsdp_mpi_break(p, "MPI_Isend", code);
         return false;
     }
     o->n_posted++;
@@ -210,7 +210,7 @@ static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
         bool done;
         const int code = p->world.abi->test(&o->requests[o->n_done], &done, NULL);
         if (code)
-            fsdp_mpi_break(p, fsdp_mpi_error(p->world.abi, "MPI_Test", code));
+            fsdp_mpi_break(p, "MPI_Test", code);
         if (code || !done)
             return false;
         o->n_done++;
@@ -219,11 +219,20 @@ static bool is_complete(fsdp_mpi_progress *p, fsdp_mpi_outgoing *o)
     return true;
 }
 
+/* After a failure, phases are not sent any more: the buffer may not exist, and the others know of
+ * the failure. */
+static bool may_post(const fsdp_mpi_progress *p, const fsdp_mpi_outgoing *o)
+{
+    const bool is_phase =
+        o->message.kind == FSDP_MPI_ANNOUNCED || o->message.kind == FSDP_MPI_ENDED;
+    return !is_phase || !p->sent_failure;
+}
+
 void fsdp_mpi_advance_outgoing(fsdp_mpi_progress *p, fsdp_mpi_outgoing *queued)
 {
     fsdp_mpi_append(&p->sending_end, queued);
     for (fsdp_mpi_outgoing **at = &p->sending, *o; !p->is_broken && (o = *at) != NULL;) {
-        if (!o->is_posted)
+        if (!o->is_posted && may_post(p, o))
             post(p, o);
         if (p->is_broken || !is_complete(p, o)) {
             at = &o->next;
@@ -248,7 +257,7 @@ void fsdp_mpi_notify_hosts(fsdp_mpi_progress *p, const fsdp_mpi_message *message
             fsdp_free(o);
             fsdp_free(requests);
             fsdp_mpi_drop_outgoing(list);
-            fsdp_mpi_break(p, fsdp_error_nomem());
+            fsdp_mpi_give_up(p, fsdp_error_nomem());
             return;
         }
         o->to = fsdp_mpi_partner(&p->world, host);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
@@ -15,6 +16,7 @@
  * happened for calm_ns, rounds become rarer: then a message waits up to idle_ns. */
 static const int64_t busy_ns = 50000, idle_ns = 200000, calm_ns = 2000000;
 static const int64_t board_ns = 250000000;
+static const long poll_ns = 50000; /* the thread of the program looks so often at a counter */
 /* After a failure, a rank waits this long for the other hosts to know of it, and then a moment in
  * which the ranks there can report it: when the first rank ends, mpirun kills the others. */
 static const int64_t failure_ns = 1000000000, report_ns = 300000000;
@@ -68,8 +70,12 @@ static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
         m.board = board_of(&p->control->board[p->world.rank]);
     fsdp_mpi_outgoing *queue = take_queue(p, is_stopping);
     p->was_active |= queue != NULL;
+    /* A rank that fails may end its phase afterwards, without the bytes. The abort word was set
+     * before this end was queued. The receiver shows messages in their order, so a rank that sees
+     * the end of the phase sees the failure, too. */
+    send_failure(p);
     fsdp_mpi_advance_outgoing(p, queue);
-    if (is_due && !p->sent_left && !p->is_broken) {
+    if (is_due && !p->sent_left && !p->is_failing) {
         p->next_board_ns = now + board_ns;
         fsdp_mpi_notify_hosts(p, &m);
     }
@@ -107,25 +113,45 @@ static void pause_for(fsdp_mpi_progress *p, int64_t ns)
     pthread_mutex_unlock(&p->lock);
 }
 
+static void send_and_receive(fsdp_mpi_progress *p, bool *is_stopping)
+{
+    p->was_active = false;
+    pthread_mutex_lock(&p->round);
+    if (!p->is_broken) {
+        send_all(p, is_stopping);
+        fsdp_mpi_advance_incoming(p);
+    } else {
+        fsdp_mpi_drop_outgoing(take_queue(p, is_stopping));
+    }
+    pthread_mutex_unlock(&p->round);
+}
+
+/* Return true if the thread may call MPI, and false if it must end at once. */
+static bool wait_for_start(fsdp_mpi_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (!p->may_run && !p->is_stopping)
+        pthread_cond_wait(&p->wake, &p->lock);
+    const bool may_run = p->may_run;
+    pthread_mutex_unlock(&p->lock);
+    return may_run;
+}
+
 static void *exchange(void *arg)
 {
     fsdp_mpi_progress *p = arg;
+    if (!wait_for_start(p))
+        return NULL;
     int64_t active_ns = fsdp_clock_ns();
     for (bool is_stopping = false; !is_stopping || !may_end(p);) {
-        p->was_active = false;
-        if (!p->is_broken) {
-            send_all(p, &is_stopping);
-            fsdp_mpi_advance_incoming(p);
-            send_failure(p);
-        } else {
-            fsdp_mpi_drop_outgoing(take_queue(p, &is_stopping));
-        }
+        send_and_receive(p, &is_stopping);
         const int64_t now = fsdp_clock_ns();
         if (p->was_active)
             active_ns = now;
         const bool is_busy = p->sending || p->receiving || now - active_ns < calm_ns;
         pause_for(p, is_busy ? busy_ns : idle_ns);
     }
+    atomic_store(&p->has_ended, true);
     return NULL;
 }
 
@@ -140,6 +166,7 @@ static void free_progress(fsdp_mpi_progress *p)
     fsdp_free(p->sink);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->round);
     fsdp_free(p);
 }
 
@@ -156,18 +183,21 @@ static int start_thread(fsdp_mpi_progress *p)
     return error;
 }
 
-fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world, fsdp_comm_control *control,
-                                    fsdp_mpi_progress **progress)
+fsdp_status fsdp_mpi_progress_create(const fsdp_mpi_world *world, fsdp_comm_control *control,
+                                     fsdp_mpi_progress **progress)
 {
     pthread_condattr_t monotonic;
     fsdp_mpi_progress *p = fsdp_calloc(1, sizeof *p);
     if (!p)
         return fsdp_error_nomem();
     p->world = *world;
+    p->world.host_names = NULL; /* the caller keeps them */
     p->control = control;
+    p->pid = getpid();
     p->queue_end = &p->queue;
     p->sending_end = &p->sending;
     p->receiving_end = &p->receiving;
+    pthread_mutex_init(&p->round, NULL);
     pthread_mutex_init(&p->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -184,23 +214,63 @@ fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world, fsdp_comm_contr
         return fsdp_error(FSDP_ERR_NOMEM, "rank %d: cannot start a thread: %s", world->rank,
                           strerror(error));
     }
-    fsdp_mpi_finalize_at_exit(false);
     *progress = p;
     return FSDP_OK;
 }
 
-/* If messages are under way that will not arrive, MPI keeps using their memory. So they are not
- * freed, and MPI is not finalized. */
-bool fsdp_mpi_progress_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
+void fsdp_mpi_progress_run(fsdp_mpi_progress *p)
+{
+    fsdp_mpi_finalize_at_exit(false);
+    pthread_mutex_lock(&p->lock);
+    p->may_run = true;
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void begin_stop(fsdp_mpi_progress *p, int64_t timeout_ns)
 {
     pthread_mutex_lock(&p->lock);
     p->is_stopping = true;
     p->stop_ns = fsdp_clock_ns() + timeout_ns;
     pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
+}
+
+void fsdp_mpi_progress_discard(fsdp_mpi_progress *p)
+{
+    begin_stop(p, 0);
+    pthread_join(p->thread, NULL);
+    free_progress(p);
+}
+
+/* Post a failure if a partner seems to be stopped, or its host cannot be reached. */
+static void watch_partners(const fsdp_mpi_progress *p, fsdp_group *group)
+{
+    for (int host = 0; host < p->world.n_hosts; host++) {
+        const int partner = fsdp_mpi_partner(&p->world, host);
+        int stopped;
+        double silent_s;
+        if (host != p->world.host && !atomic_load(&p->control->board[partner].left) &&
+            fsdp_group_is_stopped(group, partner, &stopped, &silent_s))
+            (void)fsdp_group_accuse(group, stopped, silent_s);
+    }
+}
+
+/* If messages are under way that will not arrive, MPI keeps using their memory. So they are not
+ * freed, and MPI is not finalized. */
+bool fsdp_mpi_progress_stop(fsdp_mpi_progress *p, fsdp_group *group)
+{
+    if (p->pid != getpid())
+        return false;
+    begin_stop(p, group->timeout_ns);
+    while (!atomic_load(&p->has_ended)) {
+        watch_partners(p, group);
+        nanosleep(&(struct timespec){.tv_nsec = poll_ns}, NULL);
+    }
     pthread_join(p->thread, NULL);
     fsdp_mpi_drop_outgoing(p->queue);
-    const bool is_clean = !p->sending && !p->receiving && !fsdp_comm_control_aborted(p->control);
+    const bool is_clean = !p->sending && !p->receiving && p->n_left == p->world.n_hosts - 1 &&
+                          !fsdp_comm_control_aborted(p->control);
     if (!is_clean || !fsdp_mpi_close_inbox(p))
         return false;
     fsdp_mpi_finalize_at_exit(true);
@@ -253,41 +323,60 @@ static fsdp_mpi_entry *entry_of(const fsdp_mpi_progress *p, const fsdp_shared_bu
     return NULL;
 }
 
-/* Wait until *n is 0. Return false after a failure. */
-static bool wait_for_none(const fsdp_mpi_progress *p, const _Atomic int *n)
+static void post_timeout(const fsdp_shared_buffer *buffer, int64_t waited_ns)
 {
-    while (atomic_load(n) > 0) {
-        if (fsdp_comm_control_aborted(p->control))
-            return false;
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    fsdp_group *group = buffer->group;
+    const fsdp_status status = fsdp_error(
+        FSDP_ERR_TIMEOUT,
+        "timeout: rank %d waited %.1f s for the messages of shared buffer %u to reach "
+        "the other hosts",
+        fsdp_group_world_rank(group, group->rank), (double)waited_ns * 1e-9, buffer->number);
+    fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
+}
+
+/* Wait until *n, a number of messages of the buffer, is 0. Post a failure if another host cannot be
+ * reached or does not answer in time. Return early after any failure. */
+static void wait_for_none(const fsdp_mpi_progress *p, const fsdp_shared_buffer *buffer,
+                          const _Atomic int *n)
+{
+    const int64_t start_ns = fsdp_clock_ns();
+    while (atomic_load(n) > 0 && !fsdp_comm_control_aborted(p->control)) {
+        const int64_t waited_ns = fsdp_clock_ns() - start_ns;
+        watch_partners(p, buffer->group);
+        if (waited_ns >= buffer->group->timeout_ns)
+            post_timeout(buffer, waited_ns);
+        nanosleep(&(struct timespec){.tv_nsec = poll_ns}, NULL);
     }
-    return true;
 }
 
 void fsdp_mpi_progress_flush(fsdp_mpi_progress *p, fsdp_shared_buffer *buffer)
 {
     const fsdp_mpi_entry *entry = entry_of(p, buffer);
     if (entry)
-        (void)wait_for_none(p, &entry->sending);
+        wait_for_none(p, buffer, &entry->sending);
 }
 
 void fsdp_mpi_progress_detach(fsdp_mpi_progress *p, fsdp_shared_buffer *buffer)
 {
     fsdp_mpi_entry *entry = entry_of(p, buffer);
-    if (!entry)
+    if (!entry || p->pid != getpid())
         return;
-    (void)wait_for_none(p, &entry->sending);
+    wait_for_none(p, buffer, &entry->sending);
     pthread_mutex_lock(&p->lock);
     size_t i = 0;
     while (p->entries[i] != entry)
         i++;
     p->entries[i] = p->entries[--p->n_entries];
     pthread_mutex_unlock(&p->lock);
-    (void)wait_for_none(p, &entry->receiving);
-    if (atomic_load(&entry->sending) || atomic_load(&entry->receiving))
+    wait_for_none(p, buffer, &entry->receiving);
+    pthread_mutex_lock(&p->round);
+    if (atomic_load(&entry->sending) || atomic_load(&entry->receiving)) {
         atomic_store(&p->leaks, true);
-    else
+        entry->buffer = NULL;
+    } else {
         fsdp_free(entry);
+    }
+    pthread_mutex_unlock(&p->round);
 }
 
 bool fsdp_mpi_progress_leaks(const fsdp_mpi_progress *p)

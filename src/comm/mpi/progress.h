@@ -5,23 +5,30 @@
 
 typedef struct fsdp_mpi_progress fsdp_mpi_progress;
 
-/* Start the thread. It takes over `world`, and frees it at the end. From now on, no other thread of
- * this process may call MPI for this library. */
-FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_start(const fsdp_mpi_world *world,
-                                                    fsdp_comm_control *control,
-                                                    fsdp_mpi_progress **progress);
-/* Say to the other hosts that this rank leaves, wait until all messages have arrived, and end the
- * thread. After a failure, wait only until the other hosts know of it, or for a second. Return
- * true if everything has arrived. */
-bool fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, int64_t timeout_ns);
+/* Create the thread. It waits, and does not call MPI yet. */
+FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_create(const fsdp_mpi_world *world,
+                                                     fsdp_comm_control *control,
+                                                     fsdp_mpi_progress **progress);
+/* End a thread that fsdp_mpi_progress_run() was not called for. */
+void fsdp_mpi_progress_discard(fsdp_mpi_progress *progress);
+/* Let the thread begin. It takes over the communicator of `world`, and frees it at the end. From
+ * now on, no other thread of this process may call MPI for this library. */
+void fsdp_mpi_progress_run(fsdp_mpi_progress *progress);
+/* Say to the other hosts that this rank of the world's group leaves, wait until all messages have
+ * arrived, and end the thread. After a failure, wait only until the other hosts know of it, or for
+ * a second. Return true if everything has arrived. Otherwise, MPI may not be finalized. In a forked
+ * child, which has no such thread, only return false. */
+bool fsdp_mpi_progress_stop(fsdp_mpi_progress *progress, fsdp_group *group);
 
 /* Messages for this buffer may arrive from now on. */
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_progress_attach(fsdp_mpi_progress *progress,
                                                      fsdp_shared_buffer *buffer);
 /* Wait until no message reads or writes the buffer's memory. Messages that arrive later are
- * ignored. */
+ * ignored. After a failure, MPI may still use the memory, but the thread does not use the buffer
+ * any more. */
 void fsdp_mpi_progress_detach(fsdp_mpi_progress *progress, fsdp_shared_buffer *buffer);
-/* Wait until all bytes that were sent from the buffer have left it. */
+/* Wait until all bytes that were sent from the buffer have left it, or until a failure is
+ * posted. */
 void fsdp_mpi_progress_flush(fsdp_mpi_progress *progress, fsdp_shared_buffer *buffer);
 /* Return true if a detach has given up waiting, after a failure. Memory must then stay mapped. */
 bool fsdp_mpi_progress_leaks(const fsdp_mpi_progress *progress);

@@ -34,6 +34,7 @@
 static fsdp_mpi_progress *progress;
 static const fsdp_mpi_abi *abi;
 static bool is_test; /* the hosts are imagined, and their ranks are of one launcher's host */
+static fsdp_mpi_host_name *host_names; /* [n_hosts] while progress is not NULL */
 
 static fsdp_status attach_buffer(fsdp_shared_buffer *buffer)
 {
@@ -71,14 +72,30 @@ static void close_group(fsdp_group *group)
 {
     if (!group->members) {
         bool keeps = fsdp_mpi_progress_leaks(progress);
-        if (fsdp_mpi_progress_stop(progress, group->timeout_ns) && !is_test)
+        if (fsdp_mpi_progress_stop(progress, group) && !is_test)
             keeps |= fsdp_mpi_world_left(abi, group->control, group->rank, group->ranks_per_host);
         progress = NULL;
+        fsdp_free(host_names);
+        host_names = NULL;
         fsdp_heartbeat_stop(group->heartbeat);
         if (!keeps)
             munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
     fsdp_shm_destroy(group->impl);
+}
+
+static const char *host_name(int host)
+{
+    return host_names[host].text;
+}
+
+/* A rank that has failed may end before the others. MPI_Finalize() would wait for ranks that are
+ * stopped or in an endless loop. Without it, the launcher ends the job. */
+static void close_on_one_host(fsdp_group *group)
+{
+    if (!group->members && fsdp_comm_control_aborted(group->control))
+        fsdp_mpi_finalize_at_exit(false);
+    fsdp_comm_shm.close(group);
 }
 
 static const fsdp_comm_ops several_hosts = {
@@ -94,6 +111,7 @@ static const fsdp_comm_ops several_hosts = {
     .phase_announced = announce,
     .phase_ended = end_phase,
     .buffer_flush = flush_buffer,
+    .host_name = host_name,
 };
 
 /* ---- joining ---- */
@@ -112,6 +130,25 @@ static fsdp_status map_control(const fsdp_mpi_world *w, fsdp_shm *shm, fsdp_grou
     return fsdp_comm_control_verify(group->control, bytes, w->world_size);
 }
 
+static const fsdp_comm_ops *ops_of(const fsdp_mpi_world *w)
+{
+    static fsdp_comm_ops one_host;
+    if (w->n_hosts > 1)
+        return &several_hosts;
+    one_host = fsdp_comm_shm;
+    one_host.close = close_on_one_host;
+    return &one_host;
+}
+
+/* Everything that may fail on one rank only. */
+static fsdp_status start_threads(const fsdp_mpi_world *w, fsdp_group *group)
+{
+    if (w->n_hosts > 1)
+        FSDP_TRY(fsdp_mpi_progress_create(w, group->control, &progress));
+    FSDP_TRY(fsdp_group_init(group, ops_of(w)));
+    return fsdp_heartbeat_start(group->control, group->rank, group->stall_s, &group->heartbeat);
+}
+
 static fsdp_status fill_group(fsdp_mpi_world *w, fsdp_shm *shm, fsdp_group *group)
 {
     FSDP_TRY(fsdp_mpi_world_connect(w, shm));
@@ -121,29 +158,25 @@ static fsdp_status fill_group(fsdp_mpi_world *w, fsdp_shm *shm, fsdp_group *grou
     group->world_size = w->world_size;
     group->local_rank = w->local_rank;
     group->local_world_size = group->ranks_per_host = w->ranks_per_host;
-    fsdp_status status = FSDP_OK;
+    FSDP_TRY(fsdp_mpi_world_agree(w, start_threads(w, group)));
     if (w->n_hosts > 1) {
-        status = fsdp_mpi_progress_start(w, group->control, &progress);
-        if (status == FSDP_OK)
-            w->has_comm = false; /* it is the thread's from now on */
+        fsdp_mpi_progress_run(progress);
+        w->has_comm = false; /* it is the thread's from now on */
+        host_names = w->host_names;
+        w->host_names = NULL;
     }
-    if (status == FSDP_OK)
-        status = fsdp_group_init(group, w->n_hosts > 1 ? &several_hosts : &fsdp_comm_shm);
-    if (status == FSDP_OK)
-        status =
-            fsdp_heartbeat_start(group->control, group->rank, group->stall_s, &group->heartbeat);
-    return status;
+    return FSDP_OK;
 }
 
 static void free_failed(fsdp_group *group, fsdp_shm *shm, int world_size)
 {
-    if (progress) {
-        (void)fsdp_mpi_progress_stop(progress, 0);
-        fsdp_mpi_finalize_at_exit(false);
-        progress = NULL;
-    } else if (group && group->control) {
+    if (group)
+        fsdp_heartbeat_stop(group->heartbeat);
+    if (progress)
+        fsdp_mpi_progress_discard(progress);
+    progress = NULL;
+    if (group && group->control)
         munmap(group->control, fsdp_comm_control_bytes(world_size));
-    }
     fsdp_shm_destroy(shm);
     if (group) {
         fsdp_free(group->scratch.ranges);
@@ -193,13 +226,17 @@ fsdp_status fsdp_mpi_open(const fsdp_mpi_job *job, fsdp_group **group)
         return fsdp_error(FSDP_ERR_STATE,
                           "init_process_group: this process has joined a job of MPI already");
     FSDP_TRY(fsdp_mpi_world_join(job, &w));
-    fsdp_status status = FSDP_OK;
     abi = w.abi;
     is_test = w.is_test;
-    if (w.world_size == 1)
+    fsdp_status status = set_environment(&w); /* before a thread runs that may read it */
+    if (w.world_size > 1)
+        status = fsdp_mpi_world_agree(&w, status);
+    if (status == FSDP_OK && w.world_size == 1)
         status = fsdp_comm_local.open(NULL, group);
-    else
+    else if (status == FSDP_OK)
         status = create_group(&w, group);
+    if (status != FSDP_OK)
+        fsdp_mpi_finalize_at_exit(false); /* other ranks may not come to MPI_Finalize() */
     fsdp_mpi_world_free(&w);
-    return status == FSDP_OK ? set_environment(&w) : status;
+    return status;
 }

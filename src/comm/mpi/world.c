@@ -13,16 +13,12 @@
 #include "src/comm/control.h"
 #include "src/comm/mpi/sockets.h"
 
-enum {
-    HOST_NAME = 64
-};
-
 /* What each process says about itself. */
 typedef struct seat {
     int32_t first; /* MPI rank of the first process on the host */
     int32_t part;  /* number of the imagined host within the host */
     uint64_t layout;
-    char host[HOST_NAME], version[32];
+    char host[sizeof(fsdp_mpi_host_name)], version[32];
 } seat;
 
 typedef struct outcome {
@@ -92,6 +88,7 @@ fsdp_status fsdp_mpi_world_agree(const fsdp_mpi_world *w, fsdp_status mine)
 /* ---- initializing and finalizing ---- */
 
 static const fsdp_mpi_abi *own_mpi; /* the library that this file has initialized */
+static pid_t own_process;           /* a forked child must not finalize MPI */
 static bool may_finalize = true;
 /* The ranks of this host that wait for each other at their end: see Note [Ending MPICH]. */
 static struct {
@@ -149,6 +146,8 @@ static void wait_for_ending_ranks(void)
 static void finalize_at_exit(void)
 {
     bool finalized = true;
+    if (getpid() != own_process)
+        return;
     if (ending.control)
         wait_for_ending_ranks();
     if (own_mpi && may_finalize && own_mpi->finalized(&finalized) == 0 && !finalized)
@@ -184,6 +183,7 @@ static fsdp_status initialize(const fsdp_mpi_abi *abi)
     }
     TRY_MPI(abi, init_thread, FSDP_MPI_SERIALIZED, &level);
     own_mpi = abi;
+    own_process = getpid();
     atexit(finalize_at_exit);
     return check_level(abi, level, FSDP_MPI_SERIALIZED);
 }
@@ -257,6 +257,8 @@ static void number_ranks(fsdp_mpi_world *w, const seat *seats, int mpi_rank)
             }
             next++;
         }
+        fsdp_comm_copy_text(w->host_names[w->n_hosts].text, sizeof w->host_names->text,
+                            seats[i].host);
         w->n_hosts++;
     }
     for (int k = 0; k < w->world_size; k++) {
@@ -303,8 +305,11 @@ static fsdp_status take_seats(fsdp_mpi_world *w, const seat *own, int mpi_rank,
 {
     fsdp_status status = FSDP_OK;
     seat *seats = fsdp_calloc((size_t)w->world_size, sizeof *seats);
-    if (!seats)
+    w->host_names = fsdp_calloc((size_t)w->world_size, sizeof *w->host_names);
+    if (!seats || !w->host_names) {
+        fsdp_free(seats);
         return fsdp_error_nomem();
+    }
     status = all_gather(w->abi, mpi_world, own, seats, sizeof *own);
     for (int i = 0; status == FSDP_OK && i < w->world_size; i++)
         status = check_seat(seats, w->world_size, i);
@@ -361,9 +366,14 @@ fsdp_status fsdp_mpi_world_join(const fsdp_mpi_job *job, fsdp_mpi_world *world)
 {
     fsdp_mpi_world w = {0};
     FSDP_TRY(fsdp_mpi_load(job, &w.abi));
-    FSDP_TRY(join(job, &w));
-    *world = w;
-    return FSDP_OK;
+    const fsdp_status status = join(job, &w);
+    if (status == FSDP_OK) {
+        *world = w;
+    } else {
+        fsdp_mpi_finalize_at_exit(false); /* other ranks may not come to MPI_Finalize() */
+        fsdp_mpi_world_free(&w);
+    }
+    return status;
 }
 
 void fsdp_mpi_world_free(fsdp_mpi_world *w)
@@ -371,6 +381,8 @@ void fsdp_mpi_world_free(fsdp_mpi_world *w)
     if (w->has_comm)
         (void)w->abi->comm_free(&w->comm);
     w->has_comm = false;
+    fsdp_free(w->host_names);
+    w->host_names = NULL;
 }
 
 /* ---- connecting the ranks of a host ---- */

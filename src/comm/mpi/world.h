@@ -13,13 +13,18 @@
 #include "src/comm/mpi/library.h"
 #include "src/comm/shm.h"
 
+typedef struct fsdp_mpi_host_name {
+    char text[64];
+} fsdp_mpi_host_name;
+
 typedef struct fsdp_mpi_world {
     const fsdp_mpi_abi *abi;
     fsdp_mpi_handle comm; /* ordered by world rank; valid while has_comm */
     bool has_comm;
     int rank, world_size;
     int host, n_hosts, local_rank, ranks_per_host;
-    bool is_test; /* FSDP_TEST_HOSTS divides each host into imagined ones */
+    fsdp_mpi_host_name *host_names; /* [n_hosts] */
+    bool is_test;                   /* FSDP_TEST_HOSTS divides each host into imagined ones */
 } fsdp_mpi_world;
 
 /* Initialize MPI if the program that embeds this one has not done so, and find out who is where.
