@@ -164,7 +164,7 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
     char *old = NULL;
     size_t bytes = 0;
     fsdp_str text = {0};
-    if (csv->fd >= 0)
+    if (had)
         FSDP_TRY(fsdp_file_read(csv->path, FSDP_JSON_MAX_BYTES, &old, &bytes));
     append_header(csv, &text);
     const char *line = old ? memchr(old, '\n', bytes) : NULL;
@@ -179,7 +179,11 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
     char *whole = fsdp_str_take(&text);
     fsdp_status status = whole ? fsdp_file_write(csv->path, whole, n) : FSDP_ERR_NOMEM;
     fsdp_free(whole);
-    return status == FSDP_OK ? open_file(csv) : status;
+    if (status == FSDP_OK && csv->fd >= 0) {
+        close(csv->fd); /* the file that was replaced */
+        csv->fd = -1;
+    }
+    return status;
 }
 
 /* Add columns for the new names of a row, and write the file again with these columns. If that
@@ -196,11 +200,13 @@ static fsdp_status add_columns(fsdp_log_csv *csv, fsdp_json_node row)
                      ? fsdp_error(FSDP_ERR_INVALID, "%s: a name has a line break", csv->path)
                      : add_name(csv, v.key, strlen(v.key));
     }
-    if (status == FSDP_OK && (csv->n > had || csv->fd < 0))
+    if (status == FSDP_OK && csv->n > had)
         status = widen(csv, had);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         forget_names(csv, had);
-    return status;
+        return status;
+    }
+    return csv->fd < 0 ? open_file(csv) : FSDP_OK;
 }
 
 static fsdp_status append_cell(fsdp_str *line, fsdp_json_node row, const char *name)

@@ -1,6 +1,7 @@
 /* See run_curves.h. */
 #include "src/report/run_curves.h"
 
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "src/base/alloc.h"
@@ -99,13 +100,24 @@ static fsdp_status find_in_tree(const char *folder, fsdp_run_kind *kind, char **
                       folder);
 }
 
+/* Return true if the file begins with a row of JSON lines, which --metrics writes whatever the name
+ * of the file is. */
+static bool begins_with_row(const char *path)
+{
+    FILE *file = fsdp_path_is_file(path) ? fopen(path, "re") : NULL;
+    const int first = file ? getc(file) : EOF;
+    if (file)
+        fclose(file);
+    return first == '{';
+}
+
 fsdp_status fsdp_run_find(const char *run, fsdp_run_kind *kind, char **path)
 {
     if (fsdp_path_is_directory(run))
         return find_in_tree(run, kind, path);
-    *kind = fsdp_event_file_is_named(run) ? FSDP_RUN_EVENTS
-            : fsdp_ends_with(run, ".csv") ? FSDP_RUN_CSV
-                                          : FSDP_RUN_METRICS;
+    *kind = fsdp_event_file_is_named(run)                          ? FSDP_RUN_EVENTS
+            : fsdp_ends_with(run, ".csv") && !begins_with_row(run) ? FSDP_RUN_CSV
+                                                                   : FSDP_RUN_METRICS;
     *path = fsdp_strdup(run);
     return *path ? FSDP_OK : FSDP_ERR_NOMEM;
 }

@@ -30,6 +30,11 @@ check and_its_sum shows ' b +\S+ +0 .* 2\.002 MiB'
 check what_was_not_measured_is_a_dash shows ' a .* 1\.2500 +\S+ +- '
 check times_and_host_memory_are_shown shows '500\.0 ms .* 1 min 30 s .* 3\.000 MiB'
 
+# --metrics writes JSON lines whatever the name of the file is.
+cp "$dir/b.jsonl" "$dir/lines.csv"
+run "$dir/a.jsonl" "$dir/lines.csv" --same-losses
+check lines_in_a_file_named_csv_are_read test $rc -eq 0
+
 # Change one loss by one unit in the last place.
 sed 's/"loss": 2\.5,/"loss": 2.5000000000000004,/' "$dir/b.jsonl" >"$dir/c.jsonl"
 run "$dir/a.jsonl" "$dir/c.jsonl" --same-losses
