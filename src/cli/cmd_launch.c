@@ -268,6 +268,7 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     int code = FSDP_EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
     fsdp_status status = fsdp_hosts_job_init(&job, options);
+    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get it, also if a file has the secret */
     if (status == FSDP_OK)
         status = fsdp_hosts_run(&job, &code);
     if (status != FSDP_OK)

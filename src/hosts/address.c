@@ -148,9 +148,12 @@ static bool bind_to(int fd, int family, const char *from)
     struct addrinfo *found;
     if (!from)
         return true;
-    if (resolve(from, 0, &found) != FSDP_OK)
+    if (resolve(from, 0, &found) != FSDP_OK) {
+        errno = EADDRNOTAVAIL;
         return false;
+    }
     bool bound = false;
+    errno = EADDRNOTAVAIL; /* if no address is of the family */
     for (const struct addrinfo *at = found; at && !bound; at = at->ai_next)
         bound = at->ai_family == family && bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     freeaddrinfo(found);
@@ -178,7 +181,7 @@ static int connect_to(const struct addrinfo *at, const char *from, double timeou
     if (fd < 0)
         return -1;
     if (!bind_to(fd, at->ai_family, from))
-        error = errno ? errno : EADDRNOTAVAIL;
+        error = errno;
     else if (connect(fd, at->ai_addr, at->ai_addrlen) != 0)
         error = errno;
     if (error == EINPROGRESS) {

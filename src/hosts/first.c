@@ -415,8 +415,11 @@ static fsdp_status begin_round(first *f)
                                     .master_port = port};
     fsdp_local_begin(&f->local, &shape);
     f->round++;
-    if (f->stage != STAGE_RUNNING) /* a host was lost just now */
+    if (f->stage != STAGE_RUNNING) {
+        /* A host was lost just now. The STOP that this has sent was for the round before. */
+        stop_all(f, 0);
         return FSDP_OK;
+    }
     show_hosts(f);
     return start_mpirun(f);
 }

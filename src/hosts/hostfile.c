@@ -320,8 +320,11 @@ static fsdp_status run_once(const char *program, char **words, int *exit_code)
         return fsdp_error(FSDP_ERR_IO, "cannot start %s: %s", program, strerror(errno));
     if (pid == 0)
         run_child(program, words, launcher);
-    for (size_t i = 0; i < FSDP_LENGTH(passed_on); i++)
-        sigaction(passed_on[i], &action, &before[i]);
+    for (size_t i = 0; i < FSDP_LENGTH(passed_on); i++) {
+        sigaction(passed_on[i], NULL, &before[i]);
+        if (passed_on[i] != SIGHUP || before[i].sa_handler != SIG_IGN) /* nohup ignores it */
+            sigaction(passed_on[i], &action, NULL);
+    }
     *exit_code = wait_for(pid);
     for (size_t i = 0; i < FSDP_LENGTH(passed_on); i++)
         sigaction(passed_on[i], &before[i], NULL);
