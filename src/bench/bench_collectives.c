@@ -25,7 +25,7 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_shared_buffer *shared; /* [ranks][max_bytes]: one lane for each rank */
-    float *give, *get;          /* [max_bytes] each; give[i] is value_of(rank, i) */
+    float *give, *get;          /* [max_bytes] each; give[i] is value_of(weight_of(rank), i) */
     int rank, ranks;
     size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
     /* Number of the current call, the same on all ranks. It is in the fsdp_phase_info of each
@@ -35,11 +35,24 @@ typedef struct bench {
     int64_t wrong;                               /* wrong elements so far, on all ranks */
 } bench;
 
-/* Return element i of what a rank contributes. The values depend on the position, so that rows in a
- * wrong place are found, and are small whole numbers, so that sums are exact. */
-static float value_of(int rank, size_t i)
+/* The weight of a rank is a factor of all that it contributes. It is at most 16, so that sums over
+ * FSDP_COMM_MAX_RANKS ranks are exact in float32. */
+static int weight_of(int rank)
 {
-    return (float)((rank + 1) * (int)(i % 31 + 1));
+    return rank % 16 + 1;
+}
+
+static int sum_of_weights(int ranks)
+{
+    const int last = ranks % 16;
+    return ranks / 16 * 136 + last * (last + 1) / 2;
+}
+
+/* Return element i of what a rank of this weight contributes. The values depend on the position, so
+ * that rows in a wrong place are found, and are small whole numbers, so that sums are exact. */
+static float value_of(int weight, size_t i)
+{
+    return (float)(weight * (int)(i % 31 + 1));
 }
 
 /* --- the collectives that are measured --- */
@@ -177,7 +190,7 @@ const char *fsdp_bench_collective_method(int i)
 static void fill_buffer(const bench *b, float *values, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *values; i++)
-        values[i] = value_of(b->rank, i);
+        values[i] = value_of(weight_of(b->rank), i);
 }
 
 /* Return element i of the expected result on this rank. */
@@ -185,17 +198,17 @@ static float expected_value(const bench *b, const measurement *m, size_t i, size
 {
     switch (m->expected) {
     case EACH_RANKS:
-        return value_of((int)(i / part), i % part);
-    case SUM: { /* the sum of (rank + 1) over all ranks, times the rank-independent factor */
+        return value_of(weight_of((int)(i / part)), i % part);
+    case SUM: {
         const size_t at = m->result_is_part ? (size_t)b->rank * part + i : i;
-        return value_of(b->ranks * (b->ranks + 1) / 2 - 1, at);
+        return value_of(sum_of_weights(b->ranks), at);
     }
     case FIRST_RANKS:
-        return value_of(0, i);
+        return value_of(weight_of(0), i);
     case OWN:
         break;
     }
-    return value_of(b->rank, i);
+    return value_of(weight_of(b->rank), i);
 }
 
 /* Count the elements of this rank's result that are wrong. */

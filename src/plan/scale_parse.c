@@ -77,6 +77,8 @@ static fsdp_status add_doubled(const char *text, int last, int sizes[FSDP_SCALE_
         ranks = ranks <= last / 2 ? 2 * ranks : last;
         sizes[(*n)++] = ranks;
     }
+    if (ranks < last)
+        return wrong_sizes(text, "there are too many");
     return FSDP_OK;
 }
 

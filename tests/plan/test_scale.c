@@ -110,7 +110,7 @@ TEST(a_gather_behind_longer_computation_costs_nothing)
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.step_s, 10);
     ASSERT_SAME(e.exposed_gather_s, 0);
-    events[1].flops = p.flops = 3; /* of 5 s, 3 s are hidden */
+    events[1].flops = p.flops = 3; /* 3 of the 5 seconds are hidden */
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.exposed_gather_s, 2);
     ASSERT_SAME(e.step_s, 5);

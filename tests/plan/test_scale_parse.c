@@ -61,6 +61,7 @@ TEST(wrong_numbers_of_ranks_are_refused)
     ASSERT_OK(fsdp_scale_parse_sizes(many, sizes, &n, &is_range));
     ASSERT_INT(n, FSDP_SCALE_MAX_SIZES);
     strcat(many, "..8");
+    ASSERT_ERROR(fsdp_scale_parse_sizes(many, sizes, &n, &is_range), FSDP_ERR_INVALID, "too many");
     ASSERT_OK(fsdp_scale_parse_sizes("1..1048576", sizes, &n, &is_range));
     ASSERT_INT(n, 21);
 }
