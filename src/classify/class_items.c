@@ -441,10 +441,14 @@ fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class
     r.options.no_csv_quotes = form.no_csv_quotes;
     FSDP_TRY(add_words(config, items));
     fsdp_status status = read_input(&r, from_stdin);
-    if (status == FSDP_OK && r.columns.guessed && !items->note &&
-        !(items->note = fsdp_strdup_printf("%s: the text is '%s', the second text '%s'", r.path,
-                                           r.columns.source, r.columns.target)))
-        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && r.columns.guessed) {
+        char *joined = fsdp_strdup_printf("%s%s%s: the text is '%s', the second text '%s'",
+                                          items->note ? items->note : "", items->note ? "; " : "",
+                                          r.path, r.columns.source, r.columns.target);
+        fsdp_free(items->note);
+        items->note = joined;
+        status = joined ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
     fsdp_text_columns_fini(&r.columns);
     if (status == FSDP_OK && items->n == 0)
         status = fsdp_error(FSDP_ERR_INVALID, "%s: there are no texts to classify",

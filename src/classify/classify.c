@@ -307,7 +307,7 @@ static fsdp_status run_round(classifier *c, size_t first, float *mine, float *al
     const size_t round = c->batch_size * (size_t)c->world_size;
     fsdp_batch *batch = NULL;
     FSDP_TRY(fsdp_agree(c->group, make_batch(c, first + (n ? begin : 0), n, &batch)));
-    fsdp_status status = compute(c, batch, mine);
+    fsdp_status status = fsdp_agree(c->group, compute(c, batch, mine));
     fsdp_batch_release(batch);
     FSDP_TRY(status);
     if (c->world_size > 1)

@@ -242,10 +242,11 @@ static fsdp_status choose_prefix(fsdp_tokenize_config *c, char **prefix)
         status = fsdp_text_prefix_read(path, prefix);
     if (status == FSDP_OK && *prefix) {
         c->task_prefix = *prefix;
-        fprintf(stderr,
-                "fsdp tokenize: note: %s: '%s' is put before source texts; --task-prefix '' puts "
-                "nothing there\n",
-                path, *prefix);
+        if (**prefix)
+            fprintf(stderr,
+                    "fsdp tokenize: note: %s: '%s' is put before source texts; --task-prefix '' "
+                    "puts nothing there\n",
+                    path, *prefix);
     }
     fsdp_free(path);
     fsdp_free(folder);

@@ -122,6 +122,10 @@ expect ranks_cannot_share_a_pipe 1 'every rank reads it'
 awk 'BEGIN { print "sentence1,sentence2,label"; for (i = 0; i < 32; i++) print "a b," (i % 2 ? "a b" : "g h") "," i % 2 }' >pairs.csv
 learn pairs --data pairs.csv --epochs 4
 run classify --model pairs 'a b' --pair 'g h'
+printf 'sentence1;sentence2\na b;g h\n' >semicolons.csv
+run classify --model pairs -i semicolons.csv
+expect delimiter_and_columns_are_both_said 0 "separated by semicolons; semicolons.csv: the text is 'sentence1', the second text 'sentence2'"
+run classify --model pairs 'a b' --pair 'g h'
 check a_pair_is_classified [ "$(field label) $(field text_pair)" = 'LABEL_0 g h' ]
 score=$(field score)
 printf 'sentence1,sentence2\na b,g h\n' >pair.csv
