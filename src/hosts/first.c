@@ -409,6 +409,7 @@ static fsdp_status begin_round(first *f)
         f->members.list[i]->quiet = f->members.list[i]->idle = false;
     FSDP_TRY(send_places(f, port));
     const fsdp_hosts_shape shape = {.round = f->round,
+                                    .restarts = f->restarts,
                                     .n_hosts = f->n_hosts,
                                     .world_size = f->n_ranks,
                                     .n_local = f->job->launch->n_ranks,

@@ -373,7 +373,7 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
         FSDP_TRY(fsdp_free_port(&shape.master_port));
     fprintf(stderr, "fsdp launch: %d ranks on %d host%s by %s and ssh\n", shape.world_size,
             shape.n_hosts, shape.n_hosts == 1 ? "" : "s", mpi->name);
-    for (;; shape.round++) {
+    for (;; shape.restarts = ++shape.round) {
         FSDP_TRY(run_round(launch, config, mpi, list, &shape, exit_code));
         if (*exit_code == FSDP_EXIT_OK || n_signals)
             break;

@@ -34,7 +34,7 @@ static const struct {
     [FSDP_HOSTS_FINISH] = {1, 1, 1, 1},
     [FSDP_HOSTS_PING] = {0, 0, 0, 0},
     [FSDP_HOSTS_RANK] = {4, 4, 0, 0},
-    [FSDP_HOSTS_PLAN] = {14, MOST_INTS, 7, MOST_TEXTS},
+    [FSDP_HOSTS_PLAN] = {15, MOST_INTS, 7, MOST_TEXTS},
     [FSDP_HOSTS_RESULT] = {3, 3, 1, 1},
     [FSDP_HOSTS_AGENT] = {0, 0, 2, MOST_TEXTS},
 };

@@ -121,6 +121,7 @@ static fsdp_status join(other *o)
 static void begin_round(other *o, const fsdp_hosts_message *m)
 {
     fsdp_hosts_shape shape = {.round = m->ints[0],
+                              .restarts = m->ints[1],
                               .group_rank = m->ints[2],
                               .n_hosts = m->n_ints - 4,
                               .master_port = m->ints[3],

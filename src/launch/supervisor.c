@@ -345,11 +345,11 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     }
 }
 
-static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *mask)
+static fsdp_status start_all(supervisor *s, int round, const sigset_t *mask)
 {
     for (int i = 0; i < s->n; i++) {
         fsdp_status status =
-            fsdp_rank_start(s->launch, s->rendezvous, i, restart_count, mask, &s->ranks[i]);
+            fsdp_rank_start(s->launch, s->rendezvous, i, round, mask, &s->ranks[i]);
         s->running += s->ranks[i].pid > 0;
         if (status != FSDP_OK) {
             fsdp_rank_output_close(s->launch, &s->ranks[i]);
@@ -383,13 +383,13 @@ static fsdp_status open_signals(supervisor *s, sigset_t *before)
     return fsdp_error(FSDP_ERR_IO, "signalfd: %s", strerror(errno));
 }
 
-static fsdp_status run_attempt(supervisor *s, int restart_count, fsdp_attempt *attempt)
+static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
 {
     sigset_t before;
     FSDP_TRY(open_signals(s, &before));
     for (int i = 0; i < 2 * s->n; i++)
         s->polled[1 + i].events = POLLIN;
-    fsdp_status status = start_all(s, restart_count, &before);
+    fsdp_status status = start_all(s, round, &before);
     if (status != FSDP_OK)
         signal_all(s, SIGKILL);
     watch(s);
@@ -402,7 +402,7 @@ static fsdp_status run_attempt(supervisor *s, int restart_count, fsdp_attempt *a
     return status;
 }
 
-fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fsdp_attempt *attempt)
+fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round, fsdp_attempt *attempt)
 {
     size_t n = (size_t)launch->n_ranks;
     supervisor s = {.launch = launch, .n = launch->n_ranks, .first_failed = -1};
@@ -416,7 +416,7 @@ fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fs
         s.polled[1 + 2 * n].fd = launch->share ? launch->share->parent_fd : -1;
         for (size_t i = 0; i < 2 * n; i++)
             s.polled[1 + i].fd = -1; /* in case not all ranks start */
-        status = run_attempt(&s, restart_count, attempt);
+        status = run_attempt(&s, round, attempt);
     } else {
         status = fsdp_error_nomem();
     }

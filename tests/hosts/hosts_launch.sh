@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 begin hosts_launch
 needs nettle
-hosts_up 3
+hosts_up 4
 FSDP_JOB_SECRET=the-secret-of-these-tests HOME=$dir
 export FSDP_JOB_SECRET HOME
 
@@ -56,6 +56,10 @@ for library in openmpi mpich; do
     is "${library}_gives_the_environment_of_torchrun" "$(sort "$dir/out" | tr '\n' ' ')" \
         "${host}1 0/6 0/2 0/3 ${host}1 ${host}1 1/6 1/2 0/3 ${host}1 ${host}2 2/6 0/2 1/3 ${host}1 ${host}2 3/6 1/2 1/3 ${host}1 ${host}3 4/6 0/2 2/3 ${host}1 ${host}3 5/6 1/2 2/3 ${host}1 "
     is "${library}_prints_on_each_host" "$(wc -l <"$dir/out2")" 2
+    all 4 -n 1 sh -c 'echo $(hostname) $RANK/$WORLD_SIZE'
+    finish
+    is "${library}_runs_on_four_hosts" "$rc1$rc2$rc3$rc4 $(sort "$dir/out" | tr '\n' ' ')" \
+        "0000 ${host}1 0/4 ${host}2 1/4 ${host}3 2/4 ${host}4 3/4 "
 
     # the ranks of `fsdp train` are one job, with the bits of a run on one host
     if ! lacks MPI; then
@@ -150,7 +154,8 @@ for library in openmpi mpich; do
     rm -f "$dir"/up.*
     launch 2 --nnodes 1:2 --node-rank 1 --master-addr "${host}1" $mpi -n 1 --max-restarts 2 --rdzv-conf last_call_timeout=1 \
         sh -c 'echo round $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE; : >'"$dir"'/up.$WORLD_SIZE.$RANK.$TORCHELASTIC_RESTART_COUNT; trap "exit 0" TERM; while [ ! -e '"$dir"'/stop ]; do sleep 0.1; done'
-    wait_until 15 is_there 'up.2.1.*' && ok "${library}_and_with_it_when_it_is_back" ||
+    # The loss of the host was a failure, and its return is none.
+    wait_until 15 is_there 'up.2.1.1' && ok "${library}_and_with_it_when_it_is_back" ||
         bad "${library}_and_with_it_when_it_is_back" "$(cat "$dir/err1" "$dir/err2")"
     : >"$dir/stop"
     finish

@@ -74,6 +74,7 @@ static char *words[] = {word1, word2, NULL};
 static int redirects[] = {0, 3}, tees[] = {1, 0};
 static bool on_console[] = {true, false};
 static const fsdp_hosts_shape shape = {.round = 2,
+                                       .restarts = 1,
                                        .group_rank = 1,
                                        .n_hosts = 3,
                                        .first_rank = 4,
@@ -111,6 +112,7 @@ TEST(a_plan_is_read_as_it_was_written)
     fsdp_plan_encode(&launch, &shape, 1, &bytes);
     ASSERT_OK(fsdp_plan_decode(bytes.data, bytes.len, &plan));
     ASSERT_INT(plan.round, 2);
+    ASSERT_INT(plan.share.restarts, 1);
     ASSERT_INT(plan.share.first_rank, 5);
     ASSERT_INT(plan.share.world_size, 8);
     ASSERT_INT(plan.share.first_local_rank, 1);
