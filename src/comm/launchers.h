@@ -1,0 +1,24 @@
+/* The variables by which launchers of other programs (mpirun, mpiexec, srun) tell each process its
+ * rank. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fsdp_launcher {
+    const char *name;      /* "mpirun" */
+    const char *size_name; /* variable with the number of processes; NULL: there is none */
+    const char *rank_name; /* variable with the rank of the process */
+    const char *mpi;       /* fsdp_mpi_abi.key of the library that the launcher belongs to */
+} fsdp_launcher;
+
+enum {
+    FSDP_N_LAUNCHERS = 5
+};
+
+/* A process belongs to the first launcher whose variables are set: mpirun of Open MPI sets
+ * PMIX_RANK, too. */
+extern const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS];
+
+/* Set *value to the number in the environment variable `name`. Return false if the variable is not
+ * set or is not a non-negative integer, or if `name` is NULL. */
+bool fsdp_environment_number(const char *name, int64_t *value);
