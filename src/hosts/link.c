@@ -237,17 +237,24 @@ fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message)
     return status == FSDP_OK ? flush(link) : status;
 }
 
+/* Return true if fsdp_link_take() would return a message or an error. */
+static bool has_message(const fsdp_link *link)
+{
+    if (link->stage != FSDP_LINK_OPEN || link->in.len < LENGTH_BYTES)
+        return false;
+    const size_t size = fsdp_get_big_endian(link->in.data);
+    return size > FSDP_HOSTS_MESSAGE_BYTES || link->in.len >= LENGTH_BYTES + size + FSDP_MAC_BYTES;
+}
+
 fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message, bool *taken)
 {
     uint8_t expected[FSDP_MAC_BYTES], got[FSDP_MAC_BYTES];
     *taken = false;
-    if (link->stage != FSDP_LINK_OPEN || link->in.len < LENGTH_BYTES)
+    if (!has_message(link))
         return FSDP_OK;
     const size_t size = fsdp_get_big_endian(link->in.data);
     if (size > FSDP_HOSTS_MESSAGE_BYTES)
         return peer_error(link, FSDP_ERR_FORMAT, "sent a message that is too long");
-    if (link->in.len < LENGTH_BYTES + size + FSDP_MAC_BYTES)
-        return FSDP_OK;
     const char *bytes = link->in.data + LENGTH_BYTES;
     mac_of_message(link, !link->is_first, link->n_received, bytes, size, expected);
     memcpy(got, bytes + size, sizeof got);
@@ -331,8 +338,9 @@ fsdp_status fsdp_link_pump(fsdp_link *link)
     FSDP_TRY(authenticate(link));
     FSDP_TRY(flush(link));
     /* Messages that arrived before the connection ended are still read, because one of them may say
-     * why it ended. */
-    if (at_end && link->stage == FSDP_LINK_OPEN && link->in.len >= LENGTH_BYTES + FSDP_MAC_BYTES)
+     * why it ended. The rest of a message that the other end could not complete is not waited for.
+     */
+    if (at_end && has_message(link))
         return FSDP_OK;
     return at_end ? peer_error(link, FSDP_ERR_COMM, "closed the connection") : FSDP_OK;
 }
