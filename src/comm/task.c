@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/comm/launchers.h"
+#include "src/comm/environment.h"
 #include "src/comm/rendezvous.h"
 
 /* A process that another launcher started together with others. In its environment, the variable

@@ -1,7 +1,7 @@
 /* Finds out whether a launcher of MPI has started this process; see library.h. */
 #include <stdlib.h>
 
-#include "src/comm/launchers.h"
+#include "src/comm/environment.h"
 #include "src/comm/mpi/library.h"
 #include "src/comm/rendezvous.h"
 

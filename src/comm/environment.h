@@ -1,8 +1,9 @@
-/* The variables by which launchers of other programs (mpirun, mpiexec, srun) tell each process its
- * rank. */
+/* What ranks read from their environment: the variables by which launchers of other programs
+ * (mpirun, mpiexec, srun) tell each process its rank, and for how long ranks wait. */
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
+
+#include <fsdp/base.h>
 
 typedef struct fsdp_launcher {
     const char *name;      /* "mpirun" */
@@ -22,3 +23,8 @@ extern const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS];
 /* Set *value to the number in the environment variable `name`. Return false if the variable is not
  * set or is not a non-negative integer, or if `name` is NULL. */
 bool fsdp_environment_number(const char *name, int64_t *value);
+
+/* Set *timeout_ns to FSDP_TIMEOUT_S, for how long a rank waits for one that does not arrive, and
+ * *stall_s to FSDP_STALL_S, for how long one that has arrived may be silent (0: for ever).
+ * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
+FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
