@@ -75,7 +75,7 @@ static void report(void *arg, const fsdp_hosts_message *m)
 {
     other *o = arg;
     if (m->kind == FSDP_HOSTS_SIGNALLED && (!o->local.in_round || o->lost)) {
-        end_job(o, 128 + m->ints[0]);
+        end_job(o, fsdp_exit_of_signal(m->ints[0]));
     } else if (o->lost && m->kind == FSDP_HOSTS_QUIET) {
         fsdp_local_kill(&o->local);
     } else if (m->kind == FSDP_HOSTS_SIGNALLED) {

@@ -61,6 +61,12 @@ TEST(wrong_hosts_are_refused_by_line)
         c.hostfile = put(t, "hosts", text);
         ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "hosts:2: '");
     }
+    c.hostfile = put(t, "hosts", "host1 slots=3 max_slots=2\n");
+    ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "2 ranks at most (max_slots)");
+    c.n_ranks = 8;
+    c.hostfile = put(t, "hosts", "host1 max-slots=4\n");
+    ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "but has 8; slots=N or");
+    c.n_ranks = 1;
     c.hostfile = put(t, "hosts", "# nothing\n");
     ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "names no host");
     c.hosts = "a,,b";
