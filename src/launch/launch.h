@@ -107,8 +107,9 @@ typedef struct fsdp_rank_process {
     /* The launcher sent a signal to the rank, so the rank's exit status does not count as a
      * failure. */
     bool was_signalled;
-    int status;   /* from waitpid */
-    int error_fd; /* memfd for the rank's error message, or -1 */
+    int status;       /* from waitpid */
+    double stopped_s; /* time (fsdp_clock_s()) at which a signal stopped the rank; 0: it runs */
+    int error_fd;     /* memfd for the rank's error message, or -1 */
     /* The value of the rank's TORCHELASTIC_ERROR_FILE: the path of the file to which the rank
      * writes its error message. The path of a memfd is /proc/self/fd/<error_fd>. The launcher can
      * open this path, too, because it has the same descriptor. */
@@ -118,7 +119,7 @@ typedef struct fsdp_rank_process {
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
-    int exit_code;    /* 0, 1, or 128 + the signal that ended the attempt */
+    int exit_code;    /* 0, 1, or fsdp_exit_of_signal() of the signal that ended the attempt */
     bool interrupted; /* a signal to the launcher, or the launcher of this host, ended the attempt,
                          so there is no restart */
     bool pointless;   /* the command line is wrong, so a restart would also fail */
@@ -146,6 +147,8 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
 /* Return true if the rank has been stopped (by SIGSTOP or a debugger) since this function was last
  * called for this rank. */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
+/* The same for a rank that continues (SIGCONT). */
+bool fsdp_rank_has_continued(const fsdp_rank_process *process);
 /* Write how the rank ended to `text`, for example "was killed by signal 9 (Killed)" or "exited with
  * status 3". */
 void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size);

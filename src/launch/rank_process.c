@@ -175,7 +175,7 @@ typedef struct child_plan {
  * SIGHUP, too. */
 static void reset_signals(const sigset_t *mask)
 {
-    static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
+    static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGUSR1, SIGCHLD,
                                   SIGPIPE, SIGTSTP, SIGCONT, SIGXFSZ};
     struct sigaction action = {.sa_handler = SIG_DFL};
     for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
@@ -337,6 +337,13 @@ bool fsdp_rank_has_stopped(const fsdp_rank_process *process)
     siginfo_t info = {0};
     return process->pid > 0 && !process->ended &&
            waitid(P_PID, (id_t)process->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+}
+
+bool fsdp_rank_has_continued(const fsdp_rank_process *process)
+{
+    siginfo_t info = {0};
+    return process->pid > 0 && !process->ended &&
+           waitid(P_PID, (id_t)process->pid, &info, WCONTINUED | WNOHANG) == 0 && info.si_pid != 0;
 }
 
 void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size)

@@ -8,11 +8,11 @@
  * see the abort, so it gets SIGTERM at once. Ranks may also post a failure: their own, or that of a
  * peer, for example if the peer is stopped. The launcher looks for such a failure every POLL_MS.
  *
- * If the launcher gets SIGINT, SIGTERM, SIGHUP or SIGQUIT, it passes the signal on to the ranks.
- * They then have the shutdown timeout to end their step and save a checkpoint. After this time they
- * get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier, because
- * ranks would treat it as a second signal. A second signal to the launcher kills the ranks. If the
- * launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
+ * If the launcher gets SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGUSR1, it passes the signal on to the
+ * ranks. They then have the shutdown timeout to end their step and save a checkpoint. After this
+ * time they get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier,
+ * because ranks would treat it as a second signal. A second signal to the launcher kills the ranks.
+ * If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -25,6 +25,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/comm/environment.h"
 #include "src/launch/exit_code.h"
 #include "src/launch/launch.h"
 
@@ -52,7 +53,8 @@ typedef struct supervisor {
     /* [1 + 2 n + 1]: the signalfd, two pipes per rank, and the launcher of this host */
     struct pollfd *polled;
     stage stage;
-    double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
+    double next_stage_s;   /* time (fsdp_clock_s()) at which the next stage begins */
+    double most_stopped_s; /* for how long a rank may be stopped; INFINITY: for ever */
     int signal_passed_on;
     bool ended_by_others; /* the job failed elsewhere: MPI's daemon or this host's launcher said so
                            */
@@ -61,7 +63,7 @@ typedef struct supervisor {
     char posted[128]; /* message of the abort that the launcher posted; "": none */
 } supervisor;
 
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
 
 static bool failed(const fsdp_rank_process *p)
 {
@@ -181,15 +183,43 @@ static void abort_if_rank_never_joined(supervisor *s)
     ask_to_end(s, ABORT_GRACE_S);
 }
 
+/* Note that a rank has been stopped or continues. If it is stopped for too long, end the job. If
+ * the rank has joined its peers, they notice this earlier. */
+static void watch_stops(supervisor *s, int rank)
+{
+    fsdp_rank_process *p = &s->ranks[rank];
+    char how[128];
+    if (fsdp_rank_has_stopped(p)) {
+        fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n",
+                fsdp_launch_rank_of(s->launch, rank), (int)p->pid);
+        p->stopped_s = fsdp_clock_s();
+    }
+    if (fsdp_rank_has_continued(p))
+        p->stopped_s = 0;
+    const double stopped_s = p->stopped_s > 0 ? fsdp_clock_s() - p->stopped_s : 0;
+    if (stopped_s <= s->most_stopped_s || s->stage != STAGE_RUNNING)
+        return;
+    snprintf(how, sizeof how, "has not moved for %.1f s (stopped by a signal or a debugger)",
+             stopped_s);
+    post_abort(s, rank, how);
+    terminate_unjoined_ranks(s);
+    ask_to_end(s, ABORT_GRACE_S);
+}
+
 static void reap(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
         if (fsdp_rank_reap(&s->ranks[i], s->stage != STAGE_RUNNING))
             rank_ended(s, i);
-        else if (fsdp_rank_has_stopped(&s->ranks[i]))
-            fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n",
-                    fsdp_launch_rank_of(s->launch, i), (int)s->ranks[i].pid);
+        else
+            watch_stops(s, i);
     }
+}
+
+/* Return true if this process watches one rank for the launcher of its host. */
+static bool has_launcher(const supervisor *s)
+{
+    return s->launch->share && s->launch->share->parent_fd >= 0;
 }
 
 static void pass_on(supervisor *s, int number)
@@ -200,7 +230,7 @@ static void pass_on(supervisor *s, int number)
         return;
     }
     s->signal_passed_on = number;
-    if (!s->launch->share || s->launch->share->parent_fd < 0) /* else the launcher prints it */
+    if (!has_launcher(s)) /* else the launcher prints it */
         fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
                 isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
                 s->running == 1 ? "" : "s");
@@ -254,18 +284,22 @@ static void read_parent(supervisor *s, struct pollfd *parent)
     }
 }
 
+/* If the host has a launcher, users and batch systems signal it, and it tells this process what to
+ * do. A batch system also signals all other processes of the job, which then do nothing. MPI's
+ * daemon, the parent, sends signals when a rank has failed elsewhere. SIGUSR1 comes from mpirun,
+ * which passes it on. */
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
     while (read(s->polled[0].fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGTSTP)
             stop_and_continue(s);
-        else if (info.ssi_signo != SIGCHLD && s->launch->share && s->launch->share->parent_fd >= 0)
-            /* Users signal the launcher of the host. MPI's daemon sends signals when a rank
-             * failed. */
-            end_with_others(s);
-        else if (info.ssi_signo != SIGCHLD)
+        else if (info.ssi_signo == SIGCHLD)
+            continue;
+        else if (!has_launcher(s))
             pass_on(s, (int)info.ssi_signo);
+        else if (info.ssi_signo != SIGUSR1 && info.ssi_pid == (uint32_t)getppid())
+            end_with_others(s);
     }
 }
 
@@ -338,7 +372,7 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     if (s->ended_by_others && !s->signal_passed_on) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
     } else if (s->signal_passed_on) {
-        attempt->exit_code = 128 + s->signal_passed_on;
+        attempt->exit_code = fsdp_exit_of_signal(s->signal_passed_on);
     } else if (!all_well) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
         describe_failure(s, attempt);
@@ -402,10 +436,27 @@ static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
     return status;
 }
 
+/* Return for how long a rank may be stopped: twice FSDP_STALL_S, after which peers on this host
+ * would have noticed it. Programs other than this one may be stopped for ever, and so may a rank
+ * for which no other rank waits. */
+static double most_stopped_s(const fsdp_launch *launch)
+{
+    int64_t timeout_ns;
+    double stall_s;
+    const int n = launch->share ? launch->share->world_size : launch->n_ranks;
+    if (!launch->is_subcommand || n == 1 || fsdp_read_limits(&timeout_ns, &stall_s) != FSDP_OK ||
+        stall_s <= 0)
+        return (double)INFINITY;
+    return 2 * stall_s;
+}
+
 fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round, fsdp_attempt *attempt)
 {
     size_t n = (size_t)launch->n_ranks;
-    supervisor s = {.launch = launch, .n = launch->n_ranks, .first_failed = -1};
+    supervisor s = {.launch = launch,
+                    .n = launch->n_ranks,
+                    .first_failed = -1,
+                    .most_stopped_s = most_stopped_s(launch)};
     fsdp_status status = fsdp_rendezvous_create(launch->n_ranks, &s.rendezvous);
     if (status != FSDP_OK)
         return status;
