@@ -28,3 +28,9 @@ bool fsdp_environment_number(const char *name, int64_t *value);
  * *stall_s to FSDP_STALL_S, for how long one that has arrived may be silent (0: for ever).
  * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
 FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
+/* Return for how long a rank of another host may be silent. A cable may be out for 2 s, and TCP
+ * then sends lost packets again 3 s after it first sent them. */
+static inline double fsdp_remote_stall_s(double stall_s)
+{
+    return 1.5 * stall_s;
+}

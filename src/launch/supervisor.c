@@ -436,9 +436,8 @@ static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
     return status;
 }
 
-/* Return for how long a rank may be stopped: twice FSDP_STALL_S, after which peers on this host
- * would have noticed it. Programs other than this one may be stopped for ever, and so may a rank
- * for which no other rank waits. */
+/* Return for how long a rank may be stopped: as long as peers on another host wait for it. Programs
+ * other than this one may be stopped for ever, and so may a rank for which no other rank waits. */
 static double most_stopped_s(const fsdp_launch *launch)
 {
     int64_t timeout_ns;
@@ -447,7 +446,7 @@ static double most_stopped_s(const fsdp_launch *launch)
     if (!launch->is_subcommand || n == 1 || fsdp_read_limits(&timeout_ns, &stall_s) != FSDP_OK ||
         stall_s <= 0)
         return (double)INFINITY;
-    return 2 * stall_s;
+    return fsdp_remote_stall_s(stall_s);
 }
 
 fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round, fsdp_attempt *attempt)
