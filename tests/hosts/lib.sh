@@ -45,7 +45,7 @@ mpirun_of() {
     if [ "$mpirun_kind" = openmpi ]; then
         on 1 mpirun.openmpi --mca plm_rsh_agent "$dir/agent" --mca plm_rsh_no_tree_spawn 1 \
             --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca pml ob1 \
-            --mca btl self,vader,tcp --bind-to none --oversubscribe -x FSDP_TIMEOUT_S \
+            --mca btl self,vader,tcp --bind-to none --oversubscribe $(env | sed -n "s/^\(FSDP_[A-Z_]*\)=.*/-x \1/p") \
             -H "$("$hosts" list "$mpirun_slots")" "$@"
     else
         on 1 mpiexec.hydra -launcher ssh -launcher-exec "$dir/agent" -iface eth0 \
