@@ -10,9 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/base/clock.h"
 #include "src/comm/environment.h"
 
 static const double poll_s = 0.25;
+/* At most this time is counted from one look to the next. A batch system may suspend all processes
+ * of a job, this one, too. */
+static const double most_s = 1.0;
 
 /* Return true if the process whose file /proc/PID/stat is `path` is stopped now. Its state follows
  * its name, which is in parentheses. */
@@ -28,14 +32,16 @@ static bool is_stopped(const char *path)
     return name_end && name_end[1] == ' ' && name_end[2] == 'T';
 }
 
-/* A batch system may suspend all processes of a job, this one, too. Then no time is counted. */
 static _Noreturn void watch(pid_t rank, const char *path, double limit_s)
 {
     const struct timespec pause = {.tv_nsec = (long)(poll_s * 1e9)};
-    double stopped_s = 0;
+    double stopped_s = 0, before_s = fsdp_clock_s();
     for (;;) {
         nanosleep(&pause, NULL);
-        stopped_s = is_stopped(path) ? stopped_s + poll_s : 0;
+        const double now_s = fsdp_clock_s();
+        const double passed_s = now_s - before_s < most_s ? now_s - before_s : most_s;
+        before_s = now_s;
+        stopped_s = is_stopped(path) ? stopped_s + passed_s : 0;
         if (stopped_s >= limit_s)
             kill(rank, SIGKILL); /* this process then ends, too */
     }
