@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/cli/interrupt.h"
+#include "src/hosts/mpi.h"
 #include "src/launch/exit_code.h"
 
 struct fsdp_interrupt {
@@ -62,6 +65,18 @@ static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
         ;
 }
 
+/* All ranks have saved. mpiexec of MPICH would end with 0, because the ranks do not call
+ * MPI_Finalize(); so the first rank tells it the exit code. Below `fsdp launch`, the launcher sets
+ * the exit code. */
+static _Noreturn void exit_to_begin_again(void)
+{
+    const char *rank = getenv("RANK");
+    fflush(NULL);
+    if (rank && strcmp(rank, "0") == 0 && !getenv("FSDP_LAUNCHER_PID"))
+        fsdp_mpich_abort(FSDP_EXIT_AGAIN);
+    _exit(FSDP_EXIT_AGAIN);
+}
+
 static void *wait_for_signal(void *arg)
 {
     fsdp_interrupt *self = arg;
@@ -75,10 +90,8 @@ static void *wait_for_signal(void *arg)
         wait_for_end(self, &set);
     if (self->output)
         wait_for_save(self->output);
-    if (number == SIGUSR1) {
-        fflush(NULL);
-        _exit(FSDP_EXIT_AGAIN);
-    }
+    if (number == SIGUSR1)
+        exit_to_begin_again();
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);

@@ -421,3 +421,12 @@ fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place)
         "launch-rank: the environment has no rank of Open MPI or MPICH; `fsdp launch` "
         "with several hosts runs this command by itself");
 }
+
+/* Processes inherit the socket to Hydra, and this is the abort command of PMI version 1. srun with
+ * --mpi=pmi2 sets PMI_FD, too, but speaks version 2, and has no MPI_LOCALRANKID. */
+void fsdp_mpich_abort(int exit_code)
+{
+    const char *text = getenv("PMI_FD");
+    if (text && getenv("MPI_LOCALRANKID") && atoi(text) > STDERR_FILENO)
+        dprintf(atoi(text), "cmd=abort exitcode=%d\n", exit_code);
+}
