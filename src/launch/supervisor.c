@@ -183,8 +183,9 @@ static void abort_if_rank_never_joined(supervisor *s)
     ask_to_end(s, ABORT_GRACE_S);
 }
 
-/* Note that a rank has been stopped or continues. If it is stopped for too long, end the job. If
- * the rank has joined its peers, they notice this earlier. */
+/* Note that a rank has been stopped or continues. If it is stopped for too long, kill it, because
+ * it does not react to anything else, and end the job. Peers on this host notice it earlier, if the
+ * rank has joined them. */
 static void watch_stops(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -202,7 +203,8 @@ static void watch_stops(supervisor *s, int rank)
     snprintf(how, sizeof how, "has not moved for %.1f s (stopped by a signal or a debugger)",
              stopped_s);
     post_abort(s, rank, how);
-    terminate_unjoined_ranks(s);
+    p->was_signalled = true;
+    fsdp_rank_signal(p, SIGKILL);
     ask_to_end(s, ABORT_GRACE_S);
 }
 
