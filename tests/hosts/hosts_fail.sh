@@ -31,7 +31,7 @@ END
 awk 'BEGIN { srand(7); for (i = 0; i < 64; i++) { printf "{\"input_ids\": ["
     for (k = 0; k < 12; k++) printf "%s%d", k ? ", " : "", 3 + int(60 * rand()); print "]}" } }' >ids.jsonl
 # A job that is disturbed has more steps than it can take until it ends; one that goes on has `few`.
-many=100000 few=250
+many=100000 few=800
 export FSDP_THREADS_PER_RANK=1
 flags="--model model --from-config --data ids.jsonl --batch-size 1 --learning-rate 1e-3
     --lr-scheduler-type constant --seed 3 --device cpu --logging-steps 1 --no-save-model"
@@ -185,6 +185,8 @@ try() {
     # A process that is stopped before it has joined the others is noticed by its launcher only, and
     # MPI itself notices no pulled cable. So these come when the training has begun.
     case $1:$2 in *:stop | openmpi:* | mpich:* | *:out) wait_until 60 steps 1 || { fail_run "it did not start"; clean_up; return; } ;; esac
+    # A host that is lost before its launcher has come to the first one is only waited for.
+    case $1 in launch | restart) wait_until 60 grep -q 'ranks on 2 hosts by' run/err1 || { fail_run "it did not start"; clean_up; return; } ;; esac
     sleep "$(printf '%d.%03d' $((instant / 1000)) $((instant % 1000)))"
     all_ended && { fail_run "it ended before"; clean_up; return; }
     disturb "$2" "$victim"

@@ -76,10 +76,11 @@ the_launcher() {
         [ "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | awk '{ print $2 }')" = launch ] && { echo "$pid"; return; }
     done
 }
-# the_ranks I: the processes of host I that are ranks of `fsdp train`
+# the_ranks I: the processes of host I that are ranks of `fsdp train`, without those that watch them
 the_ranks() {
     for pid in $("$hosts" pids "$1"); do
-        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null |
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != fsdp-guard ] || continue
+        { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null |
             awk -v pid="$pid" '$1 ~ /(^|\/)fsdp$/ && $2 == "train" { print pid }'
     done
 }
