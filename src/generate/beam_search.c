@@ -60,7 +60,7 @@ void fsdp_beam_search_offer(fsdp_beam_search *s, int32_t beam, const float *scor
         fsdp_top_k_offer(&s->candidates, (fsdp_candidate){scores[id] + before, beam, (int32_t)id});
 }
 
-/* --- the end of a step: what becomes of the candidates --- */
+/* --- the end of a step: candidates become finished beams or running beams --- */
 
 static fsdp_status continue_beam(const fsdp_beam_search *s, const fsdp_candidate *c,
                                  fsdp_beam *beam)

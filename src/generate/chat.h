@@ -1,14 +1,16 @@
-/* Interactive conversations, and texts that are shown while they are generated. */
+/* Interactive conversations on a terminal, and fsdp_chat_stream, which shows a text while it is
+ * generated. */
 #pragma once
 #include "src/generate/generate_run_internal.h"
 #include "src/generate/text_stream.h"
 
-/* Shows a text while it is generated. */
+/* Shows the text of a sequence on the terminal while its ids are generated. */
 typedef struct fsdp_chat_stream {
     const generate_run *run;
     fsdp_text_stream text;
-    fsdp_str *copy; /* the text is also appended to this; NULL: not needed */
-    /* The text continues the text of these ids; NULL: it continues nothing. */
+    fsdp_str *copy; /* the shown text is also appended to this; NULL: it is not */
+    /* The ids that come before the text. They are not shown, but determine how the first new id is
+     * decoded. NULL: the text begins a new message, and no ids come before it. */
     const fsdp_token_list *follows;
 } fsdp_chat_stream;
 

@@ -43,7 +43,7 @@ typedef struct generate_run {
  * fsdp_generate_run_fini(), also after an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts);
 void fsdp_generate_run_fini(generate_run *g);
-/* Report a message to the user. Only rank 0 does. */
+/* Call g->note with a message for the user. Only rank 0 does this; other ranks do nothing. */
 void fsdp_generate_note(const generate_run *g, const char *text);
 /* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, of
  * which there are n * g->per_prompt. `on_id` may be NULL. */

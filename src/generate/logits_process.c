@@ -80,8 +80,8 @@ static void force_ids(const fsdp_rule_ids *forced, float *scores, int64_t vocab)
             scores[forced->ids[i]] = 0;
 }
 
-/* If there are more than decay->start new ids, raise the scores of the end-of-sequence ids. The
- * more new ids there are, the more the scores are raised. */
+/* For exponential_decay_length_penalty: if there are more than decay->start new ids, raise the
+ * scores of the end-of-sequence ids. Each further new id raises these scores more. */
 static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *scores, int64_t vocab)
 {
     const fsdp_length_decay *decay = &c->exponential_decay_length_penalty;

@@ -58,8 +58,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
                                                        const fsdp_prompt_encoding *encoding,
                                                        const char *path);
-/* Read a file in which each line is a prompt, even an empty line. It may be compressed. Error
- * messages name path and line. */
+/* Read a file in which each line is a prompt, even if the line is empty. The file may be
+ * compressed. Error messages contain the path and the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);
@@ -72,11 +72,10 @@ typedef struct fsdp_prompt_ids {
 } fsdp_prompt_ids;
 
 /* Read rows of ids, which must be below vocab_size. The file is a JSON array of rows, or has one
- * row per line, or is an Arrow file or folder (src/data/arrow/folder.h); of a folder with several
- * splits, that for validation is read. A row is [1, 2] or {"input_ids": [1, 2]}. If an object also
- * has "attention_mask", only the ids whose mask is 1 are used. All other keys are unused, and
- * prompts->note lists them. An unused key for targets, such as "labels", is never an error. For any
- * other unused key, the same rule applies as in fsdp_dataset_open(): a key that fsdp_dataset_open()
- * would refuse is also an error here. */
+ * row per line, or is an Arrow file or folder (src/data/arrow/folder.h). If an Arrow folder has
+ * several splits, the validation split is read. A row is [1, 2] or {"input_ids": [1, 2]}. If an
+ * object also has "attention_mask", only the ids whose mask is 1 are used. All other keys are
+ * unused, and prompts->note lists them. An unused key for targets, such as "labels", is never an
+ * error. Any other unused key is an error here if it is an error in fsdp_dataset_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts,
                                                   const fsdp_prompt_ids *rows, const char *path);

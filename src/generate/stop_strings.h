@@ -1,6 +1,6 @@
-/* Ends sequences at texts (stop_strings of transformers). A sequence ends with the id that
- * completes one of the texts: the text need not end where the token ends, and as in transformers it
- * may begin in the prompt of a causal model. */
+/* Stop strings (stop_strings of transformers): texts that end a sequence. A sequence ends with the
+ * id that completes one of these texts. The text may end in the middle of this id's token. As in
+ * transformers, the text may begin in the prompt of a causal model. */
 #pragma once
 #include <fsdp/text.h>
 
