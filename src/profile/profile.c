@@ -26,7 +26,7 @@ struct fsdp_profile {
     char *path;        /* used on rank 0 only */
     int32_t writes;    /* true if rank 0 has a path; the same on all ranks */
     char *chunk;       /* [CHUNK_BYTES] */
-    size_t max_events; /* the number of events that the trace has room for */
+    size_t max_events; /* number of events that the trace can hold */
     /* The window is steps [first, first + n_steps). `step` is the number of steps that have
      * begun. */
     int64_t first, n_steps, step;
@@ -87,8 +87,8 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* Fail if rank 0 cannot write the file. Without this check, the run would fail only after hours of
- * training. */
+/* Return an error if rank 0 cannot write the trace file. Without this check, the run would fail
+ * only after the profiled steps, perhaps after hours of training. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
     fsdp_atomic_file *file;
