@@ -1,6 +1,6 @@
-/* Runs the steps of a pre-tokenizer. A step divides its text into segments, each of which matches
- * the step's pattern or does not. The step's behavior joins or removes segments, and each part that
- * remains goes to the next step. */
+/* Runs the steps of a pre-tokenizer. A step divides its text into segments: parts that match the
+ * step's pattern, and the parts between them. The step's behavior says which segments are joined or
+ * removed. Each part that remains is the text of the next step. */
 #include "src/text/pre_tokenizer.h"
 
 #include <string.h>
@@ -10,8 +10,9 @@
 
 /* Memory of one step. */
 typedef struct step_texts {
-    fsdp_aligned_text marked;  /* the text with its marks */
-    fsdp_aligned_text spelled; /* a part in GPT-2's alphabet */
+    /* the step's text after mark() has put its mark before it or replaced spaces by the mark */
+    fsdp_aligned_text marked;
+    fsdp_aligned_text spelled; /* a part of the text, spelled in GPT-2's alphabet */
 } step_texts;
 
 struct fsdp_pre_tokenizer_work {
@@ -44,7 +45,8 @@ typedef struct finder {
     size_t at; /* end of the last segment */
     fsdp_regex_search search;
     bool has_match;
-    size_t match_begin, match_end; /* TEXT and REGEX: a match at or after `at` */
+    /* TEXT and REGEX: the next match, which begins at or after `at` */
+    size_t match_begin, match_end;
 } finder;
 
 /* For a step that splits by character class: each matching character is a segment of its own, and
@@ -158,7 +160,7 @@ static fsdp_status next_segment(finder *f, segment *s, bool *found)
     return FSDP_OK;
 }
 
-/* ---- giving parts to the next step ---- */
+/* ---- passing parts to the next step ---- */
 
 static fsdp_status spell(run *r, size_t step, fsdp_text_view *part)
 {
@@ -238,7 +240,8 @@ static fsdp_status split(run *r, size_t step, const fsdp_text_view *view)
 
 /* ---- marks ---- */
 
-/* Return true if the text begins with the mark, or will when its spaces are replaced. */
+/* Return true if the text begins with the step's mark, or will begin with it after spaces have been
+ * replaced by the mark. */
 static bool begins_with_mark(const fsdp_pre_op *op, const fsdp_text_view *view)
 {
     const size_t n = strlen(op->mark);
@@ -291,7 +294,7 @@ static fsdp_status mark(run *r, size_t step, fsdp_text_view *view)
     return FSDP_OK;
 }
 
-/* ---- words with marks ---- */
+/* ---- splitting at white space and marking each word, in one pass ---- */
 
 /* Set [*begin, *end) to the next word at or after *end. Return false if there is none. Set
  * *has_mark if the word contains the character `mark`. */
@@ -314,8 +317,9 @@ static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *vi
     return at > *begin;
 }
 
-/* Do the steps `step` and `step` + 1 at once, as described at fsdp_pre_op.marks_words, without
- * alignments. A word that contains the mark goes through step `step` + 1 itself. */
+/* Do the steps `step` and `step` + 1 in one pass (fsdp_pre_op.marks_words): split at white space,
+ * and put the mark before each word. Alignments are not kept. A word that contains the mark itself
+ * is passed to step `step` + 1 in the usual way. */
 static fsdp_status mark_words(run *r, size_t step, const fsdp_text_view *view)
 {
     const char *mark = r->pre->ops[step + 1].mark;

@@ -4,8 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 
-/* Return the text of a token as the decoder gets it, and set *length; NULL if there is no such
- * token. */
+/* Return the text of a token, as it must be passed to the decoder, and set *length. Return NULL if
+ * there is no token with this id. */
 static const char *decoded_text(const fsdp_tokenizer *tokenizer, int32_t id, size_t *length)
 {
     const fsdp_added_token *added = fsdp_added_tokens_find_id(tokenizer->added, id);
