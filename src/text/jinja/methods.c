@@ -1,4 +1,5 @@
-/* The methods of dicts, lists and ranges, and the lookup of methods of all types. */
+/* The methods of dicts, lists and ranges, and the function that looks up the methods of all
+ * types. */
 #include "src/text/jinja/methods.h"
 
 #include <string.h>
@@ -54,7 +55,7 @@ static fsdp_status copy_dict(jinja_machine *machine, jinja_value self, const jin
 {
     (void)machine;
     FSDP_TRY(fsdp_jinja_bind("copy", "", 0, args, NULL));
-    *out = self; /* nothing can change the original or the copy */
+    *out = self; /* no copy is needed, because templates cannot change a dict */
     return FSDP_OK;
 }
 
