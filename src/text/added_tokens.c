@@ -11,7 +11,7 @@
 #include "src/text/utf8.h"
 #include "src/text/vocabulary.h"
 
-/* A text to search for. */
+/* The text of an added token, for which a text is searched. */
 typedef struct pattern {
     const char *text; /* [length]; borrowed from its token */
     size_t length;
@@ -32,11 +32,13 @@ struct fsdp_added_tokens {
     fsdp_normalizer_work *work; /* for normalize(); NULL until it is first needed */
     fsdp_added_token *items;
     size_t len, cap;
-    fsdp_vocabulary *special; /* all texts that were added as special tokens at least once */
-    fsdp_vocabulary *texts;   /* maps the text of a token to the token's index in `items` */
-    uint32_t *by_id;          /* [len]: indices of `items`, sorted by id; NULL until
-                                 fsdp_added_tokens_finish() */
-    int32_t size;             /* largest id of the model's and the added tokens + 1 */
+    /* the texts of all tokens that were ever added as special tokens; its ids are not used */
+    fsdp_vocabulary *special;
+    fsdp_vocabulary *texts; /* maps the text of a token to the token's index in `items` */
+    /* [len]: the indices of `items`, sorted by id; NULL before fsdp_added_tokens_finish() is
+     * called */
+    uint32_t *by_id;
+    int32_t size; /* largest id of the model's and the added tokens + 1 */
     /* [0]: texts that are searched in the original text; [1]: texts that are searched in the
      * normalized text */
     pattern_list lists[2];
@@ -301,13 +303,13 @@ int32_t fsdp_added_tokens_size(const fsdp_added_tokens *tokens)
 
 /* ---- finding in a text ---- */
 
-/* Narrow the patterns [*low, *high), which are equal in their first `depth` bytes, to those whose
- * next byte is `byte`. */
+/* Patterns [*low, *high) are equal in their first `depth` bytes. Set [*low, *high) to those of them
+ * whose next byte is `byte`. */
 static void narrow(const pattern_list *list, size_t depth, unsigned char byte, size_t *low,
                    size_t *high)
 {
     size_t from = *low, to = *high;
-    while (from < to) { /* first pattern with a byte at `depth` that is not below `byte` */
+    while (from < to) { /* find the first pattern whose byte at `depth` is not below `byte` */
         const size_t middle = from + (to - from) / 2;
         const pattern *p = &list->items[middle];
         if (p->length <= depth || (unsigned char)p->text[depth] < byte)
@@ -317,7 +319,7 @@ static void narrow(const pattern_list *list, size_t depth, unsigned char byte, s
     }
     *low = from;
     to = *high;
-    while (from < to) { /* first pattern with a byte above `byte` */
+    while (from < to) { /* find the first pattern whose byte at `depth` is above `byte` */
         const size_t middle = from + (to - from) / 2;
         if ((unsigned char)list->items[middle].text[depth] <= byte)
             from = middle + 1;

@@ -14,7 +14,7 @@ typedef struct fsdp_added_token {
     char *normalized_text;
     int32_t id;
     bool special;     /* fsdp_tokenizer_decode() can leave out this token */
-    bool single_word; /* not found within a word */
+    bool single_word; /* the token is not found inside a word */
     /* the token includes all white space before it (lstrip) or after it (rstrip) */
     bool lstrip, rstrip;
     bool normalized; /* true: searched in the normalized text; false: in the original text */
@@ -46,9 +46,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_token_from_json(fsdp_json_node node,
                                                        fsdp_added_token *token);
 
 size_t fsdp_added_tokens_count(const fsdp_added_tokens *tokens);
-/* Return token i, in the order in which texts were added first. */
+/* Return token i. Tokens are in the order in which their texts were added for the first time. */
 const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, size_t i);
-/* Return the token with this id or this text; NULL if there is none. */
+/* Return the token with this id, or with this text, or NULL if there is none. */
 const fsdp_added_token *fsdp_added_tokens_find_id(const fsdp_added_tokens *tokens, int32_t id);
 const fsdp_added_token *fsdp_added_tokens_find_text(const fsdp_added_tokens *tokens,
                                                     const char *text, size_t length);
@@ -57,9 +57,9 @@ bool fsdp_added_tokens_is_special(const fsdp_added_tokens *tokens, const char *t
 /* Return the largest id of the model's and the added tokens, + 1. */
 int32_t fsdp_added_tokens_size(const fsdp_added_tokens *tokens);
 
-/* A part of a text: an added token, or the text between two of them. */
+/* A part of a text: an added token, or the text between two added tokens. */
 typedef struct fsdp_added_match {
-    const fsdp_added_token *token; /* NULL: a part between added tokens */
+    const fsdp_added_token *token; /* NULL: the part is text between added tokens */
     size_t begin, end;
 } fsdp_added_match;
 

@@ -9,14 +9,14 @@
 
 #include "src/text/utf8.h"
 
-/* A part [begin, end) of the original text, in bytes. */
+/* A part of the original text: its bytes [begin, end). */
 typedef struct fsdp_align {
     uint32_t begin, end;
 } fsdp_align;
 
 #define FSDP_ORIGIN_UNKNOWN SIZE_MAX
 
-/* A part of a text. All views are well-formed UTF-8. */
+/* A part of a text, in memory that the view does not own. It must be well-formed UTF-8. */
 typedef struct fsdp_text_view {
     const char *data; /* [len] */
     size_t len;
@@ -27,7 +27,7 @@ typedef struct fsdp_text_view {
     size_t origin;
 } fsdp_text_view;
 
-/* A text with its own memory. Initialise with {0}. */
+/* A text that owns its memory. Initialise it with {0}. */
 typedef struct fsdp_aligned_text {
     char *data;
     size_t len, cap;
@@ -52,8 +52,8 @@ void fsdp_aligned_text_copy(fsdp_aligned_text *text, const fsdp_text_view *view,
 
 /* Return the part [begin, end) of a view. */
 fsdp_text_view fsdp_view_slice(const fsdp_text_view *view, size_t begin, size_t end);
-/* Return the alignment of byte i < view->len. If view->align is NULL, view->origin must be
- * known. */
+/* Return the alignment of byte i of the view, i < view->len. If view->align is NULL, view->origin
+ * must not be FSDP_ORIGIN_UNKNOWN. */
 fsdp_align fsdp_view_align(const fsdp_text_view *view, size_t i);
 /* Return the part of the original text from which the bytes [begin, end) of a view come. It begins
  * where the part of the first byte begins, and ends where the part of the last byte ends. If begin
@@ -100,7 +100,7 @@ void fsdp_transform_run(fsdp_transform *t, const char *bytes, size_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_transform_spell(const fsdp_text_view *in, bool tracked,
                                                  fsdp_aligned_text *out);
 
-/* Return the number of bytes before the first one that is not ASCII. */
+/* Return the number of ASCII bytes at the beginning of the text. */
 static inline size_t fsdp_ascii_length(const char *text, size_t length)
 {
     size_t i = 0;

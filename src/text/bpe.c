@@ -261,7 +261,7 @@ static bool is_mark(const char *p)
     return memcmp(p, mark, MARK_BYTES) == 0;
 }
 
-/* Return the length of the first part of a piece: see Note [Parts of a piece]. */
+/* Return the length of the first part into which a piece is split; see Note [Parts of a piece]. */
 static size_t part_length(const bpe *model, const char *piece, size_t length)
 {
     const char *end = piece + length, *p = piece + 1;
@@ -414,7 +414,7 @@ static bool keeps_all_characters(const bpe *model)
     return model->unk_token || has_pieces;
 }
 
-/* Set splits_at_mark and joins_mark. */
+/* Set the fields splits_at_mark and joins_mark of the model. */
 static void find_joined_marks(bpe *model, const fsdp_bpe_merge *merges, size_t count)
 {
     model->splits_at_mark = !model->raw_bytes && !model->ignore_merges && !model->prefix_length &&

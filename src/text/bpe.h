@@ -20,9 +20,9 @@ typedef struct fsdp_bpe_options {
      * of the character's bytes */
     bool byte_fallback;
     bool ignore_merges; /* a piece that is itself a token becomes that token, without any merge */
-    /* Pieces are raw bytes, and the vocabulary spells bytes in GPT-2's alphabet (byte_alphabet.h).
-     * The ids are those that the tokenizers library gives to the spelled piece, but spans count
-     * bytes of the raw piece. */
+    /* true: a piece is raw bytes, but the vocabulary spells bytes in GPT-2's alphabet
+     * (byte_alphabet.h). The ids are the same as those that the tokenizers library finds for the
+     * spelled piece. Spans count the bytes of the raw piece. */
     bool raw_bytes;
 } fsdp_bpe_options;
 
@@ -48,7 +48,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_bpe_find_merge(const fsdp_vocabulary *vocabular
                                                 size_t right_length, uint32_t rank,
                                                 fsdp_bpe_merge *merge);
 
-/* Load vocab.json (an object from text to id) and merges.txt (a line "left right" for each merge,
- * in the order of their ranks; lines that begin with "#version" are skipped). */
+/* Load a vocab.json, which is an object that maps texts to ids, and a merges.txt, which has a line
+ * "left right" for each merge, in the order of the ranks. Lines of merges.txt that begin with
+ * "#version" are skipped. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_load(const char *vocab_path, const char *merges_path,
                                           const fsdp_bpe_options *options, fsdp_token_model **out);

@@ -15,12 +15,12 @@
 #include "src/text/token_work.h"
 
 enum {
-    SHORT_WORD = 48, /* largest number of symbols of a word that is merged without a heap */
+    SHORT_WORD = 48, /* words of more symbols than this are merged with a heap */
     NO_RANK = -1     /* as uint32_t, the rank of a pair that has no merge */
 };
 
 typedef struct slot {
-    uint64_t pair; /* left << 32 | right; EMPTY: no merge */
+    uint64_t pair; /* left << 32 | right; EMPTY: the slot is empty */
     uint32_t rank;
     int32_t result;
 } slot;
@@ -148,7 +148,9 @@ static size_t merge_short_word(const fsdp_merge_table *table, fsdp_bpe_symbol *s
 /* ---- long words ---- */
 
 typedef struct candidate {
-    uint64_t order; /* rank << 32 | position of the left symbol */
+    /* rank << 32 | position of the left symbol; the candidate with the lowest order is merged
+     * first */
+    uint64_t order;
     int32_t result;
 } candidate;
 
@@ -160,7 +162,7 @@ typedef struct long_word {
     struct neighbours {
         uint32_t before, after; /* NO_SYMBOL: none */
     } * list;                   /* [count] */
-    candidate *heap;            /* heap[0] has the lowest `order` */
+    candidate *heap;            /* heap[0] is the candidate with the lowest `order` */
     size_t heap_len;
 } long_word;
 
@@ -223,7 +225,7 @@ static void begin_long_word(long_word *word, size_t count)
         sift_down(word->heap, word->heap_len, i);
 }
 
-/* Merge the symbol at `at` with the one after it. */
+/* Merge the symbol at position `at` with the symbol after it into the token `result`. */
 static void merge_at(long_word *word, uint32_t at, int32_t result)
 {
     uint32_t removed = word->list[at].after, after = word->list[removed].after;

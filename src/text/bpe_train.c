@@ -25,7 +25,7 @@ enum {
 };
 
 struct fsdp_bpe_trainer {
-    fsdp_vocabulary *words; /* the ids are indices of `counts` */
+    fsdp_vocabulary *words; /* the distinct words; the id of a word is its index in `counts` */
     uint64_t *counts;
     size_t counts_cap;
 };
@@ -91,15 +91,16 @@ enum {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t first, last; /* first and last element of the pair's list of positions, in
-                             learning.places; NONE: the list is empty */
-    bool grew;            /* the current merge has added a position to this pair */
+    /* indices in learning.places of the first and the last element of the pair's list of positions;
+     * NONE: the list is empty */
+    uint32_t first, last;
+    bool grew; /* the current merge has added a position to this pair */
 } pair;
 
 /* An element of a pair's list of positions. */
 typedef struct place {
     uint32_t position; /* index in `symbols` of the left symbol of the pair */
-    uint32_t next;     /* the next element; NONE: this is the last one */
+    uint32_t next;     /* index of the next element of the list; NONE: this is the last one */
 } place;
 
 typedef struct candidate {
@@ -125,7 +126,7 @@ typedef struct learning {
     size_t heap_len, heap_cap;
     uint32_t *grown; /* indices of the pairs to which the current merge has added positions */
     size_t n_grown, grown_cap;
-    uint32_t *positions; /* positions of the pair that is being merged, ascending */
+    uint32_t *positions; /* the positions of the pair that is being merged, in ascending order */
     size_t n_positions, positions_cap;
 } learning;
 

@@ -12,7 +12,7 @@ typedef struct fsdp_bpe_train_options {
     int64_t vocab_size;
     /* a pair is merged only if it occurs at least this often; 0 has the same effect as 1 */
     int64_t min_frequency;
-    const char *const *special_tokens; /* [n_special_tokens]; they get the first ids */
+    const char *const *special_tokens; /* [n_special_tokens]; they get the first ids, from 0 */
     size_t n_special_tokens;
 } fsdp_bpe_train_options;
 
@@ -28,9 +28,9 @@ typedef struct fsdp_bpe_learned {
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_create(fsdp_bpe_trainer **out);
 void fsdp_bpe_trainer_destroy(fsdp_bpe_trainer *trainer); /* accepts NULL */
 
-/* Add `count` occurrences of a word, which is a piece from the pre-tokenizer, as raw bytes. Return
- * FSDP_ERR_UNSUPPORTED if there are more than FSDP_TOKEN_ID_MAX different words, or if they have
- * more than 4 GB. */
+/* Add `count` occurrences of a word. A word is a piece from the pre-tokenizer, as raw bytes. Return
+ * FSDP_ERR_UNSUPPORTED if there are more than FSDP_TOKEN_ID_MAX distinct words, or if the distinct
+ * words have more than 4 GB together. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, const char *word,
                                                  size_t length, uint64_t count);
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character of a byte, as UTF-8. */
+/* The UTF-8 of the character that spells a byte. */
 typedef struct fsdp_byte_spelling {
     char text[2];
     uint8_t length; /* 1 or 2 */

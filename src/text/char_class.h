@@ -6,7 +6,7 @@
 #include <fsdp/base.h>
 
 enum {
-    FSDP_CHAR_WHITE = 1 << 0,   /* Unicode's White_Space */
+    FSDP_CHAR_WHITE = 1 << 0,   /* the character has Unicode's property White_Space */
     FSDP_CHAR_NUMERIC = 1 << 1, /* numbers, as the pre-tokenizer Digits sees them */
     FSDP_CHAR_PUNCT = 1 << 2,   /* ASCII punctuation and symbols, and Unicode's punctuation */
     FSDP_CHAR_ACCENT = 1 << 3,  /* nonspacing marks that BertNormalizer removes */
@@ -30,7 +30,8 @@ enum {
 /* A table with two levels, from a character to its flags. Adjacent blocks with equal contents share
  * one element of `flags`. */
 typedef struct fsdp_char_classes {
-    uint16_t block[FSDP_CHAR_BLOCKS]; /* index of the block in `flags` */
+    /* block[c / FSDP_CHAR_BLOCK] is the index in `flags` of the block for the character c */
+    uint16_t block[FSDP_CHAR_BLOCKS];
     uint16_t (*flags)[FSDP_CHAR_BLOCK];
     size_t blocks, cap;
 } fsdp_char_classes;

@@ -32,7 +32,7 @@ struct fsdp_normalizer_work {
     fsdp_normalize_work forms;
     /* the texts that steps write; consecutive steps use them alternately */
     fsdp_aligned_text texts[2];
-    fsdp_aligned_text joined; /* the result of the shortcut */
+    fsdp_aligned_text joined; /* the text that the shortcut for ASCII writes */
 };
 
 /* ---- from JSON ---- */

@@ -16,7 +16,7 @@ enum {
 typedef struct form {
     fsdp_transform t;
     const fsdp_char_classes *classes;
-    fsdp_form_list *pending; /* a character and the marks after it, decomposed */
+    fsdp_form_list *pending; /* a character and the marks that follow it, after decomposition */
     fsdp_form_list *sorted;
     /* used for composing: the marks after `base` that could not be composed with it */
     fsdp_form_list *held;

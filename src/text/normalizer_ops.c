@@ -33,7 +33,7 @@ static uint32_t nmt_space(uint32_t c)
     return space ? ' ' : c;
 }
 
-/* Return true if a step removes the character. */
+/* Return true if the step `op` removes the character c. */
 static bool is_removed(const fsdp_normalize_op *op, const fsdp_char_classes *classes, uint32_t c)
 {
     if (op->type == FSDP_NORMALIZE_NMT_REMOVE)
@@ -147,7 +147,7 @@ static fsdp_status prepend(const fsdp_normalize_op *op, const fsdp_text_view *in
     return finish(out);
 }
 
-/* A search for the matches of a REPLACE step. */
+/* A search for the texts that a REPLACE step replaces. */
 typedef struct matches {
     const fsdp_normalize_op *op;
     size_t at;

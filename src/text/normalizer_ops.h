@@ -25,7 +25,7 @@ typedef enum fsdp_normalize_type {
 
 typedef struct fsdp_normalize_op {
     fsdp_normalize_type type;
-    uint16_t flags;               /* REMOVE: FSDP_CHAR_* */
+    uint16_t flags;               /* REMOVE: a set of FSDP_CHAR_* flags */
     bool strip_left, strip_right; /* STRIP */
     /* REPLACE: the text to replace, not empty; NULL: matches of `regex` are replaced */
     char *pattern;
@@ -54,11 +54,11 @@ typedef struct fsdp_form_list {
  * regex_work. */
 typedef struct fsdp_normalize_work {
     fsdp_regex_work *regex_work;
-    fsdp_form_list pending, sorted, held; /* for the normalization forms */
+    fsdp_form_list pending, sorted, held; /* scratch memory of fsdp_normalize_form() */
 } fsdp_normalize_work;
 
-/* Apply one step to `in`: write the new text to `out`, and set *changed. If nothing changes, the
- * contents of `out` are unspecified. */
+/* Apply one step to `in`: write the new text to `out` and set *changed to true. If the step changes
+ * nothing, set *changed to false; the contents of `out` are then unspecified. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_step(const fsdp_normalize_op *op,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
@@ -72,7 +72,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_normalize_form(bool compatible, bool compose,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
-/* The step that replaces texts by op->map, in normalizer_precompiled.c. */
+/* The step PRECOMPILED, which replaces texts by means of op->map, in normalizer_precompiled.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_precompiled(const fsdp_normalize_op *op,
                                                        const fsdp_text_view *in, bool tracked,
                                                        fsdp_aligned_text *out, bool *changed);

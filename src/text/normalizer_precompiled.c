@@ -88,8 +88,8 @@ static void write_cluster(writer *w, const char *text, size_t length)
     }
 }
 
-/* Return the number of bytes at the beginning of `text` that are ASCII characters which the map
- * does not replace. Each of them is a grapheme cluster. */
+/* Return the number of bytes at the beginning of `text` that can be copied. They are ASCII
+ * characters that the map does not replace, each of which is a grapheme cluster. */
 static size_t plain_length(const fsdp_normalize_op *op, const char *text, size_t left)
 {
     size_t n = 0;

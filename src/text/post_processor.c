@@ -31,11 +31,13 @@ typedef struct post_template {
 typedef struct post_op {
     post_type type;
     post_template templates[2]; /* TEMPLATE: [0] is for one text, [1] is for a pair of texts */
-    int32_t *ids;               /* TEMPLATE: the ids of all special tokens, in the order of the
-                                   pieces; owned */
+    /* TEMPLATE: the ids of all special tokens, in the order of the pieces that contain them;
+     * owned */
+    int32_t *ids;
     size_t ids_len, ids_cap;
-    int32_t sep, cls;         /* BERT and ROBERTA */
-    bool trims, prefix_space; /* ROBERTA and BYTE_LEVEL */
+    int32_t sep, cls; /* BERT and ROBERTA: the ids of [SEP] and [CLS] */
+    /* ROBERTA and BYTE_LEVEL: the fields trim_offsets and add_prefix_space */
+    bool trims, prefix_space;
 } post_op;
 
 struct fsdp_post_processor {

@@ -12,9 +12,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_post_processor_from_json(fsdp_json_node node,
                                                           fsdp_post_processor **out);
 void fsdp_post_processor_destroy(fsdp_post_processor *post); /* accepts NULL */
 
-/* Return the largest id of a special token that is added, or -1. */
+/* Return the largest id of the special tokens that the post-processor can add, or -1 if it adds
+ * none. */
 int32_t fsdp_post_processor_largest_id(const fsdp_post_processor *post);
-/* Return the number of special tokens that are added to a text or a pair. */
+/* Return how many special tokens are added to a single text or, if is_pair is true, to a pair. */
 size_t fsdp_post_processor_added(const fsdp_post_processor *post, bool is_pair);
 /* Return true if the post-processor removes white space from offsets. In this case, set want_spaces
  * of every fsdp_token_sequence. */
@@ -34,7 +35,7 @@ enum {
     FSDP_POST_PARTS_MAX = 64
 };
 
-/* Write the parts of the result for one text or a pair to `parts`. Set *count to their number. */
+/* Set parts[0 .. *count) to the parts of which the result consists, for one text or for a pair. */
 FSDP_MUST_CHECK fsdp_status fsdp_post_processor_plan(const fsdp_post_processor *post, bool is_pair,
                                                      bool add_special_tokens,
                                                      fsdp_post_part parts[FSDP_POST_PARTS_MAX],

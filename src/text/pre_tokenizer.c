@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/text/pre_tokenizer_ops.h"
 
-/* Memory of one step. */
+/* The memory of one step for the texts that it makes. */
 typedef struct step_texts {
     /* the step's text after mark() has put its mark before it or replaced spaces by the mark */
     fsdp_aligned_text marked;
@@ -28,7 +28,7 @@ typedef struct run {
     void *arg;
 } run;
 
-/* A part of a step's text. */
+/* A part of a step's text that matches the step's pattern, or a part between two matches. */
 typedef struct segment {
     size_t begin, end;
     bool is_match;
@@ -42,15 +42,15 @@ typedef struct finder {
     const run *r;
     const fsdp_pre_op *op;
     const fsdp_text_view *view;
-    size_t at; /* end of the last segment */
+    size_t at; /* position in the text at which the last segment ended */
     fsdp_regex_search search;
     bool has_match;
     /* TEXT and REGEX: the next match, which begins at or after `at` */
     size_t match_begin, match_end;
 } finder;
 
-/* For a step that splits by character class: each matching character is a segment of its own, and
- * each run of other characters is one segment. */
+/* Find the next segment of a step that splits by character class. Each character of the class is a
+ * segment that matches. Each run of other characters is a segment that does not match. */
 static void find_class(finder *f, segment *s)
 {
     const fsdp_char_classes *classes = f->r->pre->classes;
@@ -72,8 +72,9 @@ static bool is_run_kind(const fsdp_char_classes *classes, uint32_t c, unsigned *
     return same;
 }
 
-/* For the pre-tokenizer Whitespace: segments are runs of word characters, of white space and of
- * other characters. Only white space matches; the step's behavior removes it. */
+/* Find the next segment of the pre-tokenizer Whitespace. The segments are runs of word characters,
+ * runs of white space and runs of other characters. Only white space matches, and the step's
+ * behavior removes matches. */
 static void find_run(finder *f, segment *s)
 {
     unsigned kind = 0;
@@ -107,8 +108,9 @@ static fsdp_status find_match(finder *f)
     return FSDP_OK;
 }
 
-/* For a step that splits by a regular expression or a text: the next segment is a match, which may
- * be empty, or the text before the next match. Set *found to false at the end of the text. */
+/* Find the next segment of a step that splits by a regular expression or a text. It is a match,
+ * which may be empty, or the text before the next match. Set *found to false at the end of the
+ * text. */
 static fsdp_status find_pattern(finder *f, segment *s, bool *found)
 {
     if (!f->has_match)
@@ -180,7 +182,8 @@ static fsdp_status emit(run *r, size_t step, const fsdp_text_view *view, size_t 
     return run_step(r, step + 1, &part);
 }
 
-/* Return true if `behavior` joins the segment `next` to the segment `last` before it. */
+/* Return true if `behavior` says that the segment `next` is joined to `last`, the segment before
+ * it. */
 static bool joins(fsdp_split_behavior behavior, const segment *last, const segment *next)
 {
     switch (behavior) {
@@ -296,8 +299,8 @@ static fsdp_status mark(run *r, size_t step, fsdp_text_view *view)
 
 /* ---- splitting at white space and marking each word, in one pass ---- */
 
-/* Set [*begin, *end) to the next word at or after *end. Return false if there is none. Set
- * *has_mark if the word contains the character `mark`. */
+/* Find the next word that begins at or after *end, and set [*begin, *end) to it. Set *has_mark to
+ * true if the word contains the character `mark`. Return false if there is no further word. */
 static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *view, uint32_t mark,
                       size_t *begin, size_t *end, bool *has_mark)
 {

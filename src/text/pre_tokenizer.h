@@ -22,8 +22,8 @@ void fsdp_pre_tokenizer_destroy(fsdp_pre_tokenizer *pre); /* accepts NULL */
 bool fsdp_pre_tokenizer_ends_with_bytes(const fsdp_pre_tokenizer *pre);
 void fsdp_pre_tokenizer_keep_bytes(fsdp_pre_tokenizer *pre);
 
-/* Return true if the result depends on where a piece begins in the original text (Metaspace with
- * the prepend_scheme "first"). */
+/* Return true if the pieces depend on the position of the text in the original text. This is so for
+ * Metaspace with the prepend_scheme "first". */
 bool fsdp_pre_tokenizer_needs_origin(const fsdp_pre_tokenizer *pre);
 
 /* Memory that one thread needs to pre-tokenize. */

@@ -17,13 +17,13 @@ typedef enum fsdp_split_behavior {
 typedef enum fsdp_split_by {
     FSDP_SPLIT_NOTHING, /* nothing matches, so the text is not split */
     FSDP_SPLIT_CLASS,   /* each character that has one of `flags` */
-    FSDP_SPLIT_TEXT,    /* the text `text` */
-    FSDP_SPLIT_REGEX,   /* the regular expression `regex` */
+    FSDP_SPLIT_TEXT,    /* each occurrence of the text `text` */
+    FSDP_SPLIT_REGEX,   /* each match of the regular expression `regex` */
     FSDP_SPLIT_WORDS,   /* the words that fsdp_word_end() finds for the pattern `words` */
     /* runs of white space; between them, runs of word characters and runs of other characters are
      * separate segments, but do not match */
     FSDP_SPLIT_RUNS,
-    FSDP_SPLIT_LENGTH, /* every `length` characters */
+    FSDP_SPLIT_LENGTH, /* each `length` consecutive characters */
 } fsdp_split_by;
 
 typedef enum fsdp_prepend_scheme {
@@ -40,7 +40,7 @@ typedef struct fsdp_pre_op {
      * not change its text. */
     char mark[5];
     bool replaces_spaces;
-    fsdp_prepend_scheme scheme; /* when `mark` is put before the text */
+    fsdp_prepend_scheme scheme; /* says whether `mark` is put before the text */
     fsdp_split_by by;
     fsdp_split_behavior behavior;
     /* the parts that do not match are treated as matches, and the matches as other parts */
@@ -53,7 +53,8 @@ typedef struct fsdp_pre_op {
     /* This step splits at white space, and the next step puts its mark before every word, as in
      * T5's pre-tokenizer. pre_tokenizer.c does such a pair of steps in one pass. */
     bool marks_words;
-    bool byte_level, spells; /* spells: parts are spelled in GPT-2's alphabet */
+    /* byte_level: the step is ByteLevel. spells: it spells each part in GPT-2's alphabet */
+    bool byte_level, spells;
 } fsdp_pre_op;
 
 struct fsdp_pre_tokenizer {

@@ -140,7 +140,7 @@ static fsdp_status match_at(const fsdp_regex_search *s, bool *found)
                       s->regex->pattern, s->at, result);
 }
 
-/* Return the number of bytes of the character at s->at, or 1 at the end of the text. */
+/* Return the length in bytes of the character at s->at, or 1 if s->at is the end of the text. */
 static size_t step(const fsdp_regex_search *s)
 {
     size_t n = 1;

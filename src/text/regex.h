@@ -28,10 +28,10 @@ typedef struct fsdp_regex_search {
     size_t length;
     size_t at; /* byte at which the search continues; initially 0 */
     bool matched;
-    size_t last_end; /* end of the last match, if there was one */
+    size_t last_end; /* valid if `matched` is true: the end of the previous match */
 } fsdp_regex_search;
 
-/* Find the next match. Set *found, and *begin and *end if there is one. Return FSDP_ERR_UNSUPPORTED
- * if the search would take too long. */
+/* Find the next match. If there is one, set *found to true and [*begin, *end) to the match.
+ * Otherwise, set *found to false. Return FSDP_ERR_UNSUPPORTED if the search would take too long. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_next(fsdp_regex_search *search, bool *found, size_t *begin,
                                             size_t *end);

@@ -292,7 +292,7 @@ fsdp_status fsdp_regex_property(fsdp_regex_pattern *p, fsdp_str *out, bool *nega
 
 /* ---- classes ---- */
 
-/* One operand of &&. */
+/* The translation of one operand of && in a class. */
 typedef struct operand {
     fsdp_str items;   /* items that can be in one bracket, without the bracket */
     fsdp_str choices; /* expressions for the other items, each after '|' */

@@ -20,7 +20,7 @@ enum {
 
 /* A group of the pattern that has been opened but not closed yet. */
 typedef struct group {
-    size_t begin; /* position in the output at which the group begins */
+    size_t begin; /* position in the output at which the translation of the group begins */
     /* The group was opened by an option without a colon, such as (?i). Such a group ends where the
      * group that contains it ends. */
     bool of_an_option;
@@ -138,7 +138,7 @@ static fsdp_status close_group(translation *t)
 
 /* ---- quantifiers ---- */
 
-/* Put the last atom, with its quantifier, into a group. */
+/* Put a group around the last atom and its quantifier in the output. */
 static void wrap_atom(translation *t)
 {
     fsdp_str wrapped = {0};

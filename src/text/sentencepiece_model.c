@@ -20,16 +20,16 @@ enum {
 
 /* ---- Protocol Buffers ---- */
 
-/* The bytes of a message that have not been read yet. */
+/* The part of a message that has not been read yet. */
 typedef struct reader {
     const unsigned char *p, *end;
 } reader;
 
 typedef struct field {
     uint64_t number;
-    unsigned wire;  /* 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
+    unsigned wire;  /* type of the field: 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
     uint64_t value; /* the value of a varint */
-    reader content; /* the bytes of a field that is not a varint */
+    reader content; /* the bytes of the field if it is not a varint */
 } field;
 
 /* Read a varint, which has its least significant bits first. Return false if it is not complete. */
@@ -88,7 +88,7 @@ typedef struct text_range {
     size_t length;
 } text_range;
 
-/* The parts of TrainerSpec that are used. */
+/* The fields of the message TrainerSpec that are used. */
 typedef struct trainer_spec {
     uint64_t model_type;
     text_range bos_piece, eos_piece, pad_piece;
@@ -247,7 +247,7 @@ static int32_t find_control(const fsdp_sentencepiece_spec *spec, text_range name
     return -1;
 }
 
-/* Set the ids of special pieces. */
+/* Set the ids of the special pieces in *out. */
 static fsdp_status find_special(const trainer_spec *trainer, fsdp_sentencepiece_spec *out)
 {
     out->unk_id = -1;

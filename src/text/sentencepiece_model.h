@@ -32,7 +32,7 @@ typedef struct fsdp_sentencepiece_spec {
      * no such piece */
     int32_t bos_id, eos_id, pad_id;
     /* normalizer_spec */
-    const char *normalizer_name; /* [normalizer_name_length], such as "nmt_nfkc" */
+    const char *normalizer_name; /* [normalizer_name_length], for example "nmt_nfkc" */
     size_t normalizer_name_length;
     const char *precompiled_charsmap; /* [charsmap_bytes]; NULL if it is empty */
     size_t charsmap_bytes;

@@ -12,8 +12,9 @@
 #include "src/text/byte_alphabet.h"
 
 enum {
-    FILE_BYTES_MAX = 64 * 1024 * 1024, /* the largest known file has 4 MB */
-    TOKEN_BYTES_MAX = 1024,            /* the longest known token has 128 bytes */
+    FILE_BYTES_MAX = 64 * 1024 * 1024, /* largest size of a file; the largest known one has 4 MB */
+    /* largest length of a token; the longest known one has 128 bytes */
+    TOKEN_BYTES_MAX = 1024,
     BASE64_MAX = (TOKEN_BYTES_MAX + 2) / 3 * 4
 };
 

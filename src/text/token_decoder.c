@@ -31,7 +31,7 @@ typedef struct decode_op {
     char *text;
     char *content;     /* REPLACE: the replacement; CTC: the delimiter of words; owned */
     fsdp_regex *regex; /* REPLACE: the pattern, if it is a regular expression; owned */
-    bool cleanup;      /* WORD_PIECE, CTC */
+    bool cleanup;      /* WORD_PIECE and CTC: spaces are cleaned up */
     bool leaves_first; /* METASPACE: marks at the beginning of the first token are removed */
     uint32_t c;        /* STRIP */
     /* STRIP: the largest numbers of characters `c` that are removed at the start and at the end of
@@ -212,7 +212,8 @@ void fsdp_token_decoder_destroy(fsdp_token_decoder *decoder)
 
 /* ---- steps that treat each text separately ---- */
 
-/* Append text [length] with all occurrences of `from`, which is not empty, replaced by `to`. */
+/* Append text [length] to `out`. Each occurrence of `from`, which is not empty, is replaced by
+ * `to`. */
 static void append_replaced(fsdp_str *out, const char *text, size_t length, const char *from,
                             const char *to)
 {

@@ -13,8 +13,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_token_json_char(fsdp_json_node node, const char
 /* Return the error for a part whose "type" is not supported. `known` lists the supported types. */
 fsdp_status fsdp_token_json_unknown(fsdp_json_node node, const char *what, const char *known);
 
-/* Read the pattern under `key`, {"String": "..."} or {"Regex": "..."}. Set *is_regex to true for the
- * second form. */
+/* Read the pattern under `key`, {"String": "..."} or {"Regex": "..."}. Set *is_regex to true for
+ * the second form. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_json_pattern(fsdp_json_node node, const char *key,
                                                     const char **text, bool *is_regex);
 /* If `status` is an error, prepend the file and the position of `node` to its message. */

@@ -61,7 +61,7 @@ typedef struct fsdp_token_model_ops {
     /* Like encode(), but append only the ids, which is faster. */
     fsdp_status (*encode_ids)(const fsdp_token_model *model, fsdp_token_work *work,
                               const char *piece, size_t length, fsdp_token_list *list);
-    /* Return the id of the token `text` [length], or -1. */
+    /* Return the id of the token whose text is `text` [length], or -1 if there is none. */
     int32_t (*id_of)(const fsdp_token_model *model, const char *text, size_t length);
     /* Return the text of a token and set *length. Return NULL if the model has no token with this
      * id. The text belongs to the model and ends with NUL. In text_of() and id_of(), a text is

@@ -3,7 +3,7 @@
 #include <fsdp/text.h>
 
 typedef struct fsdp_token_place {
-    uint32_t begin, end; /* the token's part of the original text */
+    uint32_t begin, end; /* the part of the original text that became this token */
     /* number of white space characters at the beginning and at the end of the token; set only if
      * want_spaces is true */
     uint32_t leading_spaces, trailing_spaces;

@@ -29,7 +29,7 @@ typedef struct fsdp_word {
 } fsdp_word;
 
 struct fsdp_token_work {
-    uint64_t fingerprint;  /* the fingerprint of the model that split the words of the cache */
+    uint64_t fingerprint;  /* fingerprint of the model that has split the words in the cache */
     fsdp_word *words;      /* aligned to a cache line */
     void *words_memory;    /* the allocation that contains `words` */
     fsdp_token_spans word; /* the tokens of the word that is being split */

@@ -28,7 +28,7 @@ const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS] = {
 
 /* ---- reading the files ---- */
 
-/* Read the file `folder`/`name`. If it does not exist, *doc stays NULL. */
+/* Read the file `name` in `folder`. If the file does not exist, *doc does not change. */
 static fsdp_status read_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);

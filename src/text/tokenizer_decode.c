@@ -1,4 +1,4 @@
-/* Decodes ids: the texts of the tokens go through the decoder. */
+/* Decodes ids: passes the texts of the tokens to the decoder, which makes one text from them. */
 #include <string.h>
 
 #include "src/base/alloc.h"

@@ -1,4 +1,4 @@
-/* Encodes texts. See tokenizer_internal.h. */
+/* Encodes texts. tokenizer_internal.h describes the steps. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -18,10 +18,10 @@
 enum {
     /* number of sentinels (<extra_id_0>, ...) if the configuration does not say it, as in T5 */
     EXTRA_IDS = 100,
-    EXTRA_IDS_MAX = 1000000,             /* largest number of sentinels */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024, /* limit for a model file; the largest known file has 17
-                                            MB */
-    LLAMA3_TOKENS = 128000,              /* number of tokens in Llama 3's file */
+    EXTRA_IDS_MAX = 1000000, /* largest number of sentinels */
+    /* largest size of a model file; the largest known one has 17 MB */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024,
+    LLAMA3_TOKENS = 128000, /* number of tokens in Llama 3's file */
     /* number of Llama 3's special tokens; their ids begin at LLAMA3_TOKENS */
     LLAMA3_SPECIAL = 256
 };

@@ -38,7 +38,7 @@ typedef enum fsdp_named_token {
 
 extern const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS];
 
-/* Buffers that one thread needs to encode. */
+/* The memory that one thread needs to encode with a tokenizer. */
 typedef struct fsdp_tokenizer_work {
     struct fsdp_tokenizer_work *next; /* the next element of fsdp_work_pool.free_works */
     fsdp_token_work *model;
@@ -55,7 +55,7 @@ typedef struct fsdp_work_pool {
 } fsdp_work_pool;
 
 struct fsdp_tokenizer {
-    char *path; /* the file with the vocabulary */
+    char *path; /* the file that contains the vocabulary */
     fsdp_char_classes *classes;
     /* NULL: the tokenizer has none; the same holds for pre, post and decoder */
     fsdp_normalizer *normalizer;

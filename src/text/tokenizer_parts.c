@@ -116,7 +116,8 @@ fsdp_status fsdp_tokenizer_make_parts(fsdp_tokenizer *tokenizer, fsdp_json_node 
     return add_tokens(tokenizer, root);
 }
 
-/* Find the sentinels of T5: <extra_id_0>, <extra_id_1>, ... with descending ids. */
+/* Find the sentinels of T5: the tokens <extra_id_0>, <extra_id_1> and so on, whose ids descend by
+ * 1. */
 static void find_sentinels(fsdp_tokenizer *tokenizer)
 {
     char text[32];

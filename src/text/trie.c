@@ -12,7 +12,7 @@ enum {
     BLOCK = 256,
     /* number of the newest blocks; only their unused units are in the list of unused units */
     OPEN_BLOCKS = 16,
-    TRIES = 512, /* largest number of bases that are tried for the children of a node */
+    TRIES = 512, /* for the children of a node, at most this many bases are tried */
     TEXT_BYTES_MAX = 32 << 20
 };
 
@@ -84,7 +84,7 @@ static fsdp_status add_block(builder *b)
 
 /* ---- placing nodes ---- */
 
-/* The bytes on the edges from a node to its children. */
+/* The bytes that lead from a node to its children. */
 typedef struct edges {
     uint8_t bytes[256];
     int count;

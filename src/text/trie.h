@@ -28,7 +28,7 @@ typedef struct fsdp_trie {
 FSDP_MUST_CHECK fsdp_status fsdp_trie_create(fsdp_trie_key *keys, size_t count, fsdp_trie *out);
 void fsdp_trie_fini(fsdp_trie *trie); /* accepts {0} */
 
-/* Return the child of `node` for `byte`, or 0 if there is none. Node 0 is the root. */
+/* Return the child to which `byte` leads from `node`, or 0 if there is none. Node 0 is the root. */
 static inline uint32_t fsdp_trie_child(const fsdp_trie *trie, uint32_t node, uint8_t byte)
 {
     uint32_t child = trie->units[node].base ^ byte;

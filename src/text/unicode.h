@@ -13,8 +13,8 @@ enum {
  * other functions must not be called. */
 FSDP_MUST_CHECK fsdp_status fsdp_unicode_check(const char *what);
 
-/* Write the full decomposition of a character (NFD, or NFKD if `compatible`) to out, and return the
- * number of characters. */
+/* Decompose a character completely, for NFD or, if `compatible` is true, for NFKD. Write the
+ * resulting characters to `out`, and return their number. */
 size_t fsdp_unicode_decompose(uint32_t c, bool compatible, uint32_t out[FSDP_DECOMPOSED_MAX]);
 /* Return the character to which NFC composes a and b, or 0 if they are not composed. */
 uint32_t fsdp_unicode_compose(uint32_t a, uint32_t b);

@@ -44,7 +44,7 @@ static inline void update_best(best *at, double score, size_t start, int32_t id)
         *at = (best){score, (uint32_t)start, id};
 }
 
-/* Set ends[i] to the best path that ends at byte i, for every i. */
+/* For each byte position i, set ends[i] to the best path from the beginning of the piece to i. */
 static fsdp_status find_paths(const unigram *model, const char *piece, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
@@ -241,7 +241,7 @@ static void set_fingerprint(unigram *model)
 
 static fsdp_status init(unigram *model, const double *scores, const fsdp_unigram_options *options)
 {
-    const double unknown_penalty = 10; /* kUnkPenalty in SentencePiece */
+    const double unknown_penalty = 10; /* the same number as kUnkPenalty in SentencePiece */
     size_t count = (size_t)fsdp_vocabulary_size(model->vocabulary);
     if (!(model->scores = fsdp_calloc(count, sizeof *model->scores)))
         return FSDP_ERR_NOMEM;

@@ -16,7 +16,7 @@ typedef struct entry {
 } entry;
 
 typedef struct slot {
-    uint32_t hash; /* the upper half of the text's hash */
+    uint32_t hash; /* the upper half of the hash of the text */
     int32_t id;    /* -1: the slot is empty */
 } slot;
 

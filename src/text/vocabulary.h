@@ -21,7 +21,7 @@ void fsdp_vocabulary_destroy(fsdp_vocabulary *vocabulary); /* accepts NULL */
 FSDP_MUST_CHECK fsdp_status fsdp_vocabulary_add(fsdp_vocabulary *vocabulary, const char *text,
                                                 size_t length, int64_t id);
 
-/* Return the id of a text, or -1. */
+/* Return the id of the token with this text, or -1 if there is none. */
 int32_t fsdp_vocabulary_find(const fsdp_vocabulary *vocabulary, const char *text, size_t length);
 /* Return the text of a token, which ends in NUL, and set *length. Return NULL if no token has this
  * id. The text belongs to the vocabulary and is valid until the next fsdp_vocabulary_add(). */

@@ -31,7 +31,7 @@ fsdp_word_pattern fsdp_word_pattern_find(const char *text)
 /* A text that is being split into words. */
 typedef struct scan {
     const fsdp_char_classes *classes;
-    const uint16_t *ascii; /* flags of ASCII characters */
+    const uint16_t *ascii; /* flags of the ASCII characters, indexed by character */
     const char *text;
     size_t length;
 } scan;
@@ -93,8 +93,8 @@ static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* Return the end of the contraction ('s, 't, 're, 've, 'm, 'll or 'd) that begins with the
- * apostrophe at `at`, or `at` if there is none. */
+/* If a contraction ('s, 't, 're, 've, 'm, 'll or 'd) begins with the apostrophe at `at`, return its
+ * end. Otherwise, return `at`. */
 static size_t contraction_end(const scan *s, size_t at, bool any_case)
 {
     size_t first, second;

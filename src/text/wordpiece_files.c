@@ -9,7 +9,8 @@
 #include "src/text/utf8.h"
 
 enum {
-    VOCAB_BYTES_MAX = 64 * 1024 * 1024 /* the largest known file has 5 MB */
+    /* largest size of a vocab.txt; the largest known one has 5 MB */
+    VOCAB_BYTES_MAX = 64 * 1024 * 1024
 };
 
 /* If `text` [length], which is UTF-8, ends with a white space character, return this character's

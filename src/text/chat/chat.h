@@ -8,7 +8,7 @@
 #include "src/text/jinja/lexer.h"
 
 enum {
-    FSDP_CHAT_TOKENS = 7 /* bos, eos, unk, sep, pad, cls, mask */
+    FSDP_CHAT_TOKENS = 7 /* the special tokens bos, eos, unk, sep, pad, cls and mask */
 };
 
 /* The texts of a folder's special tokens. A text is NULL if the folder has no such token. */

@@ -20,7 +20,7 @@ typedef struct conversation {
     jinja_machine values; /* owns the values of the variables */
     jinja_value given;    /* a dict of the variables that the template can use */
     jinja_value messages; /* a list of all messages */
-    size_t n_prompt;      /* number of messages before the completion */
+    size_t n_prompt;      /* number of messages that belong to the prompt, not to the completion */
     uint64_t steps_left;  /* number of steps that the remaining renderings may take together */
 } conversation;
 

@@ -18,7 +18,7 @@ typedef enum jinja_node_type {
     /* a.name; on the left side of `set`: the attribute `name` of the variable a */
     JINJA_NODE_ATTRIBUTE,
     JINJA_NODE_ITEM,    /* a[b] */
-    JINJA_NODE_SLICE,   /* a[items[0]:items[1]:items[2]]; missing bounds are NULL */
+    JINJA_NODE_SLICE,   /* a[items[0]:items[1]:items[2]]; an item is NULL if the bound is missing */
     JINJA_NODE_CALL,    /* a(call) */
     JINJA_NODE_FILTER,  /* a | filter(call); in a filter block, a is NULL */
     JINJA_NODE_TEST,    /* a is test(call) */
@@ -142,7 +142,8 @@ typedef struct jinja_node {
         jinja_call *call;
         jinja_macro_node *macro;
         jinja_for *loop;
-        jinja_scope *scope; /* used by JINJA_NODE_SET_BLOCK, FILTER_BLOCK and WITH */
+        /* for JINJA_NODE_SET_BLOCK, JINJA_NODE_FILTER_BLOCK and JINJA_NODE_WITH */
+        jinja_scope *scope;
         /* for JINJA_NODE_NAME: true if the template assigns to the name here, false if it reads
          * it */
         bool stores;

@@ -186,7 +186,7 @@ typedef struct special_case {
     uint32_t upper[3];
 } special_case;
 
-/* Characters whose uppercase form is several characters, in order. */
+/* Characters whose uppercase is several characters. The table is sorted by character. */
 static const special_case special_cases[] = {{0xDF, {0x53, 0x53}},
                                              {0x149, {0x2BC, 0x4E}},
                                              {0x1F0, {0x4A, 0x30C}},

@@ -24,8 +24,8 @@ typedef enum jinja_char_class {
     JINJA_CHAR_TITLE,  /* a titlecase letter */
     JINJA_CHAR_PRINTABLE,
 } jinja_char_class;
-/* Set *is to true if `c` is in `class`. Return FSDP_ERR_UNSUPPORTED for a character beyond ASCII if
- * this build has no utf8proc. */
+/* Set *is to true if the character `c` is in `class`. Return FSDP_ERR_UNSUPPORTED if `c` is not
+ * ASCII and this build has no utf8proc. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_char_is(uint32_t c, jinja_char_class class, bool *is);
 
 typedef enum jinja_case {
@@ -34,8 +34,8 @@ typedef enum jinja_case {
     JINJA_CASE_CAPITALIZE, /* str.capitalize() */
     JINJA_CASE_TITLE,      /* str.title() */
 } jinja_case;
-/* Change the case of a text. Return FSDP_ERR_UNSUPPORTED for letters beyond ASCII if this build has
- * no utf8proc. */
+/* Set *out to the text, with its case changed as `how` says. Return FSDP_ERR_UNSUPPORTED if the
+ * text has letters that are not ASCII and this build has no utf8proc. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_change_case(struct jinja_machine *machine,
                                                    const jinja_string *text, jinja_case how,
                                                    jinja_value *out);

@@ -14,7 +14,7 @@ typedef struct jinja_filter {
     bool takes_safe;       /* true: the filter accepts texts that the filter `safe` has marked */
 } jinja_filter;
 
-/* Return the filter with this name, or NULL. */
+/* Return the filter with this name, or NULL if Jinja2 has no such filter. */
 const jinja_filter *fsdp_jinja_find_filter(const jinja_string *name);
 /* Apply a filter to `value`. It is an error if this library does not have the filter. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_call_filter(struct jinja_machine *machine,
@@ -29,7 +29,7 @@ typedef struct jinja_test {
     jinja_test_fn *call; /* NULL: Jinja2 has this test, but this library does not */
 } jinja_test;
 
-/* Return the test with this name, or NULL. */
+/* Return the test with this name, or NULL if Jinja2 has no such test. */
 const jinja_test *fsdp_jinja_find_test(const jinja_string *name);
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_call_test(struct jinja_machine *machine,
                                                  const jinja_test *test, jinja_value value,

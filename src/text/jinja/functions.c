@@ -11,7 +11,8 @@
 #include "src/text/jinja/print.h"
 
 enum {
-    MAX_RANGE = 100000 /* jinja2.sandbox.MAX_RANGE */
+    /* largest number of items of range(); the same as jinja2.sandbox.MAX_RANGE */
+    MAX_RANGE = 100000
 };
 
 /* Return the number of items of range(start, stop, step). No bounds can cause an overflow. */

@@ -10,5 +10,5 @@ typedef struct jinja_function {
     fsdp_status (*call)(struct jinja_machine *machine, const jinja_args *args, jinja_value *out);
 } jinja_function;
 
-/* Return the function with this name, or NULL. */
+/* Return the global function with this name, or NULL if Jinja2 has no such function. */
 const jinja_function *fsdp_jinja_find_function(const jinja_string *name);

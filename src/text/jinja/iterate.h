@@ -8,7 +8,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterate(struct jinja_machine *machine, ji
 /* Create an iterator over `source`. `next` is the function that gets its items. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_iterator(struct jinja_machine *machine, jinja_value source,
                                                 jinja_next_fn *next, jinja_iterator **out);
-/* Set *item to the next item, or to JINJA_MISSING at the end. */
+/* Set *item to the next item of the iterator, or to JINJA_MISSING if there are no more items. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_next(struct jinja_machine *machine, jinja_iterator *iterator,
                                             jinja_value *item);
 /* Like fsdp_jinja_iterate(). But if `value` is not iterable, this is not an error until the first
@@ -33,7 +33,7 @@ bool fsdp_jinja_has_length(jinja_value value);
 /* Set *out to a list with the items of an iterable. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_to_list(struct jinja_machine *machine, jinja_value value,
                                                jinja_value *out);
-/* Python's `item in container`. */
+/* Set *out to the result of Python's `item in container`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_contains(struct jinja_machine *machine,
                                                 jinja_value container, jinja_value item,
                                                 bool *contains);

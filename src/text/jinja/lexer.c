@@ -16,7 +16,7 @@ enum {
 typedef struct lexer {
     jinja_machine *machine;
     jinja_tokens *tokens;
-    const char *source; /* [bytes], with \n as the only line end */
+    const char *source; /* [bytes]: a copy of the template in which all line ends are \n */
     size_t bytes, at;
     int line; /* of `at` */
     /* `at` is at the beginning of the template or after a token that ended with a line end */

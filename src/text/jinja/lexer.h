@@ -31,7 +31,7 @@ typedef struct jinja_tokens {
 } jinja_tokens;
 
 enum {
-    JINJA_MAX_SOURCE = 1024 * 1024 /* bytes of a template */
+    JINJA_MAX_SOURCE = 1024 * 1024 /* largest size of a template in bytes */
 };
 
 /* Split `source` [bytes], which is UTF-8, into tokens. The texts of the tokens are in the memory of

@@ -28,7 +28,9 @@ typedef struct jinja_activation {
 /* A text that is being written: the text of the template, or the text of a macro, a set block or
  * another block whose text is captured. */
 typedef struct jinja_output {
-    struct jinja_output *outer; /* NULL for the text of the template */
+    /* the output that is current again after this one has ended; NULL for the text of the
+     * template */
+    struct jinja_output *outer;
     fsdp_str text;
 } jinja_output;
 

@@ -168,7 +168,8 @@ static const jinja_method_entry *methods_of(jinja_kind kind)
     }
 }
 
-/* Return true if `name` is a method that changes a list or dict. */
+/* Return true if `name` is a method of lists or dicts that changes the value, which Jinja2's
+ * sandbox forbids. */
 static bool is_unsafe(jinja_kind kind, const jinja_string *name)
 {
     static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

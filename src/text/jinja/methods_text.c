@@ -358,7 +358,8 @@ static fsdp_status count(jinja_machine *machine, jinja_value self, const jinja_a
     return FSDP_OK;
 }
 
-/* Set *has to true if text[begin, end) begins or ends with `part`. */
+/* Set *has to true if the bytes [begin, end) of the text begin with `part` or, if at_end is true,
+ * end with it. */
 static fsdp_status has_end(const char *name, const jinja_string *text, size_t begin, size_t end,
                            jinja_value part, bool at_end, bool *has)
 {

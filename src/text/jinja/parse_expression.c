@@ -306,7 +306,7 @@ static fsdp_status parse_argument(jinja_parser *parser, jinja_call *call)
     return fsdp_jinja_add_node(parser, &call->positional, value);
 }
 
-/* Parse arguments in parentheses. */
+/* Parse the arguments of a call, with their parentheses. */
 static fsdp_status parse_arguments(jinja_parser *parser, jinja_call **out)
 {
     jinja_call *call;

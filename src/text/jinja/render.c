@@ -163,7 +163,7 @@ static fsdp_status run_set(jinja_machine *machine, const jinja_node *node)
     return assign(machine, node->a, value);
 }
 
-/* Apply the filters of a set block or filter block to the text that it captured. */
+/* Apply the filters of a set block or filter block to *text, the text of the block. */
 static fsdp_status filter_captured(jinja_machine *machine, const jinja_node *filter,
                                    jinja_value *text)
 {

@@ -3,7 +3,7 @@
 #pragma once
 #include "src/text/jinja/value.h"
 
-/* Which ends strip() strips. */
+/* Flags for the ends of a text from which strip() removes characters. */
 enum {
     JINJA_LEFT = 1,
     JINJA_RIGHT = 2

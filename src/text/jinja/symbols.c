@@ -7,7 +7,8 @@
 
 enum {
     MAX_WALK =
-        600 /* nesting of the nodes of a tree, counting the parts of a chain like a + b + c */
+        /* largest depth of nested nodes of a tree; each part of a chain like a + b + c counts */
+        600
 };
 
 /* A function that Jinja2's compiler would make (Note [Scopes of a template] in symbols.h). */

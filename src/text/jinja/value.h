@@ -118,9 +118,10 @@ typedef struct jinja_iterator {
     jinja_next_fn *next;
     jinja_value source;           /* the value over which the iterator iterates */
     struct jinja_iterator *inner; /* an iterator over `source`, if the function `next` uses one */
-    size_t at;                    /* position in `source`: an index, or an offset in bytes */
-    void *state;                  /* data for the function `next` */
-    bool ended; /* `next` returned JINJA_MISSING or an error; it is not called again */
+    /* used by `next`: an index into `source`, or an offset in bytes */
+    size_t at;
+    void *state; /* data for the function `next` */
+    bool ended;  /* `next` returned JINJA_MISSING or an error; it is not called again */
 } jinja_iterator;
 
 static inline jinja_value jinja_none(void)
