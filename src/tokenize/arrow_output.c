@@ -29,8 +29,10 @@ typedef struct arrow_output {
     fsdp_arrow_writer *writer;
     fsdp_arrow_column columns[MOST_COLUMNS];
     size_t n_columns;
-    int input_ids, types, mask, labels, positions; /* indices of columns; -1: there is none */
-    int8_t *ones;                                  /* [ones_cap], the attention_mask */
+    /* index of each column in `columns`; -1: there is no such column */
+    int input_ids, types, mask, labels, positions;
+    /* [ones_cap]: an array of ones, which is the attention_mask of every row */
+    int8_t *ones;
     size_t ones_cap;
     int8_t *bytes; /* [bytes_cap], token_type_ids */
     size_t bytes_cap;

@@ -19,10 +19,11 @@ typedef struct checker {
     fsdp_tokenize_inputs *inputs;
     FILE *out;
     fsdp_encoded encoded;
-    fsdp_str whole;         /* the text of the current row; empty if the row has no text */
-    fsdp_encoding found;    /* the text of a list, encoded again with offsets in characters */
-    fsdp_encoding in_bytes; /* the text of a list, encoded again with offsets in bytes */
-    int64_t differing;      /* number of lists whose decoded ids differ from their text */
+    fsdp_str whole; /* the text of the current row; empty if the row has no text */
+    /* the result of encoding the text of a list again, with offsets in characters */
+    fsdp_encoding found;
+    fsdp_encoding in_bytes; /* the same result, with offsets in bytes */
+    int64_t differing;      /* number of lists of ids that do not decode to their text */
 } checker;
 
 /* ---- text that is printed ---- */

@@ -150,7 +150,7 @@ static void put_bytes(fsdp_encoded_part *part, const void *bytes, size_t n)
     part->used += n;
 }
 
-/* See Note [Spooled rows] in encode.h. */
+/* Append out->example to `part` as a spooled row; see Note [Spooled rows] in encode.h. */
 static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
 {
     const fsdp_example *e = &out->example;

@@ -6,7 +6,7 @@
 
 enum {
     FSDP_TOKENIZE_PARTS = 2, /* part 0 is the training data, part 1 the validation data */
-    FSDP_SPOOLED_LISTS = 4   /* ids, labels, token_type_ids and position_ids */
+    FSDP_SPOOLED_LISTS = 4   /* the lists of a row: ids, labels, token_type_ids and position_ids */
 };
 
 /* How rows are written. */
@@ -31,7 +31,7 @@ typedef struct fsdp_encode_form {
 typedef struct fsdp_encoded_part {
     unsigned char *bytes; /* [used] */
     size_t used, cap;
-    int32_t *sizes; /* [rows], tokens of each row */
+    int32_t *sizes; /* [rows]: number of tokens of each row */
     size_t sizes_cap;
     int64_t rows, tokens;
 } fsdp_encoded_part;

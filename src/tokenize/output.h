@@ -1,5 +1,5 @@
-/* The output of `fsdp tokenize`. It is made in the folder OUTPUT.partial, together with a journal
- * (journal.h), and moved to its place when it is complete. */
+/* The output of `fsdp tokenize`. It is written to the folder OUTPUT.partial, together with a
+ * journal (journal.h). When it is complete, it is moved to its final path. */
 #pragma once
 #include "src/tokenize/journal.h"
 
@@ -42,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
  * all rows that have been appended, and no others. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
                                              const fsdp_tokenize_state *state);
-/* Move the token files to their final paths. Not for ARROW. */
+/* Move the complete files to their final path. Do not call this for ARROW. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_commit(fsdp_token_output *output,
                                                const fsdp_tokenize_state *state);
 /* Return the path of the temporary file with the spooled rows of a part (ARROW). */

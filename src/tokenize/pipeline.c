@@ -28,7 +28,7 @@ typedef struct pipeline {
     fsdp_record_source *source;
     const atomic_bool *interrupted;
     pthread_mutex_t reading; /* held by the thread that reads a batch */
-    pthread_mutex_t lock;    /* protects everything below */
+    pthread_mutex_t lock;    /* protects all fields below */
     pthread_cond_t freed;    /* signalled when a slot becomes free */
     slot *slots;             /* [n] */
     /* free: [n_free], the free slots. done: [n]; done[sequence % n] is the slot of a batch that is

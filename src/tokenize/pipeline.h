@@ -10,7 +10,8 @@ typedef struct fsdp_pipeline_ops {
      * batches. */
     fsdp_status (*create)(void *self, void **result);
     void (*destroy)(void *result); /* accepts NULL */
-    /* Work on a batch. Several threads call this at the same time. */
+    /* Work on a batch, and put the result into `result`. Several threads call this at the same
+     * time. */
     fsdp_status (*work)(void *self, const fsdp_record_batch *batch, void *result);
     /* Write the result of a batch. Only one thread at a time calls this, in the order of the
      * batches. After the first failure of a batch, this is not called for later batches. */

@@ -16,7 +16,7 @@
 typedef enum fsdp_record_kind {
     FSDP_RECORD_DOCUMENT, /* a text */
     FSDP_RECORD_PAIR,     /* a row of CSV: a prompt, which may be "", and a text */
-    FSDP_RECORD_JSON,     /* the text of a row of JSON */
+    FSDP_RECORD_JSON,     /* one row of JSON, as text */
     FSDP_RECORD_ARROW,    /* the index of a row of a table */
     FSDP_RECORD_EXAMPLE,  /* the index of an example of a dataset */
 } fsdp_record_kind;
@@ -54,7 +54,7 @@ typedef struct fsdp_source_options {
      * if there are any. */
     bool find_validation;
     const fsdp_dataset_options *rows; /* with defaults filled in; borrowed */
-    fsdp_task task;                   /* what the rows are for */
+    fsdp_task task;                   /* the task for which the rows are used */
     int64_t max_samples;              /* largest number of training rows that are read; 0: all */
 } fsdp_source_options;
 
@@ -80,7 +80,8 @@ bool fsdp_record_source_leaves_validation(const fsdp_record_source *source);
 /* Return the FSDP_USES_* flags (src/data/dataset.h) that follow from the formats of the files. The
  * flags of datasets are included only after the last record has been read. */
 unsigned fsdp_record_source_uses(const fsdp_record_source *source);
-/* Set *uses to the FSDP_USES_* that rows of these files can have, before any row is read. */
+/* Set *uses to the FSDP_USES_* flags (src/data/dataset.h) that rows of these files can have. This
+ * does not read any row. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *source,
                                                              unsigned *uses);
 /* Return the total size of the text files, or 0 if the number of bytes to be read is unknown. It is
@@ -93,6 +94,6 @@ const char *fsdp_record_source_notes(const fsdp_record_source *source);
  * used, or to NULL if there is nothing to report. The caller owns *note. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_unused(const fsdp_record_source *source,
                                                       const fsdp_unused_keys *unused, char **note);
-/* Append a line for each file, with its size and its time of modification, to `text`. */
+/* For each file, append a line with its path, its size and its time of modification to `text`. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_identity(const fsdp_record_source *source,
                                                         fsdp_str *text);

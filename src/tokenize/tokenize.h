@@ -61,7 +61,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tokenize_run(const fsdp_tokenize_config *config
 /* The inputs that every run opens, whether it tokenizes, checks (--check) or trains a tokenizer
  * (--train-vocab). */
 typedef struct fsdp_tokenize_inputs {
-    fsdp_tokenizer *tokenizer; /* NULL: --train-vocab */
+    fsdp_tokenizer *tokenizer; /* NULL if --train-vocab was given */
     fsdp_chat_template *chat_template;
     char why_no_chat[512];
     fsdp_dataset_options rows; /* with defaults filled in */
@@ -87,6 +87,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config 
 /* Print the tokens of the first records as tables (check.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config,
                                                 fsdp_tokenize_inputs *inputs, FILE *out);
-/* Learn a byte-level BPE vocabulary, and write a folder with it (train_vocab.c). */
+/* Train a byte-level BPE tokenizer, and write its folder (train_vocab.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_train_vocab(const fsdp_tokenize_config *config,
                                                       fsdp_tokenize_inputs *inputs, FILE *out);
