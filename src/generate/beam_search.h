@@ -56,8 +56,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_beam_search_create(const fsdp_generation_config
                                                     const int32_t *ids, size_t n, int64_t max_new,
                                                     fsdp_beam_search **search);
 void fsdp_beam_search_destroy(fsdp_beam_search *search); /* accepts NULL */
-/* Offer the scores [vocab] of all ids that may follow running[beam]. A score of -INFINITY excludes
- * an id. In each step, call this once for each running beam, in ascending order of `beam`. */
+/* Pass the score of each id of the vocabulary [vocab] as the next id of running[beam]. A score of
+ * -INFINITY excludes the id. In each step, call this once for each running beam, in ascending order
+ * of `beam`. */
 void fsdp_beam_search_offer(fsdp_beam_search *search, int32_t beam, const float *scores,
                             int64_t vocab);
 /* End a step. Call this after fsdp_beam_search_offer() has been called for all running beams.

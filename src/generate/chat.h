@@ -21,6 +21,7 @@ fsdp_status fsdp_chat_stream_id(void *stream, int32_t row, int32_t sequence, int
  * the stream. Return `status`, or the error from showing the text. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_stream_end(fsdp_chat_stream *stream, fsdp_status status);
 
-/* Run the conversation until the input ends or the user ends it. A line is a message, or a command:
- * /exit, /clear, /system TEXT. Collective; only rank 0 reads and shows. */
+/* Run the conversation until the input ends or the user ends it. Each input line is a message, or
+ * one of the commands /exit, /clear and /system TEXT. Collective. Only rank 0 reads the input and
+ * shows the answers. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_run(generate_run *run);

@@ -158,8 +158,8 @@ static fsdp_status render(const fsdp_chat_prompts *chat, fsdp_json_node row, fsd
     return status;
 }
 
-/* Like render(). But if the last message is to be continued, render a copy of the row with TAG
- * appended to that message, then cut the text at TAG. */
+/* Render a row. If its last message is to be continued, render a copy of the row in which TAG is
+ * appended to this message; render() then cuts the text at TAG. */
 static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
                               fsdp_chat_text *text)
 {

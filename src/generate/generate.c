@@ -76,9 +76,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* If the settings come from a config.json without eos_token_id, use the model's default. If
-         * they come from a generation_config.json without eos_token_id, there is no end of
-         * sequence. */
+        /* The settings have no eos_token_id. If they come from a config.json, use the model's
+         * default. If they come from a generation_config.json, no id ends a sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -372,7 +371,8 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
  * this rank. If it is an error on any rank, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    const int64_t failed = INT64_MIN / INT32_MAX; /* makes any sum of rows negative */
+    /* so low that the sum is negative if at least one rank adds it */
+    const int64_t failed = INT64_MIN / INT32_MAX;
     fsdp_group *group = g->model->group;
     *rows = status == FSDP_OK ? g->rows : failed;
     if (!group || fsdp_group_world_size(group) == 1)

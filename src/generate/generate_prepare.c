@@ -84,8 +84,9 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* Return the number of ids to which texts are cut; 0: they are not cut. The default for T5 is 512,
- * as in training. The default for texts that a causal model continues is 0, as in transformers. */
+/* Return the number of ids to which a text is cut, or 0 if texts are not cut. By default, texts for
+ * T5 are cut to 512 ids, as in training, and texts that a causal model continues are not cut, as in
+ * transformers. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)

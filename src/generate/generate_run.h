@@ -12,8 +12,8 @@ typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size
  * the end of the input. The caller frees *line with fsdp_free(). */
 typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 
-/* The configuration of a run. A member that is zero means its default. Prompts that are texts need
- * a tokenizer. Prompts that are ids do not. */
+/* The configuration of a run. A field that is 0 or NULL has its default value. A tokenizer is
+ * needed for prompts that are texts, but not for prompts that are ids. */
 typedef struct fsdp_generate_config {
     const char *model;        /* folder or hub name */
     const char *tokenizer;    /* spiece.model or a folder; NULL: the model's tokenizer */
@@ -27,8 +27,9 @@ typedef struct fsdp_generate_config {
     const char *system;      /* system message before each user message; NULL: none */
     const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
     bool continue_final_message;                      /* see fsdp_chat_prompts */
-    const char *input_ids;   /* JSON or JSON lines file with prompts as ids; NULL: none */
-    const char *task_prefix; /* put before every text; NULL: what the model's config.json says */
+    const char *input_ids; /* JSON or JSON lines file with prompts as ids; NULL: none */
+    /* put before every text; NULL: the prefix in the model's config.json */
+    const char *task_prefix;
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
      * true */
     int max_source_length;

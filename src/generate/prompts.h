@@ -23,19 +23,19 @@ typedef struct fsdp_prompts {
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
 
-/* How texts become ids. `prefix` is put before each text. If the prefix and the text have more than
- * max_length ids, only the first max_length ids are used (0: no limit). `to_continue` is true if a
- * causal model will continue the text. The ids then begin with <s>, if the tokenizer has it, and do
- * not end with </s>. */
+/* How texts become ids. `prefix` is put before each text. If the result has more than max_length
+ * ids, only the first max_length ids are used (0: no limit). `to_continue` is true if a causal
+ * model is to continue the text. Then the ids begin with <s>, if the tokenizer has it, and do not
+ * end with </s>. */
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
-    /* do not put the prefix before a text that begins with it; such a text is encoded as it is */
+    /* true: if a text already begins with the prefix, the prefix is not put before it again */
     bool prefix_once;
     int max_length;
     bool to_continue;
     const fsdp_chat_prompts *chat; /* NULL: texts are not rendered as user messages */
-    const char *text_column;       /* column or key of a row that has the text; NULL: a default */
+    const char *text_column;       /* column or key of the text in a row; NULL: a default */
 } fsdp_prompt_encoding;
 
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
@@ -45,7 +45,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
-/* Return true if the name says that a file has rows of JSON or CSV, or if it is Arrow.
+/* Return true if `path` is a file with rows: the name says that it is JSON or CSV, or it is Arrow.
  * (prompt_rows.c) */
 bool fsdp_is_prompt_rows_path(const char *path);
 /* Read a prompt from each row of a file for which fsdp_is_prompt_rows_path() is true. The file may

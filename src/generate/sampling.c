@@ -15,8 +15,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` the ids whose score is `best`. Give each of them the score 0 in `left`, so that
- * all are equally likely to be drawn. Returns the number of ids in `left`. */
+/* Write to `left` only the ids whose score is `best`. There, their score is 0, so that all of them
+ * are equally likely to be drawn. Returns the number of these ids. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -60,9 +60,9 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number of most likely
- * candidates whose probabilities sum to top_p or more. The n candidates are sorted, so these are
- * the first ones. */
+/* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number k for which the
+ * probabilities of the first k candidates sum to top_p or more. The candidates are sorted, so these
+ * are the most likely ones. */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;

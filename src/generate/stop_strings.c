@@ -24,7 +24,8 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
     return FSDP_OK;
 }
 
-/* Return true if `text` occurs in `whole`, and its last byte is in whole[changed..]. */
+/* Return true if `text` occurs in `whole` and the last byte of this occurrence is at or after
+ * position `changed`. */
 static bool is_completed(const char *whole, size_t changed, const char *text)
 {
     const size_t length = strlen(text);

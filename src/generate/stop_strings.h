@@ -9,7 +9,9 @@
 typedef struct fsdp_stop_strings {
     const fsdp_tokenizer *tokenizer; /* borrowed */
     const fsdp_rule_texts *texts;    /* borrowed */
-    size_t window;                   /* number of ids that can contain the longest text */
+    /* number of ids that are decoded for a check; so many ids can contain the longest stop
+     * string */
+    size_t window;
 } fsdp_stop_strings;
 
 /* Return FSDP_ERR_INVALID if there are texts, but no tokenizer. */

@@ -14,7 +14,7 @@ enum {
      * so more ids than this are not the beginning of a character, and waiting for more of them
      * would make each step slower. */
     MOST_WAITING = 256,
-    /* Number of the ids before the text that are decoded together with it. */
+    /* Number of ids of the preceding text that are decoded together with the first new ids. */
     CONTEXT = 32
 };
 
