@@ -10,7 +10,7 @@ typedef struct fsdp_class_item {
     fsdp_data_text pair; /* the second text; {0}: none. `text` and `pair` point into `row`. */
 } fsdp_class_item;
 
-typedef struct fsdp_class_items { /* zero-filled: empty */
+typedef struct fsdp_class_items { /* Initialise with {0}, which is an empty list. */
     fsdp_class_item *items;       /* [n]; owned */
     size_t n, cap;
     char *note; /* a message for the user about the columns that were chosen; NULL: none; owned */
