@@ -81,8 +81,7 @@ static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_r
     return status;
 }
 
-/* Return the rank that generates the text of `row` (Note [Evaluating on several ranks] in
- * evaluate.h). */
+/* Return the rank that processes row `row` (Note [Evaluating on several ranks] in evaluate.h). */
 static int rank_of_row(const evaluator *v, size_t row)
 {
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
@@ -462,9 +461,9 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* Set *config to the model's settings for generation, overridden by those that the user gave.
- * One text is generated for each row. If the user gave neither --max-new-tokens nor --max-length,
- * at most max_target_length new tokens are generated. */
+/* Set *config to the settings for generating texts: those of the model, overridden by those that
+ * the user gave. One text is generated for each row. If the user gave neither --max-new-tokens nor
+ * --max-length, at most max_target_length new tokens are generated. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -485,8 +484,8 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     return FSDP_OK;
 }
 
-/* Prepare v->generation, and check that the model can generate texts with it. This is done before
- * the loss is computed, so that errors are reported early. */
+/* Set v->generation, and check that the model can generate texts with these settings. This is done
+ * before the loss is computed, so that errors are reported early. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
