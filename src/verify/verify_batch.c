@@ -249,7 +249,7 @@ static fsdp_status compare_output(batch_run *run, size_t i)
     for (size_t k = 0; k < FSDP_LENGTH(outputs); k++)
         if (strcmp(name, outputs[k].name) == 0 && outputs[k].tensor)
             return compare_rows(run, entry, outputs[k].tensor, name);
-    /* verify_separate() or backward() compares these entries */
+    /* other functions compare these entries: verify_separate() and backward() */
     if (strcmp(name, "loss") == 0 || has_prefix(name, grad_prefix) || is_separate(run, name))
         return FSDP_OK;
     bool is_buffer;

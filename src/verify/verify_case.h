@@ -86,16 +86,16 @@ double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
-/* Check that the model in `folder` is the same as the model in model/, although it is stored in
- * other files: the configurations must mean the same, and the weights must have the same bits. */
+/* Check that the model in `folder` is a copy of the model in model/, stored in other files: the
+ * configurations must have the same meaning, and the weights must have the same bits. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
 /* Set *yes to true if PyTorch had as many ranks as this run when it made `file`, which is a
  * trajectory or expected_bf16.json. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
-/* Train as `file` says, and compare the results. `file` is a trajectory_<name>_<mesh>.json that was
- * made with as many ranks as this run has. */
+/* Train as the file says, and compare the results with those in the file. `file` is the name of a
+ * trajectory_<name>_<mesh>.json that was made with as many ranks as this run has. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 /* Compare a checkpoint, and compare training that resumes from it. `name` is the checkpoint's
