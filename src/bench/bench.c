@@ -59,7 +59,8 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    /* Do not profile the first step: it allocates the memory that later steps reuse. */
+    /* The first step allocates memory that later steps use again, so it is not profiled by
+     * default. */
     if (!c->profile_steps && options.first_step == 0) {
         options.first_step = 1;
         options.n_steps = c->steps - 1;
@@ -210,7 +211,8 @@ static fsdp_status train_step(run *r, int step, double *took)
     status = start_step(r, batch, step, &loss);
     fsdp_optimizer_zero_grad(r->optimizer);
     if (status == FSDP_OK)
-        status = fsdp_tensor_item(loss, &r->loss); /* waits for the device */
+        /* fsdp_tensor_item() waits until the device has computed the loss */
+        status = fsdp_tensor_item(loss, &r->loss);
     *took = fsdp_clock_s() - begin;
     fsdp_tensor_release(loss);
     fsdp_batch_release(batch);
@@ -327,10 +329,9 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Measure the rate of matrix products, and set *gflops to the highest rate of all tries. Matrix
- * products alone must have a higher rate than a whole step. If the measured rate is not higher,
- * other processes used the cores during the measurement. Then measure again, up to RATE_TRIES times
- * in all. */
+/* Measure the rate of matrix products several times, and set *gflops to the highest rate. Single
+ * matrix products must have a higher rate than a whole step. If the highest rate so far is not
+ * higher, other processes have used the cores, so measure again, up to RATE_TRIES times in all. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;

@@ -51,8 +51,9 @@ typedef struct fsdp_bench_config {
     const char *isa;    /* NULL: the best instruction set */
     /* the time at which the job was started, as fsdp_clock_s() counts it */
     double start_s;
-    const char *profile;       /* file for the trace of the profiled steps; NULL: no trace file */
-    const char *profile_steps; /* "A:B", the profiled steps; NULL: a few steps after the warm-up */
+    const char *profile; /* file for the trace of the profiled steps; NULL: no trace file */
+    /* the profiled steps as "A:B"; NULL: a few steps after the warm-up */
+    const char *profile_steps;
     /* Also sum the time of the profiled steps by category. This needs no trace file. */
     bool breakdown;
     /* Rank 0 prints the table of time by category to this file; NULL: no table. */
@@ -71,10 +72,10 @@ typedef void fsdp_bench_stage_fn(void *arg, fsdp_bench_stage stage);
 
 typedef struct fsdp_bench_result {
     int64_t parameters;
-    double step_s;             /* median over the steps after the first */
+    double step_s;             /* median duration of a step, without the first one */
     double first_step_s;       /* duration of the first step */
-    double first_step_after_s; /* from the start of the job to the end of the first step */
-    double ready_after_s;      /* from the start of the job to the start of the first step */
+    double first_step_after_s; /* time from the start of the job to the end of the first step */
+    double ready_after_s;      /* time from the start of the job to the start of the first step */
     /* The next fields are means over the steps after the first. */
     double forward_s, backward_s, clip_s, optimizer_s;
     /* the time that this rank waits for peers; it is included in the four times above */
@@ -82,7 +83,7 @@ typedef struct fsdp_bench_result {
     /* Processor time of this rank. If it is much less than step_s x threads, other processes used
      * the cores. */
     double cpu_s;
-    /* page_faults is the mean over the steps after the first; page_faults_last is the number in the
+    /* page_faults: mean number per step, without the first step. page_faults_last: number in the
      * last step. */
     double page_faults, page_faults_last;
     double tokens_per_s; /* source and target tokens of all ranks per second */
@@ -94,10 +95,10 @@ typedef struct fsdp_bench_result {
     /* losses of this rank's rows, in the first and in the last timed step */
     double first_loss, last_loss;
     double grad_norm; /* gradient norm in the last timed step, before clipping */
-    /* [n_where] time by category in the profiled steps */
+    /* [n_where]: the time of the profiled steps by category */
     fsdp_profile_row where[FSDP_PROFILE_ROWS];
     size_t n_where; /* 0 if no steps were profiled */
-    /* [n_names] the most expensive operations of the profiled steps on this rank */
+    /* [n_names]: the operations that took most time on this rank in the profiled steps */
     fsdp_profile_name names[FSDP_PROFILE_NAMES];
     size_t n_names;
     fsdp_memory_stats memory; /* measured after the last step, summed over the ranks */

@@ -30,10 +30,11 @@ typedef struct bench {
     float *give, *get;
     int rank, ranks;
     size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
-    /* Number of the current call, counted in the same way on all ranks. Each phase passes it in its
-     * fsdp_phase_info. So if two ranks are in different calls, they get an error. */
+    /* Number of the current call. Each rank counts its calls, and passes this number when it begins
+     * a phase of the shared buffer (fsdp_phase_info). If two ranks are in different calls, they get
+     * an error. */
     uint32_t call;
-    double memcpy_seconds[FSDP_BENCH_MAX_SIZES]; /* for each size */
+    double memcpy_seconds[FSDP_BENCH_MAX_SIZES]; /* duration of one memcpy of each size */
     /* number of wrong elements so far, on all ranks together */
     int64_t wrong;
 } bench;
@@ -78,8 +79,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Add up the lanes of all ranks, element by element, and write the sums to `get`. Only bytes
- * [first, first + bytes) of each lane are read. */
+/* Set `get` to the sums of the lanes of all ranks, element by element. Only bytes [first, first +
+ * bytes) of each lane are read. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -139,8 +140,8 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* fsdp_all_reduce() replaces `get` by the sum. So the input of each call is the result of the
- * previous call, and the values grow with every call. */
+/* fsdp_all_reduce() replaces its input by the sum, in `get`. So the input of each call is the
+ * result of the previous call, and the values grow with each call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -278,7 +279,7 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds, int6
     return FSDP_OK;
 }
 
-/* Measure collective i with the size number k. */
+/* Measure collective i with size k, an index into the list of sizes. */
 static fsdp_status measure_size(bench *b, int i, int k, fsdp_bench_collective_fn *each, void *arg)
 {
     const measurement *m = &measurements[i];
@@ -360,7 +361,7 @@ static fsdp_status check_config(const bench *b)
     return FSDP_OK;
 }
 
-/* Set b->bytes to the size number k, and return true if there is one. */
+/* Set b->bytes to size k, an index into the list of sizes. Return false if there is no size k. */
 static bool choose_size(bench *b, int k)
 {
     const fsdp_bench_collectives_config *c = b->config;
