@@ -52,9 +52,10 @@ typedef struct fsdp_monitor_options {
 /* Open the file of this rank in the folder, and write the line "start". Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_monitor_open(const fsdp_monitor_options *options,
                                               fsdp_monitor **monitor);
-/* Set the state of the rank, such as "training". If it has changed, write a line. `state` must be a
- * static string. This function and those below accept NULL as the monitor. If a line cannot be
- * written, the monitor writes no more lines, and the run continues: see fsdp_monitor_failure(). */
+/* Set the state of the rank, such as "training". If the state has changed, write a line. `state`
+ * must be a static string. This function and all functions below do nothing if `monitor` is NULL.
+ * If a line cannot be written, the monitor writes no more lines, and the run continues: see
+ * fsdp_monitor_failure(). */
 void fsdp_monitor_at(fsdp_monitor *monitor, const char *state);
 /* Begin a step. */
 void fsdp_monitor_step_begin(fsdp_monitor *monitor);
