@@ -128,7 +128,8 @@ uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
 /* Return an array with the sum of each category over all steps. In each sum, `calls` is the number
  * of events of the category that have been recorded. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
-/* Return an array of *n sums by name over all steps, in no particular order. */
+/* Return an array of *n sums, one for each category and name, over all steps. They are in no
+ * particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);
 int64_t fsdp_trace_steps(const fsdp_trace *trace);
 /* Return the name that a category has in trace files, such as "matmul" or "sharding". The text is
