@@ -10,7 +10,7 @@ enum {
     WORDS_LOG2 = 15,
     WORDS = 1 << WORDS_LOG2,
     LINE_BYTES = 64,
-    SCRATCH_KEPT = 8 << 20 /* more scratch memory than this many bytes is freed after each piece */
+    SCRATCH_KEPT = 8 << 20 /* scratch memory of more than this many bytes is freed after a piece */
 };
 
 _Static_assert(sizeof(fsdp_word) == LINE_BYTES, "a word fills a cache line");

@@ -69,8 +69,8 @@ static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list 
     if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
                                    &c->in_bytes) != FSDP_OK)
         return false;
-    /* Compare only the common length: `ids` may have an eos more than c->found.ids, or may have
-     * been cut. */
+    /* Compare only the common length: `ids` may have one id more than c->found.ids, an eos, or may
+     * have been cut. */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
     if (n && n == ids->len && n < c->found.ids.len)
         n--; /* if `ids` was cut, its last id may be an eos */
