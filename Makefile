@@ -210,8 +210,10 @@ TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
              $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o) $(CUDA_O),$(LIB_O)) $(CUDA_TESTING_O)
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
-# One program for each folder of tests. That of tests/release links the installed library.
-TESTS := $(patsubst %,$(BUILD)/%tests,$(sort $(dir $(TEST_C))))
+# One program for each layer's folder of tests, which also contains the tests of the folders in it.
+# That of tests/release links the installed library.
+TEST_FOLDERS := $(sort $(foreach test,$(TEST_C),tests/$(word 2,$(subst /, ,$(test)))/))
+TESTS := $(patsubst %,$(BUILD)/%tests,$(TEST_FOLDERS))
 TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
@@ -387,7 +389,7 @@ $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/relea
 	@$(if $(V),,echo "  LD $$@")
 	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $$(TEST_LDLIBS_ALL)
 endef
-$(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
+$(foreach folder,$(TEST_FOLDERS),$(eval $(call tests_rule,$(folder))))
 $(EXAMPLES) $(BENCHES) $(BUILD)/tools/arrow_rows: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
