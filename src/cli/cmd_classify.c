@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/classify/classify.h"
 #include "src/cli/cli.h"
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/train_config/config_paths.h"

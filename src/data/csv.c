@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/lines.h"
+#include "src/data/files/lines.h"
 
 /* ---- rows ---- */
 

@@ -6,7 +6,7 @@
 
 #include <fsdp/base.h>
 
-#include "src/data/input.h"
+#include "src/data/files/input.h"
 
 /* The fields of a row. Initialize with {0}; can be reused. Line ends within a field stay as they
  * are in the file, as pandas and datasets read them. */

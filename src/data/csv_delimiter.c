@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "src/base/assert.h"
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 
 enum {
     SAMPLE_ROWS = 50, /* number of rows by which a delimiter is judged */

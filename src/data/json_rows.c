@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
-#include "src/data/lines.h"
+#include "src/data/files/lines.h"
 
 enum {
     READ_BYTES = 1 << 18,

@@ -10,7 +10,7 @@
 #include <fsdp/base.h>
 
 #include "src/base/json.h"
-#include "src/data/input.h"
+#include "src/data/files/input.h"
 
 typedef struct fsdp_json_rows fsdp_json_rows;
 

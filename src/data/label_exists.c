@@ -2,7 +2,7 @@
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
 #include "src/data/class_text.h"
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/json_rows.h"
 #include "src/data/text_rows.h"

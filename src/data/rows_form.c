@@ -3,8 +3,8 @@
 
 #include "src/data/arrow/table.h"
 #include "src/data/dataset.h"
-#include "src/data/file_names.h"
-#include "src/data/input.h"
+#include "src/data/files/file_names.h"
+#include "src/data/files/input.h"
 #include "src/data/json_rows.h"
 
 bool fsdp_is_csv_path(const char *path)

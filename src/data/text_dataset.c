@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 

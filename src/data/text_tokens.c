@@ -5,9 +5,9 @@
 
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/document_file.h"
+#include "src/data/files/document_file.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */

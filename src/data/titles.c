@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/data/lines.h"
+#include "src/data/files/lines.h"
 #include "src/data/wikihow.h"
 
 struct fsdp_titles {

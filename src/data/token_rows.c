@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 
 enum {
     ROW_TOKENS_MAX = 1 << 30,     /* a batch counts tokens in int32 */

@@ -9,7 +9,7 @@
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/comm/plan_group.h"
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"

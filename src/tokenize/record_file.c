@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/csv.h"
-#include "src/data/document_file.h"
+#include "src/data/files/document_file.h"
 #include "src/data/json_rows.h"
 #include "src/data/text_rows.h"
 

@@ -15,7 +15,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/data/input.h"
+#include "src/data/files/input.h"
 #include "src/data/json_rows.h"
 #include "src/data/left_out.h"
 #include "tests/test.h"

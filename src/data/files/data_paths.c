@@ -1,5 +1,5 @@
 /* See data_paths.h. */
-#include "src/data/data_paths.h"
+#include "src/data/files/data_paths.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -11,7 +11,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/dataset.h"
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 
 static bool is_token_file_name(const char *name)
 {

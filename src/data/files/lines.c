@@ -1,6 +1,6 @@
 /* Reads a file line by line through a buffer. If the buffer ends before the line does, more bytes
  * are read, and the search for the line end continues with these bytes. */
-#include "src/data/lines.h"
+#include "src/data/files/lines.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* See input.h. Decompression needs a fixed amount of memory: a buffer for compressed bytes and the
  * window of the decompressor. zstd's window is limited to 128 MiB, the library's own limit. */
-#include "src/data/input.h"
+#include "src/data/files/input.h"
 
 #include <errno.h>
 #include <fcntl.h>

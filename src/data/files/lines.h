@@ -5,7 +5,7 @@
 
 #include <fsdp/base.h>
 
-#include "src/data/input.h"
+#include "src/data/files/input.h"
 
 typedef struct fsdp_lines fsdp_lines;
 

@@ -1,12 +1,12 @@
 /* See document_file.h. */
-#include "src/data/document_file.h"
+#include "src/data/files/document_file.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
-#include "src/data/lines.h"
+#include "src/data/files/lines.h"
 
 struct fsdp_document_file {
     char *path;

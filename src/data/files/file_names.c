@@ -1,5 +1,5 @@
 /* See file_names.h. */
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 
 #include <string.h>
 #include <strings.h>
