@@ -36,9 +36,9 @@ endif
 ifeq ($(call has_header,csv,csv.h),1)
 LIBS += $(or $(call deps_library,csv),-lcsv)
 DEFS += -DFSDP_HAVE_CSV
-LEFT_OUT += src/data/csv_none.c
+LEFT_OUT += src/data/csv/csv_none.c
 else
-LEFT_OUT += src/data/csv.c
+LEFT_OUT += src/data/csv/csv.c
 endif
 ifeq ($(call has,yaml-0.1,yaml),1)
 PKGS += yaml-0.1

@@ -12,7 +12,7 @@
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow_note.h"
-#include "src/data/csv_delimiter.h"
+#include "src/data/csv/csv_delimiter.h"
 #include "src/data/json_rows.h"
 #include "src/data/jsonl_keys.h"
 #include "src/data/missing_column.h"

@@ -5,7 +5,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 #include "src/data/dataset.h"
 
 typedef struct fsdp_text_rows fsdp_text_rows;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 #include "src/data/files/document_file.h"
 #include "src/data/json_rows.h"
 #include "src/data/text_rows.h"

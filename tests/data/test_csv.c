@@ -10,7 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/philox.h"
 #include "src/base/str.h"
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 #include "src/data/wikihow.h"
 #include "tests/test.h"
 

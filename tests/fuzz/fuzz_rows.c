@@ -8,7 +8,7 @@
 
 #include <fsdp/data.h>
 
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 #include "src/data/json_rows.h"
 #include "tests/fuzz/folder.h"
 

@@ -1,7 +1,7 @@
 /* The functions of csv.h for builds without libcsv. Opening a CSV file fails, so the functions that
  * need an open file or a row are never called. */
 #include "src/base/assert.h"
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 
 #define NO_FILE() fsdp_assert_failed("there is a CSV file", __FILE__, __LINE__)
 

@@ -1,5 +1,5 @@
 /* See csv_delimiter.h. */
-#include "src/data/csv_delimiter.h"
+#include "src/data/csv/csv_delimiter.h"
 
 #include <stdio.h>
 

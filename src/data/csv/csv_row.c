@@ -1,5 +1,5 @@
 /* The fields of a row of CSV, in memory. */
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 
 #include <string.h>
 #include <strings.h>

@@ -1,7 +1,7 @@
 /* Opens CSV whose delimiter is not known: exports of spreadsheets separate fields by semicolons or
  * tabs, whatever the name of the file says. */
 #pragma once
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 
 /* Set *fits to true if a header has the columns that the caller needs. */
 typedef fsdp_status fsdp_csv_fits_fn(const fsdp_csv_row *header, void *arg, bool *fits);

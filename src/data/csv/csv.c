@@ -1,7 +1,7 @@
 /* Splits CSV into rows with libcsv. csv_row.c has the functions for a row that is in memory. A file
  * is passed to libcsv one physical line at a time. A row ends only where a physical line ends, so
  * the line number and the position of each row and each error are known. */
-#include "src/data/csv.h"
+#include "src/data/csv/csv.h"
 
 #include <csv.h>
 #include <inttypes.h>
