@@ -3,7 +3,7 @@
 #include <fsdp/data.h>
 
 #include "src/data/arrow/table.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/jsonl_keys.h"
 
 /* Make the text for fsdp_dataset_note(): the columns that are not used, the class names of the
  * ClassLabel column `label` if the model has other names, and the use of the split "test" for

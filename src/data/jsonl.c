@@ -7,7 +7,7 @@
 #include "src/base/json.h"
 #include "src/data/dataset.h"
 #include "src/data/ids.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/jsonl_row.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its

@@ -4,9 +4,9 @@
 
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/data/json_rows.h"
-#include "src/data/json_text.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/json/json_text.h"
+#include "src/data/json/jsonl_keys.h"
 
 /* Results that are collected over all rows of a file; {0} before the first row. */
 typedef struct fsdp_jsonl_rows {

@@ -4,7 +4,7 @@
 #include "src/data/class_text.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/text_rows.h"
 
 /* Return true if a row of ids has the label of a class, and not labels of a masked language model,

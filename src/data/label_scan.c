@@ -11,7 +11,7 @@
 #include "src/data/arrow/table.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/label_lists.h"
 #include "src/data/text_columns.h"
 #include "src/data/text_rows.h"

@@ -5,7 +5,7 @@
 #include "src/data/dataset.h"
 #include "src/data/files/file_names.h"
 #include "src/data/files/input.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 
 bool fsdp_is_csv_path(const char *path)
 {

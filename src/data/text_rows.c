@@ -13,8 +13,8 @@
 #include "src/data/arrow/table.h"
 #include "src/data/arrow_note.h"
 #include "src/data/csv/csv_delimiter.h"
-#include "src/data/json_rows.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/json/jsonl_keys.h"
 #include "src/data/missing_column.h"
 #include "src/data/text_columns.h"
 

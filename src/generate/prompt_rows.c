@@ -11,7 +11,7 @@
 #include "src/data/csv/csv_delimiter.h"
 #include "src/data/dataset.h"
 #include "src/data/files/file_names.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/text_columns.h"
 #include "src/generate/prompts.h"
 

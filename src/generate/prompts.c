@@ -12,7 +12,7 @@
 #include "src/batch/batch.h"
 #include "src/data/arrow/table.h"
 #include "src/data/files/input.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/jsonl_keys.h"
 #include "src/generate/prompts.h"
 
 enum {

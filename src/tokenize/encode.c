@@ -7,7 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
 #include "src/data/dataset.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
 {

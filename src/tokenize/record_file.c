@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/data/csv/csv.h"
 #include "src/data/files/document_file.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/text_rows.h"
 
 struct fsdp_record_file {

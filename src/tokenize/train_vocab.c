@@ -8,7 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/data/chat_text.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/sharegpt.h"
 #include "src/report/human.h"
 #include "src/text/hash.h"

@@ -16,7 +16,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/files/input.h"
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 #include "src/data/left_out.h"
 #include "tests/test.h"
 

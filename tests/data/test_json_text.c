@@ -1,5 +1,5 @@
 /* Rows of JSON that have a text: what is found without a document is what the parser finds. */
-#include "src/data/json_text.h"
+#include "src/data/json/json_text.h"
 
 #include <string.h>
 

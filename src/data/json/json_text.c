@@ -1,6 +1,6 @@
 /* See json_text.h. This file accepts only rows that the JSON parser accepts, but not all of them.
  * It must return the same text as the parser; tests/fuzz/fuzz_json_text.c compares the two. */
-#include "src/data/json_text.h"
+#include "src/data/json/json_text.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* See jsonl_keys.h. */
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/jsonl_keys.h"
 
 #include <inttypes.h>
 #include <math.h>

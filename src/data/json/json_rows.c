@@ -1,6 +1,6 @@
 /* See json_rows.h. A scanner finds the end of a value by counting brackets outside of strings. It
  * does not check the value; the JSON parser does that when the row is parsed. */
-#include "src/data/json_rows.h"
+#include "src/data/json/json_rows.h"
 
 #include <inttypes.h>
 #include <string.h>
