@@ -11,7 +11,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
-#include "src/data/arrow_note.h"
+#include "src/data/arrow/arrow_note.h"
 #include "src/data/dataset.h"
 #include "src/data/ids.h"
 #include "src/data/jsonl_row.h"

@@ -11,7 +11,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
-#include "src/data/arrow_note.h"
+#include "src/data/arrow/arrow_note.h"
 #include "src/data/csv/csv_delimiter.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/json/jsonl_keys.h"

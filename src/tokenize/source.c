@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/data/arrow_note.h"
+#include "src/data/arrow/arrow_note.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/files/file_names.h"

@@ -1,5 +1,5 @@
 /* See arrow_note.h. */
-#include "src/data/arrow_note.h"
+#include "src/data/arrow/arrow_note.h"
 
 #include <string.h>
 
