@@ -9,7 +9,7 @@
 #include "src/data/causal_text.h"
 #include "src/data/span_corruption.h"
 #include "src/data/text_tokens.h"
-#include "src/data/token_rows.h"
+#include "src/data/tokens/token_rows.h"
 
 typedef struct span_dataset {
     fsdp_token_rows rows;

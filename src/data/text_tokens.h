@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/data.h>
 
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 /* Tokenize every text of `path`, append eos to each, and put all ids into *file. In CSV and JSON,
  * the texts are in column or key options->source_column (NULL: "text"). Plain text is divided into

@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/data/causal_text.h"
 #include "src/data/text_tokens.h"
-#include "src/data/token_rows.h"
+#include "src/data/tokens/token_rows.h"
 
 typedef struct token_dataset {
     fsdp_token_rows rows;

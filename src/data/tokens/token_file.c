@@ -6,7 +6,7 @@
  * GPT-2 is never mistaken for a file of llm.c. Its first id would have to equal the lower 16 bits
  * of a magic number. The lower 16 bits of every magic number are at least 54912, but no id of GPT-2
  * is above 50256. */
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/data.h>
 
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 typedef struct fsdp_token_shard {
     fsdp_token_file file;

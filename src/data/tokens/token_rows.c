@@ -1,5 +1,5 @@
 /* See token_rows.h. */
-#include "src/data/token_rows.h"
+#include "src/data/tokens/token_rows.h"
 
 #include <inttypes.h>
 

@@ -6,7 +6,7 @@
  * each document (int64). After that, there may be one more byte for each sequence, its mode. The
  * tokens are used as one stream, so the index is needed for their type, and to check that the files
  * belong together. */
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 #include <inttypes.h>
 #include <string.h>
