@@ -13,8 +13,8 @@
 #include "src/data/files/file_names.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/files/lines.h"
-#include "src/data/missing_column.h"
-#include "src/data/text_columns.h"
+#include "src/data/rows/missing_column.h"
+#include "src/data/rows/text_columns.h"
 #include "src/text/utf8.h"
 
 enum {

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/class_text.h"
-#include "src/data/text_rows.h"
+#include "src/data/rows/text_rows.h"
 
 typedef struct place {
     uint64_t offset;

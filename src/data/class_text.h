@@ -3,7 +3,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 
 /* Encode a text or a pair of texts for a classifier, as transformers does with tokenizer(text,
  * pair, truncation=True, max_length=options->max_length): special tokens and segments are those of

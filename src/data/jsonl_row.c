@@ -12,11 +12,11 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/batch/batch.h"
-#include "src/data/causal_text.h"
-#include "src/data/chat_text.h"
+#include "src/data/rows/causal_text.h"
+#include "src/data/rows/chat_text.h"
 #include "src/data/class_text.h"
 #include "src/data/dataset.h"
-#include "src/data/missing_column.h"
+#include "src/data/rows/missing_column.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */

@@ -5,7 +5,7 @@
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/json/json_rows.h"
-#include "src/data/text_rows.h"
+#include "src/data/rows/text_rows.h"
 
 /* Return true if a row of ids has the label of a class, and not labels of a masked language model,
  * which are a list as long as the list of ids. */

@@ -13,8 +13,8 @@
 #include "src/data/dataset.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/label_lists.h"
-#include "src/data/text_columns.h"
-#include "src/data/text_rows.h"
+#include "src/data/rows/text_columns.h"
+#include "src/data/rows/text_rows.h"
 
 enum {
     MAX_NAMES = 20000,

@@ -13,10 +13,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
-#include "src/data/causal_text.h"
-#include "src/data/text_rows.h"
-#include "src/data/titles.h"
-#include "src/data/wikihow.h"
+#include "src/data/rows/causal_text.h"
+#include "src/data/rows/text_rows.h"
+#include "src/data/rows/titles.h"
+#include "src/data/rows/wikihow.h"
 #include "src/text/utf8.h"
 
 typedef struct place {

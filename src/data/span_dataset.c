@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/span_corruption.h"
 #include "src/data/text_tokens.h"
 #include "src/data/tokens/token_rows.h"

@@ -6,7 +6,7 @@
 #include "src/data/arrow/table.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
-#include "src/data/titles.h"
+#include "src/data/rows/titles.h"
 
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
  * and the rest is for training. Called only if there are no lists of titles. */

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/files/document_file.h"

@@ -12,7 +12,7 @@
 #include "src/data/dataset.h"
 #include "src/data/files/file_names.h"
 #include "src/data/json/json_rows.h"
-#include "src/data/text_columns.h"
+#include "src/data/rows/text_columns.h"
 #include "src/generate/prompts.h"
 
 bool fsdp_is_prompt_rows_path(const char *path)

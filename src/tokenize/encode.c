@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/dataset.h"
 #include "src/data/json/json_rows.h"
 

@@ -11,7 +11,7 @@
 #include "src/base/philox.h"
 #include "src/base/str.h"
 #include "src/data/csv/csv.h"
-#include "src/data/wikihow.h"
+#include "src/data/rows/wikihow.h"
 #include "tests/test.h"
 
 /* Write these bytes to a file in the test's folder and return its path, valid until the next

@@ -1,6 +1,6 @@
 /* Reads and searches lists of titles. A list is read completely, sorted by strcmp(), and searched
  * by bisection. */
-#include "src/data/titles.h"
+#include "src/data/rows/titles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/files/lines.h"
-#include "src/data/wikihow.h"
+#include "src/data/rows/wikihow.h"
 
 struct fsdp_titles {
     fsdp_str text;       /* the titles, each followed by NUL */

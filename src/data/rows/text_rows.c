@@ -1,7 +1,7 @@
 /* See text_rows.h. A row of CSV is returned with all of its fields. A row of JSON or Arrow is
  * turned into a row with only the fields that are used: the source, if there is one, the target,
  * and for CLASSIFICATION the label. */
-#include "src/data/text_rows.h"
+#include "src/data/rows/text_rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #include "src/data/csv/csv_delimiter.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/json/jsonl_keys.h"
-#include "src/data/missing_column.h"
-#include "src/data/text_columns.h"
+#include "src/data/rows/missing_column.h"
+#include "src/data/rows/text_columns.h"
 
 struct fsdp_text_rows {
     char *path;

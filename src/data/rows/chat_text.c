@@ -1,9 +1,9 @@
 /* See chat_text.h. */
-#include "src/data/chat_text.h"
+#include "src/data/rows/chat_text.h"
 
 #include "src/base/alloc.h"
-#include "src/data/causal_text.h"
-#include "src/data/sharegpt.h"
+#include "src/data/rows/causal_text.h"
+#include "src/data/rows/sharegpt.h"
 #include "src/text/chat/chat.h"
 
 static bool is_list_of_objects(fsdp_json_node row, const char *key)

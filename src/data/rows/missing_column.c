@@ -1,5 +1,5 @@
 /* See missing_column.h. */
-#include "src/data/missing_column.h"
+#include "src/data/rows/missing_column.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* See sharegpt.h. */
-#include "src/data/sharegpt.h"
+#include "src/data/rows/sharegpt.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* See text_columns.h. */
-#include "src/data/text_columns.h"
+#include "src/data/rows/text_columns.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * the ids of the prompt, the prompt is also tokenized alone, and the two lists of ids are compared.
  * Their longest common prefix counts as the prompt. One token may cover the end of the prompt and
  * the beginning of the completion. Such a token counts as part of the completion. */
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 
 #include <inttypes.h>
 #include <string.h>

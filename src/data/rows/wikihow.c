@@ -1,7 +1,7 @@
 /* A cleaning function removes parts of a text in place, by moving the rest toward the beginning.
  * The order of the steps matters: when a part is removed, the text before it and the text after it
  * are joined, and a later step may find a match where they meet. */
-#include "src/data/wikihow.h"
+#include "src/data/rows/wikihow.h"
 
 #include <string.h>
 
