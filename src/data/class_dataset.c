@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/rows/causal_text.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/rows/text_rows.h"
 
 typedef struct place {

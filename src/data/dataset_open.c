@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/masked_dataset.h"

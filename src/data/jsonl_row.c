@@ -14,7 +14,7 @@
 #include "src/batch/batch.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/chat_text.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/dataset.h"
 #include "src/data/rows/missing_column.h"
 

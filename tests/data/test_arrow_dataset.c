@@ -11,7 +11,7 @@
 #include "src/base/io.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow/write.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/dataset.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 /* See label_lists.h. */
-#include "src/data/label_lists.h"
+#include "src/data/labels/label_lists.h"
 
 #include <inttypes.h>
 

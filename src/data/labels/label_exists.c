@@ -1,7 +1,7 @@
 /* Finds out whether a file has labels of classes. See fsdp_labels_exist() in class_text.h. */
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/json/json_rows.h"

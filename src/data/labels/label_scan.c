@@ -1,5 +1,5 @@
 /* Finds the classes of a file. See fsdp_labels_find(). */
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "src/data/files/data_paths.h"
 #include "src/data/dataset.h"
 #include "src/data/json/json_rows.h"
-#include "src/data/label_lists.h"
+#include "src/data/labels/label_lists.h"
 #include "src/data/rows/text_columns.h"
 #include "src/data/rows/text_rows.h"
 

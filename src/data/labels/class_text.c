@@ -1,5 +1,5 @@
 /* See class_text.h. */
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 
 #include <inttypes.h>
 #include <limits.h>

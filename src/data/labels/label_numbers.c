@@ -1,5 +1,5 @@
 /* Labels that are numbers, for regression and for several classes a row. See class_text.h. */
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 
 #include <inttypes.h>
 #include <math.h>
