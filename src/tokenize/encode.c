@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/data/rows/causal_text.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/json/json_rows.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)

@@ -7,7 +7,7 @@
 #include "src/base/cpus.h"
 #include "src/base/io.h"
 #include "src/data/labels/class_text.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/report/terminal.h"
 #include "src/tokenize/tokenize.h"
 

@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/report/human.h"
 #include "src/report/metrics.h"

@@ -12,7 +12,7 @@
 #include "src/data/arrow/table.h"
 #include "src/data/arrow/write.h"
 #include "src/data/labels/class_text.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "tests/test.h"
 
 enum {

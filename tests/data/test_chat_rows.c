@@ -10,7 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "tests/test.h"
 
 /* What a test needs to open rows. */

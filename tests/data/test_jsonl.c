@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/base/io.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "tests/test.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* Rows of masked language models: what is drawn, on what it depends, and rows that are used as they
  * are. */
-#include "src/data/masked_dataset.h"
+#include "src/data/datasets/masked_dataset.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Span corruption: lengths compared with the reference, reconstruction of pieces from examples, the
  * distribution of drawn spans, and datasets of every kind of file. */
-#include "src/data/span_corruption.h"
+#include "src/data/datasets/span_corruption.h"
 
 #include <stdio.h>
 #include <string.h>

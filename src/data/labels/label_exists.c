@@ -3,7 +3,7 @@
 #include "src/data/arrow/table.h"
 #include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/text_rows.h"
 

@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/labels/label_lists.h"
 #include "src/data/rows/text_columns.h"

@@ -1,5 +1,5 @@
 /* A dataset that has the examples of several datasets, one after the other. */
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 
 #include <string.h>
 

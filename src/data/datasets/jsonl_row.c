@@ -2,7 +2,7 @@
  * SEQ2SEQ, ids beyond max_length are also removed. Some other arrays of the row, such as
  * position_ids, have one entry for each id. When an id is removed, its entries are removed from
  * those arrays as well. */
-#include "src/data/jsonl_row.h"
+#include "src/data/datasets/jsonl_row.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/chat_text.h"
 #include "src/data/labels/class_text.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/rows/missing_column.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are

@@ -12,9 +12,9 @@
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow/arrow_note.h"
-#include "src/data/dataset.h"
-#include "src/data/ids.h"
-#include "src/data/jsonl_row.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/datasets/ids.h"
+#include "src/data/datasets/jsonl_row.h"
 
 enum {
     FIRST_ROWS = 64,        /* rows of large files that are checked when they are opened */

@@ -1,12 +1,12 @@
 /* See text_tokens.h. */
-#include "src/data/text_tokens.h"
+#include "src/data/datasets/text_tokens.h"
 
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/files/document_file.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little

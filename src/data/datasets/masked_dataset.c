@@ -6,7 +6,7 @@
  * it is otherwise. The random numbers of token i are computed by Philox from the key and i. So no
  * generator has a state, and a row is masked in the same way on every rank. The key depends only on
  * seed, epoch and index. */
-#include "src/data/masked_dataset.h"
+#include "src/data/datasets/masked_dataset.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
 #include "src/base/str.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 
 typedef struct masked_dataset {
     fsdp_dataset *rows;

@@ -1,6 +1,6 @@
 /* See long_rows.h. The file has the ids of each row as int32, followed by the labels of the row, if
  * it has any. */
-#include "src/data/long_rows.h"
+#include "src/data/datasets/long_rows.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* See ids.h. */
-#include "src/data/ids.h"
+#include "src/data/datasets/ids.h"
 
 int32_t fsdp_ids_eos(const fsdp_dataset_options *options)
 {

@@ -15,14 +15,14 @@
  * If no packed row has room, the row begins a new one. Packed rows are then sorted by the position
  * of their first rows in the file, and the rows in each packed row by their own positions. A window
  * is closed before the next one begins. */
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/long_rows.h"
+#include "src/data/datasets/long_rows.h"
 
 enum {
     WINDOW_ROWS = 1 << 16,

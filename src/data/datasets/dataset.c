@@ -1,6 +1,6 @@
 /* The functions of <fsdp/data.h> that work on any dataset. They check their arguments and call the
  * functions in `ops`. */
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 
 #include <inttypes.h>
 #include <string.h>
