@@ -81,9 +81,9 @@ endif
 ifeq ($(call has,libutf8proc,utf8proc),1)
 PKGS += libutf8proc
 DEFS += -DFSDP_HAVE_UTF8PROC
-LEFT_OUT += src/text/unicode_none.c
+LEFT_OUT += src/text/chars/unicode_none.c
 else
-LEFT_OUT += src/text/unicode.c
+LEFT_OUT += src/text/chars/unicode.c
 endif
 ifeq ($(call has_header,flatbuffers,flatbuffers/flatbuffers.h,c++),1)
 LIBS += -lstdc++

@@ -15,7 +15,7 @@
 #include "src/data/files/lines.h"
 #include "src/data/rows/missing_column.h"
 #include "src/data/rows/text_columns.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     STDIN_BYTES_MAX = 1 << 30

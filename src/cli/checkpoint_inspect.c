@@ -12,7 +12,7 @@
 #include "src/report/table.h"
 #include "src/source/parts.h"
 #include "src/source/source.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 #include "src/torchfile/entry.h"
 #include "src/torchfile/torch_names.h"
 

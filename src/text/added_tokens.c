@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/vocabulary.h"
 
 /* A text to search for. */

@@ -3,7 +3,7 @@
  * library finds them. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/char_class.h"
+#include "src/text/chars/char_class.h"
 #include "src/text/normalizer.h"
 #include "src/text/token_model.h"
 

@@ -12,7 +12,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/bpe_merge.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 #include "src/text/token_work.h"
 
 static const char mark[] = "\xE2\x96\x81"; /* U+2581 */

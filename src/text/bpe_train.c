@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 #include "src/text/hash.h"
 
 static const uint32_t NONE = UINT32_MAX;

@@ -11,7 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/text/normalizer_ops.h"
 #include "src/text/token_json.h"
-#include "src/text/unicode.h"
+#include "src/text/chars/unicode.h"
 
 enum {
     REMOVED = 0xFF /* in `ascii`: the character is removed */

@@ -1,8 +1,8 @@
 /* The normalizer of a tokenizer.json: changes a text before it is split into words. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/aligned_text.h"
-#include "src/text/char_class.h"
+#include "src/text/chars/aligned_text.h"
+#include "src/text/chars/char_class.h"
 
 typedef struct fsdp_normalizer fsdp_normalizer;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/unicode.h"
+#include "src/text/chars/unicode.h"
 
 enum {
     SHORT_RUN = 32 /* runs of marks up to this length are sorted by insertion */

@@ -1,8 +1,8 @@
 /* The steps of a normalizer. normalizer.c makes a list of them from JSON. */
 #pragma once
-#include "src/text/aligned_text.h"
-#include "src/text/char_class.h"
-#include "src/text/charsmap.h"
+#include "src/text/chars/aligned_text.h"
+#include "src/text/chars/char_class.h"
+#include "src/text/chars/charsmap.h"
 #include "src/text/regex.h"
 
 typedef enum fsdp_normalize_type {

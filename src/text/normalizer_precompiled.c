@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/unicode.h"
+#include "src/text/chars/unicode.h"
 
 enum {
     CLUSTER_MAX = 6 /* clusters of this many bytes are never replaced as a whole */

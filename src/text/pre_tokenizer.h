@@ -3,8 +3,8 @@
  * so no list of pieces is ever made. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/aligned_text.h"
-#include "src/text/char_class.h"
+#include "src/text/chars/aligned_text.h"
+#include "src/text/chars/char_class.h"
 
 typedef struct fsdp_pre_tokenizer fsdp_pre_tokenizer;
 

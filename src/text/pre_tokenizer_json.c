@@ -3,7 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/pre_tokenizer_ops.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 static fsdp_status add_op(fsdp_pre_tokenizer *pre, fsdp_json_node node, fsdp_split_by by,
                           fsdp_split_behavior behavior, fsdp_pre_op **op)

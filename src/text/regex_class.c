@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     CLASS_DEPTH_MAX = 16,

@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/regex_class.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     GROUP_DEPTH_MAX = 200,

@@ -10,7 +10,7 @@
 #include "src/base/assert.h"
 #include "src/text/bpe.h"
 #include "src/text/unigram.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     BPE_PIECE_BYTES_MAX = 1024 /* limit for BPE, whose merges are found by dividing pieces */

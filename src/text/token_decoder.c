@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 #include "src/text/regex.h"
 #include "src/text/token_json.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 typedef enum decode_type {
     DECODE_BPE,

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 /* Return true if `name` is one of the words in `names`. */
 static bool is_word_of(const char *names, const char *name)

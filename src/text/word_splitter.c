@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 static const char *const texts[] = {
     [FSDP_WORDS_GPT2] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"

@@ -2,7 +2,7 @@
  * text into words. They are several times as fast as PCRE2 and use the tokenizers library's classes
  * of characters. The words cover the whole text. */
 #pragma once
-#include "src/text/char_class.h"
+#include "src/text/chars/char_class.h"
 
 typedef enum fsdp_word_pattern {
     FSDP_WORDS_OTHER, /* another expression */

@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/text/token_work.h"
 #include "src/text/trie.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 typedef struct wordpiece {
     fsdp_token_model base;

@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     VOCAB_BYTES_MAX = 64 * 1024 * 1024 /* the largest known file has 5 MB */

@@ -11,7 +11,7 @@
 #include "src/generate/chat_prompt.h"
 #include "src/generate/stop_strings.h"
 #include "src/generate/text_stream.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 #include "tests/test.h"
 
 static fsdp_tokenizer *open_tokenizer(fsdp_test *t)

@@ -4,7 +4,7 @@
 
 #include "src/base/io.h"
 #include "src/text/bpe.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 #include "tests/text/models.h"
 
 /* ---- the library's results ---- */

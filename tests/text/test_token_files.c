@@ -5,7 +5,7 @@
 
 #include "src/base/io.h"
 #include "src/text/bpe.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 #include "src/text/sentencepiece_model.h"
 #include "src/text/tiktoken.h"
 #include "src/text/wordpiece.h"

@@ -17,7 +17,7 @@
 #include "src/data/rows/text_rows.h"
 #include "src/data/rows/titles.h"
 #include "src/data/rows/wikihow.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 typedef struct place {
     uint64_t offset;

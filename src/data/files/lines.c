@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     READ_BYTES = 1 << 18

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     MAX_DEPTH = 32,       /* maximum nesting of arrays and objects in the value of a key */

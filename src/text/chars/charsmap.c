@@ -1,9 +1,9 @@
-#include "src/text/charsmap.h"
+#include "src/text/chars/charsmap.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 struct fsdp_charsmap {
     uint32_t *units; /* [count]: the double array, in Darts' format */

@@ -6,7 +6,7 @@
 
 #include <fsdp/base.h>
 
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 /* A part [begin, end) of the original text, in bytes. */
 typedef struct fsdp_align {

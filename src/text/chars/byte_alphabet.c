@@ -1,7 +1,7 @@
 /* See byte_alphabet.h. The characters of the alphabet are U+0021 to U+007E, U+00A1 to U+00AC and
  * U+00AE to U+00FF for the bytes of the same number, and U+0100 to U+0143 for all other bytes in
  * ascending order. */
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 
 /* Return the code point of a byte. */
 static unsigned code_point(uint8_t byte)

@@ -1,4 +1,4 @@
-#include "src/text/unicode.h"
+#include "src/text/chars/unicode.h"
 
 #include <utf8proc.h>
 

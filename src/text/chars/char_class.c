@@ -1,5 +1,5 @@
 /* Expands the runs of char_class_data.c to a table. */
-#include "src/text/char_class.h"
+#include "src/text/chars/char_class.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Made by tools/char_classes.py from tokenizers 0.23.3. See char_class.h. */
-#include "src/text/char_class.h"
+#include "src/text/chars/char_class.h"
 
 const uint32_t fsdp_char_class_runs[][2] = {
     {0x0, 0x10},      {0x9, 0x1},       {0xb, 0x11},      {0xd, 0x1},       {0xe, 0x10},

@@ -1,6 +1,6 @@
 /* Checks UTF-8 against table 3-7 of the Unicode Standard, "Well-Formed UTF-8 Byte Sequences". For
  * each first byte, the table gives the length of the sequence and the range of the second byte. */
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-#include "src/text/aligned_text.h"
+#include "src/text/chars/aligned_text.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/byte_alphabet.h"
+#include "src/text/chars/byte_alphabet.h"
 
 void fsdp_aligned_text_fini(fsdp_aligned_text *text)
 {

@@ -1,6 +1,6 @@
 /* Implements unicode.h for builds without utf8proc. Opening a tokenizer that needs utf8proc fails,
  * so only fsdp_unicode_check() is ever called. */
-#include "src/text/unicode.h"
+#include "src/text/chars/unicode.h"
 
 #include "src/base/assert.h"
 
