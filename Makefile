@@ -74,9 +74,9 @@ endif
 ifeq ($(call has,libpcre2-8,PCRE2),1)
 PKGS += libpcre2-8
 DEFS += -DFSDP_HAVE_PCRE2
-LEFT_OUT += src/text/regex_none.c
+LEFT_OUT += src/text/regex/regex_none.c
 else
-LEFT_OUT += src/text/regex.c
+LEFT_OUT += src/text/regex/regex.c
 endif
 ifeq ($(call has,libutf8proc,utf8proc),1)
 PKGS += libutf8proc

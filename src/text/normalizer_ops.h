@@ -3,7 +3,7 @@
 #include "src/text/chars/aligned_text.h"
 #include "src/text/chars/char_class.h"
 #include "src/text/chars/charsmap.h"
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 
 typedef enum fsdp_normalize_type {
     FSDP_NORMALIZE_NFC,

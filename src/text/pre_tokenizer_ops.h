@@ -1,7 +1,7 @@
 /* The steps of a pre-tokenizer. pre_tokenizer_json.c makes a list of them. */
 #pragma once
 #include "src/text/pre_tokenizer.h"
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 #include "src/text/token_json.h"
 #include "src/text/word_splitter.h"
 

@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 #include "src/text/token_json.h"
 #include "src/text/chars/utf8.h"
 

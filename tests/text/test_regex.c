@@ -6,8 +6,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/text/regex.h"
-#include "src/text/regex_syntax.h"
+#include "src/text/regex/regex.h"
+#include "src/text/regex/regex_syntax.h"
 #include "src/text/chars/utf8.h"
 #include "src/text/word_splitter.h"
 #include "tests/test.h"

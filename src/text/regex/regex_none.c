@@ -1,5 +1,5 @@
 /* Implements regex.h for builds without PCRE2. Compiling fails, so no search is ever made. */
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"

@@ -2,10 +2,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 
 #include "src/base/alloc.h"
-#include "src/text/regex_syntax.h"
+#include "src/text/regex/regex_syntax.h"
 
 enum {
     /* A search fails if it needs more steps of backtracking than MATCH_LIMIT + MATCH_LIMIT_PER_BYTE

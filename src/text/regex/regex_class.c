@@ -2,7 +2,7 @@
  * bracket. Other items become brackets of their own, and the class becomes an alternation: [a\W]
  * becomes (?:[a]|[^...]). The negation of such a class is (?:(?!...)(?s:.)). All operands of &&
  * except the last become lookaheads. */
-#include "src/text/regex_class.h"
+#include "src/text/regex/regex_class.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Character classes of Oniguruma as PCRE2's expressions: a part of regex_syntax.h. */
 #pragma once
 #include "src/base/str.h"
-#include "src/text/regex_newer.h"
+#include "src/text/regex/regex_newer.h"
 
 /* A position in a pattern. */
 typedef struct fsdp_regex_pattern {

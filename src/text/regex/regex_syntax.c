@@ -1,6 +1,6 @@
 /* Translates a pattern from left to right. The position of the last atom in the output is kept: if
  * PCRE2 would read the atom's quantifiers differently, the atom is put into a group of its own. */
-#include "src/text/regex_syntax.h"
+#include "src/text/regex/regex_syntax.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/regex_class.h"
+#include "src/text/regex/regex_class.h"
 #include "src/text/chars/utf8.h"
 
 enum {
