@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/chars/utf8.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/vocabulary.h"
 
 /* A text to search for. */
 typedef struct pattern {

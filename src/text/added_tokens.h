@@ -5,7 +5,7 @@
 #include "src/base/json.h"
 #include "src/text/chars/char_class.h"
 #include "src/text/normalizer.h"
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 typedef struct fsdp_added_token {
     char *text; /* owned; never empty */

@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/token_json.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/vocabulary.h"
 
 typedef enum post_type {
     POST_TEMPLATE,

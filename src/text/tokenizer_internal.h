@@ -20,7 +20,7 @@
 #include "src/text/post_processor.h"
 #include "src/text/pre_tokenizer.h"
 #include "src/text/token_decoder.h"
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 /* The names that transformers gives to special tokens: "bos_token" and so on. */
 typedef enum fsdp_named_token {

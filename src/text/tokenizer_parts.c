@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/model_json.h"
+#include "src/text/models/model_json.h"
 #include "src/text/token_json.h"
 #include "src/text/tokenizer_internal.h"
 

@@ -11,7 +11,7 @@
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/sharegpt.h"
 #include "src/report/human.h"
-#include "src/text/hash.h"
+#include "src/text/models/hash.h"
 #include "src/text/word_splitter.h"
 #include "src/tokenize/pipeline.h"
 #include "src/tokenize/vocab_folder.h"

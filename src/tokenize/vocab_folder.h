@@ -1,6 +1,6 @@
 /* Writes a byte-level BPE vocabulary as a folder that transformers and this library read. */
 #pragma once
-#include "src/text/bpe_train.h"
+#include "src/text/models/bpe_train.h"
 #include "src/text/word_splitter.h"
 #include "src/tokenize/tokenize.h"
 

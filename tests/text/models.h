@@ -5,8 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/json.h"
-#include "src/text/model_json.h"
-#include "src/text/token_model.h"
+#include "src/text/models/model_json.h"
+#include "src/text/models/token_model.h"
 #include "tests/test.h"
 
 /* Make a model from JSON. */

@@ -1,7 +1,7 @@
 /* BPE against a loop that is as simple as the definition, on random words and merges. */
 #include <stdio.h>
 
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 #include "tests/text/models.h"
 
 enum {

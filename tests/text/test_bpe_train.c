@@ -1,6 +1,6 @@
 /* Learning a byte-level BPE vocabulary, against BpeTrainer of the tokenizers library, whose results
  * are in fixtures/text/training.jsonl (made by make_training.py there). */
-#include "src/text/bpe_train.h"
+#include "src/text/models/bpe_train.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/io.h"
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
 #include "tests/text/models.h"
 

@@ -4,11 +4,11 @@
 #include <stdio.h>
 
 #include "src/base/io.h"
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "src/text/sentencepiece_model.h"
-#include "src/text/tiktoken.h"
-#include "src/text/wordpiece.h"
+#include "src/text/models/sentencepiece_model.h"
+#include "src/text/models/tiktoken.h"
+#include "src/text/models/wordpiece.h"
 #include "tests/text/models.h"
 
 /* Write a file into the folder of the test. The path is valid until the next but one call. */

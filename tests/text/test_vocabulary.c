@@ -1,11 +1,11 @@
 /* Vocabularies and tries, against linear searches. */
-#include "src/text/vocabulary.h"
+#include "src/text/models/vocabulary.h"
 
 #include <stdio.h>
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/text/trie.h"
+#include "src/text/models/trie.h"
 #include "tests/test.h"
 
 TEST(vocabularies_find_what_was_added)

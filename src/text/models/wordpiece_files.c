@@ -1,5 +1,5 @@
 /* Loads a WordPiece model from vocab.txt. */
-#include "src/text/wordpiece.h"
+#include "src/text/models/wordpiece.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Builds double arrays. Units are added in blocks of 256, and the children of a node are in one
  * block. Units for children are searched among the unused units of the newest blocks only, with at
  * most TRIES attempts a node, so that time and memory are bounded for any keys. */
-#include "src/text/trie.h"
+#include "src/text/models/trie.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* A hash table from texts to ids, with linear probing, and an array of texts indexed by id. The
  * texts are in one block, each followed by NUL. */
-#include "src/text/vocabulary.h"
+#include "src/text/models/vocabulary.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
-#include "src/text/hash.h"
+#include "src/text/models/hash.h"
 
 typedef struct entry {
     uint32_t offset; /* where the text begins in the block; NO_TEXT: no token has this id */

@@ -1,7 +1,7 @@
 /* Makes a model from the object "model" of a tokenizer.json. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 /* Create a model from the object `model`, whose "type" is "BPE", "WordPiece", "WordLevel" or
  * "Unigram". Files of old versions of the tokenizers library lack "type"; the type then follows

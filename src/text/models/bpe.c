@@ -6,14 +6,14 @@
  * character, if no merge can cross that boundary. This is so if there is no merge whose right token
  * begins with U+2581 and whose left token ends with the last byte of the character before the
  * U+2581. Then the tokens of the parts are the tokens of the piece. */
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/bpe_merge.h"
+#include "src/text/models/bpe_merge.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "src/text/token_work.h"
+#include "src/text/models/token_work.h"
 
 static const char mark[] = "\xE2\x96\x81"; /* U+2581 */
 

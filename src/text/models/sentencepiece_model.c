@@ -1,6 +1,6 @@
 /* Reads a SentencePiece model: a parser of Protocol Buffers for the few messages that it has, and
  * the conversion to a Unigram or BPE model. */
-#include "src/text/sentencepiece_model.h"
+#include "src/text/models/sentencepiece_model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/text/bpe.h"
-#include "src/text/unigram.h"
+#include "src/text/models/bpe.h"
+#include "src/text/models/unigram.h"
 #include "src/text/chars/utf8.h"
 
 enum {

@@ -2,7 +2,7 @@
  * of the tokenizers library. Words are counted first. Then the most frequent pair of adjacent
  * tokens is merged, again and again, until the vocabulary is large enough. */
 #pragma once
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 
 typedef struct fsdp_bpe_trainer fsdp_bpe_trainer;
 

@@ -1,7 +1,7 @@
 /* Reads a SentencePiece model (spiece.model, tokenizer.model) without libsentencepiece. The file is
  * a ModelProto of sentencepiece_model.proto in Protocol Buffers' encoding. */
 #pragma once
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 typedef enum fsdp_sentencepiece_type {
     FSDP_PIECE_NORMAL = 1,

@@ -7,8 +7,8 @@
  * cache is fixed, and no text can make it slow. Words of more than FSDP_WORD_BYTES bytes or
  * FSDP_WORD_TOKENS tokens are not in the cache. */
 #pragma once
-#include "src/text/hash.h"
-#include "src/text/token_model.h"
+#include "src/text/models/hash.h"
+#include "src/text/models/token_model.h"
 
 enum {
     FSDP_WORD_BYTES = 24, /* longest word in the cache */

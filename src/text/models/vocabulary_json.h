@@ -2,7 +2,7 @@
  * models in tokenizer.json. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/vocabulary.h"
 
 /* Create a vocabulary from `object`. Errors contain the file and `what`, such as "model.vocab". */
 FSDP_MUST_CHECK fsdp_status fsdp_vocabulary_from_json(fsdp_json_node object, const char *what,

@@ -1,5 +1,5 @@
 /* See Note [Cache of words] in token_work.h. */
-#include "src/text/token_work.h"
+#include "src/text/models/token_work.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* Reads tiktoken's files. Lines give bytes and ranks. The merges follow from them: a token has a
  * merge for each way to divide its bytes into two tokens, with the token's rank. */
-#include "src/text/tiktoken.h"
+#include "src/text/models/tiktoken.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
 
 enum {

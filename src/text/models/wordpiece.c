@@ -1,13 +1,13 @@
 /* The WordPiece model. The longest token at a position is found by a walk through a trie: `first`,
  * with all tokens, at the beginning of a word, and `rest`, with the tokens that begin with the
  * prefix, stored without it, at later positions. */
-#include "src/text/wordpiece.h"
+#include "src/text/models/wordpiece.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/token_work.h"
-#include "src/text/trie.h"
+#include "src/text/models/token_work.h"
+#include "src/text/models/trie.h"
 #include "src/text/chars/utf8.h"
 
 typedef struct wordpiece {

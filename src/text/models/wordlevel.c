@@ -1,10 +1,10 @@
 /* See wordlevel.h. */
-#include "src/text/wordlevel.h"
+#include "src/text/models/wordlevel.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/token_work.h"
+#include "src/text/models/token_work.h"
 
 typedef struct wordlevel {
     fsdp_token_model base;

@@ -1,6 +1,6 @@
 /* Finds merges by the texts of their tokens, and loads a BPE model from vocab.json and
  * merges.txt. */
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/text/vocabulary_json.h"
+#include "src/text/models/vocabulary_json.h"
 
 enum {
     MERGES_BYTES_MAX = 256 * 1024 * 1024

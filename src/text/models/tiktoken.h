@@ -1,7 +1,7 @@
 /* Reads tiktoken's files, such as Llama 3's tokenizer.model. Each line has the bytes of a token in
  * base64 and its rank, which is also its id. */
 #pragma once
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 /* Return true if `bytes` [count] begin with a line of a tiktoken file. (A SentencePiece model,
  * which may also be called tokenizer.model, does not.) */

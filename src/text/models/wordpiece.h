@@ -3,8 +3,8 @@
  * Tokens inside a word begin with a prefix, "##". A word that cannot be divided into tokens this
  * way becomes the unknown token. */
 #pragma once
-#include "src/text/token_model.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/token_model.h"
+#include "src/text/models/vocabulary.h"
 
 /* The fields of a WordPiece model in tokenizer.json. */
 typedef struct fsdp_wordpiece_options {

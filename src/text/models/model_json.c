@@ -1,5 +1,5 @@
 /* Makes models from JSON. Fields are those that the tokenizers library reads and writes. */
-#include "src/text/model_json.h"
+#include "src/text/models/model_json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/repr.h"
-#include "src/text/bpe.h"
-#include "src/text/unigram.h"
-#include "src/text/vocabulary_json.h"
-#include "src/text/wordlevel.h"
-#include "src/text/wordpiece.h"
+#include "src/text/models/bpe.h"
+#include "src/text/models/unigram.h"
+#include "src/text/models/vocabulary_json.h"
+#include "src/text/models/wordlevel.h"
+#include "src/text/models/wordpiece.h"
 
 /* Return FSDP_ERR_UNSUPPORTED if the model has a field that is not in `names` [count]. */
 static fsdp_status check_fields(fsdp_json_node model, const char *type, const char *const *names,

@@ -8,14 +8,14 @@
  * merge, and all positions of a pair are added by the merge that made the later one of its tokens,
  * in ascending order. When the pair is merged from left to right, none of its positions is
  * missing. */
-#include "src/text/bpe_train.h"
+#include "src/text/models/bpe_train.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "src/text/hash.h"
+#include "src/text/models/hash.h"
 
 static const uint32_t NONE = UINT32_MAX;
 

@@ -3,8 +3,8 @@
  * bytes, and then the adjacent pair of tokens whose merge has the lowest rank is merged, the first
  * such pair if there are several, until no pair has a merge. */
 #pragma once
-#include "src/text/token_model.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/token_model.h"
+#include "src/text/models/vocabulary.h"
 
 /* The fields of a BPE model in tokenizer.json. */
 typedef struct fsdp_bpe_options {

@@ -1,6 +1,6 @@
 /* The merges of a BPE model, and the loop that applies them to the symbols of a word. */
 #pragma once
-#include "src/text/bpe.h"
+#include "src/text/models/bpe.h"
 
 /* A character, a byte or a token, while a word is being split. */
 typedef struct fsdp_bpe_symbol {

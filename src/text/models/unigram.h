@@ -3,8 +3,8 @@
  * added in double, and among equally probable results the one whose last token is longest wins.
  * (libsentencepiece adds in float, and its versions round differently.) */
 #pragma once
-#include "src/text/token_model.h"
-#include "src/text/vocabulary.h"
+#include "src/text/models/token_model.h"
+#include "src/text/models/vocabulary.h"
 
 /* The fields of a Unigram model in tokenizer.json. */
 typedef struct fsdp_unigram_options {

@@ -1,13 +1,13 @@
 /* Finds the best path through a piece with a trie of all tokens and the Viterbi recurrence over
  * byte positions. */
-#include "src/text/unigram.h"
+#include "src/text/models/unigram.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/token_work.h"
-#include "src/text/trie.h"
+#include "src/text/models/token_work.h"
+#include "src/text/models/trie.h"
 
 typedef struct unigram {
     fsdp_token_model base;

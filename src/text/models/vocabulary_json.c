@@ -1,5 +1,5 @@
 /* See vocabulary_json.h. */
-#include "src/text/vocabulary_json.h"
+#include "src/text/models/vocabulary_json.h"
 
 #include <string.h>
 

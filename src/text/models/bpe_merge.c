@@ -5,13 +5,13 @@
  * has a heap of candidates, so that its time is n log n. A candidate that a neighbouring merge has
  * changed stays in the heap and is skipped when it comes out, because the pair at its position has
  * another result or none. */
-#include "src/text/bpe_merge.h"
+#include "src/text/models/bpe_merge.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
-#include "src/text/token_work.h"
+#include "src/text/models/token_work.h"
 
 enum {
     SHORT_WORD = 48, /* largest number of symbols of a word that is merged without a heap */
