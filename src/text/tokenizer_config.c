@@ -14,7 +14,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/text/token_json.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/tokenizer_internal.h"
 #include "src/text/models/vocabulary.h"
 

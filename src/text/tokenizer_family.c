@@ -12,7 +12,7 @@
 #include "src/text/models/sentencepiece_model.h"
 #include "src/text/models/tiktoken.h"
 #include "src/text/tokenizer_internal.h"
-#include "src/text/word_splitter.h"
+#include "src/text/parts/word_splitter.h"
 #include "src/text/models/wordpiece.h"
 
 enum {

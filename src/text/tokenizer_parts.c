@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/text/models/model_json.h"
-#include "src/text/token_json.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/tokenizer_internal.h"
 
 /* ---- checks ---- */

@@ -12,7 +12,7 @@
 #include "src/data/rows/sharegpt.h"
 #include "src/report/human.h"
 #include "src/text/models/hash.h"
-#include "src/text/word_splitter.h"
+#include "src/text/parts/word_splitter.h"
 #include "src/tokenize/pipeline.h"
 #include "src/tokenize/vocab_folder.h"
 

@@ -1,6 +1,6 @@
 /* A decoder is a list of steps, each of which makes a new list of texts from the previous one. The
  * steps of a Sequence, also of a nested one, are in the same list. */
-#include "src/text/token_decoder.h"
+#include "src/text/parts/token_decoder.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/text/chars/byte_alphabet.h"
 #include "src/text/regex/regex.h"
-#include "src/text/token_json.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/chars/utf8.h"
 
 typedef enum decode_type {

@@ -1,4 +1,4 @@
-#include "src/text/token_json.h"
+#include "src/text/parts/token_json.h"
 
 #include <string.h>
 

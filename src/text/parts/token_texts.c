@@ -1,4 +1,4 @@
-#include "src/text/token_texts.h"
+#include "src/text/parts/token_texts.h"
 
 #include "src/base/alloc.h"
 

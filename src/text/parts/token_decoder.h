@@ -1,7 +1,7 @@
 /* The decoder of a tokenizer.json: makes one text from the texts of tokens. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/token_texts.h"
+#include "src/text/parts/token_texts.h"
 
 typedef struct fsdp_token_decoder fsdp_token_decoder;
 

@@ -1,7 +1,7 @@
 /* The post-processor of a tokenizer.json: adds special tokens to one text or a pair of texts. */
 #pragma once
 #include "src/base/json.h"
-#include "src/text/token_sequence.h"
+#include "src/text/parts/token_sequence.h"
 
 typedef struct fsdp_post_processor fsdp_post_processor;
 

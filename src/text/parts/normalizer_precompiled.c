@@ -1,7 +1,7 @@
 /* Replaces texts by a charsmap, as the tokenizers library does: a grapheme cluster of less than six
  * bytes is replaced as a whole if it begins with a text of the map, and otherwise each of its
  * characters is looked up alone. */
-#include "src/text/normalizer_ops.h"
+#include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "src/text/normalizer_ops.h"
+#include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* Runs the steps of a pre-tokenizer. A step divides its text into segments, each of which matches
  * the step's pattern or does not. The step's behavior joins or removes segments, and each part that
  * remains goes to the next step. */
-#include "src/text/pre_tokenizer.h"
+#include "src/text/parts/pre_tokenizer.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/pre_tokenizer_ops.h"
+#include "src/text/parts/pre_tokenizer_ops.h"
 
 /* Memory of one step. */
 typedef struct step_texts {

@@ -1,7 +1,7 @@
 /* Unicode's normalization forms (Unicode Standard Annex #15), with the alignments that the
  * unicode-normalization-alignments crate gives. Characters are decomposed; marks that follow a
  * character are sorted by their combining class; for NFC and NFKC, they are then composed. */
-#include "src/text/normalizer_ops.h"
+#include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* There are two sorted lists of texts: the tokens that are searched in the normalized text, and
  * those that are searched in the original text. At a byte with which a token begins, the list is
  * narrowed byte by byte, and the longest text that matches wins. */
-#include "src/text/added_tokens.h"
+#include "src/text/parts/added_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* A post-processor is a list of steps; Sequences are flattened. Each step changes a list of groups
  * of parts: at first, each text is a group of one part. BertProcessing and RobertaProcessing add
  * parts to the groups, and TemplateProcessing makes new groups. */
-#include "src/text/post_processor.h"
+#include "src/text/parts/post_processor.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/token_json.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/models/vocabulary.h"
 
 typedef enum post_type {

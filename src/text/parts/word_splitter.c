@@ -1,4 +1,4 @@
-#include "src/text/word_splitter.h"
+#include "src/text/parts/word_splitter.h"
 
 #include <string.h>
 

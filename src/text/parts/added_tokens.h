@@ -4,7 +4,7 @@
 #pragma once
 #include "src/base/json.h"
 #include "src/text/chars/char_class.h"
-#include "src/text/normalizer.h"
+#include "src/text/parts/normalizer.h"
 #include "src/text/models/token_model.h"
 
 typedef struct fsdp_added_token {

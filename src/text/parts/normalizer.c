@@ -4,13 +4,13 @@
  * Without alignments, runs of ASCII take a shortcut if every step treats each ASCII character
  * independently of its neighbours, as NFD and NFKD do: the result for each ASCII character is
  * computed once, and a run is converted by a table. */
-#include "src/text/normalizer.h"
+#include "src/text/parts/normalizer.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/normalizer_ops.h"
-#include "src/text/token_json.h"
+#include "src/text/parts/normalizer_ops.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/chars/unicode.h"
 
 enum {
