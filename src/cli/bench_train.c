@@ -20,7 +20,7 @@
 #include "src/base/error.h"
 #include "src/bench/bench.h"
 #include "src/cli/bench.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/fsdp/named_sharding.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"

@@ -9,7 +9,7 @@
 #include "src/checkpoint_tools/convert.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/hf/folder_kind.h"
 #include "src/pretrained/weights_fit.h"
 #include "src/report/human.h"

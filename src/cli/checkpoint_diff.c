@@ -7,7 +7,7 @@
 #include "src/checkpoint_tools/diff.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/torchfile/entry.h"
 
 typedef struct diff_config {

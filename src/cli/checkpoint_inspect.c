@@ -7,7 +7,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/cli/checkpoint.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/report/human.h"
 #include "src/report/table.h"
 #include "src/source/parts.h"

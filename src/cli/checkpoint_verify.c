@@ -7,7 +7,7 @@
 #include "src/checkpoint_tools/verify.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/report/human.h"
 #include "src/source/parts.h"
 #include "src/train/checkpoint_verify.h"

@@ -4,7 +4,7 @@
 
 #include "src/base/assert.h"
 #include "src/cli/bench.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 
 static const fsdp_command kinds[] = {
     {"train", "training steps of a shape: time, memory, part of the machine's speed",

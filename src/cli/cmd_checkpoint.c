@@ -6,7 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 #include "src/cli/checkpoint.h"
-#include "src/cli/commands.h"
+#include "src/cli/common/commands.h"
 
 static const fsdp_command commands[] = {
     {"inspect", "list the tensors and values of a checkpoint", fsdp_checkpoint_inspect},

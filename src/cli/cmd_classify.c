@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/classify/classify.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/data/files/file_names.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 
 static const char *const shell_names[] = {"bash", "zsh", "fish", NULL};
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/man.h"
 
 typedef struct help_config {

@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 
 typedef struct visiting {
     fsdp_command_page *page;

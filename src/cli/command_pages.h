@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/options.h>
 
-#include "src/cli/commands.h"
+#include "src/cli/common/commands.h"
 
 typedef struct fsdp_command_page {
     const char *command;

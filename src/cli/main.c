@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
-#include "src/cli/commands.h"
-#include "src/cli/version.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/common/commands.h"
+#include "src/cli/common/version.h"
 
 #define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
 static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};

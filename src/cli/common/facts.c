@@ -1,5 +1,5 @@
 /* Prints facts as text or JSON. Text that is too long for a line is truncated. */
-#include "src/cli/facts.h"
+#include "src/cli/common/facts.h"
 
 #include <stdarg.h>
 

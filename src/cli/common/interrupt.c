@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
-#include "src/cli/interrupt.h"
+#include "src/cli/common/interrupt.h"
 
 struct fsdp_interrupt {
     const char *output;

@@ -42,7 +42,7 @@
 #include <fsdp/base.h>
 
 #include "src/base/str.h"
-#include "src/cli/version.h"
+#include "src/cli/common/version.h"
 #include "src/report/human.h"
 #include "src/tensor/cards.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/comm/mpi/library.h"
 #include "src/comm/task.h"
 

@@ -4,7 +4,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
-#include "src/cli/commands.h"
+#include "src/cli/common/commands.h"
 
 static const fsdp_command *commands;
 static size_t n_commands;

@@ -1,5 +1,5 @@
 /* Reads /proc, /sys and the environment. If a file cannot be read, its line is left out. */
-#include "src/cli/machine.h"
+#include "src/cli/common/machine.h"
 
 #include <dirent.h>
 #include <gnu/libc-version.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdio.h>
 
-#include "src/cli/facts.h"
+#include "src/cli/common/facts.h"
 
 /* Print the version, the compiler, the instruction sets of this CPU, the cards, and the libraries.
  * For each optional library, the text says whether it was found when the program was built, or, if

@@ -7,7 +7,7 @@
 #include <fsdp/comm.h>
 #include <fsdp/options.h>
 
-#include "src/cli/commands.h"
+#include "src/cli/common/commands.h"
 
 /* If this environment variable is set, another process has already printed which of the given
  * options have no effect. */

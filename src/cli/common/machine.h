@@ -1,6 +1,6 @@
 /* What this process finds on its host, for `fsdp env`. Names of hosts and users are left out. */
 #pragma once
-#include "src/cli/facts.h"
+#include "src/cli/common/facts.h"
 
 /* Add the sections "machine" (processors, NUMA nodes, memory, limits of the container, system) and
  * "limits" (of this process: ulimit). */
