@@ -5,7 +5,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
-#include "src/cli/checkpoint.h"
+#include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/common/commands.h"
 
 static const fsdp_command commands[] = {

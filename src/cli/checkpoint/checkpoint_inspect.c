@@ -6,7 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/cli/checkpoint.h"
+#include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/common/cli.h"
 #include "src/report/human.h"
 #include "src/report/table.h"

@@ -1,5 +1,5 @@
 /* See checkpoint_bar.h. */
-#include "src/cli/checkpoint_bar.h"
+#include "src/cli/checkpoint/checkpoint_bar.h"
 
 #include "src/report/progress.h"
 #include "src/report/terminal.h"

@@ -5,8 +5,8 @@
 
 #include "src/base/assert.h"
 #include "src/checkpoint_tools/diff.h"
-#include "src/cli/checkpoint.h"
-#include "src/cli/checkpoint_bar.h"
+#include "src/cli/checkpoint/checkpoint.h"
+#include "src/cli/checkpoint/checkpoint_bar.h"
 #include "src/cli/common/cli.h"
 #include "src/torchfile/entry.h"
 
