@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/cli/bench.h"
+#include "src/cli/bench/bench.h"
 #include "src/cli/common/cli.h"
 
 static const fsdp_command kinds[] = {

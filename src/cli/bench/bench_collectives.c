@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/bench/bench_collectives.h"
-#include "src/cli/bench.h"
+#include "src/cli/bench/bench.h"
 #include "src/cli/common/cli.h"
 #include "src/options/isa_option.h"
 #include "src/report/human.h"

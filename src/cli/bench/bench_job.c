@@ -1,5 +1,5 @@
 /* See bench.h. */
-#include "src/cli/bench.h"
+#include "src/cli/bench/bench.h"
 
 #include <stdlib.h>
 

@@ -19,7 +19,7 @@
 #include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/bench/bench.h"
-#include "src/cli/bench.h"
+#include "src/cli/bench/bench.h"
 #include "src/cli/common/cli.h"
 #include "src/fsdp/named_sharding.h"
 #include "src/options/device_option.h"
