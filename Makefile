@@ -285,7 +285,7 @@ $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 # For 'fsdp env'.
-$(BUILD)/src/cli/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
+$(BUILD)/src/cli/common/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")

@@ -1,5 +1,5 @@
 /* `fsdp completion SHELL`: prints a script that completes commands, options and their values. */
-#include "src/cli/completion.h"
+#include "src/cli/pages/completion.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * _arguments. */
 #include <string.h>
 
-#include "src/cli/command_pages.h"
-#include "src/cli/completion.h"
+#include "src/cli/pages/command_pages.h"
+#include "src/cli/pages/completion.h"
 #include "src/options/completion.h"
 
 /* Append `text` to a single-quoted word that _arguments reads. Escape the characters that have a

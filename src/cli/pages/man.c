@@ -1,7 +1,7 @@
 /* Makes the pages of the manual. What is said about a command comes from its option table; the rest
  * is the same for all commands. The date of a page is that of $SOURCE_DATE_EPOCH, so that a build
  * can be reproduced, or else today. */
-#include "src/cli/man.h"
+#include "src/cli/pages/man.h"
 
 #include <ctype.h>
 #include <stdio.h>

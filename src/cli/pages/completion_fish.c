@@ -1,8 +1,8 @@
 /* The completion script of fish: a line for each option of each command. */
 #include <string.h>
 
-#include "src/cli/command_pages.h"
-#include "src/cli/completion.h"
+#include "src/cli/pages/command_pages.h"
+#include "src/cli/pages/completion.h"
 #include "src/options/completion.h"
 
 static const char code[] =

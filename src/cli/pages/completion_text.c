@@ -1,7 +1,7 @@
 /* Texts in completion scripts. */
 #include <string.h>
 
-#include "src/cli/completion.h"
+#include "src/cli/pages/completion.h"
 
 void fsdp_first_sentence(fsdp_str *out, const char *help)
 {

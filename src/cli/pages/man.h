@@ -1,6 +1,6 @@
 /* Pages of the manual, made from the option tables: fsdp(1), fsdp-train(1), ... */
 #pragma once
-#include "src/cli/command_pages.h"
+#include "src/cli/pages/command_pages.h"
 
 /* Print the page of a command, of its subcommand, or of `fsdp` if `command` is NULL, in roff.
  * Returns FSDP_ERR_INVALID if the command does not exist. */

@@ -3,7 +3,7 @@
 
 #include "src/base/assert.h"
 #include "src/cli/common/cli.h"
-#include "src/cli/man.h"
+#include "src/cli/pages/man.h"
 
 typedef struct help_config {
     bool man;

@@ -3,8 +3,8 @@
  * and what may follow each option. */
 #include <string.h>
 
-#include "src/cli/command_pages.h"
-#include "src/cli/completion.h"
+#include "src/cli/pages/command_pages.h"
+#include "src/cli/pages/completion.h"
 #include "src/options/completion.h"
 
 /* For a command, the shell function _fsdp_tables sets $options, $commands and $positional. For an
