@@ -1,6 +1,6 @@
 /* Conversations as rows for causal models. The ids and the assistant's masks in
  * tests/fixtures/chat/expected.jsonl are those of apply_chat_template() of transformers with the
- * tokenizer.json there (tests/text/test_chat.c says how they were made). */
+ * tokenizer.json there (tests/text/chat/test_chat.c says how they were made). */
 #include <fsdp/data.h>
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "tests/text/models.h"
+#include "tests/text/models/models.h"
 
 static const char *const special[] = {"<s>"};
 

@@ -5,7 +5,7 @@
 #include "src/base/io.h"
 #include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "tests/text/models.h"
+#include "tests/text/models/models.h"
 
 /* ---- the library's results ---- */
 

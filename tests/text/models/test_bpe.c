@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "src/text/models/bpe.h"
-#include "tests/text/models.h"
+#include "tests/text/models/models.h"
 
 enum {
     LETTERS = 4,

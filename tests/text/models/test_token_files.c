@@ -9,7 +9,7 @@
 #include "src/text/models/sentencepiece_model.h"
 #include "src/text/models/tiktoken.h"
 #include "src/text/models/wordpiece.h"
-#include "tests/text/models.h"
+#include "tests/text/models/models.h"
 
 /* Write a file into the folder of the test. The path is valid until the next but one call. */
 static const char *put(fsdp_test *t, const char *name, const void *data, size_t bytes)

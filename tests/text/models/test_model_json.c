@@ -1,5 +1,5 @@
 /* Errors of models in tokenizer.json: each names the file, the field and the value. */
-#include "tests/text/models.h"
+#include "tests/text/models/models.h"
 
 static void check_error(fsdp_test *t, const char *json, bool raw_bytes, fsdp_status expected,
                         const char *text)
