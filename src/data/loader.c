@@ -14,6 +14,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/error.h"
+#include "src/data/collate.h"
 #include "src/data/datasets/dataset.h"
 #include "src/trace/trace.h"
 

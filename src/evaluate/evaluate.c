@@ -14,6 +14,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/evaluate/evaluate_internal.h"

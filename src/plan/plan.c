@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/plan_group.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
 #include "src/state_dict/async_save.h"

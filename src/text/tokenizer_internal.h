@@ -1,8 +1,8 @@
 /* The parts of a tokenizer, for the files tokenizer*.c.
  *
- * More than 25 source files: a tokenizer is a chain of parts (added tokens, normalizer,
- * pre-tokenizer, model, post-processor, decoder), each part and each kind of model has a file or
- * two of its own, and so has each kind of file in which a tokenizer is stored.
+ * A tokenizer is a chain of parts: added tokens, normalizer, pre-tokenizer, model, post-processor,
+ * decoder. src/text/models has the models and the files in which they are stored, and
+ * src/text/parts has the other parts.
  *
  * How a text is encoded: tokenizer_encode.c finds the added tokens; the normalizer changes each
  * section of text between them; the added tokens that are searched in normalized text are found in

@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/report/human.h"

@@ -6,6 +6,7 @@
 #include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/data/arrow/folder.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/train_config/config_sources.h"

@@ -1,8 +1,5 @@
 /* Functions with which all commands read options, print errors and join a process group. Only
- * src/cli prints fsdp_last_error() and sets exit codes.
- *
- * More than 25 source files: each command is a file, and a command with subcommands has a file for
- * each of them. */
+ * src/cli prints fsdp_last_error() and sets exit codes. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/options.h>

@@ -2,6 +2,7 @@
  * pair_dataset.c, only the position of each row in the file is kept in memory, here together with
  * its class. Labels of regression and multi-label rows are not kept, because a row may have many of
  * them. They are read again together with the row. */
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 
 #include <inttypes.h>

@@ -6,6 +6,7 @@
 #include "src/data/arrow/folder.h"
 #include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
+#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/masked_dataset.h"
 

@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/ids.h"
 #include "src/data/json/json_rows.h"

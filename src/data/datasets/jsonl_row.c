@@ -15,6 +15,7 @@
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/chat_text.h"
 #include "src/data/labels/class_text.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/missing_column.h"
 

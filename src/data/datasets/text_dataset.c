@@ -5,6 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
 #include "src/data/files/data_paths.h"
+#include "src/data/rows/rows_form.h"
+#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/rows/titles.h"
 

@@ -6,6 +6,8 @@
 #include "src/base/alloc.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/files/data_paths.h"
+#include "src/data/rows/rows_form.h"
+#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/files/document_file.h"
 

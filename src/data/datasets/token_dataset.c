@@ -1,5 +1,6 @@
 /* Opens token files, or plain text, as a dataset of rows of equal length. The label of each token
  * is the token after it. So the token that follows a row is also read. */
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 
 #include <inttypes.h>

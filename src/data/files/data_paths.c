@@ -10,7 +10,6 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/data/datasets/dataset.h"
 #include "src/data/files/file_names.h"
 
 static bool is_token_file_name(const char *name)

@@ -30,3 +30,6 @@ void fsdp_path_list_fini(fsdp_path_list *list);
 FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
 /* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */
 bool fsdp_is_plain_text_name(const char *path);
+/* Set *is to true if `path` is a token file, a pattern that matches token files, or a folder that
+ * contains token files. Otherwise set it to false. */
+FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);

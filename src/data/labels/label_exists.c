@@ -3,7 +3,8 @@
 #include "src/data/arrow/table.h"
 #include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
+#include "src/data/rows/dataset_options.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/text_rows.h"
 

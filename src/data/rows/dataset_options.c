@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/dataset_options.h"
 
 fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *o, bool pairs)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/data/arrow/table.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/files/file_names.h"
 #include "src/data/files/input.h"
 #include "src/data/json/json_rows.h"

@@ -6,7 +6,7 @@
 
 #include "src/base/json.h"
 #include "src/data/csv/csv.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 typedef struct fsdp_text_rows fsdp_text_rows;
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/base/io.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "tests/test.h"
 
 enum {

@@ -9,6 +9,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "tests/test.h"
 

@@ -7,7 +7,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/data/labels/class_text.h"
-#include "src/data/datasets/dataset.h"
+#include "src/data/rows/dataset_options.h"
 #include "tests/test.h"
 
 static const char *write_text(fsdp_test *t, const char *name, const char *text)

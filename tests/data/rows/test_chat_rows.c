@@ -10,6 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "tests/test.h"
 
