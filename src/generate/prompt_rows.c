@@ -9,9 +9,9 @@
 #include "src/data/arrow/table.h"
 #include "src/data/csv/csv.h"
 #include "src/data/csv/csv_delimiter.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/files/file_names.h"
 #include "src/data/json/json_rows.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_columns.h"
 #include "src/generate/prompts.h"
 

@@ -11,9 +11,9 @@
 #include "src/text/models/bpe.h"
 #include "src/text/models/sentencepiece_model.h"
 #include "src/text/models/tiktoken.h"
-#include "src/text/tokenizer_internal.h"
-#include "src/text/parts/word_splitter.h"
 #include "src/text/models/wordpiece.h"
+#include "src/text/parts/word_splitter.h"
+#include "src/text/tokenizer_internal.h"
 
 enum {
     EXTRA_IDS = 100,                     /* default number of sentinels, as in T5 */

@@ -15,12 +15,12 @@
 #include <fsdp/text.h>
 
 #include "src/base/json.h"
+#include "src/text/models/token_model.h"
 #include "src/text/parts/added_tokens.h"
 #include "src/text/parts/normalizer.h"
 #include "src/text/parts/post_processor.h"
 #include "src/text/parts/pre_tokenizer.h"
 #include "src/text/parts/token_decoder.h"
-#include "src/text/models/token_model.h"
 
 /* The names that transformers gives to special tokens: "bos_token" and so on. */
 typedef enum fsdp_named_token {

@@ -7,8 +7,8 @@
 #include "src/base/cpus.h"
 #include "src/base/io.h"
 #include "src/data/labels/class_text.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "src/report/terminal.h"
 #include "src/tokenize/tokenize.h"
 

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/base/io.h"
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/generate/chat_prompt.h"
 #include "src/generate/stop_strings.h"

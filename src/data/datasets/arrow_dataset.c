@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/arrow/table.h"
 #include "src/data/arrow/arrow_note.h"
+#include "src/data/arrow/table.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/ids.h"
 #include "src/data/datasets/jsonl_row.h"

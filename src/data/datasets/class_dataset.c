@@ -2,15 +2,15 @@
  * pair_dataset.c, only the position of each row in the file is kept in memory, here together with
  * its class. Labels of regression and multi-label rows are not kept, because a row may have many of
  * them. They are read again together with the row. */
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/rows/causal_text.h"
 #include "src/data/labels/class_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/rows/text_rows.h"
 
 typedef struct place {

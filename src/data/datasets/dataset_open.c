@@ -4,11 +4,11 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/data/arrow/folder.h"
-#include "src/data/labels/class_text.h"
-#include "src/data/files/data_paths.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/masked_dataset.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/labels/class_text.h"
+#include "src/data/rows/dataset_options.h"
 
 enum {
     /* Default of max_length for token files, plain text and packed rows, as in llm.c and run_clm.

@@ -5,11 +5,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/datasets/ids.h"
-#include "src/data/json/json_rows.h"
 #include "src/data/datasets/jsonl_row.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/rows/rows_form.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
  * positions and its types. Positions and types are optional. A row has either no positions or one

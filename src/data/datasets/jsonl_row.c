@@ -12,12 +12,12 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/batch/batch.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/labels/class_text.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/chat_text.h"
-#include "src/data/labels/class_text.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/datasets/dataset.h"
 #include "src/data/rows/missing_column.h"
+#include "src/data/rows/rows_form.h"
 
 /* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
  * used. */

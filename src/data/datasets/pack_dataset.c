@@ -15,8 +15,8 @@
  * If no packed row has room, the row begins a new one. Packed rows are then sorted by the position
  * of their first rows in the file, and the rows in each packed row by their own positions. A window
  * is closed before the next one begins. */
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  * bytes). The thread that requests an example reads its row from the file and tokenizes it. So no
  * rank keeps the texts in memory, and the page cache has the file only once for all ranks of a
  * host. */
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 #include <inttypes.h>
 #include <string.h>

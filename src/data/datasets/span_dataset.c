@@ -1,15 +1,15 @@
 /* Opens texts or token files as a dataset for span corruption (Note [Span corruption] in
  * span_corruption.c). The tokens are divided into rows of equal length. Each row is one piece. */
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
-#include "src/data/rows/causal_text.h"
 #include "src/data/datasets/span_corruption.h"
 #include "src/data/datasets/text_tokens.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/tokens/token_rows.h"
 
 typedef struct span_dataset {

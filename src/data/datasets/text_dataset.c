@@ -4,10 +4,10 @@
 
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
-#include "src/data/files/data_paths.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/titles.h"
 
 /* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,

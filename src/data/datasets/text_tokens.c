@@ -4,12 +4,12 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/data/rows/causal_text.h"
-#include "src/data/files/data_paths.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/files/data_paths.h"
 #include "src/data/files/document_file.h"
+#include "src/data/rows/causal_text.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 
 /* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
  * endian. `used` and `cap` count bytes, not ids. */

@@ -1,14 +1,14 @@
 /* Opens token files, or plain text, as a dataset of rows of equal length. The label of each token
  * is the token after it. So the token that follows a row is also read. */
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/rows/causal_text.h"
 #include "src/data/datasets/text_tokens.h"
+#include "src/data/rows/causal_text.h"
 #include "src/data/tokens/token_rows.h"
 
 typedef struct token_dataset {

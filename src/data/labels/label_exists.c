@@ -1,11 +1,11 @@
 /* Finds out whether a file has labels of classes. See fsdp_labels_exist() in class_text.h. */
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
-#include "src/data/labels/class_text.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/json/json_rows.h"
+#include "src/data/labels/class_text.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_rows.h"
 
 /* Return true if a row of ids has the label of a class, and not labels of a masked language model,

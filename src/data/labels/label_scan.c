@@ -10,10 +10,10 @@
 #include "src/base/alloc.h"
 #include "src/data/arrow/table.h"
 #include "src/data/files/data_paths.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/labels/label_lists.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_columns.h"
 #include "src/data/rows/text_rows.h"
 

@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "src/data/arrow/table.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/files/file_names.h"
 #include "src/data/files/input.h"
 #include "src/data/json/json_rows.h"
+#include "src/data/rows/rows_form.h"
 
 bool fsdp_is_csv_path(const char *path)
 {

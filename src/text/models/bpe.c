@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/models/bpe_merge.h"
 #include "src/text/chars/byte_alphabet.h"
+#include "src/text/models/bpe_merge.h"
 #include "src/text/models/token_work.h"
 
 static const char mark[] = "\xE2\x96\x81"; /* U+2581 */

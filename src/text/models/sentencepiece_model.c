@@ -8,9 +8,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/models/bpe.h"
 #include "src/text/models/unigram.h"
-#include "src/text/chars/utf8.h"
 
 enum {
     BPE_PIECE_BYTES_MAX = 1024 /* limit for BPE, whose merges are found by dividing pieces */

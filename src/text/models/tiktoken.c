@@ -7,8 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
-#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
+#include "src/text/models/bpe.h"
 
 enum {
     FILE_BYTES_MAX = 64 * 1024 * 1024, /* the largest known file has 4 MB */

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/models/token_work.h"
 #include "src/text/models/trie.h"
-#include "src/text/chars/utf8.h"
 
 typedef struct wordpiece {
     fsdp_token_model base;

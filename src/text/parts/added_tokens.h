@@ -4,8 +4,8 @@
 #pragma once
 #include "src/base/json.h"
 #include "src/text/chars/char_class.h"
-#include "src/text/parts/normalizer.h"
 #include "src/text/models/token_model.h"
+#include "src/text/parts/normalizer.h"
 
 typedef struct fsdp_added_token {
     char *text; /* owned; never empty */

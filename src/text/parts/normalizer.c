@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chars/unicode.h"
 #include "src/text/parts/normalizer_ops.h"
 #include "src/text/parts/token_json.h"
-#include "src/text/chars/unicode.h"
 
 enum {
     REMOVED = 0xFF /* in `ascii`: the character is removed */

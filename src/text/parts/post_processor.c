@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/parts/token_json.h"
 #include "src/text/models/vocabulary.h"
+#include "src/text/parts/token_json.h"
 
 typedef enum post_type {
     POST_TEMPLATE,

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/parts/pre_tokenizer_ops.h"
 #include "src/text/chars/utf8.h"
+#include "src/text/parts/pre_tokenizer_ops.h"
 
 static fsdp_status add_op(fsdp_pre_tokenizer *pre, fsdp_json_node node, fsdp_split_by by,
                           fsdp_split_behavior behavior, fsdp_pre_op **op)

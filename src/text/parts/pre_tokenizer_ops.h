@@ -1,9 +1,9 @@
 /* The steps of a pre-tokenizer. pre_tokenizer_json.c makes a list of them. */
 #pragma once
 #include "src/text/parts/pre_tokenizer.h"
-#include "src/text/regex/regex.h"
 #include "src/text/parts/token_json.h"
 #include "src/text/parts/word_splitter.h"
+#include "src/text/regex/regex.h"
 
 typedef enum fsdp_split_behavior {
     FSDP_SPLIT_REMOVED,

@@ -8,9 +8,9 @@
 
 #include "src/base/alloc.h"
 #include "src/text/chars/byte_alphabet.h"
-#include "src/text/regex/regex.h"
-#include "src/text/parts/token_json.h"
 #include "src/text/chars/utf8.h"
+#include "src/text/parts/token_json.h"
+#include "src/text/regex/regex.h"
 
 typedef enum decode_type {
     DECODE_BPE,

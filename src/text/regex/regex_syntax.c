@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/regex/regex_class.h"
 #include "src/text/chars/utf8.h"
+#include "src/text/regex/regex_class.h"
 
 enum {
     GROUP_DEPTH_MAX = 200,

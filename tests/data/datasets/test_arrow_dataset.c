@@ -11,10 +11,10 @@
 #include "src/base/io.h"
 #include "src/data/arrow/table.h"
 #include "src/data/arrow/write.h"
-#include "src/data/labels/class_text.h"
-#include "src/data/rows/rows_form.h"
-#include "src/data/rows/dataset_options.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/labels/class_text.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "tests/test.h"
 
 enum {

@@ -9,8 +9,8 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "tests/test.h"
 
 static char *path_of(fsdp_test *t, const char *name)

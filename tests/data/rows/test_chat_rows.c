@@ -10,8 +10,8 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/data/rows/rows_form.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "tests/test.h"
 
 /* What a test needs to open rows. */

@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "src/base/io.h"
-#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
+#include "src/text/models/bpe.h"
 #include "tests/text/models/models.h"
 
 /* ---- the library's results ---- */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "src/base/io.h"
-#include "src/text/models/bpe.h"
 #include "src/text/chars/byte_alphabet.h"
+#include "src/text/models/bpe.h"
 #include "src/text/models/sentencepiece_model.h"
 #include "src/text/models/tiktoken.h"
 #include "src/text/models/wordpiece.h"

@@ -6,10 +6,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/text/regex/regex.h"
-#include "src/text/regex/regex_syntax.h"
 #include "src/text/chars/utf8.h"
 #include "src/text/parts/word_splitter.h"
+#include "src/text/regex/regex.h"
+#include "src/text/regex/regex_syntax.h"
 #include "tests/test.h"
 
 #ifdef FSDP_HAVE_PCRE2
