@@ -1,5 +1,5 @@
-/* The list of commands. The table itself is in main.c: it contains the functions of all commands,
- * and some of them call functions here. */
+/* The list of commands. The tables themselves are in main.c: they contain the functions of all
+ * commands, and some of them call functions here. */
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -8,12 +8,20 @@
 
 static const fsdp_command *commands;
 static size_t n_commands;
+static const fsdp_command_subcommands *groups;
+static size_t n_groups;
 
 void fsdp_commands_set(const fsdp_command *list, size_t count)
 {
     FSDP_ASSERT(count <= FSDP_COMMANDS_MAX);
     commands = list;
     n_commands = count;
+}
+
+void fsdp_command_groups_set(const fsdp_command_subcommands *list, size_t count)
+{
+    groups = list;
+    n_groups = count;
 }
 
 const fsdp_command *fsdp_commands(size_t *count)
@@ -24,14 +32,8 @@ const fsdp_command *fsdp_commands(size_t *count)
 
 const fsdp_command_group *fsdp_command_group_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        const fsdp_command_group *group;
-    } groups[] = {{"bench", &fsdp_bench_group},
-                  {"checkpoint", &fsdp_checkpoint_group},
-                  {"config", &fsdp_config_group}};
-    for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
-        if (strcmp(groups[i].name, name) == 0)
+    for (size_t i = 0; i < n_groups; i++)
+        if (strcmp(groups[i].command, name) == 0)
             return groups[i].group;
     return NULL;
 }

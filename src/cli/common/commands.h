@@ -50,6 +50,12 @@ typedef struct fsdp_command_group {
     size_t count;
 } fsdp_command_group;
 
+/* A command with subcommands. */
+typedef struct fsdp_command_subcommands {
+    const char *command;
+    const fsdp_command_group *group;
+} fsdp_command_subcommands;
+
 extern const fsdp_command_group fsdp_bench_group, fsdp_checkpoint_group, fsdp_config_group;
 
 /* Commands that are not for users, and in no list: MPI's programs call them for `fsdp launch` on
@@ -64,6 +70,9 @@ enum {
 
 /* Set the list of commands [count], which must stay valid. main() calls this first. */
 void fsdp_commands_set(const fsdp_command *list, size_t count);
+/* Set the list of commands with subcommands [count], which must stay valid. main() calls this, too.
+ */
+void fsdp_command_groups_set(const fsdp_command_subcommands *list, size_t count);
 /* Return the commands, in the order in which `fsdp help` lists them. Set *count to their number. */
 const fsdp_command *fsdp_commands(size_t *count);
 /* Return the subcommands of the command `name`, or NULL if it has none. */
