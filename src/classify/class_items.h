@@ -2,7 +2,7 @@
 #pragma once
 #include "src/base/json.h"
 #include "src/classify/classify.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 
 typedef struct fsdp_class_item {
     fsdp_json *row; /* a JSON object; the values of a row of CSV are strings; owned */

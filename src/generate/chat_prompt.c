@@ -4,8 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/generate/chat_prompt.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/chat/chat.h"
-#include "src/text/utf8.h"
 
 /* Used for conversations whose last message is to be continued. Before such a conversation is
  * rendered, this tag is appended to the last message. The position of the tag in the rendered text

@@ -1,9 +1,8 @@
 /* The parts of a tokenizer, for the files tokenizer*.c.
  *
- * This folder has more than 25 source files. The reason is that a tokenizer is a chain of parts
- * (added tokens, normalizer, pre-tokenizer, model, post-processor, decoder). Each part, each kind
- * of model, and each kind of file in which a tokenizer is stored has one or two source files of its
- * own.
+ * A tokenizer is a chain of parts: added tokens, normalizer, pre-tokenizer, model, post-processor,
+ * decoder. src/text/models has the models and the files in which they are stored, and
+ * src/text/parts has the other parts.
  *
  * How a text is encoded: First, tokenizer_encode.c finds the added tokens. The text between two of
  * them is a section. The normalizer changes each section. Then the added tokens that are searched
@@ -17,12 +16,12 @@
 #include <fsdp/text.h>
 
 #include "src/base/json.h"
-#include "src/text/added_tokens.h"
-#include "src/text/normalizer.h"
-#include "src/text/post_processor.h"
-#include "src/text/pre_tokenizer.h"
-#include "src/text/token_decoder.h"
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
+#include "src/text/parts/added_tokens.h"
+#include "src/text/parts/normalizer.h"
+#include "src/text/parts/post_processor.h"
+#include "src/text/parts/pre_tokenizer.h"
+#include "src/text/parts/token_decoder.h"
 
 /* The roles that transformers gives to special tokens: "bos_token" and so on. */
 typedef enum fsdp_named_token {

@@ -1,7 +1,7 @@
 /* Encodes a batch of records to the bytes that are appended to an output file. Several threads may
  * encode different batches at the same time. */
 #pragma once
-#include "src/data/jsonl_row.h"
+#include "src/data/datasets/jsonl_row.h"
 #include "src/tokenize/source.h"
 
 enum {

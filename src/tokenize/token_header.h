@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 /* Make the header of a token file of llm.c. `width` is the number of bytes of a token, 2 or 4. */
 void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_HEADER_BYTES]);
