@@ -3,9 +3,9 @@
 #pragma once
 #include "src/tokenize/tokenize.h"
 
-/* Return the kinds of data (FSDP_USES_* flags of src/data/dataset.h) that the setting `key` can
- * affect. A setting affects a data set only if the data set has one of these flags. If the result
- * is 0, the setting can affect every data set. */
+/* Return the kinds of data (FSDP_USES_* flags of src/data/rows/rows_form.h) that the setting `key`
+ * can affect. A setting affects a data set only if the data set has one of these flags. If the
+ * result is 0, the setting can affect every data set. */
 unsigned fsdp_tokenize_setting_uses(const char *key);
 /* Create a JSON object with all settings of a run. The values are strings. The caller owns
  * *settings. */

@@ -11,7 +11,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_record_file_open(const char *path, fsdp_record_
                                                   const fsdp_dataset_options *rows,
                                                   fsdp_record_file **out);
 void fsdp_record_file_close(fsdp_record_file *file); /* accepts NULL */
-/* Return the FSDP_USES_* flags (src/data/dataset.h) of the file's columns if the file is CSV. */
+/* Return the FSDP_USES_* flags (src/data/rows/rows_form.h) of the file's columns if the file is
+ * CSV. */
 unsigned fsdp_record_file_uses(const fsdp_record_file *file);
 /* Append the next record to the batch. If there are no more records, set *ended to true. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_next(fsdp_record_file *file, fsdp_record_batch *batch,

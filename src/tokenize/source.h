@@ -77,11 +77,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_record_source_skip(fsdp_record_source *source, 
 bool fsdp_record_source_has_validation(const fsdp_record_source *source);
 /* Return true if `data` contains validation data that the source does not read. */
 bool fsdp_record_source_leaves_validation(const fsdp_record_source *source);
-/* Return the FSDP_USES_* flags (src/data/dataset.h) that follow from the formats of the files. The
- * flags of datasets are included only after the last record has been read. */
+/* Return the FSDP_USES_* flags (src/data/rows/rows_form.h) that follow from the formats of the
+ * files. The flags of datasets are included only after the last record has been read. */
 unsigned fsdp_record_source_uses(const fsdp_record_source *source);
-/* Set *uses to the FSDP_USES_* flags (src/data/dataset.h) that rows of these files can have. This
- * does not read any row. */
+/* Set *uses to the FSDP_USES_* flags (src/data/rows/rows_form.h) that rows of these files can have.
+ * This does not read any row. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_source_possible_uses(const fsdp_record_source *source,
                                                              unsigned *uses);
 /* Return the total size of the text files, or 0 if the number of bytes to be read is unknown. It is
