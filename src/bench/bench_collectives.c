@@ -166,7 +166,7 @@ typedef struct measurement {
     fsdp_status (*run)(bench *b);
     expected expected;
     bool result_is_part, result_is_shared;
-    double bus; /* bus bandwidth = bus x algorithm bandwidth x (n - 1) / n on n ranks */
+    double bus; /* on n ranks, the bus bandwidth is the algorithm bandwidth x `bus` x (n - 1) / n */
 } measurement;
 
 static const measurement measurements[FSDP_BENCH_COLLECTIVES] = {

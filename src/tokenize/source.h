@@ -17,8 +17,8 @@ typedef enum fsdp_record_kind {
     FSDP_RECORD_DOCUMENT, /* a text */
     FSDP_RECORD_PAIR,     /* a row of CSV: a prompt, which may be "", and a text */
     FSDP_RECORD_JSON,     /* one row of JSON, as text */
-    FSDP_RECORD_ARROW,    /* the index of a row of a table */
-    FSDP_RECORD_EXAMPLE,  /* the index of an example of a dataset */
+    FSDP_RECORD_ARROW,    /* a row of an Arrow table: its index */
+    FSDP_RECORD_EXAMPLE,  /* an example of a dataset: its index */
 } fsdp_record_kind;
 
 typedef struct fsdp_record {

@@ -282,8 +282,7 @@ static const model_type types[] = {
     {"Unigram", make_unigram},
 };
 
-/* Return the type of a model that has no field "type". The tokenizers library uses the same
- * rules. */
+/* Return the type of a model that has no field "type", by the rules of the tokenizers library. */
 static const char *guess_type(fsdp_json_node model)
 {
     if (fsdp_json_has(model, "merges"))

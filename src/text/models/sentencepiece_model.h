@@ -9,7 +9,7 @@ typedef enum fsdp_sentencepiece_type {
     FSDP_PIECE_CONTROL = 3, /* <s>, </s>, <pad> */
     FSDP_PIECE_USER_DEFINED = 4,
     FSDP_PIECE_UNUSED = 5,
-    FSDP_PIECE_BYTE = 6, /* <0x0A> */
+    FSDP_PIECE_BYTE = 6, /* a byte piece, such as <0x0A> */
 } fsdp_sentencepiece_type;
 
 typedef struct fsdp_sentencepiece_entry {

@@ -28,7 +28,7 @@ static const unigram *unigram_of(const fsdp_token_model *model)
 
 /* ---- best path ---- */
 
-/* The best path (see above) that ends at a certain byte position. */
+/* The best path that ends at a certain byte position. The head of this file says what a path is. */
 typedef struct best {
     double score;
     uint32_t start; /* byte at which the last token of the path starts */

@@ -385,8 +385,8 @@ static bool has_class_after(const fsdp_added_tokens *tokens, const fsdp_added_se
            fsdp_char_class(tokens->classes, fsdp_utf8_decode(s->text + at, length)) & flags;
 }
 
-/* Return false if the token is not to be found at [begin, end), because special tokens are to be
- * kept as text or because the token would be within a word. */
+/* Return false if the token must not be found at [begin, end). This is so for a special token if
+ * s->keep_special is true, and for a token with single_word that is inside a word. */
 static bool is_accepted(const fsdp_added_tokens *tokens, const fsdp_added_search *s,
                         const fsdp_added_token *token, size_t begin, size_t end)
 {
