@@ -166,7 +166,9 @@ typedef struct measurement {
     fsdp_status (*run)(bench *b);
     expected expected;
     bool result_is_part, result_is_shared;
-    double bus; /* on n ranks, the bus bandwidth is the algorithm bandwidth x `bus` x (n - 1) / n */
+    /* On n ranks, the bus bandwidth is the algorithm bandwidth x `bus` x (n - 1) / n. If `bus` is
+     * 0, the bus bandwidth is equal to the algorithm bandwidth. */
+    double bus;
 } measurement;
 
 static const measurement measurements[FSDP_BENCH_COLLECTIVES] = {
