@@ -295,8 +295,8 @@ typedef struct fsdp_unit_info {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
-/** How fsdp_module_print() prints a unit. The comment after each constant shows how a unit is
- * printed whose module is a T5Block. */
+/** How fsdp_module_print() prints a unit. The comment after each constant shows how a unit whose
+ * module is a T5Block is printed. */
 typedef enum fsdp_print_form {
     FSDP_PRINT_FSDP2, /**< (0): FSDPT5Block( */
     FSDP_PRINT_FSDP1, /**< (0): FullyShardedDataParallel( (_fsdp_wrapped_module): T5Block( */
@@ -534,8 +534,8 @@ typedef struct fsdp_all_gather_extension {
      *               device with memory of its own, fsdp_tensor_copy_to_host() gets their elements
      * @param group  a group over which the function may communicate, e.g. to agree on a scale; NULL
      *               if there is only one rank
-     * @param packed out: [bytes] in host memory; `bytes` is the result of packed_bytes(); aligned
-     * to at least 16 bytes
+     * @param packed out: [bytes] in host memory, where `bytes` is the result of packed_bytes();
+     *               aligned to at least 16 bytes
      */
     fsdp_status (*pre_all_gather)(void *self, const fsdp_parameter *parameter,
                                   const fsdp_tensor *local, fsdp_group *group, void *packed,

@@ -95,7 +95,7 @@ FSDP_API fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config)
  * Change the head of the model for another task. BERT: CLASSIFICATION, with the number of classes
  * of the configuration, or MASKED_LM. No effect if the model is for this task already.
  * @return FSDP_ERR_INVALID if no model of this model_type has a head for the task; the message
- * names the model and both tasks
+ *         names the model, the task for which it has a head, and the requested task
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_set_task(fsdp_model_config *config,
                                                                 fsdp_task task);

@@ -172,8 +172,9 @@ typedef struct fsdp_option {
 
 typedef struct fsdp_options fsdp_options;
 
-/** A map in a YAML file of another tool. A key of the map that does not begin with `prefix` is the
- * option with `prefix` before it: version in Accelerate's fsdp_config is fsdp_version. */
+/** A map in a YAML file of another tool. If a key of the map does not begin with `prefix`, the
+ * option's name is `prefix` followed by the key: the key version in Accelerate's fsdp_config is the
+ * option fsdp_version. */
 typedef struct fsdp_options_section {
     const char *name;    /**< "fsdp_config" */
     const char *prefix;  /**< "fsdp_" */
@@ -208,12 +209,14 @@ typedef struct fsdp_options_spec {
     /** name of a flag whose value may be a JSON object of options: --lr-scheduler-kwargs
      * '{"min_lr": 1e-5}' is read as --min-lr 1e-5 is. NULL: none */
     const char *map_flag;
-    const char *map_keys; /**< the keys that it may have, separated by commas */
+    const char *map_keys; /**< the keys that the JSON object of map_flag may have, separated by
+                               commas */
     /** [n_sections] the maps that a file may contain; a map with another name is an error, unless
      * `other_sections` is set. NULL: the name of a map does not matter */
     const fsdp_options_section *sections;
     size_t n_sections;
-    bool other_sections; /**< maps with other names are only headings */
+    bool other_sections; /**< true: maps with other names are accepted, and their names are
+                              ignored */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
      * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
      * file. The function pointer itself may be NULL. */
