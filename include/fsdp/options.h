@@ -130,11 +130,11 @@ typedef struct fsdp_option {
     bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
                                      one choice with two spellings. Case does not matter */
-    const char *const *completions; /**< words that a shell completes, where others are allowed,
-                                     too; NULL-terminated. CHOICE and DTYPE need none */
-    const char *metavar;            /**< name of the value in --help: "FILE", "N". A shell completes
-                                         files if it contains "FILE", "PATH" or "OUT", and folders if
-                                         it contains "DIR" */
+    const char *const *completions; /**< words that a shell completes, NULL-terminated; other values
+                                         are allowed, too. CHOICE and DTYPE need no such list */
+    const char *metavar;            /**< name of the value in --help: "FILE", "N". If the name
+                                         contains "FILE", "PATH" or "OUT", a shell completes files;
+                                         if it contains "DIR", a shell completes folders */
     const char *group; /**< heading in --help; NULL: the heading of the option before this one */
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
@@ -227,8 +227,8 @@ typedef struct fsdp_options_spec {
     const char *(*refused_name)(const char *name);
     /** prefixes of the environment variables of another tool, separated by commas: "ACCELERATE_".
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
-     * option reads. They also name variables with env_prefix whose name is nearly that of one that
-     * an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
+     * option reads. They also name a variable that begins with env_prefix if its name is nearly the
+     * name of a variable that an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);

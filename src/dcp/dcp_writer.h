@@ -46,10 +46,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_
                                                    fsdp_group *group,
                                                    const fsdp_dcp_manifest *manifest);
 
-/* A save in steps, for callers that want only the first meeting of fsdp_dcp_save_manifest(). After
- * a job is created, each rank can write its file at any time and in any thread, without
- * communication. The caller sends the positions of all entries to rank 0, and rank 0 completes the
- * job. */
+/* A save in steps, for callers that want only the first of the meetings of fsdp_dcp_save_manifest()
+ * (Note [Ranks meet three times]). After a job is created, each rank can write its file at any time
+ * and in any thread, without communication. The caller sends the positions of all entries to rank
+ * 0, and rank 0 completes the job. */
 typedef struct fsdp_dcp_job fsdp_dcp_job;
 /* Create a job. Collective; if one rank fails, all fail. The job borrows the manifest and
  * place->arg until it is destroyed. */

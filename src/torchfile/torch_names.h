@@ -8,8 +8,8 @@
 extern const fsdp_pickle_names fsdp_torch_names;
 
 /* `name` is a value of kind FSDP_PICKLE_NAME, such as the storage class "FloatStorage" or the dtype
- * "float8_e4m3fn". Return the element type for which this name stands, or NULL if this library does
- * not know the name. */
+ * "float8_e4m3fn". Return the element type that this name means, or NULL if this library does not
+ * know the name. */
 const fsdp_safetensors_dtype *fsdp_torch_dtype(const fsdp_pickle_value *name);
 
 typedef struct fsdp_torch_dtype_names {
