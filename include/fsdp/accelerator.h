@@ -218,8 +218,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_accelerator *accelerator,
                                                                     fsdp_module *model);
 /**
- * prepare(optimizer). The optimizer may have been created before its model was sharded: it updates
- * the sharded parameters.
+ * prepare(optimizer): put an optimizer under the control of the accelerator. The optimizer may have
+ * been created before its model was sharded; its steps then update the sharded parameters.
  * @param optimizer all its parameters must belong to one prepared model; borrowed like a model
  * @return FSDP_ERR_INVALID if the optimizer was prepared before, has no parameters, or has a
  *         parameter that belongs to no prepared model (the message names it), FSDP_ERR_UNSUPPORTED

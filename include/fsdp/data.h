@@ -170,7 +170,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 
 /** Which part of a row with a prompt and a completion has a loss. */
 typedef enum fsdp_completion_loss {
-    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion, if the row has a prompt; else all of it */
+    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion if the row has a prompt, otherwise the whole
+                                       row */
     /** The completion. In a conversation without prompt and completion: the last message. */
     FSDP_COMPLETION_LOSS_ONLY,
     FSDP_COMPLETION_LOSS_ALL, /**< prompt and completion */
@@ -183,7 +184,8 @@ typedef struct fsdp_chat_rows {
                                       a conversation but no template; may be NULL */
     const char *kwargs;          /**< fsdp_chat_options.kwargs */
     bool assistant_only_loss;    /**< only the assistant's texts have a loss */
-    fsdp_completion_loss completion_loss; /**< also for texts with prompts */
+    fsdp_completion_loss completion_loss; /**< which part of a row has a loss; this applies to
+                                               conversations and to texts with prompts */
 } fsdp_chat_rows;
 /** Where a document of plain text ends. */
 typedef enum fsdp_documents {
@@ -218,9 +220,9 @@ typedef enum fsdp_packing {
      * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
      * new row may be shorter. */
     FSDP_PACKING_WRAPPED,
-    /** Put whole rows together, so that few tokens are missing in each new row: best-fit
-     * decreasing, in windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that
-     * are put together do not attend to each other. */
+    /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
+     * windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
+     * together do not attend to each other. */
     FSDP_PACKING_BFD,
 } fsdp_packing;
 
@@ -294,10 +296,10 @@ typedef struct fsdp_dataset_options {
     const char *json_field;
     /** CSV: the character between two fields. 0: one of four candidates is chosen: the usual
      * delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of comma and tab,
-     * semicolon, and vertical bar. The first candidate is chosen with which the header has the
-     * needed columns. If there is none, the candidate is chosen that splits most of the first rows
-     * into as many fields as the header. fsdp_dataset_note() names the delimiter if it is not the
-     * usual one. */
+     * semicolon, and vertical bar. The library chooses the first candidate that splits the header
+     * into columns which include the needed ones. If no candidate does, it chooses the one that
+     * splits most of the first rows into as many fields as the header. fsdp_dataset_note() names
+     * the delimiter if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
      * delimiter (Python's csv.QUOTE_NONE). */

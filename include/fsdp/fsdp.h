@@ -430,8 +430,9 @@ FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 
 /** The sharding that environment variables describe; see fsdp_options_from_environment(). */
 typedef struct fsdp_environment_options {
-    fsdp_sharding_strategy sharding_strategy; /**< for a hybrid one, the caller must create a mesh
-                                                 and set fully_shard.mesh, which is NULL */
+    fsdp_sharding_strategy sharding_strategy; /**< for a hybrid strategy, the caller must create a
+                                                   mesh and set fully_shard.mesh, which
+                                                   fsdp_options_from_environment() leaves NULL */
     fsdp_fully_shard_options fully_shard;     /**< for fsdp_fully_shard() and fsdp_auto_wrap() */
     bool activation_checkpointing;
 } fsdp_environment_options;
@@ -478,7 +479,8 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     /** fsdp_offload_policy.dir. If cpu_offload is false, offload_dir must be NULL. */
     const char *offload_dir;
     const fsdp_wrap_policy *auto_wrap_policy; /**< default: only the module itself becomes a unit.
-                                                 ModuleWrapPolicy is FSDP_WRAP_TRANSFORMER here */
+                                                   PyTorch's ModuleWrapPolicy corresponds to
+                                                   FSDP_WRAP_TRANSFORMER */
     fsdp_backward_prefetch backward_prefetch;
     const fsdp_mixed_precision *mixed_precision; /**< default: nothing is cast */
     /** [n_ignored_modules] The parameters of these modules and of all modules below them are

@@ -207,7 +207,7 @@ typedef struct fsdp_options_spec {
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
     /** name of a flag whose value may be a JSON object of options: --lr-scheduler-kwargs
-     * '{"min_lr": 1e-5}' is read as --min-lr 1e-5 is. NULL: none */
+     * '{"min_lr": 1e-5}' has the same effect as --min-lr 1e-5. NULL: none */
     const char *map_flag;
     const char *map_keys; /**< the keys that the JSON object of map_flag may have, separated by
                                commas */
