@@ -451,7 +451,9 @@ static void count_tokens(const line_lists *lines, size_t *counts)
             counts[lines->items[i].ids[k]]++;
 }
 
-/* Count the marked tokens, but each token at most as often as both texts have it. */
+/* Add to *hits the number of marked tokens of `reference`. A distinct token counts at most as often
+ * as it occurs in `reference`, and at most as often as it occurs in `prediction`. `counts` [2 *
+ * distinct] is scratch memory. */
 static fsdp_status count_hits(lcs *l, const line_lists *reference, const line_lists *prediction,
                               size_t *counts, size_t distinct, size_t *hits)
 {
