@@ -17,7 +17,7 @@
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 
-/* The results of one epoch; one line of the summary table. */
+/* The results of one epoch, which are one row of the table at the end. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
     fsdp_measures measures; /* measures of a classifier in the validation of this epoch */
@@ -63,9 +63,12 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    bool keeps_lm_head; /* without --task: a masked language model is trained as one, not as a
-                           classifier */
-    fsdp_found_labels found_labels; /* classes that the training rows say; {0}: config.json's */
+    /* Without --task: a masked language model is trained as such, and does not become a
+     * classifier. */
+    bool keeps_lm_head;
+    /* Classes that were found in the training rows; {0}: the model has the classes of
+     * config.json. */
+    fsdp_found_labels found_labels;
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
@@ -85,7 +88,7 @@ typedef struct fsdp_trainer {
     /* [step - first_step]: seconds of each step of this run, for the median */
     double *step_seconds;
     size_t cap_step_seconds;
-    fsdp_epoch_sum sum;            /* sums of the current epoch so far */
+    fsdp_epoch_sum sum;            /* sums over the steps of the current epoch that are done */
     fsdp_epoch_record record;      /* record of the current epoch */
     char *checkpoint_dir;          /* NULL: the run neither saves nor resumes */
     fsdp_async_checkpoint *saving; /* the checkpoint in progress; NULL: none */
@@ -171,8 +174,8 @@ static inline void fsdp_trainer_enter(const fsdp_trainer *t, const char *what)
     fsdp_monitor_at(t->monitor, what);
 }
 
-/* Return true for tasks whose models are judged by perplexity, the exponential of the mean loss of
- * tokens. */
+/* Return true for tasks whose models are judged by perplexity, which is the exponential of the mean
+ * loss over tokens. */
 static inline bool fsdp_train_has_perplexity(fsdp_task task)
 {
     return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
@@ -215,8 +218,9 @@ size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
-/* Print at the start what follows from defaults: how the learning rate changes, and the text before
- * each source text. The data and the schedule are open, and t->out is not NULL. */
+/* Print at the start how the learning rate changes, and the text that is put before each source
+ * text: the user may not have chosen these, but got them by default. Called when the data and the
+ * schedule are open, and t->out is not NULL. */
 void fsdp_report_start(const fsdp_trainer *t);
 /* Print the command that generates a text with the saved model, if the model generates texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_next(const fsdp_trainer *t);
