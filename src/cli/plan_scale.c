@@ -13,7 +13,8 @@
 #include "src/train_config/config_device.h"
 
 enum {
-    /* Larger products are measured in this size, so that a measurement needs little memory. */
+    /* Largest matrices of the product whose speed is measured. If the model has larger ones, the
+     * measurement uses these sizes, so that it needs little memory. */
     MOST_ROWS = 512,
     MOST_FEATURES = 4096
 };
