@@ -38,7 +38,7 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
 }
 
 /* Set out->strategy, out->replicas and out->shards. Without parallelism_config, a hybrid strategy
- * has one replica on each host, and there is only one host. */
+ * has one replica on each host. The explanation is for a single host, so it has one replica. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {

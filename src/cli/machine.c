@@ -49,7 +49,7 @@ static void add_meminfo(fsdp_facts *to, const char *name, const char *key)
         fsdp_fact(to, name, "%s", fsdp_human_bytes(strtoll(value, NULL, 10) * 1024).text);
 }
 
-/* Add the processors of the affinity mask: "0-7,16". */
+/* Add the processors that this process may use, from its affinity mask, such as "0-7,16". */
 static void add_affinity(fsdp_facts *to)
 {
     char value[LINE_BYTES];

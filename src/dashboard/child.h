@@ -7,8 +7,9 @@
 #include <fsdp/base.h>
 
 typedef struct fsdp_dashboard_child {
-    pid_t pid;     /* 0: none */
-    int keep_open; /* end of a pipe; the child ends when it is closed; -1: the child stays */
+    pid_t pid; /* 0: none */
+    /* Writing end of a pipe, at whose end the child ends; -1: the child outlives this process. */
+    int keep_open;
     char address[128];
 } fsdp_dashboard_child;
 

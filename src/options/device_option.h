@@ -1,6 +1,6 @@
 /* The option --device, which all commands that compute share. Note [Choosing a device] in
- * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE, which the
- * library reads in any other program, too. */
+ * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE. Programs that
+ * use the library, but not this option, read the same variable. */
 #pragma once
 #include <fsdp/options.h>
 

@@ -226,7 +226,7 @@ static bool replace_irregular(word *w)
         {"howe", "howe"},      {"proceed", "proceed"},  {"exceed", "exceed"},
         {"succeed", "succeed"}};
     if (w->length == 5 && ends_with(w, "ying") && strchr("dlt", w->text[0])) {
-        replace(w, 4, "ie"); /* dying, tying */
+        replace(w, 4, "ie"); /* "dying" becomes "die", and "tying" becomes "tie" */
         return true;
     }
     for (size_t i = 0; i < FSDP_LENGTH(words); i++)

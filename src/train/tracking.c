@@ -1,4 +1,5 @@
-/* Opens what a run reports its metrics to: --metrics, --report-to and --tracker-command. */
+/* Opens the outputs to which a run reports its metrics: --metrics, --report-to and
+ * --tracker-command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

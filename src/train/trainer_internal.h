@@ -37,7 +37,8 @@ typedef struct fsdp_epoch_sum {
 /* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds; /* time from the beginning of the call that saved until the folder appeared */
+    /* Time from the call that began the save until the checkpoint's folder appeared. */
+    double seconds;
     /* call_s: how long the save stopped the training. step_s: call_s plus the duration of the last
      * step before the save. */
     double call_s, step_s;
@@ -80,7 +81,7 @@ typedef struct fsdp_trainer {
     fsdp_monitor *monitor;       /* the file of this rank; NULL if none is written */
     fsdp_histograms *histograms; /* NULL without --log-histograms */
     fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
-    fsdp_hostmem *hostmem;       /* sampled by rank 0 only */
+    fsdp_hostmem *hostmem;       /* the sampler of host memory; takes samples on rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
