@@ -182,7 +182,7 @@ static const shard *find_shard(const shards *all, int64_t row)
     return &all->items[low];
 }
 
-/* An indices file has one column of integers. */
+/* Check that each file of indices has a single column, which has integers. */
 static fsdp_status check_indices(const fsdp_arrow_table *t)
 {
     for (size_t i = 0; i < t->indices.n; i++) {
@@ -283,7 +283,7 @@ static fsdp_status read_row(const fsdp_arrow_table *t, const shards *all, int64_
     return fsdp_arrow_row_read(t->cache, s->file, row - s->first, s->wanted, doc);
 }
 
-/* Set *row to the row of the data files that `index` refers to. */
+/* Set *row to entry `index` of the indices: the number of the row in the data files. */
 static fsdp_status read_index(const fsdp_arrow_table *t, int64_t index, int64_t *row)
 {
     fsdp_json *doc;

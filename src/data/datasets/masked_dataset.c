@@ -81,8 +81,8 @@ static fsdp_status masked_draw(void *self, int64_t index, const fsdp_draw *draw,
 {
     const masked_dataset *d = self;
     FSDP_TRY(fsdp_dataset_draw(d->rows, index, draw, example));
-    /* Rows of token files have one label more than tokens, because their labels are the next
-     * tokens. Such labels do not prevent masking. */
+    /* In a row of a token file, the labels are the next tokens, so there is one label more than
+     * there are tokens. Rows with such labels are masked, too. */
     if (example->labels.len == example->source.len + 1)
         example->labels.len = 0;
     if (example->labels.len > 0)

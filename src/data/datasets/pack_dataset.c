@@ -356,8 +356,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what the rows that were packed leave out. If only range->len packed rows are to be counted,
- * count the first range->len of these rows, otherwise all. */
+/* Count what is left out of d->rows, the rows before packing. If range->len limits the number of
+ * packed rows that are counted, count the first range->len rows of d->rows instead. Otherwise count
+ * all rows of d->rows. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

@@ -93,13 +93,14 @@ static void release(void *unused, void *p)
 static fsdp_status begin_gzip(fsdp_input *in)
 {
     in->gzip = (z_stream){.zalloc = allocate, .zfree = release};
-    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK) /* 16: a gzip header, not zlib's */
+    /* Adding 16 selects the header of gzip instead of that of zlib. */
+    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
         return FSDP_ERR_NOMEM;
     in->has_gzip = true;
     return FSDP_OK;
 }
 
-/* Decompress bytes of the buffer into out[count]. *n is set to the number of bytes that came out,
+/* Decompress bytes of the buffer into out[count]. *n is set to the number of decompressed bytes,
  * which may be 0. */
 static fsdp_status step_gzip(fsdp_input *in, char *out, size_t count, size_t *n)
 {

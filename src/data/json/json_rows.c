@@ -153,7 +153,8 @@ static bool skip_value(scanner *s)
 }
 
 /* Take the key of an object's entry and the colon after it. Set *is_field to whether the key is
- * `field`, or to false if `field` is NULL. A NUL in the file does not match the end of `field`. */
+ * `field`, or to false if `field` is NULL. A key that contains a NUL is never equal to `field`,
+ * even if `field` ends where the key has the NUL. */
 static bool take_key(scanner *s, const char *field, bool *is_field)
 {
     size_t n = 0;

@@ -48,7 +48,8 @@ static list_kind kind_of(fsdp_json_node list, int64_t num_classes, int64_t *larg
     }
     if (!only_bits || (num_classes != INT32_MAX && (int64_t)n != num_classes))
         return INDICES;
-    return num_classes == 1 && any_one ? MULTI_HOT : UNCLEAR; /* one class is class 0 */
+    /* With one class, the only index is 0. */
+    return num_classes == 1 && any_one ? MULTI_HOT : UNCLEAR;
 }
 
 static void note(int64_t *first, int64_t row)

@@ -22,8 +22,9 @@ fsdp_status fsdp_missing_column(const fsdp_dataset_options *options, const char 
 fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *name,
                              bool with_advice, fsdp_json_node row, bool arrow);
 
-/* Return the first column that the options name and that has() does not find, or NULL. Such a
- * column is a better reason for an error than a default that depends on it. */
+/* Return the first column that the options name and that has() does not find, or NULL. The caller
+ * reports this column as missing rather than a default column, because the defaults depend on the
+ * columns that the options name. */
 typedef bool fsdp_finds_column_fn(const void *row, const char *name);
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
                                       fsdp_finds_column_fn *has, const void *row);
