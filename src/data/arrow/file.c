@@ -24,7 +24,7 @@ static const int64_t max_rows = (int64_t)1 << 40;
 
 typedef struct batch_entry {
     uint64_t offset; /* offset of the message in the file */
-    int64_t first;   /* first row */
+    int64_t first;   /* index in the file of the batch's first row */
     size_t seen;     /* number of dictionary batches that come before this batch */
 } batch_entry;
 

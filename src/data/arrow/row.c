@@ -529,7 +529,8 @@ static fsdp_status make_document(const reading *r, int64_t row, const bool *want
     return status;
 }
 
-/* Like make_document(), but allocate r->loaded, and put back the batches in it. */
+/* Like make_document(), but allocate r->loaded first, and afterwards give the batches in r->loaded
+ * back to the cache. */
 static fsdp_status make_row(reading *r, int64_t row, const bool *wanted, fsdp_json **doc)
 {
     const size_t n = r->schema->n_fields;

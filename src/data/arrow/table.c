@@ -15,7 +15,7 @@ static const size_t cache_bytes = (size_t)128 << 20;
 typedef struct shard {
     fsdp_arrow_file *file;
     bool *wanted;  /* [n_fields of the file's schema] true: rows have this column; owned */
-    int64_t first; /* first row */
+    int64_t first; /* index of the file's first row among the rows of all files */
 } shard;
 
 /* Files whose rows are one sequence: the rows of each file follow those of the file before it. */

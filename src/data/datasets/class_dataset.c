@@ -55,7 +55,7 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
             status = fsdp_label_numbers(&d->options, fsdp_text_rows_label(d->rows, &row), example);
     }
     fsdp_csv_row_fini(&row);
-    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO contains the path */
+    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO already contains the path */
         fsdp_text_place_context(d->rows, status, at->offset, at->line);
     return status;
 }

@@ -64,7 +64,7 @@ fsdp_status fsdp_mask_tokens(const fsdp_masking *m, const uint8_t *is_special, i
  * of another objective. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
-    const uint64_t domain = 0x6D61736B; /* "mask" */
+    const uint64_t domain = 0x6D61736B; /* the letters "mask" in ASCII */
     uint64_t key = fsdp_mix64(fsdp_mix64(draw->seed ^ domain << 32) + (uint64_t)draw->epoch);
     return fsdp_mix64(key + (uint64_t)index);
 }

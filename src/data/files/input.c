@@ -35,7 +35,7 @@ struct fsdp_input {
     int fd;          /* the file, or the file without a name that has its decompressed bytes */
     uint64_t offset; /* place in `fd` of the next byte to read */
     compression kind;
-    /* Only for a compressed file: compressed bytes that have been read from `fd`, of which
+    /* Only for a compressed file: compressed bytes that were read from `fd`. The bytes in
      * buffer[at, len) have not been decompressed yet. */
     unsigned char *buffer;
     size_t at, len;

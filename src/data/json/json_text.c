@@ -259,8 +259,8 @@ static bool skip_value(cursor *c)
 
 /* ---- rows ---- */
 
-/* Add a key other than that of the text to `found`. Return false if the key occurs twice; the
- * parser then reads the row. */
+/* Add `key`, which is not the key of the text, to found->others. Return false if the key occurs
+ * twice; the JSON parser then reads the row. */
 static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool is_null)
 {
     for (size_t i = 0; i < found->n_others; i++)

@@ -385,13 +385,15 @@ static fsdp_status decide_lists(const scan *s, const char *path, fsdp_label_list
     if (*lists != FSDP_LABEL_LISTS_AUTO)
         return FSDP_OK;
     *lists = FSDP_LABEL_LISTS_INDICES;
-    if (s->class_names) /* the label column is a sequence of a ClassLabel */
+    /* The labels are lists of a ClassLabel of Arrow, which contain indices of classes. */
+    if (s->class_names)
         return FSDP_OK;
     return fsdp_list_evidence_decide(&s->numbers, path, fsdp_is_arrow_path(path) ? "row" : "line",
                                      lists);
 }
 
-/* Set *labels for labels that are numbers, and free the names that are not needed. */
+/* Set *labels to the result of a scan that found only numbers as labels, and free the names that
+ * are not needed. */
 static void take_numbers(const scan *s, fsdp_label_lists lists, fsdp_found_labels *labels)
 {
     const bool multi = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL;
@@ -437,7 +439,8 @@ static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *opt
     return scan_files(s, path);
 }
 
-/* Set *labels if the labels are classes, and free the names that are not needed. */
+/* Set *labels to the result of a scan whose labels are classes, and free the names that are not
+ * needed. */
 static void take_classes(const scan *s, fsdp_found_labels *labels)
 {
     *labels = (fsdp_found_labels){.rows = s->rows};

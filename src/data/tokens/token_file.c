@@ -210,7 +210,8 @@ static fsdp_status find_tokens(fsdp_token_file *file, fsdp_token_dtype dtype)
         status = fsdp_file_explain(file->path, "tokens", FSDP_WANTED_NUMBERS, file->mapping.data,
                                    file->mapping.bytes);
     if (status == FSDP_OK)
-        status = read_with_index(file, &has_index); /* its errors name the index */
+        /* The error messages of this function contain the path of the index. */
+        status = read_with_index(file, &has_index);
     FSDP_TRY(status);
     if (!has_index)
         status = has_header(&file->mapping) ? read_header(file) : read_plain(file, dtype);
