@@ -11,7 +11,7 @@
 typedef struct fsdp_event_file fsdp_event_file;
 
 typedef struct fsdp_event_scalar {
-    const char *tag; /* "train/loss" */
+    const char *tag; /* name of the scalar, such as "train/loss" */
     double value;    /* written as float32, as TensorBoard's writers do; may be NaN or infinite */
 } fsdp_event_scalar;
 

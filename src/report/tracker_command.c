@@ -62,7 +62,8 @@ static int spawn(const char *command, int input, pid_t *pid)
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
-    sigdelset(&all, SIGHUP); /* under nohup, the program ignores SIGHUP as the run does */
+    /* If this process ignores SIGHUP, because of nohup, so does the program. */
+    sigdelset(&all, SIGHUP);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETSIGMASK);

@@ -213,8 +213,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
  * (--generate-examples). If they cannot, print the reason as a warning. The run continues, because
  * training matters more than examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
-/* Return the number of tokens at the beginning of a causal row that the model is given. The rest of
- * the row is the reference. */
+/* Return how many tokens at the beginning of a row are the prompt that a causal model continues.
+ * The rest of the row is the reference. */
 size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples. Collective. */
