@@ -1,5 +1,5 @@
-/* `fsdp config explain FILE`: says what a configuration file does; with --model, also the memory
- * and the communication of a training step. */
+/* `fsdp config explain FILE`: prints in words what a run with this configuration file does. With
+ * --model, also prints the memory and the communication of a training step. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

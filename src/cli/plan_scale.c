@@ -107,7 +107,8 @@ static fsdp_status measure_flops(const fsdp_train_config *train, const fsdp_plan
     return status;
 }
 
-/* Set *options to what the command line says. `plan` is one of the plans. */
+/* Set *options to the values that the user gave. If the user did not give --flops-per-rank, measure
+ * the rate with the products of `plan`, which is one of the plans. */
 static fsdp_status read_options(const fsdp_train_config *train, const fsdp_plan_scale_config *c,
                                 const fsdp_plan *plan, fsdp_scale_options *options,
                                 char source[160])

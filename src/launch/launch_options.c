@@ -36,7 +36,8 @@ enum {
 #define ZERO                                                                                       \
     "there is no DeepSpeed; --use_fsdp with --fsdp_sharding_strategy FULL_SHARD is its ZeRO-3, "   \
     "SHARD_GRAD_OP its ZeRO-2"
-/* An option of which only the value `only` is supported; `reason` says why. */
+/* A row for an option that has only one supported value, `only`. `reason` explains to the user why
+ * other values are not supported. */
 #define REFUSED(flag, kind, only, reason)                                                          \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \

@@ -12,7 +12,7 @@
 #include "src/report/event_record.h"
 
 enum {
-    MAX_RECORD_BYTES = 256 << 20 /* events may also hold pictures */
+    MAX_RECORD_BYTES = 256 << 20 /* the limit is large, because an event may contain pictures */
 };
 
 /* ---- protobuf ---- */

@@ -567,8 +567,8 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
-/* Set *best to the index of the best candidate, as find_best() says. If `rouge` is not NULL, set
- * *rouge to the mean scores of the best candidate. */
+/* Set *best to the index of the candidate that find_best() chooses. If `rouge` is not NULL, set
+ * *rouge to the mean scores of this candidate. */
 static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_references,
                                  const token_list *candidates, size_t n_candidates, size_t *best,
                                  fsdp_rouge *rouge)

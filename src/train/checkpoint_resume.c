@@ -292,7 +292,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* What trainer_state.json says about the steps that the saved run had taken. */
+/* How many steps the saved run had taken, as far as its trainer_state.json contains this. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
     /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:

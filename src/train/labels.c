@@ -21,7 +21,7 @@ enum {
     SHOWN_NAMES = 20
 };
 
-/* What config.json says about classes. */
+/* The classes of the model, as far as its config.json describes them. */
 typedef struct known_labels {
     int64_t classes; /* 0: the model is not a classifier */
     fsdp_problem_type problem_type;

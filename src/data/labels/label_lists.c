@@ -14,8 +14,8 @@ static bool is_whole(fsdp_json_node entry, int64_t *number)
            fsdp_json_get_i64(entry, NULL, INT64_MIN, INT64_MAX, number) == FSDP_OK;
 }
 
-/* Return true if `number` is equal to one of the first `end` entries, of which at most
- * MOST_COMPARED are compared. */
+/* Return true if `number` is equal to one of the first `end` entries. Compare at most MOST_COMPARED
+ * entries. */
 static bool occurs_before(fsdp_json_node list, size_t end, int64_t number)
 {
     int64_t other;
