@@ -1,5 +1,6 @@
-/* An Arrow file: a stream of messages, or the file format, which has a footer that says where the
- * messages are. The file is mapped. Opening it reads the metadata of all batches, but no values. */
+/* An Arrow file. It has one of two formats: the stream format, which is a sequence of messages, or
+ * the file format, which also has a footer with the offsets of the messages. The file is mapped.
+ * Opening it reads the metadata of all batches, but no values. */
 #pragma once
 #include "src/data/arrow/metadata.h"
 

@@ -498,7 +498,8 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    for (const char *at = key; *at; at++) /* such a key may be written with an escape in the row */
+    /* A key with such a character is written with an escape in the row. */
+    for (const char *at = key; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
     return is_form_key(o, key, strlen(key)) ? NULL : key;

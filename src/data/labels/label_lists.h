@@ -21,7 +21,8 @@ typedef struct fsdp_list_evidence {
  * of classes; INT32_MAX: unknown. */
 void fsdp_list_evidence_add(fsdp_list_evidence *e, fsdp_json_node list, int64_t row,
                             int64_t num_classes);
-/* Set *lists to what the lists are. Returns FSDP_ERR_FORMAT if some can only be indices and others
- * can only be multi-hot, or if all can be both. Messages call a row `place`: "line" or "row". */
+/* Set *lists to the kind of the lists that were added. Returns FSDP_ERR_FORMAT if some lists can
+ * only be indices and others can only be multi-hot, or if all lists can be both. Messages call a
+ * row `place`: "line" or "row". */
 FSDP_MUST_CHECK fsdp_status fsdp_list_evidence_decide(const fsdp_list_evidence *e, const char *path,
                                                       const char *place, fsdp_label_lists *lists);

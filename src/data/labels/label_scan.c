@@ -26,7 +26,7 @@ typedef struct scan {
     const fsdp_dataset_options *options;
     char **names; /* [len] different labels, sorted; at most MAX_NAMES */
     size_t len, cap;
-    bool more; /* there are more than MAX_NAMES */
+    bool more; /* there are more than MAX_NAMES different labels */
     bool all_integers, all_numbers;
     bool singles;               /* some labels are not lists */
     bool lists;                 /* some labels are lists */

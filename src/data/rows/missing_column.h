@@ -1,5 +1,5 @@
-/* The error for a column of CSV, Arrow or JSON that a file lacks: which columns it has, and which
- * option names another one. */
+/* Makes the error for a column that a CSV, Arrow or JSON file lacks. The message lists the columns
+ * of the file, and says which option selects another column. */
 #pragma once
 #include <fsdp/data.h>
 
