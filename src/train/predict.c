@@ -50,8 +50,8 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
     return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n, FSDP_DECODE_TEXT, text);
 }
 
-/* Set *text to the reference of a row: its labels, or what follows the prompt of a causal row.
- * Labels that do not count in the loss are left out. */
+/* Set *text to the reference of a row: its labels or, for a causal model, the tokens after its
+ * prompt. Labels that do not count in the loss are left out. */
 static fsdp_status decode_reference(const fsdp_trainer *t, const fsdp_example *example, char **text)
 {
     const bool causal = t->task == FSDP_TASK_CAUSAL_LM;

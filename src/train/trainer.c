@@ -339,9 +339,9 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return fsdp_report_next(t);
 }
 
-/* Return the number of bytes that the tensors of all ranks on this rank's card have and could still
- * get together, or 0 if the device is not a card. This rank's use, multiplied by the number of
- * ranks on the card, is taken for the use of all of them. */
+/* Return how many bytes of this rank's card all ranks on the card can use for tensors:
+ * --memory-limit or, if it was not given, the bytes that they have now and those that are free. All
+ * of them are assumed to have as many as this rank. Return 0 if the device is not a card. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;

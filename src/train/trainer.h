@@ -27,9 +27,8 @@ typedef struct fsdp_train_result {
     /* The run was refused before it began, because it would overwrite existing files, or because
      * the number of ranks is wrong. It would be refused again if it were restarted. */
     bool refused;
-    /* If the run failed with FSDP_ERR_NOMEM because the card of this rank had no memory left: the
-     * number of bytes on the card that the tensors of all its ranks could have together. Otherwise
-     * 0. */
+    /* If the run failed with FSDP_ERR_NOMEM because the card of this rank had no memory left: how
+     * many bytes of the card all ranks on the card can use for tensors. Otherwise 0. */
     int64_t card_bytes;
 } fsdp_train_result;
 

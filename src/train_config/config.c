@@ -139,8 +139,8 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     const fsdp_option_origin policy = fsdp_options_origin(options, "auto-wrap-policy");
-    /* The environment may contain a policy and a flag or a file an option of another policy. The
-     * flag or the file takes precedence, so the run gets that other policy. */
+    /* The policy may come from the environment, while a flag or a file gives an option of another
+     * policy. The flag or the file takes precedence, so the run gets that other policy. */
     if (policy == FSDP_ORIGIN_ENV && c->min_num_params > 0 &&
         fsdp_options_origin(options, "min-num-params") > policy)
         c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;

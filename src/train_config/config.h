@@ -318,7 +318,8 @@ typedef struct fsdp_train_config {
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
     bool load_best_model_at_end; /* false: save the model of the last step, even with validation */
-    bool greater_is_better;      /* not needed; an error if it contradicts metric_for_best_model */
+    /* metric_for_best_model determines this already; a value that contradicts it is an error. */
+    bool greater_is_better;
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */
