@@ -270,7 +270,8 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     int code = FSDP_EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
     fsdp_status status = fsdp_hosts_job_init(&job, options);
-    /* Ranks must not get the secret, wherever the launcher has it from. */
+    /* The ranks must not get the secret, even if the launcher read it from a file and not from
+     * here. */
     unsetenv(FSDP_JOB_SECRET_ENV);
     if (status == FSDP_OK)
         status = fsdp_hosts_run(&job, &code);

@@ -11,7 +11,7 @@
 enum {
     EDIT = 2,     /* cost of an edit in fsdp_edit_distance() */
     NEVER = 1000, /* cost of names that are not near */
-    /* Number of letters from which on a word with two edits still counts as a typing error. */
+    /* A word with at least this many letters may have two typing errors instead of one. */
     LONG_WORD = 7,
     LETTERS_PER_EDIT = 8,
     LEAST_PART = 3, /* an unknown name with at least this many letters may be a part of a name */

@@ -49,8 +49,8 @@ static void append_name(fsdp_str *out, const char *name, const char *help)
     fsdp_roff_text(out, help);
 }
 
-/* Append the section SYNOPSIS: `program` and the first line of `usage`, then each further line of
- * `usage`, which has the program's name itself. */
+/* Append the section SYNOPSIS: `program` and the first line of `usage`, and then the other lines of
+ * `usage`, which already contain the name of a command. */
 static void append_synopsis(fsdp_str *out, const char *program, const char *usage)
 {
     fsdp_roff_section(out, "SYNOPSIS");
