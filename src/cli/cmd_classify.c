@@ -8,8 +8,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/classify/classify.h"
-#include "src/cli/cli.h"
-#include "src/data/file_names.h"
+#include "src/cli/common/cli.h"
+#include "src/data/files/file_names.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/train_config/config_paths.h"
@@ -80,7 +80,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* The name of the output file says in which form it is. */
+/* Check that the name of the output file has an ending for which results can be written. */
 static fsdp_status check_output(const char *output)
 {
     if (!output)

@@ -56,8 +56,9 @@ typedef struct supervisor {
     double next_stage_s;   /* time (fsdp_clock_s()) at which the next stage begins */
     double most_stopped_s; /* for how long a rank may be stopped; INFINITY: for ever */
     int signal_passed_on;
-    bool ended_by_others; /* the job failed elsewhere: MPI's daemon or this host's launcher said so
-                           */
+    /* true: MPI's daemon or the launcher of this host has reported that the job failed
+     * elsewhere. */
+    bool ended_by_others;
     /* The first rank that failed without having been sent a signal by the launcher; -1: none. */
     int first_failed;
     char posted[128]; /* message of the abort that the launcher posted; "": none */
@@ -232,7 +233,8 @@ static void pass_on(supervisor *s, int number)
         return;
     }
     s->signal_passed_on = number;
-    if (!has_launcher(s)) /* else the launcher prints it */
+    /* If this process has a parent launcher, that launcher prints the line. */
+    if (!has_launcher(s))
         fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
                 isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
                 s->running == 1 ? "" : "s");
@@ -269,7 +271,8 @@ static void end_with_others(supervisor *s)
     continue_all(s);
 }
 
-/* Do what the launcher of this host asks for. */
+/* Read a byte from the launcher of this host, and do what it means
+ * (fsdp_launch_share.parent_fd). */
 static void read_parent(supervisor *s, struct pollfd *parent)
 {
     unsigned char number;

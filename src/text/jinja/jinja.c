@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/jinja/parse.h"
 #include "src/text/jinja/render.h"
 #include "src/text/jinja/symbols.h"
-#include "src/text/utf8.h"
 
 struct fsdp_jinja {
-    jinja_machine memory; /* holds the tree */
+    jinja_machine memory; /* the memory that contains the tree */
     jinja_tree tree;
 };
 

@@ -1,0 +1,31 @@
+/* Makes the error for a column that a CSV, Arrow or JSON file lacks. The message lists the columns
+ * of the file, and says which option selects another column. */
+#pragma once
+#include <fsdp/data.h>
+
+#include "src/base/json.h"
+
+/* The columns that a file has: [n] names, and what they are called in messages. */
+typedef struct fsdp_columns_found {
+    const char *const *names;
+    size_t n;
+    const char *kind;  /* "column" or "key" */
+    const char *where; /* "the header" or "the row" */
+} fsdp_columns_found;
+
+/* Return FSDP_ERR_FORMAT for the missing column `name`. If the options name this column, the
+ * message says which option does, and which column of the file has a similar name. Otherwise, if
+ * with_advice is true, it says which options name the columns. */
+fsdp_status fsdp_missing_column(const fsdp_dataset_options *options, const char *name,
+                                bool with_advice, const fsdp_columns_found *found);
+/* Like fsdp_missing_column(), for a key that is missing in `row`. This is a row of JSON or, if
+ * `arrow` is true, a row of an Arrow table. */
+fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *name,
+                             bool with_advice, fsdp_json_node row, bool arrow);
+
+/* Return the first column that the options name and that has() does not find, or NULL. The caller
+ * reports this column as missing rather than a default column, because the defaults depend on the
+ * columns that the options name. */
+typedef bool fsdp_finds_column_fn(const void *row, const char *name);
+const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
+                                      fsdp_finds_column_fn *has, const void *row);
