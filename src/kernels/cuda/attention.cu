@@ -191,7 +191,7 @@ static fsdp_status upload_tiles(fsdp_cuda_context *c, const fsdp_attention_args 
     return FSDP_OK;
 }
 
-/* --- the slots --- */
+/* --- the functions of fsdp_kernels --- */
 
 static attention_params params_of(const fsdp_attention_args *args)
 {
