@@ -21,15 +21,15 @@
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* y [T, N] = (a(x) * up) w^T + bias, with x and up [T, D] and w [N, D]. If `transposed` (conv1d), w
- * is [D, N]. If up is NULL, y = a(x) w^T + bias. bias may be NULL. All tensors have the same dtype.
- * s owns y. */
+/* Compute y [T, N] = (a(x) * up) w^T + bias, with x and up [T, D] and w [N, D]. If `transposed`
+ * (conv1d), w is [D, N]. If up is NULL, compute y = a(x) w^T + bias. bias may be NULL. All tensors
+ * have the same dtype. s owns y. */
 fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                    fsdp_tensor *up, fsdp_tensor *w, fsdp_tensor *bias,
                                    bool transposed);
 
-/* y = dropout(relu(x), p) w^T + bias. dropout(relu(x), p) is written over x if nothing else refers
- * to x's memory. Backward needs all of dropout(relu(x), p), so it is kept. Backward does not need
- * x, because it can compute the gradient of x from dropout(relu(x), p). */
+/* Compute y = dropout(relu(x), p) w^T + bias. dropout(relu(x), p) is written over x if nothing else
+ * refers to x's memory. Backward needs all of dropout(relu(x), p), so it is kept. Backward does not
+ * need x, because it can compute the gradient of x from dropout(relu(x), p). */
 fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, fsdp_tensor *w,
                                        fsdp_tensor *bias);

@@ -27,8 +27,8 @@ enum {
 /* A table to which the gradients of some rows of a leaf are added. */
 typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed */
-    /* [n] index[i] is the row of the table for the i-th requested row of the leaf. The caller must
-     * free the array with fsdp_free(). */
+    /* [n] The gradient of the i-th row that the caller has requested is added to row index[i] of
+     * the table. The caller must free the array with fsdp_free(). */
     int32_t *index;
     int32_t unused_row; /* value in `index` for requested rows that get no gradient */
 } fsdp_grad_rows;
@@ -84,13 +84,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scop
  * already has a gradient, or if something else refers to `grad`. */
 bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad);
 
-/* Leaves that future nodes will read. A leaf is listed once for each of these nodes. */
+/* A list of leaves that nodes will read which are not recorded yet. A leaf is listed once for each
+ * of these nodes. */
 typedef struct fsdp_leaf_list {
     fsdp_tensor **items;
     size_t n, cap;
 } fsdp_leaf_list;
 FSDP_MUST_CHECK fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf);
-/* Empty the list. No node will read the leaves that are still in it. */
+/* Empty the list. Call this when it is known that no node will read the leaves that are still in
+ * the list. */
 void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 
 typedef struct fsdp_node fsdp_node;
@@ -126,7 +128,7 @@ typedef struct fsdp_op {
      * stores the new sum in grad_in[i]. If `continues` is false, the sweep adds up the
      * gradients. */
     bool continues;
-    void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() does */
+    void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() is used */
     /* True if forward already computes the gradients and backward only passes them on. When
      * backward runs a checkpointed part a second time, it must then compute this operation, even if
      * backward reads nothing else that this operation computes. */

@@ -117,7 +117,7 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* dst += grad. The two may have different dtypes. */
+/* Add `grad` to `dst`. The two tensors may have different dtypes. */
 static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
 {
     fsdp_tensor *same = grad;

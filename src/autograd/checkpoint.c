@@ -16,7 +16,8 @@ typedef struct fsdp_kept {
     uint64_t number; /* number of the checkpointed call; passed to fsdp_stash_put() */
     struct kept_result {
         const fsdp_op *op;
-        /* Number of the operation in the first run (Note [Early stop] in early_stop.h). */
+        /* Number of the operation that computed these results, counted in the first run (Note
+         * [Early stop] in early_stop.h). */
         uint32_t number;
         /* Results that stash_latest() has not stored yet. Only the last item of the list can have
          * such results. In all other items, these pointers are NULL. */
@@ -189,7 +190,7 @@ static void source_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
 
 static const fsdp_op source_op = {.name = "checkpoint input", .backward = source_backward};
 
-/* An input of the part in the second run. */
+/* One input of a checkpointed part, as the second run needs it. */
 typedef struct inner_input {
     /* The leaf of the inner tape that collects the gradient of the input. NULL if the input needs
      * no gradient, or if an earlier input is the same tensor, so that the leaf of the earlier input

@@ -6,7 +6,7 @@
 
 enum {
     IN_X,
-    IN_W,        /* the weights, then the biases */
+    IN_W,        /* the first weight; the other weights and then the biases follow */
     SAVED_X = 0, /* set only if a weight needs a gradient */
     SAVED_W      /* the weights; set only if x needs a gradient */
 };
@@ -114,7 +114,7 @@ static bool are_neighbours(const fsdp_grad_destination *d, int n)
     return true;
 }
 
-/* dw[first] to dw[first + n - 1] = dy^T x. */
+/* Compute the gradients dw[first] to dw[first + n - 1] by one product, dy^T x. */
 static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_tensor *dy,
                              const fsdp_tensor *x, const fsdp_grad_destination *dw, int first,
                              int n)

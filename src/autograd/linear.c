@@ -101,7 +101,7 @@ void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_
                                   .c_dtype = o->dtype});
 }
 
-/* dw = dy^T x, or x^T dy for conv1d. */
+/* Compute dw = dy^T x or, for conv1d, dw = x^T dy. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_linear_part part,
                                  const void *dy, const void *x, fsdp_grad_destination dw)
 {

@@ -42,7 +42,7 @@ int64_t fsdp_leading_rows(const fsdp_tensor *t);
 /* The place where a kernel writes the gradient of an input. */
 typedef struct fsdp_grad_destination {
     fsdp_tensor *tensor; /* NULL: the gradient is not needed, or the scope failed */
-    float beta;          /* 0: overwrite, 1: add */
+    float beta;          /* 0: the gradient overwrites the tensor; 1: it is added to the tensor */
 } fsdp_grad_destination;
 /* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i].

@@ -61,8 +61,8 @@ typedef struct backward_run {
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_destination dw;
-    fsdp_tensor *part; /* the gradient of a part of the activation; later the part of the activation
-                          itself */
+    /* The gradient of a part of a(x). Later overwritten with this part of a(x) itself. */
+    fsdp_tensor *part;
     const fsdp_tensor *dy;
 } backward_run;
 

@@ -119,7 +119,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     fsdp_tensor *d[3];
     new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
-    count_products(s, o, 4); /* dp, dv, dq and dk */
+    count_products(s, o, 4); /* the products for dp, dv, dq and dk */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (kernels) {
         fsdp_attention_args args =
@@ -282,7 +282,7 @@ static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_te
 {
     results[0] = fsdp_new(s, q->dtype, 2, q->shape);
     results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
-    count_products(s, o, 2); /* q k^T and p v */
+    count_products(s, o, 2); /* the products q k^T and p v */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (!kernels)
         return;

@@ -16,7 +16,7 @@ enum {
     SAVED_W,    /* from lasting_of() */
     SAVED_RSTD, /* rms_norm: [vectors] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
-    SAVED_BIAS  /* from lasting_of(); NULL if there is no bias */
+    SAVED_BIAS  /* the bias, from lasting_of(); NULL if there is no bias */
 };
 
 static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)

@@ -41,7 +41,8 @@ typedef struct position_bias_options {
     fsdp_dtype dtype; /* dtype of the weight */
 } position_bias_options;
 
-/* Return the bucket of each of the 2 * span - 1 distances. The caller frees the array. */
+/* Return an array with the bucket of each of the 2 * span - 1 distances. The caller frees the
+ * array. */
 static int32_t *buckets_of_columns(fsdp_scope *s, const position_bias_options *o)
 {
     const int64_t columns = 2 * o->span - 1;

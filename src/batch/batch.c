@@ -37,7 +37,7 @@ static int32_t kept_labels(const fsdp_batch_row *row)
     return n;
 }
 
-/* Return true if a document begins at token i of the row. */
+/* Return true if token i of the row is the first token of a document. */
 static bool begins(const fsdp_batch_row *row, int32_t i)
 {
     return i == 0 || (row->position_ids && row->position_ids[i] == 0);

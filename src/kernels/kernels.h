@@ -168,7 +168,8 @@ typedef struct fsdp_layer_norm_backward_args {
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
-/* One tensor of row_power_sums(), which adds up |x|^power over each row. */
+/* One of the tensors that row_power_sums() gets. For each row of the tensor, it adds up
+ * |x|^power. */
 typedef struct fsdp_row_powers {
     const void *x; /* [rows, width] of dtype */
     fsdp_dtype dtype;
@@ -176,13 +177,13 @@ typedef struct fsdp_row_powers {
     double *sums; /* [rows] */
 } fsdp_row_powers;
 
-/* Numbers that combine() combines into one. */
+/* A sequence of numbers that combine() combines into one number. */
 typedef struct fsdp_numbers {
     const double *numbers; /* [n] */
     int64_t n;
     double *result; /* address at which the result is stored; if n is 0, the result is 0 */
-    /* false: combine the numbers pairwise in an aligned binary tree, as tree_sum() does; true:
-     * combine them one by one, from the first to the last */
+    /* How the numbers are combined. false: pairwise in an aligned binary tree, as tree_sum() does.
+     * true: one by one, from the first to the last. */
     bool in_order;
 } fsdp_numbers;
 
@@ -224,7 +225,7 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    fsdp_dtype state_dtype;     /* float32 or bfloat16; new moments are rounded to it */
+    fsdp_dtype state_dtype;     /* float32 or bfloat16; the new moments are rounded to this dtype */
     /* If `param` and the arrays of `halves` are NULL, the parameter is in `copy`, in a dtype other
      * than float32. */
     fsdp_halves halves;
@@ -292,8 +293,8 @@ typedef struct fsdp_kernels {
     /* --- plain memory --- */
     void (*fill)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, double value, int64_t n);
     void (*copy)(fsdp_kernel_context *c, void *dst, const void *src, size_t bytes);
-    /* Cast n elements from any dtype to any, rounding floats to nearest even. dst may equal src
-     * only if both dtypes have the same size. */
+    /* Cast n elements from any dtype to any other. Floats are rounded to nearest even. dst may
+     * equal src only if both dtypes have the same size. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
     /* join() computes n float32 values from their halves, and split() computes the halves of n

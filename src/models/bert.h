@@ -104,8 +104,8 @@ fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float 
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);
 fsdp_tensor *fsdp_bert_masked_lm_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_masked_lm_logits(fsdp_scope *s, fsdp_module *model);
-/* Check the batch before any module is called, so that a bad batch does not fail inside a sharded
- * module. Returns false if the scope has failed. */
+/* Check the scope's batch. This is called before any module, so that a bad batch does not fail
+ * inside a sharded module. Returns false if the scope has failed. */
 bool fsdp_bert_check_batch(fsdp_scope *s, const fsdp_module *model);
 /* Always fails, because a BertModel has no head. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);

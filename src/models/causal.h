@@ -30,8 +30,8 @@ typedef struct fsdp_causal_input {
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
     int32_t span; /* greater than all positions */
-    /* Keys and values of earlier tokens. Each layer appends the keys and values of the current
-     * tokens. NULL: not decoding. */
+    /* Keys and values of earlier tokens, to which each layer appends those of the current tokens.
+     * NULL: not decoding. */
     fsdp_kv_cache *cache;
 } fsdp_causal_input;
 
@@ -90,7 +90,7 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);
 
-/* Members for the table of a causal model (model_type.h). */
+/* Functions for the table (model_type.h) of each causal model. */
 fsdp_tensor *fsdp_causal_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model);
 extern const fsdp_decoder fsdp_causal_decoder;

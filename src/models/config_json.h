@@ -17,8 +17,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_open(const char *path, fsdp_json **doc);
 FSDP_MUST_CHECK fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key,
                                                     const char *supported);
 /* Get a required dimension, which must be at least 1. `alias` is another name of the key, or NULL.
- * If the document has both keys, their values must be equal, because other programs may read either
- * key. */
+ * If the document has both keys, their values must be equal, because another program might read
+ * only one of them. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key, const char *alias,
                                             int64_t *value);
 /* Get an optional dimension. If the key is missing or null, *value is set to `absent`. */

@@ -106,7 +106,7 @@ typedef struct fsdp_generation_config {
 /* Settings that override those of a model. {0} overrides none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
-    /* The texts that a command line gives for list settings; NULL: not given.
+    /* The texts that the command line gives for settings whose values are lists. NULL: not given.
      * fsdp_generation_settings_parse() parses these texts and stores the results in `values`. */
     struct {
 #define FSDP_TEXT(name) const char *name;

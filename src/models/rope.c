@@ -11,7 +11,7 @@
 struct fsdp_rotary {
     fsdp_rope_config config;
     int64_t head_dim;
-    float *inv_freq; /* [head_dim / 2]: frequencies for sequences of the original length */
+    float *inv_freq; /* [head_dim / 2]: frequencies for sequences up to the original length */
     /* [head_dim / 2]: the frequencies with which `table` was filled, for sequences of `length`
      * tokens */
     float *scaled;

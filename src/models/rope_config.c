@@ -83,7 +83,8 @@ static fsdp_status read_yarn_numbers(reader *r)
     return fsdp_config_not_negative(r->rope, "mscale_all_dim", 0.0, &r->c.mscale_all_dim);
 }
 
-/* If `factor` is null, it is max_position_embeddings / original_max_position_embeddings. */
+/* In the file, `factor` may be null. It is then max_position_embeddings /
+ * original_max_position_embeddings. */
 static fsdp_status read_yarn(reader *r)
 {
     FSDP_TRY(read_original_length(r));

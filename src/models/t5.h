@@ -67,7 +67,7 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
 /* Return x + dropout(y), and drop y. In float16, infinite sums are clamped to finite values. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
-/* Forward of lm_head: x [T, D] -> logits [T, V]. */
+/* The forward of lm_head, which computes logits [T, V] from x [T, D]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);

@@ -69,7 +69,7 @@ static bool resize(fsdp_scope *s, ints *list, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* Set *offsets to 0, 1, 2, ..., n. */
+/* Set *offsets to the numbers 0, 1, 2, ..., n. */
 static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 {
     if (!resize(s, offsets, n + 1))
@@ -81,8 +81,8 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. A prompt is
- * kept if at least one of its sequences continues. Store the old indices of the kept prompts in
+/* `rows` [n] contains the old indices of the sequences that continue, in their new order. A prompt
+ * is kept if at least one of its sequences continues. Store the old indices of the kept prompts in
  * kept_prompts, and return the number of kept prompts. For each kept prompt, store the new index of
  * its first sequence in prompt_offsets. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)

@@ -37,8 +37,8 @@ typedef struct fsdp_length_decay {
     double factor;
 } fsdp_length_decay;
 
-/* Each function fsdp_..._read() reads the value of `key` in `root`. If the key is absent or null,
- * *out is unchanged. Error messages contain file, key and value. */
+/* Each of the following functions fsdp_..._read() reads the value of `key` in `root`. If the key is
+ * absent or null, *out is unchanged. Error messages contain file, key and value. */
 
 /* The value must be an id, or a list of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *key,
@@ -46,8 +46,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *
 /* The value must be a list of lists of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
-/* The value must be a text, or a list of texts. An empty text is an error, because every text
- * contains it. */
+/* The value must be a text, or a list of texts. An empty text is an error, because every generated
+ * text contains it. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_texts *out);
 FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const char *key,

@@ -53,7 +53,7 @@ struct fsdp_parameter {
     /* The dtype that the values have in the file from which they were loaded. A frozen parameter is
      * stored in this dtype if that saves memory. */
     fsdp_dtype loaded_dtype;
-    /* True if a load is about to write all values. The old values then need not be preserved. */
+    /* True if a load is about to write all values, so that the old values need not be preserved. */
     bool values_are_due;
 };
 

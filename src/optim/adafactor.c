@@ -165,7 +165,7 @@ static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *fir
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* rows in each entry of dimension 0 */
+    int64_t inner = 1; /* number of rows in each entry of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,

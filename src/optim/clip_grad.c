@@ -34,7 +34,7 @@ struct fsdp_clip {
     /* The optimizer whose step has been started, while it is not known yet whether the step is
      * refused (Note [Late norm] in clip_grad.h). NULL: none. Borrowed. */
     fsdp_optimizer *stepped;
-    /* is_known: the host has read the result, so `result` is complete. */
+    /* true: the host has read the result from the device, so `result` is complete */
     bool is_known;
     fsdp_clip_result result;
 };
@@ -118,8 +118,9 @@ static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
     fsdp_row_sums_combine(&clip->sums, values, n);
 }
 
-/* Computes the row numbers of all gradients, one gradient after another. All gradients use the same
- * scratch memory `rows`, which has room for the gradient with the most rows. */
+/* Computes one number for each row of all gradients, one gradient after another. The numbers are
+ * stored in `rows`, which has room for the gradient with the most rows and is used again for each
+ * gradient. */
 static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
 {
     for (size_t i = 0; i < clip->n; i++) {
@@ -133,8 +134,8 @@ static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
     return FSDP_OK;
 }
 
-/* Computes the row numbers of all gradients in one kernel. `rows` has room for the rows of all
- * gradients. */
+/* Computes one number for each row of all gradients, by one kernel for all of them. `rows` has room
+ * for the rows of all gradients. */
 static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 {
     fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);

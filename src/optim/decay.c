@@ -1,4 +1,4 @@
-/* Divides the parameters of a model into those that weight decay applies to and all others. */
+/* Divides the parameters of a model into those to which weight decay applies and all others. */
 #include <ctype.h>
 #include <string.h>
 

@@ -128,8 +128,8 @@ static void unscale_tensor(const fsdp_tensor *grad, float factor)
                                fsdp_tensor_numel(grad));
 }
 
-/* Sets grads[0] to grads[*n - 1] to this rank's rows of all gradients that have elements. `grads`
- * has room for all parameters. */
+/* Finds all gradients that have elements on this rank, and sets grads[0] to grads[*n - 1] to this
+ * rank's rows of them. `grads` has room for all parameters. */
 static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_tensor **grads,
                               size_t *n)
 {

@@ -43,8 +43,8 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* Returns lr * gamma^n. It multiplies n times, so that the result has the same bits as that of
- * PyTorch's StepLR. */
+/* Returns lr * gamma^n. This function multiplies by gamma n times, so that the result has the same
+ * bits as that of PyTorch's StepLR. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)

@@ -331,7 +331,7 @@ typedef struct step {
     fsdp_writing *writings; /* [n_items] */
 } step;
 
-/* Appends the kernel arguments of the item's update to s->args. The item must be open for
+/* Appends the kernel arguments for the update of `item` to s->args. The item must be open for
  * writing. */
 static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item, step *s)
 {
@@ -356,7 +356,8 @@ static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item,
     o->class->describe_update(item->options, &u, s->args + s->n_args++ * o->class->update_bytes);
 }
 
-/* Starts the updates in s->args, all in one call, and empties s->args. */
+/* Starts all updates that are described in s->args, by one call of the optimizer, and empties
+ * s->args. */
 static void start_updates(const fsdp_optimizer *o, const fsdp_device *device, step *s)
 {
     if (s->n_args)

@@ -88,9 +88,9 @@ typedef struct fsdp_optimizer_class {
      * parameter, which was step number `step`. Called only if lr() returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
-    /* An element-wise step. describe_update() writes the arguments that the kernel needs for one
-     * parameter to `args`, which has room for update_bytes bytes. start_updates() starts the kernel
-     * for n parameters, whose arguments are contiguous in memory. For `clip`, see
+    /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
+     * needs for one parameter to `args`, which has room for update_bytes bytes. start_updates()
+     * starts the kernel for n parameters, whose arguments are contiguous in memory. For `clip`, see
      * fsdp_optimizer_step_scaled(). */
     size_t update_bytes;
     void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,

@@ -31,7 +31,7 @@ typedef struct fsdp_row_sum {
      * consists of matrices, `inner` counts the rows of all matrices in one entry. Each row
      * contributes `width` numbers. total[j] is the sum (or maximum: see fsdp_row_sums.op) of number
      * j over all rows. */
-    fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
+    fsdp_group *group; /* ranks among which the rows are divided; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
     int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
@@ -50,7 +50,9 @@ typedef struct fsdp_row_sums {
     /* size of the `own` of all items, which this rank sends; if is_local, of the `total` of all
      * items */
     fsdp_host_copy copy;
-    size_t sent_bytes; /* size of all `own`, which this rank sends, or of all `total` if is_local */
+    /* The size in bytes of the `own` of all items, which this rank sends. If is_local, the size of
+     * the `total` of all items. */
+    size_t sent_bytes;
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
     struct fsdp_numbers *runs; /* owned; room for the segments of all items */
@@ -94,5 +96,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums);
 /* Return an address from which kernels can read sums->totals. Call this after
  * fsdp_row_sums_gather(), or at any time after fsdp_row_sums_combine() if sums->is_local. */
 const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums);
-/* Like fsdp_row_sums_send_totals(), but for `total` of one item. */
+/* Like fsdp_row_sums_send_totals(), but return the address of the `total` of one item. */
 const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);

@@ -61,7 +61,7 @@ typedef struct fsdp_device_ops {
     /* Wait for all kernels that were started, then copy. NULL if the host can read and write the
      * device's memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
-    /* Copy without waiting for kernels: fsdp_device_peek(). NULL if to_host is NULL. */
+    /* The copy for fsdp_device_peek(), which does not wait for kernels. NULL if to_host is NULL. */
     fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
     /* The functions by which ranks share memory of the device. NULL: ranks share host memory. */

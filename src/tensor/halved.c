@@ -150,7 +150,7 @@ static void join_bytes(fsdp_halves halves, size_t offset, void *out, size_t byte
     }
 }
 
-/* Copy n elements of `from`, which is in memory of the device, to `to` in host memory. */
+/* Copy n elements from the halves `from` in device memory to the halves `to` in host memory. */
 static fsdp_status peek_halves(const fsdp_device *device, fsdp_halves to, fsdp_halves from,
                                int64_t n)
 {

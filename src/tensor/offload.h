@@ -45,7 +45,8 @@ typedef struct fsdp_stage_ops {
     fsdp_status (*peek)(void *impl, uint64_t at, void *out, size_t bytes);
 } fsdp_stage_ops;
 
-/* The stage that is an unnamed file in the folder `where` of open(). */
+/* The functions of a stage that is an unnamed file. The argument `where` of open() is the file's
+ * folder. */
 extern const fsdp_stage_ops fsdp_stage_file;
 
 /* A unit of staged storages. It has two sets: one contains the storages tagged FSDP_TAG_PARAM, and

@@ -34,7 +34,7 @@ struct fsdp_snapshot_part {
     size_t offset, bytes; /* position and size in the storage */
     block *blocks; /* [n_blocks]; each is BLOCK_BYTES bytes of the part, the last one maybe fewer */
     size_t n_blocks;
-    fsdp_snapshot_part *next; /* next part of the same watch */
+    fsdp_snapshot_part *next; /* next part of the same watched storage */
 };
 
 /* A watched storage. */

@@ -33,7 +33,7 @@
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
     int64_t keys, padded_keys, first_key; /* padded_keys and first_key are multiples of 16 */
-    int64_t shift;                        /* query i is at the position of key i + shift */
+    int64_t shift;                        /* query i has the same position as key i + shift */
     /* sequence_keys is the number of keys of the whole sequence. `window` is 0 if there is no
      * window. */
     int64_t sequence_keys, window;
@@ -74,11 +74,12 @@ typedef struct fsdp_cpu_attention_rows {
      * P. The caller must later multiply dS by the scale. If d_bias is not NULL, add dS to d_bias,
      * too. */
     void (*backward)(const fsdp_attention_block *block);
-    /* Row i of dst = row i of src * factors[i] * factor. Rows have `width` elements, and src is
-     * f32. If factors is NULL, all factors[i] are 1. */
+    /* Set row i of dst to row i of src, multiplied by factors[i] * factor. Rows have `width`
+     * elements, and src is f32. If factors is NULL, all factors[i] are 1. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
-    /* sums[i] = dot product of row i of x and row i of y. Both have `dtype` and row stride ld. */
+    /* Set sums[i] to the dot product of row i of x and row i of y. Both have `dtype` and row stride
+     * ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width);
 } fsdp_cpu_attention_rows;
@@ -146,7 +147,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention
                                                         const fsdp_attention_slice *x,
                                                         const void *keys, void *left,
                                                         float *scores);
-/* out [padded_rows, padded_dim] = P V. */
+/* Compute out [padded_rows, padded_dim] = P V. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attention *a, int worker,
                                                          const fsdp_attention_block *block,
                                                          const void *p, const void *values,

@@ -44,7 +44,7 @@ typedef struct fsdp_attention_strip {
      * equals the row's `begin`. */
     int end[FSDP_ATTENTION_STRIP];
     float scale;
-    const float *bias; /* the bias of row r, column j is bias[j - r]; NULL: no bias */
+    const float *bias; /* the bias of row r and column j is bias[j - r]; NULL: no bias */
     /* Bit j % 32 of keep[r * keep_ld + j / 32] is set if dropout keeps the probability at row r,
      * column j. NULL: no dropout. */
     const uint32_t *keep;
@@ -86,15 +86,16 @@ typedef struct fsdp_cpu_attention_strips {
      * dropout keeps. Bit i is set if fsdp_kernels.dropout with `key` keeps element `element` + i.
      * `element` is a multiple of 8. */
     void (*keep)(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns);
-    /* sums[i] = dot product of row i of x and row i of y. Both have `dtype` and row stride ld. */
+    /* Sets sums[i] to the dot product of row i of x and row i of y. Both have `dtype` and row
+     * stride ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width);
-    /* Row i of dst = row i of src * factors[i] * factor. If factors is NULL, all factors[i] are
-     * 1. */
+    /* Sets row i of dst to row i of src, multiplied by factors[i] * factor. If factors is NULL, all
+     * factors[i] are 1. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
-    /* dst [rows, width] = src^T * factor, where src is f32 [width, rows]. Only the table for AMX
-     * has this function (Note [Turned sums]); in the other tables it is NULL. */
+    /* Computes dst [rows, width] = src^T * factor, where src is f32 [width, rows]. Only the table
+     * for AMX has this function (Note [Turned sums]); in the other tables it is NULL. */
     void (*store_turned)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                          int64_t src_ld, float factor, int64_t rows, int64_t width);
 } fsdp_cpu_attention_strips;
@@ -121,7 +122,7 @@ typedef struct fsdp_attention_head {
     /* The sequence's first row of q, its first row of k, its number of queries and its number of
      * keys. */
     int64_t q_row, k_row, queries, keys;
-    int64_t shift;      /* query i is at the position of key i + shift */
+    int64_t shift;      /* query i has the same position as key i + shift */
     int64_t padded_dim; /* head_dim, rounded up to a multiple of 16 */
 } fsdp_attention_head;
 

@@ -13,9 +13,9 @@ typedef enum fsdp_cpu_isa {
 
 /* The code that multiplies matrices if the ISA is x86-64-v4 (AVX-512). */
 typedef enum fsdp_cpu_multiplier {
-    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, bf16 by AVX512-BF16 */
-    FSDP_CPU_MULTIPLY_FMA,   /* our tiles, bf16 widened to f32 */
-    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, bf16 by AMX */
+    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, which multiply bf16 by AVX512-BF16 */
+    FSDP_CPU_MULTIPLY_FMA,   /* our tiles, which convert bf16 to f32 first */
+    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, which multiply bf16 by AMX */
     FSDP_CPU_MULTIPLY_ONEDNN /* oneDNN */
 } fsdp_cpu_multiplier;
 

@@ -49,7 +49,7 @@ static inline int64_t fsdp_few_rows_ld(int64_t k)
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v3;
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
-/* Return the table of the context's ISA, or NULL if the ISA is below x86-64-v3 (AVX2). */
+/* Return the table for the context's ISA. Return NULL if the ISA is below x86-64-v3 (AVX2). */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
 /* Return the table for GEMMs of few rows with this dtype. Return NULL if other code computes such
  * GEMMs, which is so in three cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA

@@ -22,7 +22,7 @@ typedef struct gemm {
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles;
     bool pack_a, sums;
-    int64_t split; /* elements along k per split */
+    int64_t split; /* number of elements along k in a split */
     int64_t task_rows, task_columns, row_tasks;
     fsdp_cpu_failure failure;
 } gemm;
@@ -59,7 +59,7 @@ static int64_t rows_of_block(const gemm *g, int64_t depth)
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* the packed block of A and the packed columns of B */
-    float *sum;  /* [rows, columns]; NULL: the sums are in C */
+    float *sum;  /* [rows, columns]; NULL: the sums are stored in C */
 } part;
 
 static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)

@@ -1,6 +1,6 @@
-/* Computes one matrix product on one thread. product_onednn.c does it with oneDNN's matmul
- * primitives, which it keeps in a cache of limited size. In builds without oneDNN, product_plain.c
- * does it with plain loops. gemm_onednn.c and attention divide their work into such products. */
+/* Computes one matrix product on one thread. product_onednn.c uses oneDNN's matmul primitives,
+ * which it keeps in a cache of limited size. In builds without oneDNN, product_plain.c uses plain
+ * loops. gemm_onednn.c and attention divide their work into such products. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 

@@ -181,7 +181,7 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 0, &arg->b));
     FSDP_TRY(create_memory(products, p, dnnl_query_dst_md, 0, &arg->c));
     FSDP_TRY(create_memory(products, p, dnnl_query_scratchpad_md, 0, &arg->scratchpad));
-    if (p->shape.bias) /* oneDNN counts the bias as weights, at index 1 */
+    if (p->shape.bias) /* oneDNN treats the bias as a second weights matrix, with index 1 */
         FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 1, &arg->bias));
     return FSDP_OK;
 }

@@ -51,9 +51,9 @@ typedef struct fsdp_tile_block {
     const void *a;
     int64_t a_stride;   /* 0: `a` is packed */
     const void *b;      /* packed by pack_b */
-    int64_t b_columns;  /* number of columns of the whole packed B; 0: n */
+    int64_t b_columns;  /* number of columns of the whole packed B; 0 means n */
     int64_t b_column;   /* the first column of B to multiply; a panel begins there */
-    int64_t b_depth;    /* number of lanes of the whole packed B; 0: `depth` */
+    int64_t b_depth;    /* number of lanes of the whole packed B; 0 means `depth` */
     int64_t b_lane;     /* the first lane of B to multiply */
     void *c;            /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype; /* f32 or dtype */

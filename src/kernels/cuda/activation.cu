@@ -38,7 +38,7 @@ FSDP_DEVICE activated none(float x)
     return {x, 1.0f};
 }
 
-/* NaN stays NaN, as in torch.relu. */
+/* Return relu(x) and its derivative. NaN stays NaN, as in torch.relu. */
 FSDP_DEVICE activated relu(float x)
 {
     return {0.0f > x ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};

@@ -285,7 +285,7 @@ extern "C" void fsdp_cuda_adafactor(fsdp_kernel_context *context, const fsdp_ada
     const update u = update_of(args);
     if (!u.rows || !u.cols)
         return;
-    unsigned width = 8; /* threads that share a row */
+    unsigned width = 8; /* number of threads that share a row */
     while (width < THREADS && width * 4 < u.cols)
         width *= 2;
     const dim3 block(width, THREADS / width);

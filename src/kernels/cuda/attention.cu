@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(BIAS_COLUMNS *BIAS_SLICES)
     float sum = 0;
     for (int i = slice; d < length && i < p.n_q_tiles; i += BIAS_SLICES) {
         const attention_tile tile = p.q_tiles[i];
-        const int distance = d - (p.bias_span - 1); /* key - (query + shift) */
+        const int distance = d - (p.bias_span - 1); /* the distance key - (query + shift) */
         const float *part = p.bias_parts + ((int64_t)i * p.heads + head) * n_parts * p.part_ld;
         sum +=
             sum_of_parts(p, tile, part, q_tile, step, n_parts, distance + tile.first + tile.shift);

@@ -95,8 +95,8 @@ visible_queries(const attention_params &p, const attention_tile &tile, int rows,
     return {begin > 0 ? begin / step * step : 0, end < tile.n_queries ? end : tile.n_queries};
 }
 
-/* Return the keys that one query sees, or the queries that see one key. `begin` may be negative.
- * @{ */
+/* seen_keys() returns the keys that one query sees, and seen_queries() returns the queries that see
+ * one key. `begin` of the result may be negative. @{ */
 FSDP_DEVICE attention_range seen_keys(const attention_params &p, const attention_tile &tile,
                                       int query)
 {
@@ -165,7 +165,7 @@ typedef struct attention_kernels {
      * kernels can be used only on cards that have as much. */
     int forward_bytes, backward_bytes;
     void (*forward)(fsdp_cuda_context *c, const attention_params &p);
-    /* Computes everything but d_bias. */
+    /* Computes all gradients except d_bias. */
     void (*backward)(fsdp_cuda_context *c, const attention_params &p);
 } attention_kernels;
 

@@ -59,7 +59,7 @@ FSDP_DEVICE void add_diagonals(float *part, float &carry, float *shared, const f
         *(float2 *)(shared + g * DIAGONAL_LD + 8 + 8 * m + 2 * t) = z;
     }
     __syncwarp();
-    float z[3] = {0, 0, 0}; /* sums over diagonals lane - 16, lane + 16, lane + 48 */
+    float z[3] = {0, 0, 0}; /* sums over the diagonals lane - 16, lane + 16 and lane + 48 */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float *e = shared + i * (DIAGONAL_LD + 1) + lane;
@@ -206,8 +206,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         part[n_steps * STEP + task.lane] = carry;
     if (!n_steps)
         cp_wait<0>();
-    /* The tensor cores may read this warp's rows of Q for a product of another warp, until that
-     * warp has waited for its product. So wait for all warps before these rows are overwritten. */
+    /* Wait until the products of all warps have ended. A product of another warp may still read
+     * this warp's rows of Q from shared memory, and these rows are overwritten below. */
     __syncthreads();
     store_rows<TENSOR_TILE>(s + L::q, d_q, p.scale, p.scale,
                             (T *)p.d_q + q_row * p.d_q_ld + q_column, p.d_q_ld, n, p.head_dim);

@@ -176,8 +176,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
     }
     if (!n_steps)
         cp_wait<0>();
-    /* The tensor cores may read this warp's rows of Q for a product of another warp, until that
-     * warp has waited for its product. So wait for all warps before these rows are overwritten. */
+    /* Wait until the products of all warps have ended. A product of another warp may still read
+     * this warp's rows of Q from shared memory, and these rows are overwritten below. */
     __syncthreads();
     store_rows<TENSOR_TILE>(s + L::q, o, factor[0], factor[1],
                             (T *)p.out + q_row * p.out_ld + q_column, p.out_ld, tile.n_queries - q0,

@@ -1,5 +1,5 @@
-/* A loop over arrays of one float dtype: each thread loads a group of elements as float32, calls a
- * function object, and stores the results. A group is loaded completely before its results are
+/* A loop over arrays of one floating dtype. Each thread loads a group of elements as float32, calls
+ * a function object, and stores the results. A group is loaded completely before its results are
  * stored, so an output may be the same array as an input. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"

@@ -33,7 +33,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 enum {
     FAST_MULTIPLE = 8, /* elements */
     PART_MULTIPLE = 64,
-    LEAST_EXTENT = 1024 /* shorter extents are not split */
+    LEAST_EXTENT = 1024 /* a shorter extent is not divided into two parts */
 };
 
 static bool is_fast(int64_t n)

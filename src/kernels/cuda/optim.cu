@@ -381,7 +381,7 @@ struct sgd_scalars {
     float grad_scale, weight_decay;
     float step;           /* -lr */
     float momentum, rest; /* momentum: factor of the old buffer. rest: factor of the gradient. */
-    float ahead;          /* the factor of the buffer in Nesterov's update */
+    float ahead;          /* factor of the momentum buffer in Nesterov's update */
     /* first: 1 if the buffer has undefined values because this is the first step */
     int nesterov, first;
 };

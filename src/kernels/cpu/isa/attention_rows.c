@@ -11,8 +11,8 @@ enum {
     KEEP_KEYS = 64 /* dropout generates random bits for groups of this many keys */
 };
 
-/* Columns of one row of a block. The visible columns are [begin, end). [first, last) is this range,
- * widened to multiples of FSDP_LANES. */
+/* Columns (keys) of one row (query) of a block. The query sees the keys in [begin, end). [first,
+ * last) is this range, widened to multiples of FSDP_LANES. */
 typedef struct span {
     int begin, end, first, last;
 } span;

@@ -146,15 +146,15 @@ FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
     return x;
 }
 
-/* NaN stays NaN, as in torch.relu. */
+/* Returns relu(x). NaN stays NaN, as in torch.relu. */
 FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
     return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
-/* GELU (Hendrycks & Gimpel 2016) in the approximation 0.5 x (1 + tanh u). The factor 0.5 (1 + tanh
- * u) is computed as the logistic function of 2u. */
+/* Returns GELU (Hendrycks & Gimpel 2016) of x in the approximation 0.5 x (1 + tanh u). The factor
+ * 0.5 (1 + tanh u) is computed as the logistic function of 2u. */
 FSDP_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec z = within(x, 64.0f);

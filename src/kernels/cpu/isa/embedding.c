@@ -150,8 +150,9 @@ static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *
     return order;
 }
 
-/* Adds a run to its row of dw: dw[ids[order[begin]]] += the sum of dy over the tokens
- * order[begin .. end). */
+/* A run is a sequence of sorted tokens with the same id. Adds the gradients of a run to the row of
+ * dw that belongs to the id: dw[ids[order[begin]]] += the sum of dy over the tokens order[begin ..
+ * end). */
 static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
 {
     int64_t row = job->ids[job->order[begin]] * job->width;

@@ -37,7 +37,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_join(fsdp_vecu hi, fsdp_vecu lo, unsigned marks)
     return (fsdp_vec)((hi - less) << 16 | lo);
 }
 
-/* Return a number whose bit j is the mark of lane j of x. There is no function for the lower
+/* Return a number whose bit j is the mark bit of lane j of x. There is no function for the lower
  * halves, because the lower half of a lane is just its lower 16 bits. */
 FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
 {

@@ -31,7 +31,8 @@ static float *open_param(const parameter *p, int64_t i, int n, float wide[restri
     return wide;
 }
 
-/* Stores the updated elements [i, i + n) of a parameter. `values` is what open_param() returned. */
+/* Stores the updated elements [i, i + n) of a parameter. `values` is the pointer that open_param()
+ * returned. */
 static void close_param(const parameter *p, int64_t i, int n, const float values[FSDP_BLOCK])
 {
     if (p->halves.hi && !p->param)
@@ -115,7 +116,8 @@ static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
     return wide;
 }
 
-/* Store the updated elements [i, i + n) of a moment. `values` is what open_moment() returned. */
+/* Store the updated elements [i, i + n) of a moment. `values` is the pointer that open_moment()
+ * returned. */
 static void close_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
                          const float values[FSDP_BLOCK])
 {

@@ -76,8 +76,8 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* In f32, each lane of a and b has one element: returns acc + a * b. In bf16, each lane of a and b
- * has two elements: returns acc plus the sum of the two products. */
+/* In f32, each 4-byte lane of a and b has one element: returns acc + a * b. In bf16, each lane of a
+ * and b has two elements: returns acc plus the sum of the two products. */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)

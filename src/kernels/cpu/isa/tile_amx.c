@@ -298,9 +298,9 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* The lines that are prefetched while a tile is computed. `c` has the lines of C that this tile
- * will write. *a has the lines of A that the next row of tiles will use. This tile prefetches of_a
- * of the lines in *a, and later tiles prefetch the rest. */
+/* The cache lines that are prefetched while a tile is computed. `c` has the lines of C that this
+ * tile will write. *a has the lines of A that the next row of tiles will use. This tile prefetches
+ * of_a of the lines in *a, and later tiles prefetch the rest. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
@@ -368,9 +368,9 @@ AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t c
 
 /* --- blocks --- */
 
-/* Returns rows [i, i + 32) of A. If A is not packed and the depth is not a multiple of 16, the last
- * lanes of each row are copied to `tail` and padded with zeros. `tail` has 64 bytes for each
- * row. */
+/* Returns pointers to rows [i, i + 32) of A. If A is not packed and the depth is not a multiple of
+ * 16, the last lanes of each row are copied to `tail` and padded with zeros. `tail` has 64 bytes
+ * for each row. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);

@@ -51,7 +51,7 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t bits = fsdp_bits_from_f32(f);
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
-    /* 65520 and more round to infinity */
+    /* magnitudes of 65520 and more round to infinity */
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u);
     /* A magnitude below 2^-14 gives a subnormal result. Adding 0.5f to the magnitude rounds it to a
      * multiple of 2^-24, the smallest subnormal. The low bits of this sum are then the result. */
