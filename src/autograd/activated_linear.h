@@ -13,9 +13,9 @@
  * divide such a sum, so products with our own tiles (src/kernels/cpu/gemm.h) give the same bits as
  * without parts.
  *
- * In forward, the whole a(x) is usually computed at once. But if the layer is in a checkpointed
- * part of the model or has no backward, memory matters more than time. Then a(x) is computed for a
- * part of the rows at a time.
+ * In forward, a(x) is usually computed as a whole. But if the layer is in a checkpointed part of
+ * the model or has no backward, memory matters more than time. Then a(x) is computed for a part of
+ * the rows at a time.
  *
  * Legend: T rows of x, D features in, N features out. */
 #pragma once

@@ -32,7 +32,7 @@ typedef struct fsdp_kept {
     uint64_t products, products_again;
 } fsdp_kept;
 
-/* What the node of a checkpointed part stores so that the part can run a second time in
+/* The data that the node of a checkpointed part stores so that the part can run a second time in
  * backward. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];

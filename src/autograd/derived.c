@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 
 struct fsdp_derived {
-    int refs;            /* one for the node, and one for the result while it exists */
+    int refs; /* number of references: one from the node, and one from the result while it exists */
     fsdp_tensor *result; /* borrowed; NULL once the result has been freed */
     /* owned; NULL until it is first needed, and again after the last reader */
     fsdp_tensor *recomputed;

@@ -3,12 +3,13 @@
  *
  * Note [Loss computes its gradients in forward]. Softmax needs the logits twice: for the loss and
  * for the gradient. The logits of a chunk are not kept, and computing them twice would cost a third
- * of the operation's time. So if gradients are needed, they are computed at once for each chunk.
- * The logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw = d_logits^T x are
- * kept for backward. Backward only returns dx and dw, which is correct only if the gradient of the
- * loss is 1. The gradient of a bias, the sum of the rows of d_logits, is kept in the same way.
+ * of the operation's time. So if gradients are needed, forward computes them for each chunk as soon
+ * as it has the logits. The logits x w^T are replaced by d_logits in place, and dx = d_logits w and
+ * dw = d_logits^T x are kept for backward. Backward only returns dx and dw, which is correct only
+ * if the gradient of the loss is 1. The gradient of a bias, the sum of the rows of d_logits, is
+ * kept in the same way.
  *
- * If w is a parameter of a unit, forward adds dw to the unit's gradient buffer at once, so no
+ * If w is a parameter of a unit, forward adds dw directly to the unit's gradient buffer, so no
  * second buffer of the size of dw is needed. In this case, the tape's backward fails if it does not
  * reach the loss, or if the unit has dropped its gradients in the meantime. If x is not needed any
  * more, dx overwrites x. This is safe, because row i of dx is written only after the last read of

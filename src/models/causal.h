@@ -1,4 +1,5 @@
-/* What all causal language models share: the loss, logits, and decoding one token at a time.
+/* The code that all causal language models share: for the loss, for logits, and for decoding one
+ * token at a time.
  *
  * A model consists of a root, a body and a head. The struct of the root begins with an
  * fsdp_causal_lm. The body is a module whose forward takes no arguments and returns last_hidden [T,

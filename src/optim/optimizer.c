@@ -1,4 +1,5 @@
-/* What all optimizers share: parameter groups, state, and the loop over parameters in a step.
+/* The code that all optimizers share: for parameter groups, for state, and for the loop over
+ * parameters in a step.
  *
  * A step first checks everything that can fail, so that a rank fails before it communicates. If the
  * algorithm needs statistics of whole tensors, the step computes them next. It then updates the

@@ -155,8 +155,8 @@ static int64_t open_items(fsdp_row_sums *sums)
 }
 
 /* Returns an upper bound of the number of fsdp_numbers that fsdp_row_sums_combine() needs: one for
- * each segment, and one more for each item. The additional one is needed for an item of which this
- * rank has no segment, if the numbers of the item are combined in order. */
+ * each segment, and one more for each item. The additional one is needed if the numbers of an item
+ * are combined in order, because this rank may then have no segment of the item. */
 static size_t count_runs(const fsdp_row_sums *sums)
 {
     size_t n = sums->n;

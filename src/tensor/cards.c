@@ -41,8 +41,8 @@ static bool is_usable(int ordinal)
            card.capability >= FSDP_CARD_CAPABILITY && *card.code;
 }
 
-/* Count only the usable cards (is_usable), starting at 0. Set *ordinal to the number that CUDA
- * gives to the usable card `index`. Return false if there is no such card. */
+/* Suppose that the usable cards (is_usable) are numbered from 0. Set *ordinal to the number that
+ * CUDA has for usable card `index`. Return false if there is no such card. */
 static bool find_usable(int n, int index, int *ordinal)
 {
     for (int i = 0; i < n; i++) {

@@ -28,8 +28,8 @@ static void wait_for_all(void *device)
         return; /* no error is returned here, because each later wait returns it */
 }
 
-/* The traits of the CPU, except that products and kernels are joined, so that tests also run the
- * code for joined products and kernels. */
+/* The traits of the CPU, except that joins_products and joins_kernels are true, so that tests also
+ * run the code for joined products and kernels. */
 static fsdp_device_traits traits;
 static pthread_once_t traits_once = PTHREAD_ONCE_INIT;
 

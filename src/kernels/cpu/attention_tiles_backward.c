@@ -8,7 +8,7 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    /* size of one lane of a tile; for a lane, see tile.h */
+    /* size in bytes of one lane along k in a tile (Note [Lanes] in tile.h) */
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES,
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
     AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */

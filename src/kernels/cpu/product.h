@@ -51,8 +51,8 @@ bool fsdp_cpu_may_use_amx(void);
  * builds without oneDNN, the value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
-/* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of
- * memory. */
+/* Compute one product. Several workers may call this at the same time. Fails with FSDP_ERR_NOMEM
+ * when out of memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
                                                  const fsdp_cpu_product *shape, const void *a,
                                                  const void *b, void *c, const void *bias);

@@ -41,8 +41,8 @@ template <typename T, int D, bool BIAS, bool DROP, bool WGMMA> struct tensor_ker
 };
 
 /* Start the kernels for the features that p uses. If ALL is true, kernels are compiled for each
- * combination of bias and dropout. Otherwise they are compiled only for both features and for none
- * of them. */
+ * combination of bias and dropout. Otherwise there are only kernels with both features and kernels
+ * with neither. */
 template <typename T, int D, bool ALL, bool WGMMA, bool BACKWARD>
 static void start_tensor_kernels(fsdp_cuda_context *c, const attention_params &p)
 {

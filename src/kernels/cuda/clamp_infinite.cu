@@ -2,8 +2,8 @@
  * the CPU, magnitudes are compared as integers: the bits of an element without its sign bit. The
  * first kernel looks for infinite values and for values that have the largest finite magnitude, and
  * writes to device memory whether it has found any. The second kernel reads this result from device
- * memory. So the host does not wait for it. Usually the second kernel then has nothing to do and
- * ends at once. */
+ * memory, so the host need not wait for it. Usually no such value was found, and the second kernel
+ * has nothing to do. */
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
@@ -40,7 +40,7 @@ struct alignas(16) group {
     uint16_t at[GROUP];
 };
 
-/* Load elements [i, i + GROUP); elements from n on become zeros. */
+/* Load elements [i, i + GROUP) of an array of n elements. Elements past the end become zeros. */
 FSDP_DEVICE group load_group(const uint16_t *from, int64_t i, int64_t n, bool vectors)
 {
     group x;

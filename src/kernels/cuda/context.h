@@ -36,8 +36,8 @@ void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
 extern const fsdp_kernels fsdp_kernels_cuda;
 
-/* `c` is a kernel context of the CUDA table, and every such context is an fsdp_cuda_context. Return
- * it with this type. */
+/* Return the kernel context `c` as an fsdp_cuda_context. Every context of the CUDA table of kernels
+ * is one. */
 static inline fsdp_cuda_context *fsdp_cuda_of(fsdp_kernel_context *c)
 {
     return (fsdp_cuda_context *)(void *)c;
@@ -52,8 +52,9 @@ int fsdp_cuda_capability(const fsdp_cuda_context *c);
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* Return the plans by which cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
-/* Data that another file (tables.c or uploads.c) stores in a context. When the context is closed,
- * it waits for its kernels and then calls `destroy` for the data, unless `destroy` is NULL. */
+/* The kinds of data that other files (tables.c and uploads.c) store in a context. When the context
+ * is closed, it waits for its kernels and then calls the function `destroy` of each kind, unless it
+ * is NULL. */
 typedef enum fsdp_cuda_attached {
     FSDP_CUDA_TABLES,
     FSDP_CUDA_UPLOADS,

@@ -84,8 +84,8 @@ typedef struct gradient_job {
     bool is_aligned, is_added; /* is_added: the gradient is added to the old values of dw */
 } gradient_job;
 
-/* Set `sum` to the old values of this thread's chunk of a row of dw or, unless is_added, to
- * zero. */
+/* Set `sum` to the initial values of this thread's chunk of a row of dw: to the old values if
+ * is_added, otherwise to zero. */
 template <int N>
 FSDP_DEVICE void begin_row(float *sum, const gradient_job &job, int32_t id, int64_t column)
 {

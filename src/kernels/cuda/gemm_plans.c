@@ -235,8 +235,8 @@ static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan
 }
 
 /* Choose an algorithm that adds the sums of the parts of k in a way that good_reductions() allows.
- * For badly aligned operands, there are few algorithms. If none of them is acceptable, choose any
- * of them. */
+ * For badly aligned operands, there are few algorithms. If good_reductions() allows none of them,
+ * choose any of them. */
 static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
 {
     const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));

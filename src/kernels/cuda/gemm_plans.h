@@ -10,8 +10,8 @@ typedef struct fsdp_gemm_plan fsdp_gemm_plan;
 
 enum {
     FSDP_GEMM_ALIGNMENT = 16, /* in bytes; larger alignments are treated like this one */
-    /* Maximum number of plans. If there are so many, all of them are removed before a new plan is
-     * made. */
+    /* The maximum number of plans. When it has been reached, all plans are removed before a new one
+     * is made. */
     FSDP_GEMM_MOST_PLANS = 4096
 };
 

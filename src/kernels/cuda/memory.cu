@@ -187,8 +187,8 @@ FSDP_DEVICE void store_double(void *dst, fsdp_dtype dtype, int64_t i, double x)
     }
 }
 
-/* Cast between two dtypes of which at least one is floating. Values are converted to double in
- * between. */
+/* Cast between two dtypes, at least one of which is floating. Each value is first converted to
+ * double and then to the other dtype. */
 static __global__ void __launch_bounds__(THREADS)
     cast_doubles(void *dst, fsdp_dtype to, const void *src, fsdp_dtype from, int64_t n)
 {

@@ -228,8 +228,8 @@ FSDP_DEVICE vector_of<T> norm_dx(const vector_of<T> &dy_chunk, const vector_of<T
  * barrier per iteration is enough. */
 typedef float norm_sums[2][NORM_BACKWARD_ROWS][NORM_BACKWARD_TERMS][NORM_BACKWARD_MOST / WARP];
 
-/* Compute and write dx for ROWS rows, of which the first is row `row`. All threads of the block
- * must call this function. */
+/* Compute and write dx for rows [row, row + ROWS). All threads of the block must call this
+ * function. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void store_norm_rows(const norm_backward &a, int64_t row, const norm_row<T, CHUNKS> *r,
                                  const float *w, norm_sums &sums, int half)

@@ -13,8 +13,8 @@
 #endif
 
 /* Marks a function that may use AVX512-BF16 instructions. Functions with this mark can be inlined
- * into each other. A caller must call them only if the CPU has AVX512-BF16, or in a way that
- * executes none of its instructions. */
+ * into each other. Unless the CPU has AVX512-BF16, callers must make sure that none of its
+ * instructions is executed. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)

@@ -298,8 +298,9 @@ enum {
 };
 
 /* Sets sums[j], for j < n, to the sum of square_of() over column j of a strip. The strip has `rows`
- * rows and begins at `g`. The rows are added as a binary tree: they are divided into two parts, of
- * which the first has the largest power of two below `rows`, and so on. */
+ * rows and begins at `g`. The rows are added as a binary tree: they are divided into two parts, the
+ * number of rows in the first part is the largest power of two below `rows`, and each part is
+ * divided in the same way. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {

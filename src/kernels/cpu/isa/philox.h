@@ -1,5 +1,5 @@
-/* Random bits for kernels: fsdp_philox4x32() of src/base/philox.h, computed for many counters at
- * once. */
+/* Random bits for kernels: the bits of fsdp_philox4x32() in src/base/philox.h, computed for many
+ * counters at the same time. */
 #pragma once
 #include "src/base/philox.h"
 #include "src/kernels/cpu/isa/vector.h"

@@ -90,8 +90,8 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 /* For each of the elements [i, i + n), computes the sum over sources [first, first + count).
  * Returns the address of the n sums. This is `buffer`, except if there is only one source and it
  * needs no conversion: then it is an address in the source itself. The sources are added as a
- * binary tree: they are divided into two parts, of which the first has the largest power of two
- * below `count`, and so on. */
+ * binary tree: they are divided into two parts, the number of sources in the first part is the
+ * largest power of two below `count`, and each part is divided in the same way. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {

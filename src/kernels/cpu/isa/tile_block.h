@@ -22,8 +22,9 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
-/* Add to the results x [rows, columns] of a tile what the block requests, and store the sums in C,
- * from row i0 and column j0 on. The rows of x are x_ld elements apart. */
+/* Finish the results x [rows, columns] of a tile: add fsdp_tile_block.sum, the bias and the
+ * previous C, if the block requests them, and store the results in C, from row i0 and column j0 on.
+ * The rows of x are x_ld elements apart. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *b, const float *x,
                                               int64_t x_ld, int64_t i0, int rows, int64_t j0,
                                               int columns)
