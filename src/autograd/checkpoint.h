@@ -11,10 +11,10 @@
  * that later readers of the input, on the outer tape, have given it. So all gradients are added one
  * by one in the input's dtype, in the same order as without checkpointing.
  *
- * The regions of the part's modules exist only on the inner tape. fsdp_run.recomputing tells the
- * hooks of these modules that the run is the second one. Their end_backward functions are called by
- * the backward of the outer tape. After the second run, the part's results are on the inner tape,
- * but without values, because nothing reads the values.
+ * The regions of the part's modules exist only on the inner tape. The hooks of these modules find
+ * in fsdp_run.recomputing that the run is the second one. The backward of the outer tape calls
+ * their end_backward functions. After the second run, the part's results are on the inner tape, but
+ * without values, because nothing reads the values.
  *
  * With selection by operation (keeps_results; torchtitan's "op"), the first run also keeps the
  * results of attention and of every second product, in the order in which they are computed. The

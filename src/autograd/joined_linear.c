@@ -134,8 +134,8 @@ static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_
                                   .beta = dw[first].beta});
 }
 
-/* Tell the owner of the targets that the gradients of inputs [first, first + n) should be placed
- * directly one after another (fsdp_grad_sink.n_joined). */
+/* Request that the owner of the targets places the gradients of inputs [first, first + n) directly
+ * one after another (fsdp_grad_sink.n_joined). */
 static void announce_joined(const fsdp_node *node, int first, int n)
 {
     const fsdp_tensor *leaf = node->in[first].leaf;

@@ -163,9 +163,8 @@ bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves);
 /* The state of a series of writes to tensors, one after another. If consecutive tensors share a
  * storage, the guards of this storage see a single write. Halved tensors with the same
  * fsdp_tensor_key() belong to one unit, but each has its own storage. If such tensors are
- * consecutive, the write of the next storage begins before the guards of the previous storage are
- * told that its write has ended. So at least one write of the unit is open all the time. Initialize
- * with {0}. */
+ * consecutive, the write of the next storage begins before end_write() of the previous storage's
+ * guards is called. So at least one write of the unit is open all the time. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the tensor that is being written */
     bool in_halves;    /* true if the caller writes halves directly, without a joined copy */

@@ -121,8 +121,9 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
 }
 
 /* Each entry of the head's bias table belongs to a value of `key - query - shift` (Note [Bias
- * tables]). position_bias has elements only for some of these values. Sets [*begin, *end) to the
- * entries for which it has elements, and *lowest to the value to which entry *begin belongs. */
+ * tables] in attention_tiles.h). position_bias has elements only for some of these values. Sets
+ * [*begin, *end) to the entries for which it has elements, and *lowest to the value to which entry
+ * *begin belongs. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {

@@ -182,7 +182,8 @@ static uint32_t good_reductions(const shape *s)
                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Tell cublasLt which algorithms are acceptable. */
+/* Pass the limits on acceptable algorithms to cublasLt, which then proposes only such
+ * algorithms. */
 static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *s,
                                      uint32_t reductions, cublasLtMatmulPreference_t preference)
 {

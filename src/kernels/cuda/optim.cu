@@ -109,8 +109,8 @@ static bool is_same(const kind &a, const kind &b)
     return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three values whose types tell f three things at compile time: the constant PLACE, the
- * constant WHOLE, and the dtype of the copy, COPY. */
+/* Call f with three arguments, of which only the types matter: they give f, at compile time, the
+ * constant PLACE, the constant WHOLE and COPY, the dtype of the copy. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
