@@ -296,8 +296,9 @@ static int64_t chunk_rows(const fsdp_device_traits *traits, int64_t n, int64_t r
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Create a tensor for dw, with the dtype and shape that the default target uses. Because of this,
- * the tensor can itself become the gradient of the leaf, and backward need not copy dw. */
+/* Create a tensor for dw. It has the dtype and shape that fsdp_grad_sink_default_target() uses for
+ * the gradient of a leaf. Because of this, the tensor can itself become the gradient of the leaf,
+ * and backward need not copy dw. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;

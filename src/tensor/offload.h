@@ -88,10 +88,10 @@ static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
  * those with the same key one after the other, without other tensors between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* These functions are only for snapshot.c. fsdp_staged_flush() writes the current values of the set
- * to which `staged` belongs to the stage. Afterwards, any thread may call fsdp_staged_read(), until
- * a storage of the set is written again. fsdp_staged_read() reads bytes [offset, offset + bytes) of
- * the storage from the stage. */
+/* These functions are only for snapshot.c. `staged` is a storage of a set. fsdp_staged_flush()
+ * writes the current values of this set to the stage. Afterwards, any thread may call
+ * fsdp_staged_read(), until a storage of the set is written again. fsdp_staged_read() reads bytes
+ * [offset, offset + bytes) of the storage from the stage. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
 FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

@@ -128,8 +128,8 @@ typedef struct fsdp_attention_head {
 
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h);
 
-/* A range [first, end) of keys that includes every key that at least one of some queries sees.
- * `first` is rounded down to the first key of a panel. */
+/* Keys [first, end) of a sequence. The range includes every key that is seen by at least one query
+ * of some group of queries. `first` is rounded down to the first key of a panel. */
 typedef struct fsdp_attention_range {
     int64_t first, end;
 } fsdp_attention_range;

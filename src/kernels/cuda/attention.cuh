@@ -61,7 +61,8 @@ typedef struct attention_params {
     void *d_q, *d_k, *d_v;
     int64_t d_q_ld, d_k_ld, d_v_ld;
     float *delta; /* [heads, n_query_rows] */
-    float *lse2; /* [heads, n_query_rows]: lse converted to base 2; infinity instead of -infinity */
+    /* [heads, n_query_rows]: lse converted to base 2; infinity where lse is -infinity */
+    float *lse2;
     float *d_bias;     /* NULL: the gradient of the bias is not computed */
     float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
     int part_ld;
