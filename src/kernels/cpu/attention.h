@@ -110,8 +110,8 @@ int64_t fsdp_attention_round(int64_t n, int64_t to);
 /* Return the number of rows of the panels for a sequence of `keys` keys. The number is so large
  * that no block reads past the end of a panel. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
-/* Return the number of queries in a block. The number is 64. If the block would then have more than
- * `elements` scores, the number is halved until it has not, but it is at least 16. */
+/* Return the number of queries in a block: the largest of 64, 32 and 16 for which the block has at
+ * most `elements` scores. If even 16 queries have more scores, return 16. */
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
 /* Return the block of sequence b and head h that starts at query `first` and has at most `rows`
  * rows. The caller must then set the block's pointers to buffers. */
