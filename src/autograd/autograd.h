@@ -84,8 +84,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scop
  * already has a gradient, or if something else refers to `grad`. */
 bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad);
 
-/* A list of leaves that nodes will read which are not recorded yet. A leaf is listed once for each
- * of these nodes. */
+/* A list of leaves. Nodes that are not recorded yet will read these leaves. A leaf is listed once
+ * for each of these nodes. */
 typedef struct fsdp_leaf_list {
     fsdp_tensor **items;
     size_t n, cap;

@@ -188,7 +188,7 @@ int64_t fsdp_attention_scores_ld(int64_t keys);
  * dropout, the caller also sets `keep` and keep_ld. */
 fsdp_attention_strip fsdp_attention_strip_at(const fsdp_attention_head *head, int64_t query,
                                              int rows, fsdp_attention_range range);
-/* Write the bits that say which elements of a strip dropout keeps to `bits`. The rows of `bits` are
+/* Write to `bits` the bits that say which elements of a strip dropout keeps. The rows of `bits` are
  * ld words apart. */
 void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int rows,
                          fsdp_attention_range range, uint32_t *bits, int64_t ld);

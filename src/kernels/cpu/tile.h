@@ -46,8 +46,8 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* dtype of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* m rows, n columns, and `depth` lanes along k */
-    /* The block of A, packed by pack_a(). Or the matrix A itself, if its rows are a_stride bytes
-     * apart. */
+    /* The block of A. It is either packed by pack_a(), or it is the matrix A itself, whose rows are
+     * then a_stride bytes apart. */
     const void *a;
     int64_t a_stride;   /* 0: `a` is packed */
     const void *b;      /* packed by pack_b */

@@ -1,5 +1,5 @@
-/* Elements of the floating dtypes in device code. In host code: the choice of a template by
- * dtype. */
+/* Elements of the floating dtypes in device code. This file also has, in host code, the choice of a
+ * template by dtype. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 #include "src/kernels/cuda/slots.h"

@@ -1,7 +1,7 @@
 /* Random bits in device code. They are the same bits as those of fsdp_philox4x32() in
- * src/base/philox.h. Also the decisions of dropout, as fsdp_drop_threshold() defines them. For each
- * call of dropout, host code computes the threshold and the factor and passes both to the
- * kernel. */
+ * src/base/philox.h. This file also has the decisions of dropout, as fsdp_drop_threshold() defines
+ * them. For each call of dropout, host code computes the threshold and the factor and passes both
+ * to the kernel. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
