@@ -47,9 +47,7 @@ typedef struct fsdp_row_sums {
     fsdp_reduce_op op; /* FSDP_REDUCE_SUM or FSDP_REDUCE_MAX; NaN counts as the maximum */
     bool is_local;     /* this rank has all rows of all items, so no gather is needed */
     fsdp_tensor *memory;
-    /* size of the `own` of all items, which this rank sends; if is_local, of the `total` of all
-     * items */
-    fsdp_host_copy copy;
+    fsdp_host_copy copy; /* gives the host access to `memory` */
     /* The size in bytes of the `own` of all items, which this rank sends. If is_local, the size of
      * the `total` of all items. */
     size_t sent_bytes;
