@@ -13,8 +13,9 @@ template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
     static constexpr int bytes = keep + (DROP ? 2 * QUERIES * (TENSOR_TILE / 8) : 0) + 1024;
 };
 
-/* Return the dropout bits of elements 0 to 3 that the thread has in block number n of eight
- * columns. Rows are keys, and columns are queries. */
+/* The columns of the tile are divided into blocks that are eight columns wide. In each block, the
+ * thread has elements 0 to 3. Return the dropout bits of these elements of block n. Rows are keys,
+ * and columns are queries. */
 FSDP_DEVICE uint32_t column_bits(const char *keep, const tensor_task &task, int n)
 {
     const int g = task.lane >> 2;

@@ -207,8 +207,9 @@ FSDP_DEVICE void sum_norm_row(float *terms, const norm_row<T, CHUNKS> &r, const 
     }
 }
 
-/* Return dx for one chunk of a row. `g_n` and `g` are the means of g n and of g over the whole
- * row. */
+/* Return dx for one chunk of a row. For element e of the row, let n be (x[e] - mean) * rstd, and
+ * let d be dy[e] * w[e]. `g` is the mean of d over the whole row, and `g_n` is the mean of d * n.
+ */
 template <typename T>
 FSDP_DEVICE vector_of<T> norm_dx(const vector_of<T> &dy_chunk, const vector_of<T> &x_chunk,
                                  const float *w, float mean, float rstd, float g_n, float g)
