@@ -43,7 +43,7 @@ typedef struct split {
 } split;
 
 /* Count the rows of `csv`. A row that cannot be parsed, or that has another number of fields than
- * the header, counts as one that is not split in the same way. */
+ * the header, counts in s->rows but not in s->same. */
 static fsdp_status count_rows(fsdp_csv *csv, split *s)
 {
     fsdp_csv_row row = {0};
