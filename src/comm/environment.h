@@ -1,5 +1,5 @@
 /* What ranks read from their environment: the variables by which launchers of other programs
- * (mpirun, mpiexec, srun) tell each process its rank, and for how long ranks wait. */
+ * (mpirun, mpiexec, srun) set the rank of each process, and for how long ranks wait. */
 #pragma once
 #include <stdint.h>
 
@@ -25,7 +25,7 @@ extern const fsdp_launcher fsdp_launchers[FSDP_N_LAUNCHERS];
 bool fsdp_environment_number(const char *name, int64_t *value);
 
 /* Set *timeout_ns to FSDP_TIMEOUT_S, for how long a rank waits for one that does not arrive, and
- * *stall_s to FSDP_STALL_S, for how long one that has arrived may be silent (0: for ever).
+ * *stall_s to FSDP_STALL_S, for how long one that has arrived may be silent (0: without limit).
  * @return FSDP_ERR_INVALID if a variable has another value than a number of seconds */
 FSDP_MUST_CHECK fsdp_status fsdp_read_limits(int64_t *timeout_ns, double *stall_s);
 /* Return for how long a rank of another host may be silent. A cable may be out for 2 s, and TCP

@@ -54,7 +54,7 @@ typedef struct supervisor {
     struct pollfd *polled;
     stage stage;
     double next_stage_s;   /* time (fsdp_clock_s()) at which the next stage begins */
-    double most_stopped_s; /* for how long a rank may be stopped; INFINITY: for ever */
+    double most_stopped_s; /* for how long a rank may be stopped; INFINITY: without limit */
     int signal_passed_on;
     /* true: MPI's daemon or the launcher of this host has reported that the job failed
      * elsewhere. */
@@ -289,10 +289,10 @@ static void read_parent(supervisor *s, struct pollfd *parent)
     }
 }
 
-/* If the host has a launcher, users and batch systems signal it, and it tells this process what to
- * do. A batch system also signals all other processes of the job, which then do nothing. MPI's
- * daemon, the parent, sends signals when a rank has failed elsewhere. SIGUSR1 comes from mpirun,
- * which passes it on. */
+/* If the host has a launcher, users and batch systems signal it, and it controls this process. A
+ * batch system also signals all other processes of the job, which then do nothing. MPI's daemon,
+ * the parent, sends signals when a rank has failed elsewhere. SIGUSR1 comes from mpirun, which
+ * passes it on. */
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -442,7 +442,8 @@ static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
 }
 
 /* Return for how long a rank may be stopped: as long as peers on another host wait for it. Programs
- * other than this one may be stopped for ever, and so may a rank for which no other rank waits. */
+ * other than this one may be stopped without limit, and so may a rank for which no other rank
+ * waits. */
 static double most_stopped_s(const fsdp_launch *launch)
 {
     int64_t timeout_ns;

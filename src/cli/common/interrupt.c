@@ -66,7 +66,7 @@ static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 }
 
 /* All ranks have saved. mpiexec of MPICH would end with 0, because the ranks do not call
- * MPI_Finalize(); so the first rank tells it the exit code. Below `fsdp launch`, the launcher sets
+ * MPI_Finalize(), and the first rank sends the exit code. Below `fsdp launch`, the launcher sets
  * the exit code. */
 static _Noreturn void exit_to_begin_again(void)
 {
