@@ -1,4 +1,4 @@
-/* Programs in $PATH. */
+/* Programs in $PATH. The functions are in path.c. */
 #pragma once
 #include <stdbool.h>
 
