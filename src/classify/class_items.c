@@ -96,12 +96,6 @@ static bool has_text(const void *row, const char *name)
     return fsdp_json_kind_of(fsdp_text_find(*object, name)) == FSDP_JSON_STRING;
 }
 
-static bool has_key(const void *row, const char *name)
-{
-    const fsdp_json_node *object = row;
-    return fsdp_text_find(*object, name).value != NULL;
-}
-
 static fsdp_status add_advice(const reader *r, fsdp_status status)
 {
     if (status != FSDP_ERR_FORMAT || r->options.source_column)
@@ -117,11 +111,7 @@ static fsdp_status choose_keys(reader *r, fsdp_json_node row, bool arrow)
 {
     FSDP_TRY(fsdp_text_columns_choose(&r->options, has_text, &row, &r->columns));
     r->chosen = true;
-    const char *name = fsdp_first_unknown_column(&r->options, has_key, &row);
-    if (!name && r->columns.source && !has_key(&row, r->columns.source))
-        name = r->columns.source;
-    if (!name && !has_key(&row, r->columns.target))
-        name = r->columns.target;
+    const char *name = fsdp_first_missing_text(&r->options, &r->columns, fsdp_row_has_key, &row);
     return name ? add_advice(r, fsdp_missing_key(&r->options, name, false, row, arrow)) : FSDP_OK;
 }
 
@@ -204,21 +194,6 @@ static fsdp_status read_arrow(reader *r)
 
 /* ---- CSV ---- */
 
-static bool has_column(const void *header, const char *name)
-{
-    return fsdp_csv_find(header, name) >= 0;
-}
-
-static fsdp_status has_columns(const fsdp_csv_row *header, void *options, bool *fits)
-{
-    fsdp_text_columns columns;
-    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &columns));
-    *fits = has_column(header, columns.target) &&
-            (!columns.source || has_column(header, columns.source));
-    fsdp_text_columns_fini(&columns);
-    return FSDP_OK;
-}
-
 /* Make an object of a row, whose keys are the names in the header. */
 static fsdp_status row_of_fields(const fsdp_csv_row *header, const fsdp_csv_row *row,
                                  fsdp_json **out)
@@ -263,32 +238,13 @@ static fsdp_status spell(const fsdp_csv_row *header, char **name)
     return FSDP_OK;
 }
 
-static fsdp_status missing_column(const reader *r, const fsdp_csv_row *header, const char *name)
-{
-    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
-    if (!names)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        names[i] = fsdp_csv_field(header, i, &length);
-    }
-    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
-    const fsdp_status status = fsdp_missing_column(&r->options, name, false, &found);
-    fsdp_free(names);
-    return add_advice(r, status);
-}
-
 static fsdp_status choose_columns(reader *r, const fsdp_csv_row *header)
 {
-    FSDP_TRY(fsdp_text_columns_choose(&r->options, has_column, header, &r->columns));
+    FSDP_TRY(fsdp_text_columns_choose(&r->options, fsdp_header_has, header, &r->columns));
     r->chosen = true;
-    const char *name = fsdp_first_unknown_column(&r->options, has_column, header);
-    if (!name && r->columns.source && !has_column(header, r->columns.source))
-        name = r->columns.source;
-    if (!name && !has_column(header, r->columns.target))
-        name = r->columns.target;
+    const char *name = fsdp_first_missing_text(&r->options, &r->columns, fsdp_header_has, header);
     if (name)
-        return missing_column(r, header, name);
+        return add_advice(r, fsdp_missing_header_column(&r->options, name, false, header));
     FSDP_TRY(check_names(header));
     if (r->columns.source)
         FSDP_TRY(spell(header, &r->columns.source));
@@ -321,8 +277,8 @@ static fsdp_status read_csv(reader *r, fsdp_input *input)
     fsdp_csv *csv;
     char quoted[8];
     bool found;
-    FSDP_TRY(
-        fsdp_csv_open_fitting(input, r->path, &format, has_columns, &r->options, &found, &csv));
+    FSDP_TRY(fsdp_csv_open_fitting(input, r->path, &format, fsdp_header_fits, &r->options, &found,
+                                   &csv));
     fsdp_status status = read_fields(r, csv, &row);
     fsdp_csv_row_fini(&row);
     fsdp_csv_close(csv);

@@ -23,18 +23,6 @@ void fsdp_generate_note(const generate_run *g, const char *text)
         g->note(text, g->arg);
 }
 
-static fsdp_status check_tokenizer(const generate_run *g)
-{
-    const int32_t pieces = fsdp_tokenizer_vocab_size(g->tokenizer);
-    if (pieces <= g->model->info.vocab_size)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
-                      "together",
-                      fsdp_tokenizer_path(g->tokenizer), (int)pieces,
-                      (long long)g->model->info.vocab_size);
-}
-
 /* Open the tokenizer that the user gave, or else the model's tokenizer. A run needs a tokenizer if
  * the user gave one, or if there are prompts that are text. If a run does not need a tokenizer, a
  * failure to open the model's tokenizer is not an error: the run continues without a tokenizer. If
@@ -49,7 +37,7 @@ static fsdp_status open_tokenizer(generate_run *g)
         fsdp_error_context(
             status, "texts need a tokenizer: give --tokenizer, or --input-ids instead of texts");
     if (status == FSDP_OK)
-        status = check_tokenizer(g);
+        status = fsdp_model_check_tokenizer(g->model, g->tokenizer);
     if (status == FSDP_OK || needed || status == FSDP_ERR_NOMEM)
         return status;
     if (status != FSDP_ERR_NOT_FOUND && status != FSDP_ERR_UNSUPPORTED) {
