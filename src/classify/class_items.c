@@ -13,12 +13,9 @@
 #include "src/data/files/lines.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/missing_column.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_columns.h"
 #include "src/text/chars/utf8.h"
-
-enum {
-    STDIN_BYTES_MAX = 1 << 30
-};
 
 /* The state while a file is read. */
 typedef struct reader {
@@ -310,34 +307,6 @@ static fsdp_status read_lines(reader *r, fsdp_input *input)
     return status;
 }
 
-/* Add the line of `text` [bytes] that begins at *at, and move *at to the next line. */
-static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *at)
-{
-    const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
-    size_t length = end ? (size_t)(end - line) : bytes - *at;
-    *at += length + 1;
-    if (length && line[length - 1] == '\r')
-        length--;
-    return memchr(line, 0, length) ? fsdp_error(FSDP_ERR_FORMAT, "a NUL byte")
-                                   : add_text(r->items, line, length, NULL);
-}
-
-/* Read standard input, which may be a pipe. An fsdp_input must be a file. */
-static fsdp_status read_stdin(reader *r)
-{
-    char *text;
-    size_t bytes;
-    FSDP_TRY(fsdp_file_read("/dev/stdin", STDIN_BYTES_MAX, &text, &bytes));
-    size_t at = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-    fsdp_status status = FSDP_OK;
-    for (int64_t number = 1; status == FSDP_OK && at < bytes; number++) {
-        status = add_line(r, text, bytes, &at);
-        fsdp_error_context(status, "%s: line %lld", r->path, (long long)number);
-    }
-    fsdp_free(text);
-    return status;
-}
-
 /* ---- files ---- */
 
 /* Options of rows have no effect on plain text. */
@@ -352,40 +321,45 @@ static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
     return flag ? fsdp_error(FSDP_ERR_INVALID, "%s; %s is something else", flag, r->path) : FSDP_OK;
 }
 
-static fsdp_status read_file(reader *r)
+/* Read rows or lines. The name of the file says which or, if it does not, the first bytes do. */
+static fsdp_status read_open_file(reader *r, fsdp_input *input)
+{
+    const fsdp_name_kind kind = fsdp_name_kind_of(r->config->input);
+    const bool csv = kind == FSDP_NAME_CSV;
+    bool json = kind == FSDP_NAME_JSON;
+    if (kind == FSDP_NAME_UNKNOWN) {
+        FSDP_TRY(fsdp_input_is_json(input, &json));
+        if (json && !(r->items->note = fsdp_strdup_printf("%s: rows of JSON", r->path)))
+            return FSDP_ERR_NOMEM;
+    }
+    FSDP_TRY(check_form(r, csv || json, csv, json));
+    if (!csv)
+        return json ? read_json(r, input) : read_lines(r, input);
+    FSDP_TRY(fsdp_input_make_seekable(input));
+    return read_csv(r, input);
+}
+
+static fsdp_status read_input(reader *r)
 {
     const char *path = r->config->input;
-    const fsdp_name_kind kind = fsdp_name_kind_of(path);
-    const bool arrow = fsdp_is_arrow_path(path);
-    const bool csv = !arrow && kind == FSDP_NAME_CSV, json = !arrow && kind == FSDP_NAME_JSON;
     fsdp_input *input;
-    FSDP_TRY(check_form(r, arrow || csv || json, csv, json));
-    if (arrow)
+    if (!path)
+        return FSDP_OK;
+    if (fsdp_is_arrow_path(path)) {
+        FSDP_TRY(check_form(r, true, false, false));
         return read_arrow(r);
-    FSDP_TRY(csv ? fsdp_input_open_seekable(path, &input) : fsdp_input_open(path, &input));
-    const fsdp_status status = csv    ? read_csv(r, input)
-                               : json ? read_json(r, input)
-                                      : read_lines(r, input);
+    }
+    FSDP_TRY(fsdp_input_open_once(path, &input));
+    const fsdp_status status = read_open_file(r, input);
     fsdp_input_close(input);
     return status;
 }
 
-/* Read the file or standard input. */
-static fsdp_status read_input(reader *r, bool from_stdin)
-{
-    if (!r->config->input)
-        return FSDP_OK;
-    if (!from_stdin)
-        return read_file(r);
-    FSDP_TRY(check_form(r, false, false, false));
-    return read_stdin(r);
-}
-
 fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class_items *items)
 {
-    const bool from_stdin = config->input && strcmp(config->input, "-") == 0;
+    const bool is_stdin = config->input && strcmp(config->input, "-") == 0;
     reader r = {.config = config,
-                .path = from_stdin ? "standard input" : config->input,
+                .path = is_stdin ? "standard input" : config->input,
                 .items = items,
                 .options = {.task = FSDP_TASK_CLASSIFICATION,
                             .source_column = config->text_column,
@@ -395,7 +369,7 @@ fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class
     r.options.delimiter = form.delimiter;
     r.options.no_csv_quotes = form.no_csv_quotes;
     FSDP_TRY(add_words(config, items));
-    fsdp_status status = read_input(&r, from_stdin);
+    fsdp_status status = read_input(&r);
     if (status == FSDP_OK && r.columns.guessed) {
         char *joined = fsdp_strdup_printf("%s%s%s: the text is '%s', the second text '%s'",
                                           items->note ? items->note : "", items->note ? "; " : "",

@@ -15,6 +15,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/files/output_name.h"
 #include "src/data/left_out.h"
 #include "src/data/rows/rows_form.h"
 #include "src/evaluate/evaluate_internal.h"
@@ -657,6 +658,10 @@ static fsdp_status check_files(const fsdp_evaluate_config *c)
                  {"--baseline-data", c->baseline_data},
                  {"--prompts", c->prompts},
                  {"--predictions", c->predictions}};
+    if (c->predictions)
+        FSDP_TRY(fsdp_check_output_name("--predictions", c->predictions, FSDP_OUTPUT_LINES));
+    if (c->prompts)
+        FSDP_TRY(fsdp_check_output_name("--prompts", c->prompts, FSDP_OUTPUT_LINES));
     FSDP_TRY(check_output("--predictions", c->predictions));
     FSDP_TRY(check_output("--prompts", c->prompts));
     for (size_t w = 2; w < FSDP_LENGTH(files); w++)

@@ -57,10 +57,11 @@ static fsdp_status check_file(const generate_run *g, const char *flag, const cha
 {
     if (!path || g->world_size == 1)
         return FSDP_OK;
+    const bool is_stdin = strcmp(path, "-") == 0;
     const fsdp_status status = fsdp_path_check(path);
-    if (status != FSDP_ERR_INVALID)
+    if (status != FSDP_ERR_INVALID && !is_stdin)
         return status;
-    return fsdp_error(status,
+    return fsdp_error(FSDP_ERR_INVALID,
                       "%s %s: not a regular file; every rank reads it, which a pipe does not "
                       "allow: write it to a file, or use one rank",
                       flag, path);
@@ -95,7 +96,7 @@ static fsdp_status check_texts(const generate_run *g)
     const char *flag = c->task_prefix && *c->task_prefix ? "task-prefix"
                        : c->system                       ? "system"
                                                          : NULL;
-    if (c->text_column && (!c->input || !fsdp_is_prompt_rows_path(c->input)))
+    if (c->text_column && !c->input)
         return fsdp_error(FSDP_ERR_INVALID, "--text-column names a column of rows: it needs "
                                             "--input with a file of JSON, CSV or Arrow");
     if (!flag || has_texts(&g->prompts))
@@ -142,9 +143,7 @@ static fsdp_status read_prompts(generate_run *g)
     for (size_t i = 0; i < c->n_texts; i++)
         FSDP_TRY(fsdp_prompts_add_text(&g->prompts, &e, c->texts[i]));
     if (c->input)
-        FSDP_TRY(fsdp_is_prompt_rows_path(c->input)
-                     ? fsdp_prompts_read_rows(&g->prompts, &e, c->input)
-                     : fsdp_prompts_read_texts(&g->prompts, &e, c->input));
+        FSDP_TRY(fsdp_prompts_read_file(&g->prompts, &e, c->input));
     if (c->messages)
         FSDP_TRY(fsdp_prompts_read_messages(&g->prompts, &e, c->messages));
     if (c->input_ids)

@@ -65,7 +65,7 @@ run classify --model two --max-seq-length 25 a
 expect a_length_beyond_the_model_is_refused 1 '--max-seq-length 25: the model takes up to 24'
 printf 'a\000b\n' | "$fsdp" classify --model two >out 2>err
 rc=$?
-expect a_nul_is_refused 1 'standard input: line 1: a NUL byte'
+expect a_nul_is_refused 1 'standard input: line 1: NUL character at column 2'
 printf 'a\n\377\n' | "$fsdp" classify --model two >out 2>err
 rc=$?
 expect bytes_that_are_no_text_are_refused 1 'standard input: line 2: not UTF-8'
