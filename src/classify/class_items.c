@@ -40,19 +40,19 @@ void fsdp_class_items_fini(fsdp_class_items *items)
 
 /* Append a row and its texts. The row belongs to the list, and is destroyed if this fails. */
 static fsdp_status append(fsdp_class_items *items, fsdp_json *row, fsdp_data_text text,
-                          fsdp_data_text pair)
+                          fsdp_data_text pair, int64_t line)
 {
     if (!FSDP_GROW(items->items, items->cap, items->n + 1)) {
         fsdp_json_destroy(row);
         return FSDP_ERR_NOMEM;
     }
-    items->items[items->n++] = (fsdp_class_item){row, text, pair};
+    items->items[items->n++] = (fsdp_class_item){row, text, pair, line};
     return FSDP_OK;
 }
 
 /* Append a text that is not from a row of several columns. */
 static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t length,
-                            const char *pair)
+                            const char *pair, int64_t line)
 {
     fsdp_json *row;
     fsdp_data_text first = {0}, second = {0};
@@ -70,7 +70,7 @@ static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t le
     if (status == FSDP_OK && pair)
         status = fsdp_json_get_strn(root, "text_pair", &second.bytes, &second.length);
     if (status == FSDP_OK)
-        return append(items, row, first, second);
+        return append(items, row, first, second, line);
     fsdp_json_destroy(row);
     return status;
 }
@@ -78,7 +78,8 @@ static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t le
 static fsdp_status add_words(const fsdp_classify_config *c, fsdp_class_items *items)
 {
     for (size_t i = 0; i < c->n_texts; i++) {
-        const fsdp_status status = add_text(items, c->texts[i], strlen(c->texts[i]), c->pair);
+        const fsdp_status status =
+            add_text(items, c->texts[i], strlen(c->texts[i]), c->pair, (int64_t)i + 1);
         fsdp_error_context(status, "text %zu of the command line", i + 1);
         FSDP_TRY(status);
     }
@@ -120,8 +121,9 @@ static fsdp_status get_text(fsdp_json_node row, const char *name, fsdp_data_text
     return fsdp_json_get_strn(found, NULL, &text->bytes, &text->length);
 }
 
-/* Append a row of JSON, CSV or Arrow. The row belongs to the list, also if this fails. */
-static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
+/* Append a row of JSON, CSV or Arrow, which begins on `line`. The row belongs to the list, also if
+ * this fails. */
+static fsdp_status add_row(reader *r, fsdp_json *row, int64_t line, bool arrow)
 {
     const fsdp_json_node root = fsdp_json_root(row);
     fsdp_data_text first = {0}, second = {0};
@@ -135,8 +137,8 @@ static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
     if (status == FSDP_OK)
         status = get_text(root, r->columns.target, &second);
     if (status == FSDP_OK)
-        return r->columns.source ? append(r->items, row, first, second)
-                                 : append(r->items, row, second, (fsdp_data_text){0});
+        return r->columns.source ? append(r->items, row, first, second, line)
+                                 : append(r->items, row, second, (fsdp_data_text){0}, line);
     fsdp_json_destroy(row);
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
 }
@@ -152,7 +154,7 @@ static fsdp_status read_json_rows(reader *r, fsdp_json_rows *rows)
         if (!row.text)
             return FSDP_OK;
         FSDP_TRY(fsdp_json_row_parse(r->path, &row, &doc));
-        const fsdp_status status = add_row(r, doc, false);
+        const fsdp_status status = add_row(r, doc, row.line, false);
         fsdp_json_row_context(status, r->path, &row);
         FSDP_TRY(status);
     }
@@ -176,7 +178,7 @@ static fsdp_status read_arrow(reader *r)
         fsdp_json *doc;
         status = fsdp_arrow_table_row(table, i, &doc);
         if (status == FSDP_OK)
-            status = add_row(r, doc, true);
+            status = add_row(r, doc, i + 1, true);
         fsdp_arrow_table_add_context(table, i, status);
     }
     const char *left_out = fsdp_arrow_table_left_out(table);
@@ -258,7 +260,7 @@ static fsdp_status read_fields(reader *r, fsdp_csv *csv, fsdp_csv_row *row)
     while (row->line) {
         fsdp_json *doc;
         FSDP_TRY(row_of_fields(header, row, &doc));
-        status = add_row(r, doc, false);
+        status = add_row(r, doc, row->line, false);
         fsdp_error_context(status, "%s: line %lld", r->path, (long long)row->line);
         FSDP_TRY(status);
         FSDP_TRY(fsdp_csv_next(csv, row));
@@ -299,7 +301,7 @@ static fsdp_status read_lines(reader *r, fsdp_input *input)
     FSDP_TRY(fsdp_lines_of_input(input, r->path, &lines));
     fsdp_status status = fsdp_lines_next(lines, &line);
     while (status == FSDP_OK && line.text) {
-        status = add_text(r->items, line.text, line.length, NULL);
+        status = add_text(r->items, line.text, line.length, NULL, line.number);
         if (status == FSDP_OK)
             status = fsdp_lines_next(lines, &line);
     }

@@ -151,15 +151,35 @@ static bool has_column(const fsdp_class_output *o, const char *name, size_t *at)
     return false;
 }
 
-/* Collect the keys of all rows, in the order in which they first appear. */
+/* A field of CSV cannot contain a NUL character. */
+static fsdp_status check_field(const fsdp_class_output *o, const fsdp_class_item *item,
+                               fsdp_json_node value)
+{
+    const char *text;
+    size_t length;
+    if (fsdp_json_kind_of(value) != FSDP_JSON_STRING)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_strn(value, NULL, &text, &length));
+    if (strlen(text) == length)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: line %lld: '%s' contains a NUL character, which CSV cannot: write JSON "
+                      "lines (--output results.jsonl)",
+                      o->config->input, (long long)item->line, value.key);
+}
+
+/* Collect the keys of all rows, in the order in which they first appear, and check that all values
+ * can be written. */
 static fsdp_status collect_columns(fsdp_class_output *o)
 {
     for (size_t i = 0; i < o->items->n; i++) {
         size_t at = 0;
         for (fsdp_json_node v = fsdp_json_first(fsdp_json_root(o->items->items[i].row)); v.value;
-             v = fsdp_json_next(v))
+             v = fsdp_json_next(v)) {
+            FSDP_TRY(check_field(o, &o->items->items[i], v));
             if (!has_column(o, v.key, &at))
                 FSDP_TRY(fsdp_names_add(&o->columns, &o->n_columns, &o->columns_cap, v.key));
+        }
     }
     return FSDP_OK;
 }
@@ -286,12 +306,13 @@ static fsdp_status open_output(fsdp_class_output *o)
     if (!(o->order = fsdp_calloc(o->n_labels, sizeof *o->order)))
         return FSDP_ERR_NOMEM;
     FSDP_TRY(choose_keys(o));
+    if (o->csv)
+        FSDP_TRY(collect_columns(o));
     if (o->config->output)
         FSDP_TRY(fsdp_atomic_file_begin(o->config->output, 0, &o->file));
     if (!o->csv)
         return FSDP_OK;
     fsdp_str line = {0};
-    FSDP_TRY(collect_columns(o));
     return print_line(o, add_header(o, &line), &line);
 }
 

@@ -86,7 +86,44 @@ check or_of_json_lines [ "$(wc -l <result.jsonl)" -eq 2 -a ! -s out ]
 run classify --model two -i rows.csv -o rows.csv
 expect the_input_is_not_overwritten 2 'are the same file'
 run classify --model two -i rows.csv -o result.tsv
-expect other_forms_are_not_written 2 "--output result.tsv: results are CSV"
+expect other_forms_are_not_written 2 "--output result.tsv: fields are separated by commas, not tabs; --output result.csv writes CSV"
+run classify --model two -i rows.csv -o sub.x/result.xlsx
+expect a_spreadsheet_is_not_written 2 "--output sub.x/result.xlsx: spreadsheets are not written; --output sub.x/result.csv writes CSV"
+run classify --model two -i rows.csv -o result.parquet
+expect parquet_is_not_written 2 "Arrow and Parquet files are not written; --output result.jsonl writes JSON lines"
+run classify --model two -i rows.csv -o result.csv.gz
+expect a_compressed_file_is_not_written 2 "compressed files are not written; --output result.csv writes CSV"
+run generate --model two -i rows.csv -o result.csv
+expect generate_writes_json_lines 2 "--output result.csv: the results are JSON lines, not CSV; --output result.jsonl writes JSON lines"
+run evaluate --model two --data rows.csv --generate --predictions result.xlsx
+expect predictions_are_no_spreadsheet 1 "--predictions result.xlsx: spreadsheets are not written; --predictions result.txt writes one text a line"
+"$fsdp" classify --model two -o line.txt <line.txt >out 2>err
+rc=$?
+expect the_redirected_input_is_not_overwritten 2 'standard input and --output line.txt are the same file'
+# --- pipes ---
+for pipe in - /dev/stdin; do
+    cat line.txt | "$fsdp" classify --model two -i $pipe >out 2>err
+    rc=$?
+    expect "a pipe is read: $pipe" 0
+    check "its lines are texts: $pipe" [ "$(field score)" = "$best" ]
+done
+mkfifo named.csv
+cat rows.csv >named.csv &
+run classify --model two -i named.csv
+expect a_named_pipe_of_csv_is_read 0
+check its_rows_are_those_of_the_file [ "$(field id) $(field id 2) $(field label)" = '7 8 good' ]
+printf '{"text": "a b c", "n": 3}\n' | "$fsdp" classify --model two -i - >out 2>err
+rc=$?
+expect rows_of_json_are_found_in_a_pipe 0 'standard input: rows of JSON'
+check and_their_text_is_classified grep -q '^{"text": "a b c", "n": 3, "label": "good"' out
+run train --model two --data named.csv --output never --epochs 1
+expect what_is_read_more_than_once_is_no_pipe 1 'named.csv: a pipe or a terminal, and this command reads it more than once: write it to a file'
+printf '{"text": "a", "n": "b"}\n\n{"text": "a", "n": "b\\u0000c"}\n' >nul.jsonl
+run classify --model two -i nul.jsonl -o nul.csv
+expect a_nul_in_a_column_of_csv_is_refused 1 "nul.jsonl: line 3: 'n' contains a NUL character, which CSV cannot: write JSON lines"
+check and_no_row_is_written [ ! -e nul.csv ]
+run classify --model two -i nul.jsonl -o /dev/stdout
+expect json_lines_keep_it 0
 run classify --model two -i rows.csv -o none/result.csv
 expect a_folder_that_is_missing_is_an_error 1 'none'
 run classify --model two -i train.csv
