@@ -4,6 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/interrupt.h"
 #include "src/pretrained/text_prefix.h"
@@ -246,7 +247,7 @@ static fsdp_status choose_prefix(fsdp_tokenize_config *c, char **prefix)
             fprintf(stderr,
                     "fsdp tokenize: note: %s: '%s' is put before source texts; --task-prefix '' "
                     "puts nothing there\n",
-                    path, *prefix);
+                    path, fsdp_show_text(*prefix).text);
     }
     fsdp_free(path);
     fsdp_free(folder);

@@ -11,6 +11,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/log.h"
+#include "src/base/shown_text.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
@@ -247,17 +248,24 @@ static const char *source_prefix(const evaluator *v)
                                    : fsdp_train_task_prefix(v->model->info.format.task);
 }
 
-/* Report the prefix that comes from the model's config.json. */
+/* Report the prefix, unless the user gave it. */
 static void note_prefix(const evaluator *v)
 {
-    const char *prefix = v->model->text_prefix;
+    const char *prefix = source_prefix(v);
     if (v->config->task_prefix || !prefix || !*prefix || !is_first(v) ||
         !(fsdp_dataset_uses(v->set) & FSDP_USES_SOURCE_PREFIX))
         return;
-    fsdp_log("data", FSDP_LOG_WARN, -1, 1,
-             "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
-             "nothing there",
-             v->model->dir, prefix);
+    const fsdp_shown_text shown = fsdp_show_text(prefix);
+    if (v->model->text_prefix)
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1,
+                 "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
+                 "nothing there",
+                 v->model->dir, shown.text);
+    else
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1,
+                 "'%s' is put before each source text, the default of seq2seq; --task-prefix '' "
+                 "puts nothing there",
+                 shown.text);
 }
 
 static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,

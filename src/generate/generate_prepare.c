@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run_internal.h"
 #include "src/pretrained/model_tokenizer.h"
@@ -167,9 +168,9 @@ static void report_notes(const generate_run *g)
         fsdp_generate_note(g, g->prompts.note);
     if (g->prompts.n_prefixed && !g->config->task_prefix) {
         snprintf(text, sizeof text,
-                 "config.json of %.300s: '%.200s' is put before each text, as in training; "
+                 "config.json of %.260s: '%s' is put before each text, as in training; "
                  "--task-prefix '' puts nothing there",
-                 g->config->model, g->model->text_prefix);
+                 g->config->model, fsdp_show_text(g->model->text_prefix).text);
         fsdp_generate_note(g, text);
     }
     if (g->n_short) {
