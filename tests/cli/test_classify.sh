@@ -186,6 +186,18 @@ awk 'BEGIN { for (i = 0; i < 32; i++) printf "{\"text\": \"a b\", \"labels\": [\
 learn sets --data sets.jsonl --epochs 8
 run classify --model sets --top-k all 'a b'
 check several_labels_may_be_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": \([0-9.e-]*\).*/\1/p" | awk "{ n += \$1 > 0.7 } END { exit n != 2 }"'
+# The classes of "two" have names, good and bad, and its rows have one of them each.
+awk 'BEGIN { for (i = 0; i < 32; i++) printf "{\"text\": \"a b\", \"labels\": [\"bad\", \"good\"]}\n{\"text\": \"g h\", \"labels\": []}\n" }' >named.jsonl
+run train --model two --data named.jsonl --output both --epochs 8 --lr 0.01 --num-workers 0
+expect lists_of_known_names_are_several_classes 0 'the labels of named.jsonl are lists: a row may have several of the 2 classes of config.json' out
+check the_model_says_so grep -q '"problem_type": "multi_label_classification"' both/config.json
+run classify --model both --top-k all 'a b'
+check both_labels_are_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": \([0-9.e-]*\).*/\1/p" | awk "{ n += \$1 > 0.5 } END { exit n != 2 }"'
+# A model of several classes a row stays one with another number of classes.
+awk 'BEGIN { for (i = 0; i < 8; i++) printf "{\"text\": \"a b\", \"labels\": [\"x\"]}\n" }' >single.jsonl
+run train --model both --data single.jsonl --output one_of_several --epochs 1 --num-workers 0 --num-labels 1 --class-names x --ignore-mismatched-sizes
+expect one_class_of_a_list_is_no_regression 0
+check its_problem_type_stays grep -q '"problem_type": "multi_label_classification"' one_of_several/config.json
 
 # --- other models ---
 bert mlm '' BertForMaskedLM
