@@ -100,8 +100,7 @@ expect a_line_end_in_a_prefix_is_escaped 0 "config.json of kept: 'x.ny' is put b
 # sources that begin with the prefix
 printf '{"source": "ask: a", "target": "b"}\n{"source": "a", "target": "b"}\n' >begun.jsonl
 run train --model plain --data begun.jsonl --epochs 1 --no-save-model --num-workers 0
-capture cat out err
-expect a_prefix_that_comes_twice_is_said 0 "begun.jsonl: 1 of 2 sources begin with 'ask: ' already and get it twice, as in transformers' run_summarization; --task-prefix '' puts nothing there" out
+expect a_prefix_that_comes_twice_is_said 0 "begun.jsonl: 1 of 2 sources begin with 'ask: ' already and get it twice, as in transformers' run_summarization; --task-prefix '' puts nothing there"
 run train --model plain --data begun.jsonl --epochs 1 --no-save-model --num-workers 0 --task-prefix ''
 check not_without_a_prefix sh -c '! grep -q twice out err'
 sed '/"prefix"/d' plain/config.json >none/config.json

@@ -188,7 +188,8 @@ TEST(best_fit_puts_whole_rows_together)
                    "1 1 1 5 6 6/111566/012001;2 2 2 2 2/22222/01234;3 3 4 4 4 4/_34444/010101;");
 }
 
-/* All rows that are cut to the length of a packed row are counted, also those behind the first ones. */
+/* All rows that are cut to the length of a packed row are counted, also those behind the first
+ * ones. */
 TEST(best_fit_counts_all_rows_that_are_cut)
 {
     fsdp_dataset_options options = causal;
