@@ -122,6 +122,8 @@ refused() {
 }
 refused an_output_is_needed '--output is required' --tokenizer llama --data text.txt
 refused a_tokenizer_is_needed '--tokenizer is required' --data text.txt --output x
+refused a_folder_has_no_name_of_a_file '--output x.parquet: the name is that of a file; --output x writes a folder, and a name that ends in .bin a token file' --tokenizer llama --data text.txt --output x.parquet
+refused nor_that_of_a_spreadsheet '--output x.xlsx: the name is that of a file' --tokenizer llama --data text.txt --output x.xlsx
 refused options_of_other_runs '--rows needs --check' --tokenizer llama --data text.txt --output x --rows 3
 refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
 refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd

@@ -243,14 +243,26 @@ static bool is_stream(const char *path)
            !S_ISBLK(st.st_mode) && strcmp(path, "/dev/null") != 0;
 }
 
+/* Return the error for a path that does not exist, which may be a URL or the name of a data set. */
+static fsdp_status missing_file(const char *path)
+{
+    const char *hint =
+        strstr(path, "://") ? ": nothing is downloaded: get the file first, with curl -LO URL"
+        : !strpbrk(path, "./")
+            ? ": data sets of the Hugging Face hub are not downloaded: in Python, "
+              "datasets.load_dataset(NAME).save_to_disk(DIR) makes a folder that is read"
+            : "";
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s%s", path, strerror(ENOENT), hint);
+}
+
 static fsdp_status open_path(fsdp_input *in, const char *path)
 {
     if (fsdp_path_is_directory(path))
         return fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", path);
-    if ((in->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
-                          strerror(errno));
-    return FSDP_OK;
+    if ((in->fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0)
+        return FSDP_OK;
+    return errno == ENOENT ? missing_file(path)
+                           : fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
 /* Read the descriptor `from` to its end, and write the bytes to `to`. */

@@ -21,6 +21,11 @@ static const char *reason(const char *path, fsdp_output_form form)
     static const char *const sheets[] = {".xlsx", ".xls", ".xlsm", ".ods", NULL};
     static const char *const archives[] = {".zip", ".xz", ".bz2", ".7z", NULL};
     const fsdp_name_kind kind = fsdp_name_kind_of(path);
+    if (form == FSDP_OUTPUT_FOLDER)
+        return ends_with_any(path, sheets) || kind != FSDP_NAME_UNKNOWN ||
+                       fsdp_name_is_compressed(path)
+                   ? "the name is that of a file"
+                   : NULL;
     if (ends_with_any(path, sheets))
         return "spreadsheets are not written";
     if (kind == FSDP_NAME_ARROW)
@@ -43,6 +48,10 @@ static const char *name_of(fsdp_output_form form, const char *path, const char *
     const bool json = form == FSDP_OUTPUT_JSON_LINES ||
                       (form == FSDP_OUTPUT_ROWS && (fsdp_name_kind_of(path) == FSDP_NAME_ARROW ||
                                                     fsdp_name_kind_of(path) == FSDP_NAME_JSON));
+    if (form == FSDP_OUTPUT_FOLDER) {
+        *ending = "";
+        return "a folder, and a name that ends in .bin a token file";
+    }
     *ending = json ? ".jsonl" : form == FSDP_OUTPUT_ROWS ? ".csv" : ".txt";
     return json ? "JSON lines" : form == FSDP_OUTPUT_ROWS ? "CSV" : "one text a line";
 }

@@ -6,7 +6,8 @@
 typedef enum fsdp_output_form {
     FSDP_OUTPUT_ROWS,       /* CSV if the name ends with .csv, otherwise JSON lines */
     FSDP_OUTPUT_JSON_LINES, /* JSON lines, whatever the name is */
-    FSDP_OUTPUT_LINES       /* one text a line */
+    FSDP_OUTPUT_LINES,      /* one text a line */
+    FSDP_OUTPUT_FOLDER      /* a folder */
 } fsdp_output_form;
 
 /* Return FSDP_ERR_INVALID if the name of `path` says that the file has another form than `form`,
