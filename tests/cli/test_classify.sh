@@ -111,6 +111,8 @@ run classify --model two -i https://example.org/rows.csv
 expect a_url_is_not_a_file 1 'https://example.org/rows.csv: No such file or directory: nothing is downloaded: get the file first, with curl -LO URL'
 run train --model two --data imdb --output never --epochs 1
 expect data_sets_of_the_hub_are_not_downloaded 1 'imdb: No such file or directory: data sets of the Hugging Face hub are not downloaded: in Python, datasets.load_dataset'
+run train --model two --data rows.csv,train.csv --output never --epochs 1
+expect several_files_are_a_pattern 1 'rows.csv,train.csv: No such file or directory: several files are given as a folder or as a pattern'
 mkfifo named.csv
 cat rows.csv >named.csv &
 run classify --model two -i named.csv

@@ -248,6 +248,8 @@ static fsdp_status missing_file(const char *path)
 {
     const char *hint =
         strstr(path, "://") ? ": nothing is downloaded: get the file first, with curl -LO URL"
+        : strchr(path, ',')
+            ? ": several files are given as a folder or as a pattern, such as 'data/*.csv'"
         : !strpbrk(path, "./")
             ? ": data sets of the Hugging Face hub are not downloaded: in Python, "
               "datasets.load_dataset(NAME).save_to_disk(DIR) makes a folder that is read"
