@@ -8,8 +8,8 @@ typedef struct fsdp_class_item {
     fsdp_json *row; /* the row: the columns of CSV are texts; owned */
     fsdp_data_text text;
     fsdp_data_text pair; /* the second text; {0}: none. Both texts belong to `row`. */
-    int64_t line;        /* of the file on which the row begins, from 1; for Arrow the number of the
-                            row; for a text of the command line its number */
+    int64_t line;        /* the line of the file on which the row begins, from 1; for Arrow, or for
+                            a text of the command line, the number of the row or the text */
 } fsdp_class_item;
 
 typedef struct fsdp_class_items { /* zero-filled: empty */

@@ -64,8 +64,8 @@ struct fsdp_tokenizer {
     fsdp_work_pool *pool;
     bool always_tracked; /* alignments are always kept, because ids depend on them */
     bool split_special_tokens, truncate_left;
-    bool clean_up;     /* clean_up_tokenization_spaces of tokenizer_config.json */
-    bool clean_up_bpe; /* its key that lets clean_up hold for BPE, too */
+    bool clean_up;                    /* clean_up_tokenization_spaces of tokenizer_config.json */
+    bool clean_up_bpe;                /* its key that lets clean_up hold for BPE, too */
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: none */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */
