@@ -124,7 +124,8 @@ static bool is_interactive(const generate_config *c)
     return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
 }
 
-/* Return the name of an option for conversations that was given, or NULL. */
+/* Return the name of the first option that was given and that needs a conversation, or NULL if
+ * there is none. */
 static const char *option_of_chat(const fsdp_generate_config *run)
 {
     return run->system                   ? "system"
@@ -227,7 +228,7 @@ static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, si
         fsdp_json_append_i64(array, ids[i]);
 }
 
-/* Set *doc to what --json prints for a result. */
+/* Set *doc to the JSON object that --json prints for a result. */
 static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
     FSDP_TRY(fsdp_json_create("generate", doc));
@@ -386,8 +387,8 @@ static void print_note(const char *note, void *arg)
     fprintf(stderr, "fsdp generate: note: %s\n", note);
 }
 
-/* Return the number of texts, if there are several on the command line and each is one word, as
- * when the quotes around a text were forgotten. Otherwise return 0. */
+/* Return the number of texts on the command line if there are several and each of them is a single
+ * word: the user has probably forgotten the quotes around a text. Otherwise return 0. */
 static int count_lone_words(char *const *words, int n)
 {
     for (int i = 0; i < n; i++)

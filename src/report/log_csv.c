@@ -23,7 +23,8 @@ enum {
 
 struct fsdp_log_csv {
     char *path;
-    int fd;       /* -1: the file is not open, because its columns are not known yet */
+    /* -1 while the file is not open: its columns are not known yet, or it was just replaced. */
+    int fd;
     char **names; /* [n] the columns; names[0] is "step"; owned */
     size_t n, cap;
 };
@@ -87,7 +88,7 @@ static bool get_name(const char **text, const char *end, char *name, size_t *byt
     for (at += quoted; at < end && (quoted || *at != ','); at++) {
         if (*at == '"' && (!quoted || at + 1 == end || at[1] != '"'))
             break;
-        at += *at == '"'; /* the second one of two quotes */
+        at += *at == '"'; /* skip the second quote of a doubled quote */
         name[(*bytes)++] = *at;
     }
     if (quoted && (at == end || *at != '"'))
@@ -287,7 +288,7 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
     }
     fsdp_free(header);
     if (status == FSDP_OK && csv->fd >= 0) {
-        close(csv->fd); /* the file that was replaced */
+        close(csv->fd); /* this descriptor is of the old file, which was replaced */
         csv->fd = -1;
     }
     return status;

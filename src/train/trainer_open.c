@@ -138,7 +138,8 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return what to do if --task asks for a classifier, and the model writes texts. */
+/* Return the end of an error message: what the user can do if --task asks for a classifier, but the
+ * model is of another kind. */
 static const char *advice_on_task(const fsdp_trainer *t)
 {
     if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
@@ -526,7 +527,8 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print what is stored in bfloat16 instead of float32, and what that costs. */
+/* Print what is stored in bfloat16 instead of float32, and what its lower precision means for
+ * training. */
 static void print_precision(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;

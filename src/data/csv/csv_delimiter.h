@@ -1,5 +1,5 @@
-/* Opens CSV whose delimiter is not known: exports of spreadsheets separate fields by semicolons or
- * tabs, whatever the name of the file says. */
+/* Opens a CSV file whose delimiter is not known. Spreadsheets often write semicolons or tabs into a
+ * file whose name ends with .csv. */
 #pragma once
 #include "src/data/csv/csv.h"
 

@@ -38,7 +38,7 @@ typedef struct piece {
 typedef struct pack_dataset {
     fsdp_dataset *rows; /* owned */
     fsdp_long_rows *long_rows;
-    bool whole;    /* best-fit decreasing: pieces are whole rows, and documents of their own */
+    bool whole;    /* best-fit decreasing: each piece is a whole row, and counts as a document */
     piece *pieces; /* [n_pieces] */
     size_t n_pieces, pieces_cap;
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */

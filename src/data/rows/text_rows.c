@@ -180,7 +180,8 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
     return check_first_keys(r, row, options);
 }
 
-/* A row that lacks a key is malformed. */
+/* Return FSDP_ERR_FORMAT instead of FSDP_ERR_NOT_FOUND, because a row that lacks a key is
+ * malformed. */
 static fsdp_status missing(fsdp_status status)
 {
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
@@ -207,7 +208,7 @@ static fsdp_status add_list(fsdp_json_node list, fsdp_csv_row *row)
     FSDP_TRY(fsdp_json_create("label", &doc));
     fsdp_json_set_shared(fsdp_json_root(doc), "labels", list);
     fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, &text, &bytes);
-    if (status == FSDP_OK) /* without the object around the list */
+    if (status == FSDP_OK) /* leave out the object that was made around the list */
         status = fsdp_csv_row_add(row, text + sizeof before - 1, bytes - sizeof before);
     fsdp_free(text);
     fsdp_json_destroy(doc);
