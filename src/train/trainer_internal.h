@@ -97,6 +97,8 @@ typedef struct fsdp_trainer {
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
     char *resumed_from; /* path of the checkpoint; NULL: the run was not resumed */
+    /* --task-prefix of the run that is resumed; NULL: unknown, or the run is not resumed; owned */
+    char *resumed_prefix;
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
     /* True if this run itself has saved the model. False if only the earlier run from which this

@@ -123,12 +123,14 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Set the values of the configuration whose defaults depend on the task. If --task-prefix was not
- * given, the prefix in the model's config.json takes precedence over the default of the task. */
+/* Complete the configuration for the task. If --task-prefix is not given, the run that is resumed
+ * takes precedence over the model's config.json, and that over the default of the task. */
 static fsdp_status choose_prefix(fsdp_trainer *t)
 {
     fsdp_train_config *c = &t->completed;
-    if (t->model->text_prefix && !c->given_task_prefix)
+    if (!c->given_task_prefix && t->resumed_prefix)
+        c->task_prefix = t->resumed_prefix;
+    else if (!c->given_task_prefix && t->model->text_prefix)
         c->task_prefix = t->model->text_prefix;
     FSDP_TRY(fsdp_train_config_set_task(c, t->task));
     if (t->task == FSDP_TASK_SEQ2SEQ && c->save_model)
@@ -629,6 +631,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_free(t->metrics_path);
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);
+    fsdp_free(t->resumed_prefix);
     fsdp_free(t->step_seconds);
     fsdp_found_labels_fini(&t->found_labels);
     fsdp_free(t->epochs);
