@@ -14,6 +14,7 @@ typedef struct fsdp_shard {
     fsdp_group *group;  /* The ranks that share the parameter; NULL: every rank has all of it. */
 } fsdp_shard;
 
+typedef struct fsdp_adapter fsdp_adapter;
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
 /* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
  * is a layer above this one. */
@@ -45,6 +46,9 @@ struct fsdp_parameter {
     /* The functions of an all-gather extension (src/fsdp/storage_extension.c), opaque here. Owned;
      * NULL: none. */
     void *extension;
+    fsdp_adapter *adapter; /* Note [Adapters] in src/nn/adapter.h. Owned; NULL: none */
+    /* The parameter is a matrix of an adapter. The files of a base model do not contain it. */
+    bool in_adapter;
     bool loaded; /* a load has written its values, or is about to */
     /* The dtype of the values in the loaded file. A frozen parameter is stored in this dtype if
      * that saves memory. */
@@ -123,7 +127,7 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 }
 /* Set this rank's rows of p to the values that fsdp_module_init() with this seed gives to a
  * parameter of this name. A write of p->local must be open. */
-void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
+FSDP_MUST_CHECK fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 

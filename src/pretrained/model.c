@@ -201,6 +201,23 @@ static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_con
     return status;
 }
 
+/* Add the adapter that the options describe. A folder's configuration takes the place of
+ * options->lora. */
+static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
+{
+    m->lora = options->lora;
+    if (options->adapter) {
+        FSDP_TRY(fsdp_lora_file_read(options->adapter, &m->adapter_file));
+        m->lora = fsdp_lora_file_config(m->adapter_file);
+    }
+    if (!m->lora)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_lora_apply(m->module, m->lora);
+    if (options->adapter)
+        fsdp_error_context(status, "%s", options->adapter);
+    return status;
+}
+
 /* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
  * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
  * the weights will be drawn at random. */
@@ -224,6 +241,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
         fsdp_model_config_set_dropout(&m->config, options->dropout);
     m->info = fsdp_model_config_info(&m->config);
     FSDP_TRY(fsdp_model_create(&m->config, &m->module));
+    FSDP_TRY(add_adapter(m, options));
     FSDP_TRY(freeze_all(m, options));
     FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));
     if (p->weights) {
@@ -342,6 +360,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
     }
     if (status == FSDP_OK)
         status = fill_values(m, &pretrained, options->seed, device);
+    if (status == FSDP_OK && options->adapter && !fsdp_device_is_meta(device))
+        status = fsdp_lora_load(m->module, options->adapter, group);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);
@@ -361,6 +381,7 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_label_names_free(m->label_names, m->n_label_names);
     fsdp_module_destroy(m->module);
     fsdp_named_sharding_destroy(m->named);
+    fsdp_lora_file_destroy(m->adapter_file);
     fsdp_free(m->text_prefix);
     fsdp_free(m->dir);
     fsdp_free(m);

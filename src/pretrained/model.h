@@ -28,6 +28,10 @@ typedef struct fsdp_model_options {
      * prefix must match a name. */
     const char *const *frozen;
     size_t n_frozen;
+    /* Add this adapter. Its matrices are drawn at random if `adapter` is NULL. NULL: no adapter,
+     * unless `adapter` is the folder of one. */
+    const fsdp_lora_config *lora;
+    const char *adapter;   /* the folder of an adapter, which is added to the model; NULL: none */
     int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: as in config.json, or as num_labels says */
     const char *labels_of; /* for messages: the data whose labels say num_labels; NULL: an option */
@@ -55,6 +59,10 @@ typedef struct fsdp_model {
     fsdp_named_sharding *named; /* what options->named selects in `module` */
     fsdp_group *group;          /* borrowed; NULL: a single rank */
     fsdp_load_report report;    /* empty if the weights were drawn */
+    /* The configuration of the model's adapter; NULL: none. It is borrowed from the options, or
+     * from adapter_file. */
+    const fsdp_lora_config *lora;
+    fsdp_lora_file *adapter_file; /* NULL: the adapter was not read from a folder */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */

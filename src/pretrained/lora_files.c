@@ -1,0 +1,99 @@
+/* Reads and writes the folder of an adapter (fsdp_lora_load(), fsdp_lora_save()). The file of an
+ * adapter contains the trained parameters of the model: PEFT puts "base_model.model." before their
+ * names. */
+#include <fsdp/pretrained.h>
+
+#include <stdio.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/hf/wrapped_names.h"
+
+static const char NAME_PREFIX[] = "base_model.model.";
+
+/* Set *path to the file with the values of the adapter in `dir`. The caller owns *path. */
+static fsdp_status find_values(const char *dir, char **path)
+{
+    static const char *const names[] = {"adapter_model.safetensors", "adapter_model.bin"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        char *file = fsdp_path_join(dir, names[i]);
+        if (!file)
+            return FSDP_ERR_NOMEM;
+        if (fsdp_path_is_file(file)) {
+            *path = file;
+            return FSDP_OK;
+        }
+        fsdp_free(file);
+    }
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "%s: contains neither %s nor %s: the values of the adapter", dir, names[0],
+                      names[1]);
+}
+
+static fsdp_status open_values(const char *dir, fsdp_checkpoint_reader **reader)
+{
+    char *path = NULL;
+    fsdp_status status = find_values(dir, &path);
+    if (status == FSDP_OK)
+        status = fsdp_checkpoint_open(path, reader);
+    fsdp_free(path);
+    FSDP_TRY(status);
+    fsdp_name_change change = {0};
+    snprintf(change.prefix, sizeof change.prefix, "%s", NAME_PREFIX);
+    return fsdp_checkpoint_unwrap_names(*reader, &change);
+}
+
+/* A tensor that no parameter takes would be lost silently: the configuration of the adapter does
+ * not belong to its values. */
+static fsdp_status refuse_unexpected(const fsdp_checkpoint_reader *reader,
+                                     const fsdp_load_report *report)
+{
+    if (!report->n_unexpected)
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_FORMAT,
+        "%s: '%s%s' belongs to no layer that adapter_config.json selects in this model "
+        "(%zu such tensors); is this adapter for another model?",
+        fsdp_checkpoint_path(reader), NAME_PREFIX, report->unexpected[0], report->n_unexpected);
+}
+
+fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir, fsdp_group *group)
+{
+    static const fsdp_load_options options = {.only_trained = true, .complete_adapter = true};
+    fsdp_checkpoint_reader *reader = NULL;
+    fsdp_load_report report = {0};
+    fsdp_status status = fsdp_agree(group, open_values(dir, &reader));
+    if (status == FSDP_OK)
+        status = fsdp_module_load(model, reader, group, &options, &report);
+    if (status == FSDP_OK)
+        status = refuse_unexpected(reader, &report);
+    fsdp_load_report_free(&report);
+    fsdp_checkpoint_close(reader);
+    return status;
+}
+
+static fsdp_status write_config(const fsdp_module *model, const fsdp_lora_config *config,
+                                const fsdp_lora_about *about, const char *dir)
+{
+    char *path = fsdp_path_join(dir, "adapter_config.json");
+    const fsdp_status status =
+        path ? fsdp_lora_config_write(config, model, about, path) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+fsdp_status fsdp_lora_save(fsdp_module *model, const fsdp_lora_config *config,
+                           const fsdp_lora_about *about, fsdp_dtype dtype, const char *dir,
+                           fsdp_group *group)
+{
+    const fsdp_save_options options = {.dtype = dtype,
+                                       .only_trained = true,
+                                       .name_prefix = NAME_PREFIX,
+                                       .file_stem = "adapter_model"};
+    FSDP_TRY(fsdp_module_save(model, dir, group, &options));
+    const bool writes = !group || fsdp_group_rank(group) == 0;
+    return fsdp_agree(group, writes ? write_config(model, config, about, dir) : FSDP_OK);
+}
