@@ -355,6 +355,23 @@ static void set_alpha(fsdp_json_node root, double alpha)
         fsdp_json_set_f64(root, "lora_alpha", alpha);
 }
 
+/* The configuration's names, and the names that peft adds for a classifier. */
+static void set_modules_to_save(fsdp_json_node root, const fsdp_lora_config *c,
+                                const fsdp_module *model)
+{
+    static const char KEY[] = "modules_to_save";
+    const char *const *names = c->modules_to_save, *head = fsdp_lora_classifier(model);
+    bool listed = false;
+    set_names(root, KEY, names);
+    for (; names && *names && head; names++)
+        listed |= strcmp(*names, head) == 0;
+    if (!head || listed)
+        return;
+    if (!c->modules_to_save || !*c->modules_to_save)
+        fsdp_json_set_array(root, KEY);
+    fsdp_json_append_str(fsdp_json_find(root, KEY), head);
+}
+
 static bool has_conv1d(fsdp_module *m)
 {
     bool found = strcmp(fsdp_module_class(m), "Conv1D") == 0;
@@ -388,7 +405,7 @@ static void build(fsdp_json_node root, const fsdp_lora_config *c, const fsdp_mod
         fsdp_json_set_str(root, "layers_to_transform", NULL);
     set_alpha(root, c->lora_alpha != 0.0 ? c->lora_alpha : 8.0);
     fsdp_json_set_f64(root, "lora_dropout", c->lora_dropout);
-    set_names(root, "modules_to_save", c->modules_to_save);
+    set_modules_to_save(root, c, model);
     fsdp_json_set_str(root, "peft_type", "LORA");
     fsdp_json_set_i64(root, "r", c->r ? c->r : 8);
     set_patterns(root, "rank_pattern", c->rank_pattern, c->n_rank_pattern);

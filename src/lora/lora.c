@@ -203,12 +203,22 @@ static fsdp_status train_if_named(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
+/* Return true if peft adds this name to modules_to_save for any model with task_type SEQ_CLS, even
+ * if the model has no such module. */
+static bool is_classifier_name(const char *name)
+{
+    return strcmp(name, "classifier") == 0 || strcmp(name, "score") == 0;
+}
+
 static fsdp_status train_modules_to_save(fsdp_module *model, const fsdp_lora_config *c)
 {
+    saved_module head = {.name = fsdp_lora_classifier(model)};
+    if (head.name)
+        FSDP_TRY(fsdp_module_visit(model, train_if_named, &head));
     for (const char *const *name = c->modules_to_save; name && *name; name++) {
         saved_module saved = {.name = *name};
         FSDP_TRY(fsdp_module_visit(model, train_if_named, &saved));
-        if (!saved.found)
+        if (!saved.found && !(head.name && is_classifier_name(*name)))
             return fsdp_error(FSDP_ERR_INVALID,
                               "modules_to_save: no module of this %s is called '%s'",
                               fsdp_module_class(model), *name);

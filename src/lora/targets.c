@@ -147,6 +147,15 @@ bool fsdp_lora_is_head(const char *path)
     return false;
 }
 
+const char *fsdp_lora_classifier(const fsdp_module *model)
+{
+    static const char name[] = "classifier";
+    for (int i = 0; i < fsdp_module_n_children(model); i++)
+        if (strcmp(fsdp_module_name(fsdp_module_child(model, i)), name) == 0)
+            return name;
+    return NULL;
+}
+
 bool fsdp_lora_name_matches(const char *path, const char *name)
 {
     const size_t n = strlen(name), length = strlen(path);

@@ -30,6 +30,9 @@ bool fsdp_lora_is_linear(const fsdp_module *module);
 /* Return true if the module at `path` is the head or a part of it. Heads compute logits and loss in
  * one operation, which does not use adapters. */
 bool fsdp_lora_is_head(const char *path);
+/* Return the name of the model's classification head, which is always trained and saved with an
+ * adapter, as peft does for task_type SEQ_CLS. NULL: the model has none. */
+const char *fsdp_lora_classifier(const fsdp_module *model);
 /* Return true if `path` is `name`, or ends with a dot and `name`. */
 bool fsdp_lora_name_matches(const char *path, const char *name);
 /* Set *selected to true if the configuration gives the module at `path` an adapter. */

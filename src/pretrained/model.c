@@ -201,20 +201,72 @@ static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_con
     return status;
 }
 
-/* Add the adapter that the options describe. A folder's configuration takes the place of
- * options->lora. */
-static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
+/* Return true if options->name is not a model but the folder of an adapter. */
+static bool names_adapter(const fsdp_model_options *options)
 {
-    m->lora = options->lora;
-    if (options->adapter) {
-        FSDP_TRY(fsdp_lora_file_read(options->adapter, &m->adapter_file));
+    char *config = fsdp_path_join(options->name, "config.json");
+    char *adapter = fsdp_path_join(options->name, "adapter_config.json");
+    const bool yes = config && adapter && !fsdp_path_is_file(config) && fsdp_path_is_file(adapter);
+    fsdp_free(config);
+    fsdp_free(adapter);
+    return yes;
+}
+
+/* Set *name to the base model of the adapter in the folder `dir`. A relative path is relative to
+ * the current folder, as in peft, or else to `dir`. The caller owns *name. */
+static fsdp_status base_of_adapter(const fsdp_model *m, const char *dir, char **name)
+{
+    const char *base = fsdp_lora_file_base_model(m->adapter_file);
+    if (!base || !*base)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: an adapter, whose adapter_config.json does not say for which model "
+                          "(base_model_name_or_path): give --model MODEL --adapter %s",
+                          dir, dir);
+    char *beside = *base == '/' ? NULL : fsdp_path_join(dir, base);
+    const bool is_beside =
+        beside && !fsdp_path_is_directory(base) && fsdp_path_is_directory(beside);
+    *name = fsdp_strdup(is_beside ? beside : base);
+    fsdp_free(beside);
+    return *name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Find out which model and which adapter the options name. Sets m->name, m->lora and
+ * m->adapter_dir. */
+static fsdp_status find_base(fsdp_model *m, const fsdp_model_options *options)
+{
+    const bool only_adapter = names_adapter(options);
+    if (only_adapter && options->adapter)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--model %s: is the folder of an adapter, and --adapter %s names one, "
+                          "too: --model must name their base model",
+                          options->name, options->adapter);
+    const char *dir = only_adapter ? options->name : options->adapter;
+    if (dir) {
+        if (!(m->adapter_dir = fsdp_strdup(dir)))
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(fsdp_lora_file_read(dir, &m->adapter_file));
         m->lora = fsdp_lora_file_config(m->adapter_file);
     }
+    if (only_adapter)
+        return base_of_adapter(m, dir, &m->name);
+    m->name = fsdp_strdup(options->name);
+    return m->name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
+{
+    if (m->lora && options->lora)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: is an adapter: a second one (--lora-r) cannot be added to it; merge "
+                          "it into its model first, with 'fsdp checkpoint merge-adapter'",
+                          m->adapter_dir);
+    if (options->lora)
+        m->lora = options->lora;
     if (!m->lora)
         return FSDP_OK;
     const fsdp_status status = fsdp_lora_apply(m->module, m->lora);
-    if (options->adapter)
-        fsdp_error_context(status, "%s", options->adapter);
+    if (m->adapter_dir)
+        fsdp_error_context(status, "%s", m->adapter_dir);
     return status;
 }
 
@@ -225,7 +277,8 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
                                  fsdp_pretrained *p)
 {
     if (options->name) {
-        FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
+        FSDP_TRY(find_base(m, options));
+        FSDP_TRY(fsdp_pretrained_open(m->name, options->from_config, p));
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
         FSDP_TRY(choose_head(options, &p->config));
@@ -360,8 +413,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
     }
     if (status == FSDP_OK)
         status = fill_values(m, &pretrained, options->seed, device);
-    if (status == FSDP_OK && options->adapter && !fsdp_device_is_meta(device))
-        status = fsdp_lora_load(m->module, options->adapter, group);
+    if (status == FSDP_OK && m->adapter_dir && !fsdp_device_is_meta(device))
+        status = fsdp_lora_load(m->module, m->adapter_dir, group);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);
@@ -382,6 +435,8 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_module_destroy(m->module);
     fsdp_named_sharding_destroy(m->named);
     fsdp_lora_file_destroy(m->adapter_file);
+    fsdp_free(m->adapter_dir);
+    fsdp_free(m->name);
     fsdp_free(m->text_prefix);
     fsdp_free(m->dir);
     fsdp_free(m);

@@ -50,7 +50,9 @@ typedef struct fsdp_model_options {
 } fsdp_model_options;
 
 typedef struct fsdp_model {
-    char *dir; /* NULL if the model has no folder */
+    char *dir;  /* NULL if the model has no folder. The folder of the base model, if there is an
+                   adapter */
+    char *name; /* the name with which `dir` was found; NULL if the model has no folder */
     /* The configuration of `module`. Its tie_word_embeddings says whether the head is tied in the
      * loaded weights (Note [Tied heads] in registry.c). */
     fsdp_model_config config;
@@ -63,6 +65,7 @@ typedef struct fsdp_model {
      * from adapter_file. */
     const fsdp_lora_config *lora;
     fsdp_lora_file *adapter_file; /* NULL: the adapter was not read from a folder */
+    char *adapter_dir;            /* folder of adapter_file; NULL: none */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */

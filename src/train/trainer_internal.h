@@ -16,6 +16,7 @@
 #include "src/report/tracking.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
+#include "src/train_config/config_lora.h"
 
 /* The results of one epoch; one line of the summary table. */
 typedef struct fsdp_epoch_record {
@@ -66,6 +67,7 @@ typedef struct fsdp_trainer {
     bool keeps_lm_head; /* without --task: a masked language model is trained as one, not as a
                            classifier */
     fsdp_found_labels found_labels; /* classes that the training rows say; {0}: config.json's */
+    fsdp_train_lora lora;           /* the adapter that the flags describe; config.r is 0: none */
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
