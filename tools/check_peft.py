@@ -115,7 +115,7 @@ def make_inputs(task, generator):
 
 def run(command):
     result = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-    return result.returncode, result.stdout + result.stderr
+    return result.returncode, result.stdout if not result.returncode else result.stdout + result.stderr
 
 
 def make_case(folder, task, model, config):
@@ -196,7 +196,7 @@ def check_written(fsdp, folder, task, fresh, flags):
     code, text = run([fsdp, "evaluate", "--model", out, "--data", data, "--json"])
     if code:
         return [text]
-    got = json.loads(text.strip().splitlines()[-1])["eval_loss"]
+    got = json.loads(text)["models"][0]["loss"]
     with torch.random.fork_rng():
         model = peft.PeftModel.from_pretrained(fresh, out).eval()
     names = set(load_file(out / "adapter_model.safetensors"))

@@ -161,6 +161,7 @@ static fsdp_status add_adapter(const application *a, const target *t)
     const fsdp_adapter adapter = {.a = lora_a,
                                   .b = lora_b,
                                   .scaling = (float)scaling,
+                                  .transposed = transposed,
                                   .dropout_p = (float)a->config->lora_dropout};
     FSDP_TRY(fsdp_parameter_set_adapter(weight, &adapter));
     fsdp_parameter *bias = fsdp_module_parameter(t->module, "bias");

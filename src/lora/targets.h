@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/lora.h>
 
-#include "src/text/regex.h"
+#include "src/text/regex/regex.h"
 
 /* A configuration with its regular expressions compiled. */
 typedef struct fsdp_lora_targets {

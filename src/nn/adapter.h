@@ -18,6 +18,7 @@ struct fsdp_adapter {
     const fsdp_parameter *a; /* lora_A.weight [r, in] */
     const fsdp_parameter *b; /* lora_B.weight [out, r] */
     float scaling;           /* lora_alpha / r, or lora_alpha / sqrt(r) with rank-stabilised LoRA */
+    bool transposed;         /* W is [in, out], the weight of a Conv1D */
     float dropout_p;         /* probability with which an element of x is dropped, in [0, 1) */
 };
 

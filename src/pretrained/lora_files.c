@@ -11,6 +11,8 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/hf/wrapped_names.h"
+#include "src/models/model_type.h"
+#include "src/pretrained/lora_files.h"
 
 static const char NAME_PREFIX[] = "base_model.model.";
 
@@ -33,7 +35,7 @@ static fsdp_status find_values(const char *dir, char **path)
                       names[1]);
 }
 
-static fsdp_status open_values(const char *dir, fsdp_checkpoint_reader **reader)
+fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader)
 {
     char *path = NULL;
     fsdp_status status = find_values(dir, &path);
@@ -44,6 +46,37 @@ static fsdp_status open_values(const char *dir, fsdp_checkpoint_reader **reader)
     fsdp_name_change change = {0};
     snprintf(change.prefix, sizeof change.prefix, "%s", NAME_PREFIX);
     return fsdp_checkpoint_unwrap_names(*reader, &change);
+}
+
+fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config)
+{
+    fsdp_checkpoint_reader *reader = NULL;
+    if (!config->type->set_num_labels || !fsdp_model_config_info(config).num_labels)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_lora_open_values(dir, &reader);
+    const fsdp_checkpoint_entry *head =
+        status == FSDP_OK ? fsdp_checkpoint_find(reader, "classifier.weight") : NULL;
+    if (head && head->ndim == 2 && head->shape[0] > 0 &&
+        head->shape[0] != fsdp_model_config_info(config).num_labels)
+        config->type->set_num_labels(config, head->shape[0]);
+    fsdp_checkpoint_close(reader);
+    return status;
+}
+
+fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir, char **name)
+{
+    const char *base = fsdp_lora_file_base_model(file);
+    if (!base || !*base)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: an adapter, whose adapter_config.json does not say for which model "
+                          "(base_model_name_or_path): name the model, and the adapter separately",
+                          dir);
+    char *beside = *base == '/' ? NULL : fsdp_path_join(dir, base);
+    const bool is_beside =
+        beside && !fsdp_path_is_directory(base) && fsdp_path_is_directory(beside);
+    *name = fsdp_strdup(is_beside ? beside : base);
+    fsdp_free(beside);
+    return *name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
 /* A tensor that no parameter takes would be lost silently: the configuration of the adapter does
@@ -65,7 +98,7 @@ fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir, fsdp_group *grou
     static const fsdp_load_options options = {.only_trained = true, .complete_adapter = true};
     fsdp_checkpoint_reader *reader = NULL;
     fsdp_load_report report = {0};
-    fsdp_status status = fsdp_agree(group, open_values(dir, &reader));
+    fsdp_status status = fsdp_agree(group, fsdp_lora_open_values(dir, &reader));
     if (status == FSDP_OK)
         status = fsdp_module_load(model, reader, group, &options, &report);
     if (status == FSDP_OK)

@@ -10,6 +10,7 @@
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/load_names.h"
+#include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/pretrained.h"
 #include "src/pretrained/text_prefix.h"
@@ -212,24 +213,6 @@ static bool names_adapter(const fsdp_model_options *options)
     return yes;
 }
 
-/* Set *name to the base model of the adapter in the folder `dir`. A relative path is relative to
- * the current folder, as in peft, or else to `dir`. The caller owns *name. */
-static fsdp_status base_of_adapter(const fsdp_model *m, const char *dir, char **name)
-{
-    const char *base = fsdp_lora_file_base_model(m->adapter_file);
-    if (!base || !*base)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: an adapter, whose adapter_config.json does not say for which model "
-                          "(base_model_name_or_path): give --model MODEL --adapter %s",
-                          dir, dir);
-    char *beside = *base == '/' ? NULL : fsdp_path_join(dir, base);
-    const bool is_beside =
-        beside && !fsdp_path_is_directory(base) && fsdp_path_is_directory(beside);
-    *name = fsdp_strdup(is_beside ? beside : base);
-    fsdp_free(beside);
-    return *name ? FSDP_OK : FSDP_ERR_NOMEM;
-}
-
 /* Find out which model and which adapter the options name. Sets m->name, m->lora and
  * m->adapter_dir. */
 static fsdp_status find_base(fsdp_model *m, const fsdp_model_options *options)
@@ -248,7 +231,7 @@ static fsdp_status find_base(fsdp_model *m, const fsdp_model_options *options)
         m->lora = fsdp_lora_file_config(m->adapter_file);
     }
     if (only_adapter)
-        return base_of_adapter(m, dir, &m->name);
+        return fsdp_lora_find_base(m->adapter_file, dir, &m->name);
     m->name = fsdp_strdup(options->name);
     return m->name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
@@ -282,6 +265,8 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
         FSDP_TRY(choose_head(options, &p->config));
+        if (m->adapter_dir && !options->num_labels)
+            FSDP_TRY(fsdp_lora_fit_head(m->adapter_dir, &p->config));
         FSDP_TRY(choose_labels(options, m, &p->config));
         FSDP_TRY(read_text_prefix(m, &p->config));
         p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
