@@ -139,7 +139,7 @@ def make_case(folder, task, model, config):
     expected = {"logits": out.logits.detach().contiguous(), "loss": out.loss.detach()}
     for name, p in adapted.named_parameters():
         if p.requires_grad:
-            name = name.replace(".default", "").replace(".modules_to_save", "").replace(".base_layer", "")
+            name = name.replace(".default", "").replace(".modules_to_save", "")
             expected["grad." + name] = p.grad.contiguous()
     save_file(expected, folder / "expected.safetensors")
     (folder / "tolerance.json").write_text(json.dumps(TOLERANCE))

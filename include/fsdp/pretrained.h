@@ -109,8 +109,11 @@ typedef struct fsdp_save_options {
     const char *also_as;
     /** Write only the parameters that require a gradient. Default: write all parameters. */
     bool only_trained;
-    const char *name_prefix; /**< put before the names of all tensors in the file; NULL: "" */
-    const char *file_stem;   /**< the file is called `file_stem`.safetensors; NULL: "model" */
+    /** Name the tensors as PEFT does in the file of an adapter: with the prefix
+     * "base_model.model.", and with "base_layer." before the bias of a layer that has an adapter.
+     */
+    bool adapter_names;
+    const char *file_stem; /**< the file is called `file_stem`.safetensors; NULL: "model" */
 } fsdp_save_options;
 
 /**

@@ -43,7 +43,7 @@ fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **read
         status = fsdp_checkpoint_open(path, reader);
     fsdp_free(path);
     FSDP_TRY(status);
-    fsdp_name_change change = {0};
+    fsdp_name_change change = {.base_layer = true};
     snprintf(change.prefix, sizeof change.prefix, "%s", NAME_PREFIX);
     return fsdp_checkpoint_unwrap_names(*reader, &change);
 }
@@ -124,7 +124,7 @@ fsdp_status fsdp_lora_save(fsdp_module *model, const fsdp_lora_config *config,
 {
     const fsdp_save_options options = {.dtype = dtype,
                                        .only_trained = true,
-                                       .name_prefix = NAME_PREFIX,
+                                       .adapter_names = true,
                                        .file_stem = "adapter_model"};
     FSDP_TRY(fsdp_module_save(model, dir, group, &options));
     const bool writes = !group || fsdp_group_rank(group) == 0;

@@ -43,18 +43,33 @@ static int64_t bytes_of(const save_run *run, size_t i)
 
 /* --- rank 0 --- */
 
+/* Return true if the parameter is the bias of a layer whose weight has an adapter. `name` is its
+ * name, and the layer's name is the first `layer` bytes of it, with a dot at the end. */
+static bool is_beside_adapter(const save_run *run, const char *name, size_t layer)
+{
+    for (size_t i = 0; i < run->names.n; i++) {
+        const fsdp_named_parameter *item = &run->names.items[i];
+        if (item->parameter->adapter && strncmp(item->name, name, layer) == 0 &&
+            strcmp(item->name + layer, "weight") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Set *name to the name of parameter i in the file. */
 static fsdp_status name_in_file(save_run *run, size_t i, const char **name)
 {
-    const char *prefix = run->options->name_prefix;
     *name = run->items[i].name;
-    if (!prefix)
+    if (!run->options->adapter_names)
         return FSDP_OK;
-    const size_t bytes = strlen(prefix) + strlen(*name) + 1;
+    const char *dot = strrchr(*name, '.');
+    const size_t layer = dot ? (size_t)(dot - *name) + 1 : 0;
+    const size_t bytes = strlen("base_model.model.base_layer.") + strlen(*name) + 1;
     char *text = fsdp_arena_alloc(&run->arena, bytes);
     if (!text)
         return FSDP_ERR_NOMEM;
-    snprintf(text, bytes, "%s%s", prefix, *name);
+    snprintf(text, bytes, "base_model.model.%.*s%s%s", (int)layer, *name,
+             is_beside_adapter(run, *name, layer) ? "base_layer." : "", *name + layer);
     *name = text;
     return FSDP_OK;
 }
