@@ -66,8 +66,9 @@ typedef struct fsdp_lora_config {
     const char *target_pattern;
     const char *const *exclude_modules; /**< layers that get no adapter although they are targets */
     const char *exclude_pattern;        /**< instead of exclude_modules: a regular expression */
-    /** [n_layers_to_transform] Only layers below an item with one of these indices of a ModuleList
-     * get an adapter. n_layers_to_transform 0: all. */
+    /** [n_layers_to_transform] Only layers in a block with one of these indices get an adapter. A
+     * block is the first item of a ModuleList on the layer's path. Not with target_pattern.
+     * n_layers_to_transform 0: all. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
     /** Names of the ModuleLists that layers_to_transform refers to. NULL: the last one of a path.

@@ -48,6 +48,11 @@ static fsdp_status check_config(const fsdp_lora_config *c)
         FSDP_TRY(check_number(r >= 1.0 && r <= MAX_RANK && r == floor(r), "a rank of rank_pattern",
                               r, "an integer from 1 to 1048576"));
     }
+    if (c->target_pattern && c->n_layers_to_transform)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "lora: layers_to_transform needs target_modules with names of layers; "
+                          "'%s' selects them by whole paths",
+                          c->target_pattern);
     if (c->target_modules && c->target_pattern)
         return fsdp_error(FSDP_ERR_INVALID,
                           "lora: target_modules and target_pattern are both given");

@@ -184,33 +184,36 @@ static bool read_index(const char *at, int64_t *index)
     return true;
 }
 
-/* Return true if the component that ends before `dot` is one of `names`, or if `names` is NULL. The
- * component must not be the first of the path. */
-static bool is_list_name(const char *path, const char *dot, const char *const *names)
+/* Return true if `name` is the component of the path that ends before `dot`. */
+static bool is_component(const char *path, const char *dot, const char *name)
 {
-    const char *begin = dot;
-    while (begin > path && begin[-1] != '.')
-        begin--;
-    if (begin == path)
-        return false;
-    if (!names || !*names)
-        return true;
-    for (; *names; names++)
-        if (strlen(*names) == (size_t)(dot - begin) &&
-            strncmp(begin, *names, (size_t)(dot - begin)) == 0)
-            return true;
-    return false;
+    const size_t n = strlen(name);
+    return (size_t)(dot - path) >= n && strncmp(dot - n, name, n) == 0 &&
+           (dot - n == path || dot[-(ptrdiff_t)n - 1] == '.');
 }
 
-/* Return the index of the last item of a ModuleList on the path, as the regular expression
- * `.*\.[^.]*\.(\d+)\.` finds it in peft. -1: there is none. */
+/* Return the index of the first item of the ModuleList `list` on the path, -1 if there is none. If
+ * `list` is NULL, any list counts that is not the first component of the path. */
+static int64_t index_below(const char *path, const char *list)
+{
+    int64_t index;
+    for (const char *dot = strchr(path, '.'), *before = NULL; dot;
+         before = dot, dot = strchr(dot + 1, '.'))
+        if (read_index(dot + 1, &index) && (list ? is_component(path, dot, list) : before != NULL))
+            return index;
+    return -1;
+}
+
+/* Return the index of the block that contains the layer. peft finds it with the regular expression
+ * `.*?\.[^.]*\.(\d+)\.` or, for each name in layers_pattern, `(?:^|.*?\.)name\.(\d+)\.`. */
 static int64_t layer_index(const char *path, const char *const *layers_pattern)
 {
-    int64_t found = -1, index;
-    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.'))
-        if (read_index(dot + 1, &index) && is_list_name(path, dot, layers_pattern))
-            found = index;
-    return found;
+    int64_t index = -1;
+    if (!layers_pattern || !*layers_pattern)
+        return index_below(path, NULL);
+    for (; *layers_pattern && index < 0; layers_pattern++)
+        index = index_below(path, *layers_pattern);
+    return index;
 }
 
 static bool is_transformed(const fsdp_lora_config *c, const char *path)
