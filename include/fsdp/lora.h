@@ -71,7 +71,7 @@ typedef struct fsdp_lora_config {
      * n_layers_to_transform 0: all. */
     const int64_t *layers_to_transform;
     size_t n_layers_to_transform;
-    /** Names of the ModuleLists that layers_to_transform refers to. NULL: the last one of a path.
+    /** Names of the ModuleLists that layers_to_transform refers to. NULL: the first one of a path.
      */
     const char *const *layers_pattern;
     const fsdp_lora_pattern *rank_pattern; /**< [n_rank_pattern] other ranks for some layers */

@@ -211,6 +211,11 @@ TEST(configurations_that_select_nothing_or_the_impossible_are_refused)
         {{.r = -1}, "r is -1", FSDP_ERR_INVALID},
         {{.lora_dropout = 1.0}, "lora_dropout is 1", FSDP_ERR_INVALID},
         {{.lora_alpha = NAN}, "lora_alpha is nan", FSDP_ERR_INVALID},
+        {{.target_pattern = "all-linear",
+          .layers_to_transform = (const int64_t[]){0},
+          .n_layers_to_transform = 1},
+         "layers_to_transform needs target_modules",
+         FSDP_ERR_INVALID},
         {{.modules_to_save = NAMES("scores")}, "modules_to_save: no module", FSDP_ERR_INVALID},
         {{.rank_pattern = (const fsdp_lora_pattern[]){{"q_proj", 1.5}}, .n_rank_pattern = 1},
          "a rank of rank_pattern is 1.5",
@@ -234,5 +239,19 @@ TEST(a_model_has_one_adapter)
     ASSERT_OK(make_model("gpt2", &model));
     ASSERT_OK(fsdp_lora_apply(model, &config));
     ASSERT_ERROR(fsdp_lora_apply(model, &config), FSDP_ERR_STATE, "has an adapter already");
+    fsdp_module_destroy(model);
+}
+
+TEST(the_first_list_of_a_path_says_which_block_it_is)
+{
+    fsdp_module *model;
+    const fsdp_lora_config config = {.target_modules = NAMES("q"),
+                                     .layers_to_transform = (const int64_t[]){1},
+                                     .n_layers_to_transform = 1};
+    ASSERT_OK(make_model("t5-small", &model));
+    ASSERT_OK(fsdp_lora_apply(model, &config));
+    ASSERT_INT(count_adapters(model), 3);
+    ASSERT(adapter_at(model, "decoder.block.1.layer.1.EncDecAttention.q"));
+    ASSERT(!adapter_at(model, "decoder.block.0.layer.1.EncDecAttention.q"));
     fsdp_module_destroy(model);
 }
