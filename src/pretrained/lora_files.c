@@ -4,6 +4,7 @@
 #include <fsdp/pretrained.h>
 
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -79,18 +80,32 @@ fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir, cha
     return *name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+/* With bias "all", PEFT saves the biases of modules_to_save a second time, under the names of the
+ * wrapper that it puts around them. */
+static bool is_second_copy(const char *name)
+{
+    return strstr(name, ".modules_to_save.") || strstr(name, ".original_module.");
+}
+
 /* A tensor that no parameter takes would be lost silently: the configuration of the adapter does
  * not belong to its values. */
 static fsdp_status refuse_unexpected(const fsdp_checkpoint_reader *reader,
                                      const fsdp_load_report *report)
 {
-    if (!report->n_unexpected)
+    size_t n = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < report->n_unexpected; i++) {
+        if (is_second_copy(report->unexpected[i]))
+            continue;
+        first = n++ ? first : report->unexpected[i];
+    }
+    if (!n)
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_FORMAT,
         "%s: '%s%s' belongs to no layer that adapter_config.json selects in this model "
         "(%zu such tensors); is this adapter for another model?",
-        fsdp_checkpoint_path(reader), NAME_PREFIX, report->unexpected[0], report->n_unexpected);
+        fsdp_checkpoint_path(reader), NAME_PREFIX, first, n);
 }
 
 fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir, fsdp_group *group)
@@ -122,10 +137,8 @@ fsdp_status fsdp_lora_save(fsdp_module *model, const fsdp_lora_config *config,
                            const fsdp_lora_about *about, fsdp_dtype dtype, const char *dir,
                            fsdp_group *group)
 {
-    const fsdp_save_options options = {.dtype = dtype,
-                                       .only_trained = true,
-                                       .adapter_names = true,
-                                       .file_stem = "adapter_model"};
+    const fsdp_save_options options = {
+        .dtype = dtype, .only_trained = true, .adapter_names = true, .file_stem = "adapter_model"};
     FSDP_TRY(fsdp_module_save(model, dir, group, &options));
     const bool writes = !group || fsdp_group_rank(group) == 0;
     return fsdp_agree(group, writes ? write_config(model, config, about, dir) : FSDP_OK);
