@@ -34,6 +34,8 @@ static const fsdp_option table[] = {
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and prompts",
      .help = "Hugging Face folder, or a name of the hub that is in the local cache"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
@@ -121,7 +123,8 @@ static bool is_interactive(const generate_config *c)
     return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
 }
 
-/* Return the name of an option for conversations that was given, or NULL. */
+/* Return the name of the first option that was given and that needs a conversation, or NULL if
+ * there is none. */
 static const char *option_of_chat(const fsdp_generate_config *run)
 {
     return run->system                   ? "system"
@@ -154,7 +157,7 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
-/* Return FSDP_ERR_INVALID if --output is a file from which the run reads. */
+/* Return FSDP_ERR_INVALID if the file --output is one of the files that the run reads. */
 static fsdp_status check_output(const generate_config *config)
 {
     const struct {
@@ -219,7 +222,7 @@ static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, si
         fsdp_json_append_i64(array, ids[i]);
 }
 
-/* Set *doc to what --json prints for a result. */
+/* Set *doc to the JSON object that --json prints for a result. */
 static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
     FSDP_TRY(fsdp_json_create("generate", doc));
@@ -378,8 +381,8 @@ static void print_note(const char *note, void *arg)
     fprintf(stderr, "fsdp generate: note: %s\n", note);
 }
 
-/* Return the number of texts, if there are several on the command line and each is one word, as
- * when the quotes around a text were forgotten. Otherwise return 0. */
+/* Return the number of texts on the command line if there are several and each of them is a single
+ * word: the user has probably forgotten the quotes around a text. Otherwise return 0. */
 static int count_lone_words(char *const *words, int n)
 {
     for (int i = 0; i < n; i++)

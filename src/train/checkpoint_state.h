@@ -19,8 +19,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const cha
 /* Return the largest number of steps that the optimizer has counted for any parameter. */
 int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t);
 
-/* Which program wrote trainer_state.json. transformers' Trainer writes a file of this name with
- * other content. NONE: there is no file. */
+/* The program that wrote trainer_state.json. transformers' Trainer writes a file of this name with
+ * other content. FSDP_TRAINER_STATE_NONE means that there is no such file. */
 typedef enum fsdp_trainer_state_kind {
     FSDP_TRAINER_STATE_NONE,
     FSDP_TRAINER_STATE_OWN,

@@ -51,7 +51,8 @@ static const char *const checkpointings[] = {"full", "op|selective", NULL};
 /* The names of fsdp_lora_bias and fsdp_lora_init in their order. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
-/* "auto", then the names of fsdp_problem_type in its order. */
+/* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
+ * enum. */
 static const char *const problem_types[] = {
     "auto", "single_label_classification|single-label|single-label-classification", "regression",
     "multi_label_classification|multi-label|multi-label-classification", NULL};

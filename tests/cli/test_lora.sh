@@ -36,6 +36,10 @@ expect another_alpha_is_not_resumed_silently 0 'lora-alpha' out
 run evaluate --model "$dir/one" --data "$dir/rows.jsonl" --json
 expect an_adapter_names_its_model 0 '"loss"' out
 cp "$dir/out" "$dir/with_adapter"
+run evaluate --model "$model" --adapter "$dir/one" --data "$dir/rows.jsonl" --json
+expect or_is_named_beside_it 0 "$(sed -n 's/.*\("loss": [0-9.]*\).*/\1/p' "$dir/with_adapter")" out
+run evaluate --model "$model,$model" --adapter "$dir/one" --data "$dir/rows.jsonl"
+expect but_of_one_model 1 '\-\-adapter .*: is for one model, and --model names 2'
 run checkpoint merge-adapter "$dir/one" "$dir/merged"
 expect it_is_merged 0 'merged: [0-9]+ tensors, 14 of them with the update added' out
 run evaluate --model "$dir/merged" --data "$dir/rows.jsonl" --json
