@@ -161,6 +161,7 @@ static fsdp_status open_model(classifier *c)
     if (c->device->ops != &fsdp_device_cpu)
         show_note(c, "device: %s", description);
     const fsdp_model_options options = {.name = config->model,
+                                        .adapter = config->adapter,
                                         .keep_lm_head = true,
                                         .shard.mp_policy.param_dtype = config->param_dtype};
     FSDP_TRY(fsdp_model_open(&options, c->group, c->device, &c->model));

@@ -28,6 +28,8 @@ static const fsdp_option table[] = {
      PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and texts",
      .help = "Hugging Face folder of a classifier, such as --output of 'fsdp train --task "
      "classification', or a name of the hub that is in the local cache"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(run.tokenizer), .metavar = "PATH", .shown_default = "the model's",
      .help = "tokenizer.json or vocab.txt, or a folder that holds it"},

@@ -35,6 +35,8 @@ static const fsdp_option table[] = {
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and prompts",
      .help = "Hugging Face folder, or a name of the hub that is in the local cache"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),

@@ -169,8 +169,14 @@ static void print_device(const evaluator *v, FILE *out)
 
 static fsdp_status open_model(evaluator *v, const char *name, bool random)
 {
+    if (v->config->adapter && v->config->models.count > 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--adapter %s: is for one model, and --model names %zu; name the folder "
+                          "of the adapter in --model instead",
+                          v->config->adapter, v->config->models.count);
     fsdp_model_options options = {
         .name = name,
+        .adapter = random ? NULL : v->config->adapter,
         .from_config = random,
         .seed = (uint64_t)v->config->seed,
         .keep_lm_head = true,

@@ -311,8 +311,10 @@ fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts)
         .name = c->device, .threads = c->threads_per_rank, .isa = c->isa};
     FSDP_TRY(fsdp_rank_device_create(g->group, &device, &g->device));
     note_device(g);
-    fsdp_model_options model = {
-        .name = c->model, .keep_lm_head = true, .shard.mp_policy.param_dtype = c->param_dtype};
+    fsdp_model_options model = {.name = c->model,
+                                .adapter = c->adapter,
+                                .keep_lm_head = true,
+                                .shard.mp_policy.param_dtype = c->param_dtype};
     FSDP_TRY(fsdp_model_open(&model, g->group, g->device, &g->model));
     fsdp_status status = open_tokenizer(g);
     if (status == FSDP_OK)

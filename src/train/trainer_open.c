@@ -208,6 +208,8 @@ static fsdp_status check_any_trained(const fsdp_trainer *t)
 static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
 {
     const fsdp_train_config *c = t->config;
+    if (fsdp_train_has_lora(c) && !t->lora.config.r)
+        FSDP_TRY(fsdp_train_lora_init(&t->lora, c));
     fsdp_model_options options = {
         .name = c->model,
         .from_config = c->from_config,
@@ -236,6 +238,8 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
         .named = c->named,
+        .lora = fsdp_train_has_lora(c) ? &t->lora.config : NULL,
+        .adapter = c->adapter,
     };
     fsdp_train_config_shard_options(c, &options.shard);
     options.shard.mesh = t->mesh;
@@ -559,7 +563,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
         n += fsdp_parameter_numel(t->loop.parameters.items[i].parameter);
     fprintf(t->out, "%s %s: %s parameters, %s", fsdp_module_class(t->loop.module), c->model,
             fsdp_human_count((double)n).text, c->from_config ? "drawn from the seed" : "loaded");
-    if (c->frozen_prefixes.count)
+    if (c->frozen_prefixes.count || t->model->lora)
         fprintf(t->out, "; %s are trained", fsdp_human_count((double)count_trained(t)).text);
     fputc('\n', t->out);
     fprintf(t->out, "ranks: %d (%s), %d thread%s each, %s compute, %s master, %s\n",
@@ -625,6 +629,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_activation_offload_destroy(t->offload);
     fsdp_parameter_list_free(&t->loop.parameters);
     fsdp_model_close(t->model);
+    fsdp_train_lora_fini(&t->lora);
     fsdp_device_mesh_destroy(t->mesh);
     fsdp_model_tokenizer_close(&t->tokenizer);
     fsdp_device_destroy(t->device);
