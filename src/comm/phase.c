@@ -176,16 +176,24 @@ fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase
     return status;
 }
 
+/* An all-gather is counted once, at its READ phase, and gradients once, when they are written. The
+ * other phases between them belong to the same collective. */
+static bool is_counted(const fsdp_shared_buffer *buffer, fsdp_phase phase,
+                       const fsdp_phase_info *info)
+{
+    const fsdp_phase other =
+        info->kind == FSDP_KIND_ALL_GATHER ? FSDP_PHASE_WRITE : FSDP_PHASE_READ;
+    const bool has_stages = info->kind == FSDP_KIND_ALL_GATHER || info->kind == FSDP_KIND_GRADIENT;
+    return buffer->lanes && phase != FSDP_PHASE_REWRITE && !(has_stages && phase == other);
+}
+
 fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                              const fsdp_phase_info *info)
 {
     fsdp_group *group = buffer->group;
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
-    /* An all-gather is counted once, at its READ phase. The WRITE phase before it belongs to the
-     * same all-gather. A REWRITE phase belongs to the collective of the phase before it. */
-    if (buffer->lanes && phase != FSDP_PHASE_REWRITE &&
-        (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
+    if (is_counted(buffer, phase, info)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;
     }
