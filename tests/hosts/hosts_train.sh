@@ -64,14 +64,14 @@ planned() {
 # compare_bytes NAME EXPECTED FLAGS...: count the bytes of a step, and compare them with a formula and
 # with the plan
 compare_bytes() {
-    name=$1 expected=$2
+    what=$1 expected=$2
     shift 2
     more=$(sent_in 8 "$@")
     less=$(sent_in 2 "$@")
     counted=$(((more - less) / 6)) plan=$(planned "$@")
-    echo "$name: $((counted / n_hosts)) bytes a host and step, expected $((expected / n_hosts)), planned $((plan / n_hosts))"
-    check "a_byte_crosses_once_$name" is_near "$counted" "$expected"
-    check "the_plan_knows_the_bytes_$name" is_near "$counted" "$plan"
+    echo "$what: $((counted / n_hosts)) bytes a host and step, expected $((expected / n_hosts)), planned $((plan / n_hosts))"
+    check "a_byte_crosses_once_$what" is_near "$counted" "$expected"
+    check "the_plan_knows_the_bytes_$what" is_near "$counted" "$plan"
 }
 # is_near ACTUAL EXPECTED: at most 5 % more, and not much less
 is_near() { awk -v a="$1" -v e="$2" 'BEGIN { exit !(a >= 0.99 * e && a <= 1.05 * e) }'; }
