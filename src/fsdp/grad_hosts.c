@@ -136,9 +136,9 @@ fsdp_status fsdp_grad_hosts_add_up(const fsdp_grad_buffer *b, const fsdp_grad_so
 /* --- adding the terms of all hosts --- */
 
 /* List in `first` the first part of each term of a block, in an order in which the kernel tree_sum
- * adds them as the tree over their parts does. Return their number. Of three terms, tree_sum adds
- * the first two first. In the tree, these are the two that have one part each. Other numbers of
- * terms are in their order. */
+ * adds them as the tree over their parts does. Return their number. If there are three terms,
+ * tree_sum adds the first two first. In the tree, these are the two that have one part each. Other
+ * numbers of terms stay in their order. */
 static int list_terms(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                       const fsdp_grad_range *range, int first[FSDP_SUM_BLOCK])
 {

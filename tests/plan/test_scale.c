@@ -64,8 +64,8 @@ static fsdp_plan plan_over(int ranks, int local, fsdp_plan_unit *units, size_t n
 
 /* One unit, gathered without prefetch, computed for 10 s, gathered again, computed for 20 s,
  * reduced. Nothing overlaps, so the step is the sum. On H hosts an all-gather of 8000 bytes takes
- * (H - 1) messages of 1 s, and 8 s x (H - 1) / H. Of the gradients, the ranks of a host send 16000
- * bytes together. */
+ * (H - 1) messages of 1 s, and 8 s x (H - 1) / H. The ranks of a host
+ * together send 16000 bytes of gradients. */
 static void check_one_unit(fsdp_test *t, int hosts, int local)
 {
     fsdp_plan_event events[] = {
