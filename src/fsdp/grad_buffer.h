@@ -60,7 +60,7 @@ typedef struct fsdp_posted_gradients {
     bool is_added_up; /* The sums of this host were sent: Note [Sums of a host] in grad_terms.h. */
 } fsdp_posted_gradients;
 
-/* Sums over the replicas that are in progress: Note [Lanes] in grad_lanes.h. */
+/* Sums over the replicas that are in progress: Note [Lanes of replicas] in grad_lanes.h. */
 typedef struct fsdp_grad_lanes {
     bool exists;
     fsdp_buffer *buffer;

@@ -1,6 +1,6 @@
 /* Sums gradients over the replicas (Note [Replicas] in param_context.h).
  *
- * Note [Lanes]. Each replica has summed the gradients of its rows over its mesh row, in
+ * Note [Lanes of replicas]. Each replica has summed the gradients of its rows over its mesh row, in
  * fsdp_param_grad.partial. The replicas share a buffer with a lane for each of them, in which each
  * writes its partial sums. If replicas are on several hosts, this is done in stages, between which
  * backward goes on with other units, so that bytes cross the network while the ranks compute:

@@ -11,7 +11,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
 /* Return true if b has posted gradients, or sums over the replicas are in progress. */
 bool fsdp_grad_is_in_flight(const fsdp_grad_buffer *b);
 /* Do the next stage of what fsdp_grad_reduce() does. There is only one stage, unless replicas are
- * on several hosts: Note [Lanes] in grad_lanes.h. No effect if b is not in flight. */
+ * on several hosts: Note [Lanes of replicas] in grad_lanes.h. No effect if b is not in flight. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_stage(fsdp_grad_buffer *b);
 /* Return how many bytes this rank will send to other hosts when the open buffer is posted: see
  * FSDP_UNIT_POST. */

@@ -22,7 +22,7 @@ typedef struct sum_run {
     fsdp_grad_own_rows own; /* only for tables */
     int parts;              /* number of parts */
     int block;              /* number of parts in a block of micro-batches */
-    bool has_terms;         /* the parts of a host were added already: Note [Sums of a host] */
+    bool has_terms;         /* fsdp_grad_terms_exist() */
     fsdp_tensor *to;
     bool adds;    /* `to` contains a sum, to which this one is added */
     float scale;  /* the final sum is multiplied by this */

@@ -16,8 +16,8 @@ typedef enum fsdp_unit_event {
                        embedding finds another row. */
     FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
                          it. `bytes` is the size of the reduce-scatter; 0 without peers. */
-    FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes] in
-                             grad_lanes.h. `bytes` is as for FSDP_UNIT_POST. */
+    FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes of
+                             replicas] in grad_lanes.h. `bytes` is as for FSDP_UNIT_POST. */
     FSDP_UNIT_SUM_LANES,  /* With replicas on more than two hosts: this rank has summed its piece,
                              and sends the sum to the replicas. `bytes` is as for FSDP_UNIT_POST. */
     FSDP_UNIT_ALL_REDUCE, /* This rank's rows were summed over the replicas. */

@@ -8,8 +8,8 @@
  * - An all-gather sends the rows of this host, P / H bytes, to each of the other H - 1 hosts.
  * - How much the gradients take is known where they are sent (FSDP_UNIT_POST in
  *   src/fsdp/observer.h): the sums of the ranks of a host, for all rows that other hosts own, are
- *   usually P (H - 1) / H bytes. See Note [Sums of a host] in src/fsdp/grad_terms.h, and Note
- *   [Lanes] in src/fsdp/grad_lanes.h for sums over replicas.
+ *   usually P (H - 1) / H bytes. See Note [Sums of a host] in src/fsdp/grad_terms.h, and
+ *   Note [Lanes of replicas] in src/fsdp/grad_lanes.h for sums over replicas.
  *
  * A message contains rows of one rank, at most FSDP_MESSAGE_BYTES, and goes to one other rank. All
  * ranks of a host send at the same time. So the latency of a collective is the latency of a message

@@ -89,8 +89,8 @@ TEST_RANKS(two_replicas_of_four_shards_train_to_the_bits_of_one_rank, 8)
     compare_shape(t, (int[]){2, 4}, 1);
 }
 
-/* On a network, here a simulated one, the sums over replicas are done in stages (Note [Lanes] in
- * src/fsdp/grad_lanes.h). */
+/* On a network, here a simulated one, the sums over replicas are done in stages:
+ * Note [Lanes of replicas] in src/fsdp/grad_lanes.h. */
 static void compare_in_stages(fsdp_test *t, const int *shape, int micro_steps)
 {
     fsdp_network network = {0};
