@@ -478,7 +478,8 @@ static void become_posted(fsdp_grad_buffer *b)
                                         .buffer = b->open,
                                         .numel = b->numel,
                                         .is_section = b->in_sections,
-                                        .is_last = b->context->comm->last_micro_step};
+                                        .is_last = b->context->comm->last_micro_step,
+                                        .is_new = true};
     b->open = NULL;
     b->is_open = false;
 }
@@ -541,10 +542,11 @@ static fsdp_status advance_others(fsdp_comm_context *comm, const fsdp_grad_buffe
 fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
 {
     fsdp_grad_buffer **end = &b->context->comm->in_flight;
+    if (!b->posted.exists || !b->posted.is_new)
+        return advance_others(b->context->comm, NULL);
+    b->posted.is_new = false;
     FSDP_TRY(fsdp_grad_reduce_send(b));
     FSDP_TRY(advance_others(b->context->comm, b));
-    if (!fsdp_grad_is_in_flight(b))
-        return FSDP_OK;
     while (*end)
         end = &(*end)->next_in_flight;
     *end = b;

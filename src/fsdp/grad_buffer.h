@@ -57,6 +57,7 @@ typedef struct fsdp_posted_gradients {
     int64_t numel;       /* Elements of each rank's part. */
     bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
+    bool is_new;         /* fsdp_grad_buffer_reduce_previous() has not been called since. */
     bool is_added_up; /* The sums of this host were sent: Note [Sums of a host] in grad_terms.h. */
 } fsdp_posted_gradients;
 
@@ -131,9 +132,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* Begin to send the gradients that b has posted. Then advance the reduce of all other buffers in
- * fsdp_comm_context.in_flight by one stage. Usually this is the last stage of the buffer that was
- * posted before b. Afterwards, b is the last of the list, if it has posted gradients. */
+/* If b has posted gradients since the last call, begin to send them, and make b the last of
+ * fsdp_comm_context.in_flight. Do the next stage of the reduce of all other buffers in this list.
+ * Usually this is the last stage of the buffer that was posted before b. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Complete the reduce of all buffers in fsdp_comm_context.in_flight. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm);
