@@ -13,6 +13,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
+#include "src/base/program.h"
 
 enum {
     WALK_OPEN_FOLDERS = 16, /* maximum number of descriptors that nftw keeps open at once */
@@ -105,6 +106,26 @@ bool fsdp_path_is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool fsdp_is_program(const char *path)
+{
+    return fsdp_path_is_file(path) && access(path, X_OK) == 0;
+}
+
+char *fsdp_program_find(const char *name)
+{
+    const char *path = getenv("PATH");
+    for (path = path ? path : "/usr/bin:/bin"; *path; path += *path == ':') {
+        const size_t length = strcspn(path, ":");
+        char *candidate =
+            fsdp_strdup_printf("%.*s%s%s", (int)length, path, length ? "/" : "./", name);
+        if (!candidate || fsdp_is_program(candidate))
+            return candidate;
+        fsdp_free(candidate);
+        path += length;
+    }
+    return NULL;
 }
 
 bool fsdp_path_exists(const char *path)

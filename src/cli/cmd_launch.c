@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/program.h"
 #include "src/cli/common/cli.h"
 #include "src/comm/task.h"
 #include "src/hosts/hostfile.h"
@@ -81,33 +81,20 @@ static fsdp_status read_filter(const fsdp_option_list *filter, int n, bool *on_c
     return FSDP_OK;
 }
 
-static bool is_program(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
 /* Search for the program `name` as execvp() does, and return its path, which the caller owns.
  * Returns NULL if there is no such program, or when out of memory. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
-        if (is_program(name))
+        if (fsdp_is_program(name))
             return fsdp_strdup(name);
         (void)fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s", name,
                          access(name, F_OK) ? strerror(errno) : "not an executable file");
         return NULL;
     }
-    const char *path = getenv("PATH");
-    for (path = path ? path : "/usr/bin:/bin"; *path; path += *path == ':') {
-        size_t length = strcspn(path, ":");
-        char *candidate =
-            fsdp_strdup_printf("%.*s%s%s", (int)length, path, length ? "/" : "./", name);
-        if (!candidate || is_program(candidate))
-            return candidate;
-        fsdp_free(candidate);
-        path += length;
-    }
+    char *path = fsdp_program_find(name);
+    if (path)
+        return path;
     const char *near = fsdp_command_nearest(name);
     (void)fsdp_error(FSDP_ERR_NOT_FOUND,
                      "'%s' is neither an fsdp command nor a program in $PATH%s%s%s", name,

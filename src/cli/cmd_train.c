@@ -9,21 +9,22 @@
 #include "src/cli/common/interrupt.h"
 #include "src/cli/train_dashboard.h"
 #include "src/comm/rendezvous.h"
+#include "src/launch/launch.h"
 #include "src/options/device_option.h"
 #include "src/plan/memory_limit.h"
 #include "src/tensor/cards.h"
 #include "src/train/trainer.h"
 
-/* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
- * files in its output folder, because the earlier attempt may have written them. If another
- * launcher restarted the run, return false, because such a launcher restarts a run after any
- * failure. In the first attempt, the run may have refused to start because it found files in its
- * output folder. These files may be the results of an unrelated run, so the second attempt must not
- * replace them. */
+/* Return true if `fsdp launch` restarted this run, after a failure or because a host has joined.
+ * The run may then replace the files in its output folder, because the earlier attempt may have
+ * written them. If another launcher restarted the run, return false, because such a launcher
+ * restarts a run after any failure. In the first attempt, the run may have refused to start because
+ * it found files in its output folder. These files may be the results of an unrelated run, so the
+ * second attempt must not replace them. */
 static bool is_restarted(void)
 {
-    const char *count = getenv("TORCHELASTIC_RESTART_COUNT");
-    return count && atoi(count) > 0 && getenv("FSDP_LAUNCHER_PID");
+    const char *round = getenv(FSDP_LAUNCH_ROUND_ENV);
+    return round && atoi(round) > 0 && getenv("FSDP_LAUNCHER_PID");
 }
 
 /* Return the number of ranks that --devices asks for, or 0 if this process is a rank already, or if

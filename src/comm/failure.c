@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/comm/environment.h"
 #include "src/comm/group.h"
 
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call)
@@ -73,7 +74,7 @@ bool fsdp_group_is_stopped(const fsdp_group *group, int peer, int *stopped, doub
         *silent_s = partner_s;
         return true;
     }
-    return *silent_s >= FSDP_REMOTE_STALL * group->stall_s;
+    return *silent_s >= fsdp_remote_stall_s(group->stall_s);
 }
 
 /* Describe why a rank of another host may be silent. */

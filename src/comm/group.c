@@ -1,45 +1,15 @@
 /* Initializes and frees groups. A group is freed only after all its buffers are destroyed. If a
  * group was split off, its scratch buffer is a part of a buffer of its parent, and the group owns
  * this parent buffer. So the parent is freed only after the groups that were split off from it. */
-#include <stdlib.h>
 #include <time.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/comm/environment.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/phase_record.h"
 
-static const double default_timeout_s = 600;
-/* Small enough that, after a process is stopped, all ranks get the error within 5 s. */
-static const double default_stall_s = 4;
 static const int64_t spin_limit_ns = 25000;
-
-/* Read a number of seconds from the environment variable `name`. It must be at least `least`. If
- * the variable is not set, `*seconds` keeps its value. */
-static fsdp_status read_seconds(const char *name, double least, double *seconds)
-{
-    const char *text = getenv(name);
-    char *end;
-    if (!text || !*text)
-        return FSDP_OK;
-    double read = strtod(text, &end);
-    if (*end || !(read >= least) || read > 1e9)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "environment: %s is '%s', not a number of seconds from %g to 1e9", name,
-                          text, least);
-    *seconds = read;
-    return FSDP_OK;
-}
-
-static fsdp_status read_limits(fsdp_group *group)
-{
-    double timeout_s = default_timeout_s;
-    group->stall_s = default_stall_s;
-    FSDP_TRY(read_seconds("FSDP_TIMEOUT_S", 1e-3, &timeout_s));
-    FSDP_TRY(read_seconds("FSDP_STALL_S", 0, &group->stall_s));
-    group->timeout_ns = (int64_t)(timeout_s * 1e9);
-    return FSDP_OK;
-}
 
 fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
 {
@@ -56,7 +26,7 @@ fsdp_status fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffe
 
 fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
 {
-    FSDP_TRY(read_limits(group));
+    FSDP_TRY(fsdp_read_limits(&group->timeout_ns, &group->stall_s));
     group->ops = ops;
     group->refs = 1;
     group->next_buffer = 1;

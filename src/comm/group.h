@@ -124,11 +124,6 @@ struct fsdp_shared_buffer {
     fsdp_shared_buffer **place; /* group->buffers, or the `next` that points to this buffer */
 };
 
-enum {
-    /* A rank on another host may be silent this many times as long as one on this host. */
-    FSDP_REMOTE_STALL = 2
-};
-
 struct fsdp_group {
     const fsdp_comm_ops *ops;
     void *impl; /* private to the transport */

@@ -8,12 +8,12 @@
  * show that a process is one of several. Only a SLURM_PROCID above 0 shows it. */
 #include "src/comm/task.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/comm/environment.h"
 #include "src/comm/rendezvous.h"
 
 /* A process that another launcher started together with others. In its environment, the variable
@@ -21,40 +21,16 @@
  * process. If size_name is NULL, the launcher sets no variable for the number of processes. */
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
-    long size, rank;   /* size 0: unknown */
-    bool task_0_knows; /* fsdp_check_single_task() certainly fails in task 0, too */
+    int64_t size, rank; /* size 0: unknown */
+    bool task_0_knows;  /* fsdp_check_single_task() certainly fails in task 0, too */
 } task;
-
-static const task launchers[] = {
-    {.launcher = "mpirun",
-     .size_name = "OMPI_COMM_WORLD_SIZE",
-     .rank_name = "OMPI_COMM_WORLD_RANK"},
-    {.launcher = "mpirun", .size_name = "MV2_COMM_WORLD_SIZE", .rank_name = "MV2_COMM_WORLD_RANK"},
-    {.launcher = "mpiexec", .size_name = "PMI_SIZE", .rank_name = "PMI_RANK"},
-    {.launcher = "a PMIx launcher", .rank_name = "PMIX_RANK"},
-};
-
-/* Set *value to the number in the environment variable `name`. Return false if the variable is not
- * set or is not a non-negative integer, or if `name` is NULL. */
-static bool read_number(const char *name, long *value)
-{
-    const char *text = name ? getenv(name) : NULL;
-    char *end;
-    if (!text || !*text)
-        return false;
-    errno = 0;
-    const long read = strtol(text, &end, 10);
-    if (*end || errno || read < 0)
-        return false;
-    *value = read;
-    return true;
-}
 
 static bool is_in_slurm_step(void)
 {
-    static const long first_reserved = 0xfffffff0L;
-    long id;
-    return (read_number("SLURM_STEP_ID", &id) || read_number("SLURM_STEPID", &id)) &&
+    static const int64_t first_reserved = 0xfffffff0;
+    int64_t id;
+    return (fsdp_environment_number("SLURM_STEP_ID", &id) ||
+            fsdp_environment_number("SLURM_STEPID", &id)) &&
            id < first_reserved;
 }
 
@@ -65,9 +41,9 @@ static bool find_slurm_task(task *found)
     const bool in_step = is_in_slurm_step();
     size_t i = in_step ? 0 : 1;
     *found = (task){.launcher = "srun", .rank_name = "SLURM_PROCID", .task_0_knows = in_step};
-    while (i < FSDP_LENGTH(sizes) && !read_number(sizes[i], &found->size))
+    while (i < FSDP_LENGTH(sizes) && !fsdp_environment_number(sizes[i], &found->size))
         i++;
-    if (i == FSDP_LENGTH(sizes) || !read_number(found->rank_name, &found->rank))
+    if (i == FSDP_LENGTH(sizes) || !fsdp_environment_number(found->rank_name, &found->rank))
         return false;
     found->size_name = sizes[i];
     return found->size > 1 && (in_step || found->rank > 0);
@@ -75,10 +51,11 @@ static bool find_slurm_task(task *found)
 
 static bool find_task(task *found)
 {
-    for (size_t i = 0; i < FSDP_LENGTH(launchers); i++) {
-        *found = launchers[i];
-        found->task_0_knows = read_number(found->size_name, &found->size);
-        if (read_number(found->rank_name, &found->rank) &&
+    for (size_t i = 0; i < FSDP_N_LAUNCHERS; i++) {
+        const fsdp_launcher *l = &fsdp_launchers[i];
+        *found = (task){.launcher = l->name, .size_name = l->size_name, .rank_name = l->rank_name};
+        found->task_0_knows = fsdp_environment_number(found->size_name, &found->size);
+        if (fsdp_environment_number(found->rank_name, &found->rank) &&
             (found->size > 1 || (!found->size_name && found->rank > 0)))
             return true;
     }
@@ -89,8 +66,8 @@ static bool find_task(task *found)
  * caller ignores the variables of mpirun, srun and similar launchers. */
 static bool states_ranks(void)
 {
-    long world_size;
-    return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
+    int64_t world_size;
+    return getenv(FSDP_RENDEZVOUS_ENV) || fsdp_environment_number("WORLD_SIZE", &world_size);
 }
 
 /* Both torchrun and `fsdp launch` set WORLD_SIZE and RANK. Only `fsdp launch` also sets
@@ -100,8 +77,9 @@ static bool is_torchrun_rank(task *found)
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};
     found->task_0_knows =
         getenv("TORCHELASTIC_RUN_ID") != NULL; /* torchrun sets it; a start by hand does not */
-    return !getenv(FSDP_RENDEZVOUS_ENV) && read_number(found->size_name, &found->size) &&
-           read_number(found->rank_name, &found->rank) && found->size > 1 &&
+    return !getenv(FSDP_RENDEZVOUS_ENV) &&
+           fsdp_environment_number(found->size_name, &found->size) &&
+           fsdp_environment_number(found->rank_name, &found->rank) && found->size > 1 &&
            found->rank < found->size;
 }
 
@@ -121,23 +99,24 @@ fsdp_status fsdp_check_single_task(void)
     if (!is_one_of_several(&t))
         return FSDP_OK;
     if (t.size)
-        snprintf(n, sizeof n, "%ld", t.size);
+        snprintf(n, sizeof n, "%lld", (long long)t.size);
     snprintf(how, sizeof how, advice, n);
     if (!t.size_name)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "environment: %s is %ld: %s started several processes, %s", t.rank_name,
-                          t.rank, t.launcher, how);
+                          "environment: %s is %lld: %s started several processes, %s", t.rank_name,
+                          (long long)t.rank, t.launcher, how);
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "environment: %s is %ld and %s %ld: %s started %ld processes, %s",
-                      t.size_name, t.size, t.rank_name, t.rank, t.launcher, t.size, how);
+                      "environment: %s is %lld and %s %lld: %s started %lld processes, %s",
+                      t.size_name, (long long)t.size, t.rank_name, (long long)t.rank, t.launcher,
+                      (long long)t.size, how);
 }
 
 int64_t fsdp_allocated_tasks(void)
 {
-    long size = 0, rank = 0;
-    if (states_ranks() || is_in_slurm_step() || !read_number("SLURM_NTASKS", &size))
+    int64_t size = 0, rank = 0;
+    if (states_ranks() || is_in_slurm_step() || !fsdp_environment_number("SLURM_NTASKS", &size))
         return 0;
-    return read_number("SLURM_PROCID", &rank) && rank > 0 ? 0 : size;
+    return fsdp_environment_number("SLURM_PROCID", &rank) && rank > 0 ? 0 : size;
 }
 
 bool fsdp_task_0_reports(void)

@@ -34,7 +34,9 @@
  * only that failure is shown. */
 static const double OUTPUT_DELAY_S = 1.0;
 static const double DAEMONS_S = 5.0; /* time from the end of mpirun until daemons are killed */
-static const double HELD_S = 15.0;   /* how long a JOIN may wait for a free node rank */
+/* A signal that another host gets within this time of the first one is the same signal. */
+static const double SAME_SIGNAL_S = 2.0;
+static const double HELD_S = 15.0; /* how long a JOIN may wait for a free node rank */
 
 enum {
     MOST_OUTPUT = 65536,
@@ -61,6 +63,8 @@ typedef struct first {
     int round, restarts;             /* number of the next round; restarts after failures so far */
     int n_hosts, n_ranks;            /* in this round */
     int signal_number;               /* the signal that ends the job; 0: none */
+    const fsdp_member *signalled;    /* host that got it; only compared, not read */
+    double signalled_s;              /* time at which it came */
     bool mpi_failed; /* `cause` only says that mpirun or a daemon failed: show `output`, too */
     bool pointless, grows; /* pointless: a restart would fail, too; grows: the round ends so that a
                               new host can take part */
@@ -178,12 +182,17 @@ static void rank_failed(first *f, const fsdp_hosts_message *m)
 static void signalled(first *f, const fsdp_member *from, int number)
 {
     char text[512];
+    /* A batch system signals all hosts. */
+    if (f->signal_number && from != f->signalled && fsdp_clock_s() - f->signalled_s < SAME_SIGNAL_S)
+        return;
     if (f->signal_number && f->stage != STAGE_ENDED) {
         stop_all(f, SIGKILL);
         kill_all(f);
         return;
     }
     f->signal_number = number;
+    f->signalled = from;
+    f->signalled_s = fsdp_clock_s();
     snprintf(text, sizeof text, "host %s got signal %d (%s)", from->host, number,
              strsignal(number));
     if (f->stage == STAGE_RUNNING) {
@@ -409,6 +418,7 @@ static fsdp_status begin_round(first *f)
         f->members.list[i]->quiet = f->members.list[i]->idle = false;
     FSDP_TRY(send_places(f, port));
     const fsdp_hosts_shape shape = {.round = f->round,
+                                    .restarts = f->restarts,
                                     .n_hosts = f->n_hosts,
                                     .world_size = f->n_ranks,
                                     .n_local = f->job->launch->n_ranks,
@@ -462,7 +472,7 @@ static void round_ended(first *f)
     if (*f->cause && f->mpi_failed)
         fprintf(stderr, "fsdp launch: %s\n", f->cause);
     if (f->signal_number) {
-        finish(f, 128 + f->signal_number, f->cause);
+        finish(f, fsdp_exit_of_signal(f->signal_number), f->cause);
     } else if (!*f->cause) {
         finish(f, FSDP_EXIT_OK, "");
     } else if (f->grows) {
@@ -599,7 +609,7 @@ static fsdp_status advance_gathering(first *f)
     const int n = fsdp_members_joined(&f->members);
     const double now = fsdp_clock_s();
     if (f->signal_number)
-        finish(f, 128 + f->signal_number, f->cause);
+        finish(f, fsdp_exit_of_signal(f->signal_number), f->cause);
     else if (n >= c->most_nodes || (n >= c->least_nodes && now - f->last_join_s > c->last_call_s))
         return begin_round(f);
     else if (n < c->least_nodes && now - f->gathering_s > c->join_timeout_s)

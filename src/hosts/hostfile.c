@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
@@ -88,19 +89,24 @@ static fsdp_status read_entry(const char *entry, const char *end, int ranks, fsd
         valid = read_count(at + 1, stop, &ranks);
         at = stop;
     }
+    int most = FSDP_COMM_MAX_RANKS;
     while (valid && at < end && *(at += strspn(at, " \t\r")) && at < end) {
         const char *stop = at + strcspn(at, " \t,\r\n#");
-        int most;
         if (strncmp(at, "slots=", 6) == 0)
             valid = read_count(at + 6, stop, &ranks);
-        else /* max_slots has no effect here: it only limits Open MPI's --oversubscribe */
-            valid = (strncmp(at, "max_slots=", 10) == 0 && read_count(at + 10, stop, &most)) ||
-                    (strncmp(at, "max-slots=", 10) == 0 && read_count(at + 10, stop, &most));
+        else
+            valid = (strncmp(at, "max_slots=", 10) == 0 || strncmp(at, "max-slots=", 10) == 0) &&
+                    read_count(at + 10, stop, &most);
         at = stop;
     }
     if (!valid)
         return fsdp_error(FSDP_ERR_INVALID, "'%.*s' is not HOST, HOST:N or HOST slots=N",
                           (int)(end - entry), entry);
+    if (ranks > most)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "'%.*s': the host may have %d ranks at most (max_slots), but has %d; "
+                          "slots=N or --nproc-per-node N gives it fewer",
+                          (int)(end - entry), entry, most, ranks);
     return add_host(list, entry, length, ranks);
 }
 
@@ -264,15 +270,34 @@ static fsdp_status list_variables(command *c)
 
 /* ---- running it ---- */
 
-static volatile sig_atomic_t signal_that_came, n_signals;
+/* The signals to this process while mpirun is running. They are blocked, so none is lost. */
+typedef struct signals {
+    sigset_t set, before; /* those that are blocked, and the mask before */
+    int first;            /* the first one that came; 0: none */
+} signals;
 
-static void note_signal(int number)
+static void begin_signals(signals *s)
 {
-    signal_that_came = number;
-    n_signals++;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGCHLD};
+    struct sigaction hangup;
+    sigemptyset(&s->set);
+    sigaction(SIGHUP, NULL, &hangup);
+    for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
+        if (numbers[i] != SIGHUP || hangup.sa_handler != SIG_IGN) /* nohup ignores it */
+            sigaddset(&s->set, numbers[i]);
+    sigprocmask(SIG_BLOCK, &s->set, &s->before);
 }
 
-static _Noreturn void run_child(const char *program, char **words, pid_t launcher)
+static void end_signals(const signals *s)
+{
+    const struct timespec now = {0};
+    while (sigtimedwait(&s->set, NULL, &now) > 0) /* one that came too late */
+        ;
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
+}
+
+static _Noreturn void run_child(const char *program, char **words, pid_t launcher,
+                                const sigset_t *mask)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -285,56 +310,56 @@ static _Noreturn void run_child(const char *program, char **words, pid_t launche
             _exit(126);
     }
     signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     execv(program, words);
     dprintf(STDERR_FILENO, "fsdp launch: cannot start %s: %s\n", program, strerror(errno));
     _exit(127);
 }
 
-/* Wait until mpirun has ended, and return its exit code. At the first signal to this process, send
- * SIGTERM to mpirun, which then ends the ranks. At the second one, kill mpirun and its process
- * group. */
-static int wait_for(pid_t pid)
+/* Pass a signal on to mpirun, which ends the ranks after SIGTERM, and passes SIGUSR1 on to them. A
+ * second signal kills mpirun and its process group. */
+static void pass_on(signals *s, pid_t pid, int number)
 {
-    int status, passed_on = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        if (n_signals == passed_on)
-            continue;
-        if (!passed_on)
-            fprintf(stderr, "fsdp launch: %s: ending all ranks (a second signal kills)\n",
-                    strsignal(signal_that_came));
-        kill(passed_on ? -pid : pid, passed_on ? SIGKILL : SIGTERM);
-        passed_on = n_signals;
+    if (s->first) {
+        kill(-pid, SIGKILL);
+        return;
+    }
+    fprintf(stderr, "fsdp launch: %s: ending all ranks (a second signal kills)\n",
+            strsignal(number));
+    s->first = number;
+    kill(pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM);
+}
+
+/* Wait until mpirun has ended, and return its exit code. */
+static int wait_for(signals *s, pid_t pid)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    int status;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        const int number = sigtimedwait(&s->set, NULL, &pause);
+        if (number > 0 && number != SIGCHLD)
+            pass_on(s, pid, number);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static fsdp_status run_once(const char *program, char **words, int *exit_code)
+static fsdp_status run_once(const char *program, char **words, signals *s, int *exit_code)
 {
-    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction action = {.sa_handler = note_signal}, before[FSDP_LENGTH(passed_on)];
     const pid_t launcher = getpid();
-    n_signals = 0;
     fflush(NULL);
     const pid_t pid = fork();
     if (pid < 0)
         return fsdp_error(FSDP_ERR_IO, "cannot start %s: %s", program, strerror(errno));
     if (pid == 0)
-        run_child(program, words, launcher);
-    for (size_t i = 0; i < FSDP_LENGTH(passed_on); i++) {
-        sigaction(passed_on[i], NULL, &before[i]);
-        if (passed_on[i] != SIGHUP || before[i].sa_handler != SIG_IGN) /* nohup ignores it */
-            sigaction(passed_on[i], &action, NULL);
-    }
-    *exit_code = wait_for(pid);
-    for (size_t i = 0; i < FSDP_LENGTH(passed_on); i++)
-        sigaction(passed_on[i], &before[i], NULL);
+        run_child(program, words, launcher, &s->before);
+    *exit_code = wait_for(s, pid);
     return FSDP_OK;
 }
 
 /* Make mpirun's command line of a round, and run it. */
 static fsdp_status run_round(const fsdp_launch *launch, const fsdp_launch_config *config,
                              const fsdp_mpi *mpi, const fsdp_host_list *list,
-                             const fsdp_hosts_shape *shape, int *exit_code)
+                             const fsdp_hosts_shape *shape, signals *s, int *exit_code)
 {
     command ranks = {0}, variables = {0};
     char **words;
@@ -353,7 +378,7 @@ static fsdp_status run_round(const fsdp_launch *launch, const fsdp_launch_config
         status = fsdp_mpi_command(mpi, &hosts, (const char *const *)ranks.words, ranks.n, &words,
                                   &n_words);
     if (status == FSDP_OK) {
-        status = run_once(mpi->starter, words, exit_code);
+        status = run_once(mpi->starter, words, s, exit_code);
         fsdp_names_free(words, n_words);
     }
     fsdp_names_free(ranks.words, ranks.n);
@@ -362,7 +387,8 @@ static fsdp_status run_round(const fsdp_launch *launch, const fsdp_launch_config
 }
 
 static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *config,
-                              const fsdp_mpi *mpi, const fsdp_host_list *list, int *exit_code)
+                              const fsdp_mpi *mpi, const fsdp_host_list *list, signals *s,
+                              int *exit_code)
 {
     fsdp_hosts_shape shape = {.n_hosts = (int)list->count,
                               .n_local = launch->n_ranks,
@@ -373,9 +399,9 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
         FSDP_TRY(fsdp_free_port(&shape.master_port));
     fprintf(stderr, "fsdp launch: %d ranks on %d host%s by %s and ssh\n", shape.world_size,
             shape.n_hosts, shape.n_hosts == 1 ? "" : "s", mpi->name);
-    for (;; shape.round++) {
-        FSDP_TRY(run_round(launch, config, mpi, list, &shape, exit_code));
-        if (*exit_code == FSDP_EXIT_OK || n_signals)
+    for (;; shape.restarts = ++shape.round) {
+        FSDP_TRY(run_round(launch, config, mpi, list, &shape, s, exit_code));
+        if (*exit_code == FSDP_EXIT_OK || s->first)
             break;
         fprintf(stderr, "fsdp launch: %s ended with exit code %d\n", mpi->name, *exit_code);
         *exit_code = FSDP_EXIT_FAILURE;
@@ -384,8 +410,8 @@ static fsdp_status run_rounds(fsdp_launch *launch, const fsdp_launch_config *con
         fprintf(stderr, "fsdp launch: starting all ranks again (restart %d of %d)\n",
                 shape.round + 1, launch->max_restarts);
     }
-    if (n_signals)
-        *exit_code = 128 + signal_that_came;
+    if (s->first)
+        *exit_code = fsdp_exit_of_signal(s->first);
     return FSDP_OK;
 }
 
@@ -393,13 +419,16 @@ fsdp_status fsdp_hosts_run_by_ssh(fsdp_launch *launch, const fsdp_launch_config 
                                   const fsdp_host_list *list, int *exit_code)
 {
     fsdp_mpi mpi;
+    signals s = {0};
     const cpu_set_t *own_cpus = launch->cpus;
     if (geteuid() == 0 && (setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1) != 0 ||
                            setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1) != 0))
         return fsdp_error_nomem();
     FSDP_ASSERT(!own_cpus); /* each host chooses the processors of its ranks */
     FSDP_TRY(fsdp_mpi_find((fsdp_mpi_kind)config->mpi, launch->program, &mpi));
-    fsdp_status status = run_rounds(launch, config, &mpi, list, exit_code);
+    begin_signals(&s);
+    fsdp_status status = run_rounds(launch, config, &mpi, list, &s, exit_code);
+    end_signals(&s);
     fsdp_mpi_fini(&mpi);
     return status;
 }

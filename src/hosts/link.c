@@ -16,6 +16,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/hosts/big_endian.h"
 
 static const char magic[] = "fsdphost"; /* sent without its NUL */
 static const double PING_S = 1.0;
@@ -30,20 +31,6 @@ enum {
      * number of bytes. */
     MOST_WAITING = 4 * FSDP_HOSTS_MESSAGE_BYTES
 };
-
-static void put_number(uint8_t bytes[4], uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (uint8_t)(value >> (24 - 8 * i));
-}
-
-static uint32_t get_number(const char *bytes)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 4; i++)
-        value = value << 8 | (uint8_t)bytes[i];
-    return value;
-}
 
 /* ---- bytes ---- */
 
@@ -113,7 +100,7 @@ static fsdp_status receive(fsdp_link *link, bool *at_end)
 static void mac_of_nonces(const fsdp_link *link, const char *who, uint8_t mac[FSDP_MAC_BYTES])
 {
     uint8_t version[VERSION_BYTES];
-    put_number(version, FSDP_HOSTS_PROTOCOL);
+    fsdp_put_big_endian(version, FSDP_HOSTS_PROTOCOL);
     const fsdp_mac_part parts[] = {
         {who, strlen(who)}, {version, sizeof version}, {link->nonces, sizeof link->nonces}};
     fsdp_mac(link->secret.key, parts, FSDP_LENGTH(parts), mac);
@@ -124,7 +111,7 @@ static fsdp_status send_hello(fsdp_link *link, uint8_t *nonce)
     uint8_t version[VERSION_BYTES];
     if (getrandom(nonce, FSDP_NONCE_BYTES, 0) != FSDP_NONCE_BYTES)
         return fsdp_error(FSDP_ERR_IO, "getrandom: %s", strerror(errno));
-    put_number(version, FSDP_HOSTS_PROTOCOL);
+    fsdp_put_big_endian(version, FSDP_HOSTS_PROTOCOL);
     fsdp_str_append(&link->out, magic, MAGIC_BYTES);
     fsdp_str_append(&link->out, (const char *)version, sizeof version);
     fsdp_str_append(&link->out, (const char *)nonce, FSDP_NONCE_BYTES);
@@ -151,7 +138,7 @@ static fsdp_status read_hello(fsdp_link *link, uint8_t *nonce)
 {
     if (memcmp(link->in.data, magic, MAGIC_BYTES) != 0)
         return peer_error(link, FSDP_ERR_FORMAT, "this is not fsdp launch");
-    const uint32_t version = get_number(link->in.data + MAGIC_BYTES);
+    const uint32_t version = fsdp_get_big_endian(link->in.data + MAGIC_BYTES);
     if (version != FSDP_HOSTS_PROTOCOL)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: fsdp launch there is of another version: its protocol is %u, and "
@@ -219,8 +206,8 @@ static void mac_of_message(const fsdp_link *link, bool from_first, uint64_t numb
 {
     uint8_t head[1 + 8];
     head[0] = from_first;
-    put_number(head + 1, (uint32_t)(number >> 32));
-    put_number(head + 5, (uint32_t)number);
+    fsdp_put_big_endian(head + 1, (uint32_t)(number >> 32));
+    fsdp_put_big_endian(head + 5, (uint32_t)number);
     const fsdp_mac_part parts[] = {{head, sizeof head}, {bytes, size}};
     fsdp_mac(link->session, parts, FSDP_LENGTH(parts), mac);
 }
@@ -239,7 +226,7 @@ fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message)
         status = peer_error(link, FSDP_ERR_COMM, "does not read its messages");
     if (status == FSDP_OK) {
         mac_of_message(link, link->is_first, link->n_sent++, encoded.data, encoded.len, mac);
-        put_number(length, (uint32_t)encoded.len);
+        fsdp_put_big_endian(length, (uint32_t)encoded.len);
         fsdp_str_append(&link->out, (const char *)length, sizeof length);
         fsdp_str_append(&link->out, encoded.data, encoded.len);
         fsdp_str_append(&link->out, (const char *)mac, sizeof mac);
@@ -250,17 +237,24 @@ fsdp_status fsdp_link_send(fsdp_link *link, const fsdp_hosts_message *message)
     return status == FSDP_OK ? flush(link) : status;
 }
 
+/* Return true if fsdp_link_take() would return a message or an error. */
+static bool has_message(const fsdp_link *link)
+{
+    if (link->stage != FSDP_LINK_OPEN || link->in.len < LENGTH_BYTES)
+        return false;
+    const size_t size = fsdp_get_big_endian(link->in.data);
+    return size > FSDP_HOSTS_MESSAGE_BYTES || link->in.len >= LENGTH_BYTES + size + FSDP_MAC_BYTES;
+}
+
 fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message, bool *taken)
 {
     uint8_t expected[FSDP_MAC_BYTES], got[FSDP_MAC_BYTES];
     *taken = false;
-    if (link->stage != FSDP_LINK_OPEN || link->in.len < LENGTH_BYTES)
+    if (!has_message(link))
         return FSDP_OK;
-    const size_t size = get_number(link->in.data);
+    const size_t size = fsdp_get_big_endian(link->in.data);
     if (size > FSDP_HOSTS_MESSAGE_BYTES)
         return peer_error(link, FSDP_ERR_FORMAT, "sent a message that is too long");
-    if (link->in.len < LENGTH_BYTES + size + FSDP_MAC_BYTES)
-        return FSDP_OK;
     const char *bytes = link->in.data + LENGTH_BYTES;
     mac_of_message(link, !link->is_first, link->n_received, bytes, size, expected);
     memcpy(got, bytes + size, sizeof got);
@@ -344,8 +338,9 @@ fsdp_status fsdp_link_pump(fsdp_link *link)
     FSDP_TRY(authenticate(link));
     FSDP_TRY(flush(link));
     /* Messages that arrived before the connection ended are still read, because one of them may say
-     * why it ended. */
-    if (at_end && link->stage == FSDP_LINK_OPEN && link->in.len >= LENGTH_BYTES + FSDP_MAC_BYTES)
+     * why it ended. The rest of a message that the other end could not complete is not waited for.
+     */
+    if (at_end && has_message(link))
         return FSDP_OK;
     return at_end ? peer_error(link, FSDP_ERR_COMM, "closed the connection") : FSDP_OK;
 }

@@ -37,7 +37,7 @@ struct fsdp_local_process {
     char *host;    /* KIND_AGENT: name of the host. Owned */
 };
 
-static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD};
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGTSTP, SIGCHLD};
 
 /* ---- opening and closing ---- */
 
@@ -301,7 +301,7 @@ static _Noreturn void run_daemon(const fsdp_local *local, const char *program, c
                                  int output, pid_t launcher)
 {
     static const int defaults[] = {SIGINT, SIGTERM, SIGQUIT, SIGCHLD, SIGPIPE, SIGTSTP, SIGXFSZ};
-    const struct sigaction action = {.sa_handler = SIG_DFL};
+    const struct sigaction action = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     const int nothing = open("/dev/null", O_RDONLY);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -310,6 +310,8 @@ static _Noreturn void run_daemon(const fsdp_local *local, const char *program, c
         _exit(126);
     for (size_t i = 0; i < FSDP_LENGTH(defaults); i++)
         sigaction(defaults[i], &action, NULL);
+    /* A batch system sends SIGUSR1 to the daemon, too. Without a handler, the daemon would end. */
+    sigaction(SIGUSR1, &ignored, NULL);
     sigprocmask(SIG_SETMASK, &local->mask, NULL);
     execv(program, words);
     dprintf(STDERR_FILENO, "fsdp launch: cannot start %s: %s\n", program, strerror(errno));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/hosts/big_endian.h"
 #include "src/launch/launch.h"
 
 enum {
@@ -67,20 +68,6 @@ bool fsdp_local_socket_accept(int listener, int *fd, pid_t *pid)
     }
 }
 
-static uint32_t get_number(const char *bytes)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        value = value << 8 | (uint8_t)bytes[i];
-    return value;
-}
-
-static void put_number(char *bytes, uint32_t value)
-{
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        bytes[i] = (char)(value >> (24 - 8 * i));
-}
-
 /* Read what has arrived into *in. */
 static fsdp_status receive(int fd, fsdp_str *in, bool *ended)
 {
@@ -109,7 +96,7 @@ fsdp_status fsdp_local_socket_take(int fd, fsdp_str *in, fsdp_hosts_message *mes
     FSDP_TRY(receive(fd, in, ended));
     if (in->len < LENGTH_BYTES)
         return FSDP_OK;
-    const size_t size = get_number(in->data);
+    const size_t size = fsdp_get_big_endian(in->data);
     if (size > FSDP_HOSTS_MESSAGE_BYTES)
         return fsdp_error(FSDP_ERR_FORMAT, "a message of %zu bytes is too long", size);
     if (in->len < LENGTH_BYTES + size)
@@ -156,7 +143,7 @@ fsdp_status fsdp_local_socket_send_plan(int fd, const char *bytes, size_t size)
         char bytes[CMSG_SPACE(sizeof streams)];
     } control = {0};
     char length[LENGTH_BYTES];
-    put_number(length, (uint32_t)size);
+    fsdp_put_big_endian(length, (uint32_t)size);
     struct iovec part = {.iov_base = length, .iov_len = sizeof length};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
@@ -203,7 +190,7 @@ fsdp_status fsdp_local_socket_send(int fd, const fsdp_hosts_message *message)
     if (status == FSDP_OK && encoded.len > FSDP_HOSTS_MESSAGE_BYTES)
         status = fsdp_error(FSDP_ERR_INVALID, "a message of %zu bytes is too long", encoded.len);
     if (status == FSDP_OK) {
-        put_number(length, (uint32_t)encoded.len);
+        fsdp_put_big_endian(length, (uint32_t)encoded.len);
         status = send_all(fd, length, sizeof length);
     }
     if (status == FSDP_OK)
@@ -251,7 +238,7 @@ static fsdp_status receive_streams(int fd, size_t *size)
     if (control.head.cmsg_type != SCM_RIGHTS || control.head.cmsg_len != CMSG_LEN(sizeof streams))
         return fsdp_error(FSDP_ERR_FORMAT, "the plan of this rank came without streams");
     memcpy(streams, CMSG_DATA(&control.head), sizeof streams);
-    *size = get_number(length);
+    *size = fsdp_get_big_endian(length);
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < N_STREAMS; i++) {
         if (dup2(streams[i], i) < 0)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/hosts/big_endian.h"
 
 enum {
     MOST_INTS = FSDP_HOSTS_MAX + 2048,
@@ -33,15 +34,15 @@ static const struct {
     [FSDP_HOSTS_FINISH] = {1, 1, 1, 1},
     [FSDP_HOSTS_PING] = {0, 0, 0, 0},
     [FSDP_HOSTS_RANK] = {4, 4, 0, 0},
-    [FSDP_HOSTS_PLAN] = {14, MOST_INTS, 7, MOST_TEXTS},
+    [FSDP_HOSTS_PLAN] = {15, MOST_INTS, 7, MOST_TEXTS},
     [FSDP_HOSTS_RESULT] = {3, 3, 1, 1},
     [FSDP_HOSTS_AGENT] = {0, 0, 2, MOST_TEXTS},
 };
 
-static void put_number(fsdp_str *out, uint32_t value)
+static void add_number(fsdp_str *out, uint32_t value)
 {
-    const char bytes[4] = {(char)(value >> 24), (char)(value >> 16), (char)(value >> 8),
-                           (char)value};
+    char bytes[4];
+    fsdp_put_big_endian(bytes, value);
     fsdp_str_append(out, bytes, sizeof bytes);
 }
 
@@ -49,20 +50,15 @@ void fsdp_hosts_encode(const fsdp_hosts_message *message, fsdp_str *out)
 {
     const char kind = (char)message->kind;
     fsdp_str_append(out, &kind, 1);
-    put_number(out, (uint32_t)message->n_ints);
-    put_number(out, (uint32_t)message->n_texts);
+    add_number(out, (uint32_t)message->n_ints);
+    add_number(out, (uint32_t)message->n_texts);
     for (int i = 0; i < message->n_ints; i++)
-        put_number(out, (uint32_t)message->ints[i]);
+        add_number(out, (uint32_t)message->ints[i]);
     for (int i = 0; i < message->n_texts; i++) {
         const size_t length = strlen(message->texts[i]);
-        put_number(out, (uint32_t)length);
+        add_number(out, (uint32_t)length);
         fsdp_str_append(out, message->texts[i], length + 1);
     }
-}
-
-static uint32_t get_number(const unsigned char *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 /* Check the texts, which begin at `at` and end at `end`. Return false if they are not exactly
@@ -72,7 +68,7 @@ static bool check_texts(const unsigned char *at, const unsigned char *end, int n
     for (int i = 0; i < n_texts; i++) {
         if (end - at < 5)
             return false;
-        const uint32_t length = get_number(at);
+        const uint32_t length = fsdp_get_big_endian(at);
         at += 4;
         if (length >= (size_t)(end - at) || memchr(at, 0, length) || at[length])
             return false;
@@ -86,7 +82,8 @@ static bool check_shape(const unsigned char *bytes, size_t size)
     if (size < HEAD_BYTES || size > FSDP_HOSTS_MESSAGE_BYTES || bytes[0] < 1 ||
         bytes[0] >= FSDP_HOSTS_KINDS)
         return false;
-    const uint32_t n_ints = get_number(bytes + 1), n_texts = get_number(bytes + 5);
+    const uint32_t n_ints = fsdp_get_big_endian(bytes + 1),
+                   n_texts = fsdp_get_big_endian(bytes + 5);
     const int kind = bytes[0];
     if (n_ints > MOST_INTS || n_texts > MOST_TEXTS || (int)n_ints < shapes[kind].least_ints ||
         (int)n_ints > shapes[kind].most_ints || (int)n_texts < shapes[kind].least_texts ||
@@ -100,7 +97,7 @@ fsdp_status fsdp_hosts_decode(const void *bytes, size_t size, fsdp_hosts_message
     const unsigned char *from = bytes;
     if (!check_shape(from, size))
         return fsdp_error(FSDP_ERR_FORMAT, "not a message of fsdp launch (%zu bytes)", size);
-    const size_t n_ints = get_number(from + 1), n_texts = get_number(from + 5);
+    const size_t n_ints = fsdp_get_big_endian(from + 1), n_texts = fsdp_get_big_endian(from + 5);
     const size_t text_bytes = size - HEAD_BYTES - 4 * n_ints;
     /* One block: the pointers, the integers, and the texts with their lengths. */
     char *block =
@@ -111,7 +108,7 @@ fsdp_status fsdp_hosts_decode(const void *bytes, size_t size, fsdp_hosts_message
     int32_t *ints = (int32_t *)(void *)(block + n_texts * sizeof(char *));
     char *copy = (char *)(ints + n_ints);
     for (size_t i = 0; i < n_ints; i++)
-        ints[i] = (int32_t)get_number(from + HEAD_BYTES + 4 * i);
+        ints[i] = (int32_t)fsdp_get_big_endian(from + HEAD_BYTES + 4 * i);
     memcpy(copy, from + HEAD_BYTES + 4 * n_ints, text_bytes);
     for (size_t i = 0; i < n_texts; i++) {
         texts[i] = copy + 4;

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/program.h"
 #include "src/base/str.h"
 
 typedef struct library {
@@ -41,23 +41,6 @@ static const library libraries[] = {
 };
 
 /* ---- which library ---- */
-
-/* Return the path of a program in $PATH, which the caller owns, or NULL. */
-static char *find_in_path(const char *name)
-{
-    const char *path = getenv("PATH");
-    for (path = path ? path : "/usr/bin:/bin"; *path; path += *path == ':') {
-        const size_t length = strcspn(path, ":");
-        char *candidate = fsdp_strdup_printf("%.*s/%s", (int)length, path, name);
-        struct stat st;
-        if (candidate && length && stat(candidate, &st) == 0 && S_ISREG(st.st_mode) &&
-            access(candidate, X_OK) == 0)
-            return candidate;
-        fsdp_free(candidate);
-        path += length;
-    }
-    return NULL;
-}
 
 /* Run `program --version`, and read the beginning of what it prints. */
 static void read_version(const char *program, char *text, size_t size)
@@ -102,9 +85,9 @@ static void copy_number(const char *text, char *version, size_t size)
  * program mpirun, but their daemons have different names, so look for the daemon. */
 static bool find_programs(const library *l, fsdp_mpi *mpi)
 {
-    *mpi = (fsdp_mpi){.kind = l->kind, .daemon = find_in_path(l->daemon)};
+    *mpi = (fsdp_mpi){.kind = l->kind, .daemon = fsdp_program_find(l->daemon)};
     for (size_t i = 0; mpi->daemon && !mpi->starter && l->starters[i]; i++)
-        mpi->starter = find_in_path(l->starters[i]);
+        mpi->starter = fsdp_program_find(l->starters[i]);
     if (mpi->starter)
         return true;
     fsdp_mpi_fini(mpi);
@@ -437,4 +420,13 @@ fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place)
         FSDP_ERR_INVALID,
         "launch-rank: the environment has no rank of Open MPI or MPICH; `fsdp launch` "
         "with several hosts runs this command by itself");
+}
+
+/* Processes inherit the socket to Hydra, and this is the abort command of PMI version 1. srun with
+ * --mpi=pmi2 sets PMI_FD, too, but speaks version 2, and has no MPI_LOCALRANKID. */
+void fsdp_mpich_abort(int exit_code)
+{
+    const char *text = getenv("PMI_FD");
+    if (text && getenv("MPI_LOCALRANKID") && atoi(text) > STDERR_FILENO)
+        dprintf(atoi(text), "cmd=abort exitcode=%d\n", exit_code);
 }

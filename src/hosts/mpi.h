@@ -56,3 +56,7 @@ typedef struct fsdp_mpi_place {
     int rank, world_size, local_rank, local_world_size;
 } fsdp_mpi_place;
 FSDP_MUST_CHECK fsdp_status fsdp_mpi_place_read(fsdp_mpi_place *place);
+
+/* If Hydra, the process manager of MPICH, has started this process, let Hydra end the whole job
+ * with this exit code. Otherwise, do nothing. */
+void fsdp_mpich_abort(int exit_code);

@@ -75,7 +75,7 @@ static void report(void *arg, const fsdp_hosts_message *m)
 {
     other *o = arg;
     if (m->kind == FSDP_HOSTS_SIGNALLED && (!o->local.in_round || o->lost)) {
-        end_job(o, 128 + m->ints[0]);
+        end_job(o, fsdp_exit_of_signal(m->ints[0]));
     } else if (o->lost && m->kind == FSDP_HOSTS_QUIET) {
         fsdp_local_kill(&o->local);
     } else if (m->kind == FSDP_HOSTS_SIGNALLED) {
@@ -121,6 +121,7 @@ static fsdp_status join(other *o)
 static void begin_round(other *o, const fsdp_hosts_message *m)
 {
     fsdp_hosts_shape shape = {.round = m->ints[0],
+                              .restarts = m->ints[1],
                               .group_rank = m->ints[2],
                               .n_hosts = m->n_ints - 4,
                               .master_port = m->ints[3],

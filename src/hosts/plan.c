@@ -16,6 +16,7 @@ enum {
     AT_N_LOCAL,
     AT_MASTER_PORT,
     AT_MAX_RESTARTS,
+    AT_RESTARTS,
     AT_OMP_THREADS,
     AT_IS_SUBCOMMAND,
     AT_STREAMS,     /* redirects + 4 * tees + 16 if the rank's output reaches the console */
@@ -81,6 +82,7 @@ void fsdp_plan_encode(const fsdp_launch *launch, const fsdp_hosts_shape *shape, 
         [AT_N_LOCAL] = shape->n_local,
         [AT_MASTER_PORT] = shape->master_port,
         [AT_MAX_RESTARTS] = launch->max_restarts,
+        [AT_RESTARTS] = shape->restarts,
         [AT_OMP_THREADS] = launch->omp_num_threads,
         [AT_IS_SUBCOMMAND] = launch->is_subcommand,
         [AT_STREAMS] = launch->redirects[local_rank] + 4 * launch->tees[local_rank] +
@@ -108,7 +110,8 @@ static fsdp_status check_numbers(const int32_t *at)
                         at[AT_LOCAL_RANK] < at[AT_N_LOCAL] && at[AT_FIRST_RANK] >= 0 &&
                         at[AT_WORLD_SIZE] >= 1 && at[AT_N_LOCAL] <= at[AT_WORLD_SIZE] &&
                         at[AT_FIRST_RANK] <= at[AT_WORLD_SIZE] - at[AT_N_LOCAL];
-    if (!placed || at[AT_STREAMS] < 0 || at[AT_STREAMS] > 31 || at[AT_ROUND] < 0)
+    if (!placed || at[AT_STREAMS] < 0 || at[AT_STREAMS] > 31 || at[AT_ROUND] < 0 ||
+        at[AT_RESTARTS] < 0)
         return fsdp_error(FSDP_ERR_FORMAT, "launch-rank: the plan of this rank is damaged");
     return FSDP_OK;
 }
@@ -123,6 +126,7 @@ static void read_numbers(const fsdp_hosts_message *m, fsdp_rank_plan *plan)
                                       .local_world_size = at[AT_N_LOCAL],
                                       .group_rank = at[AT_GROUP_RANK],
                                       .group_world_size = at[AT_N_HOSTS],
+                                      .restarts = at[AT_RESTARTS],
                                       .parent_fd = -1};
     plan->redirects = at[AT_STREAMS] & 3;
     plan->tees = at[AT_STREAMS] >> 2 & 3;

@@ -7,7 +7,8 @@
 
 /* The shape of a round of the job, as one host sees it. */
 typedef struct fsdp_hosts_shape {
-    int round;      /* counts from 0; also TORCHELASTIC_RESTART_COUNT */
+    int round;      /* counts from 0 */
+    int restarts;   /* number of rounds that have failed so far: TORCHELASTIC_RESTART_COUNT */
     int group_rank; /* index of this host */
     int n_hosts;
     int first_rank; /* RANK of local rank 0 of this host */

@@ -40,16 +40,6 @@ static fsdp_status send_result(int fd, const fsdp_attempt *attempt)
     return fsdp_local_socket_send(fd, &message);
 }
 
-/* Hydra starts the ranks of MPICH. If a rank fails before MPI_Init(), Hydra waits for the other
- * ranks. Ask Hydra to end them, with the abort command of PMI version 1. The rank has inherited the
- * socket to Hydra. */
-static void abort_mpich(int exit_code)
-{
-    const char *text = getenv("PMI_FD");
-    if (text && atoi(text) > STDERR_FILENO)
-        dprintf(atoi(text), "cmd=abort exitcode=%d\n", exit_code);
-}
-
 /* A rank of several hosts ends without MPI_Finalize() (Note [Ending MPICH] in
  * src/comm/mpi/world.c). When Hydra sees a process of MPICH end in this way, it kills the others of
  * this host, which may not have sent their result yet. So report to Hydra that this one is done,
@@ -87,7 +77,8 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
         return send_result(fd, &attempt);
     if (*exit_code) {
         fprintf(stderr, "fsdp launch: %s\n", attempt.message);
-        abort_mpich(*exit_code);
+        fsdp_mpich_abort(
+            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the others */
     }
     return FSDP_OK;
 }

@@ -24,6 +24,9 @@ enum {
  * `fsdp`, and the name of the socket of the launcher. Ranks do not get them. */
 #define FSDP_LAUNCH_EXE_ENV "FSDP_LAUNCH_EXE"
 #define FSDP_LAUNCH_SOCKET_ENV "FSDP_LAUNCH_SOCKET"
+/* Variable of the ranks: how many times this launcher has started the ranks of the job before. It
+ * is larger than TORCHELASTIC_RESTART_COUNT, which counts failures only, if a host has joined. */
+#define FSDP_LAUNCH_ROUND_ENV "FSDP_LAUNCH_ROUND"
 
 typedef enum fsdp_bind {
     FSDP_BIND_CORE, /* an equal block of cores for each rank */
@@ -44,6 +47,7 @@ typedef struct fsdp_launch_share {
     int first_rank, world_size;             /* RANK of process 0 here; WORLD_SIZE */
     int first_local_rank, local_world_size; /* LOCAL_RANK of process 0 here; LOCAL_WORLD_SIZE */
     int group_rank, group_world_size;       /* index of the host, and number of hosts */
+    int restarts;                           /* TORCHELASTIC_RESTART_COUNT */
     /* Socket to the launcher of this host; -1: none. Each byte that arrives is the number of a
      * signal for the ranks; 0 means that the job failed. When the other end is closed, the ranks
      * are killed. */
@@ -104,8 +108,9 @@ typedef struct fsdp_rank_process {
     /* The launcher sent a signal to the rank, so the rank's exit status does not count as a
      * failure. */
     bool was_signalled;
-    int status;   /* from waitpid */
-    int error_fd; /* memfd for the rank's error message, or -1 */
+    int status;       /* from waitpid */
+    double stopped_s; /* time (fsdp_clock_s()) at which a signal stopped the rank; 0: it runs */
+    int error_fd;     /* memfd for the rank's error message, or -1 */
     /* The value of the rank's TORCHELASTIC_ERROR_FILE: the path of the file to which the rank
      * writes its error message. The path of a memfd is /proc/self/fd/<error_fd>. The launcher can
      * open this path, too, because it has the same descriptor. */
@@ -115,7 +120,7 @@ typedef struct fsdp_rank_process {
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
-    int exit_code; /* 0, 1, or 128 + the signal that ended the attempt */
+    int exit_code; /* 0, 1, or fsdp_exit_of_signal() of the signal that ended the attempt */
     /* true: a signal ended the attempt, or the launcher of this host did; there is no restart. */
     bool interrupted;
     bool pointless;     /* the command line is wrong, so a restart would also fail */
@@ -124,15 +129,16 @@ typedef struct fsdp_attempt {
 
 /* --- supervisor.c --- */
 /* Run all ranks once, and wait until all have ended. Return an error if a rank could not be
- * started; the other ranks have then been killed, and *attempt is not set. */
-FSDP_MUST_CHECK fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count,
+ * started; the other ranks have then been killed, and *attempt is not set. `round` is how many
+ * times the ranks of the job have been started before. */
+FSDP_MUST_CHECK fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round,
                                                 fsdp_attempt *attempt);
 
 /* --- rank_process.c --- */
 /* Start a rank with fork and exec. `mask` becomes the signal mask of the rank. After an error there
  * is no process, but the caller must still call fsdp_rank_output_close(). */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous,
-                                            int rank, int restart_count, const sigset_t *mask,
+                                            int rank, int round, const sigset_t *mask,
                                             fsdp_rank_process *process);
 /* Send a signal to the rank and to the processes that it started. */
 void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number);
@@ -142,6 +148,8 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
 /* Return true if the rank has been stopped (by SIGSTOP or a debugger) since this function was last
  * called for this rank. */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
+/* The same for a rank that continues (SIGCONT). */
+bool fsdp_rank_has_continued(const fsdp_rank_process *process);
 /* Write how the rank ended to `text`, for example "was killed by signal 9 (Killed)" or "exited with
  * status 3". */
 void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size);
@@ -154,7 +162,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const 
  * descriptor that becomes the rank's stdout, and stdio[1] to the descriptor that becomes its
  * stderr. A value of -1 means that the rank writes to the launcher's stream. The caller closes
  * these descriptors. */
-FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
+FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int round,
                                                   fsdp_rank_process *process, int stdio[2]);
 /* Read what has arrived in the pipe, without waiting, and copy it to the file and the console.
  * Return false at the end of the stream. */

@@ -110,8 +110,8 @@ static fsdp_status open_stream(const fsdp_launch *launch, const char *folder, in
     return FSDP_OK;
 }
 
-fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
-                                  fsdp_rank_process *process, int stdio[2])
+fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int round, fsdp_rank_process *process,
+                                  int stdio[2])
 {
     char folder[FSDP_LAUNCH_PATH_BYTES - 16] = "";
     int rank = process->rank;
@@ -121,8 +121,8 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     }
     process->error_fd = -1;
     if (launch->log_dir) {
-        int length = snprintf(folder, sizeof folder, "%s/attempt_%d/%d", launch->log_dir,
-                              restart_count, fsdp_launch_local_rank_of(launch, rank));
+        int length = snprintf(folder, sizeof folder, "%s/attempt_%d/%d", launch->log_dir, round,
+                              fsdp_launch_local_rank_of(launch, rank));
         if (length < 0 || (size_t)length >= sizeof folder)
             return fsdp_error(FSDP_ERR_INVALID, "--log-dir: the path is too long");
         FSDP_TRY(fsdp_directory_make(folder));

@@ -50,6 +50,7 @@ static bool set_by_us(const char *entry)
         FSDP_RENDEZVOUS_ENV,
         FSDP_LAUNCH_EXE_ENV,
         FSDP_LAUNCH_SOCKET_ENV,
+        FSDP_LAUNCH_ROUND_ENV,
     };
     size_t length = strcspn(entry, "=");
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
@@ -104,7 +105,7 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
 /* Add the variables that torchrun sets. There is one difference: torchrun's agent runs a store on
  * MASTER_PORT, and this launcher does not. If a program needs the store, its rank 0 must create
  * it. */
-static bool add_torchrun(environment *env, const fsdp_launch *launch, int index, int restart_count)
+static bool add_torchrun(environment *env, const fsdp_launch *launch, int index, int round)
 {
     const fsdp_launch_share *share = launch->share;
     const int n = share ? share->world_size : launch->n_ranks;
@@ -119,7 +120,8 @@ static bool add_torchrun(environment *env, const fsdp_launch *launch, int index,
            add_int(env, "ROLE_WORLD_SIZE", n) &&
            add_variable(env, "MASTER_ADDR", launch->master_addr) &&
            add_int(env, "MASTER_PORT", launch->master_port) &&
-           add_int(env, "TORCHELASTIC_RESTART_COUNT", restart_count) &&
+           add_int(env, "TORCHELASTIC_RESTART_COUNT", share ? share->restarts : round) &&
+           add_int(env, FSDP_LAUNCH_ROUND_ENV, round) &&
            add_int(env, "TORCHELASTIC_MAX_RESTARTS", launch->max_restarts) &&
            add_variable(env, "TORCHELASTIC_RUN_ID", launch->run_id) &&
            add_variable(env, "TORCHELASTIC_USE_AGENT_STORE", "False") &&
@@ -129,8 +131,7 @@ static bool add_torchrun(environment *env, const fsdp_launch *launch, int index,
 }
 
 static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendezvous *rendezvous,
-                                    const fsdp_rank_process *process, int restart_count,
-                                    environment *env)
+                                    const fsdp_rank_process *process, int round, environment *env)
 {
     for (char **entry = environ; *entry; entry++) {
         if (set_by_us(*entry))
@@ -148,7 +149,7 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     bool added = (launch->share || add_variable(env, FSDP_RENDEZVOUS_ENV, meeting)) &&
                  add_int(env, "FSDP_LAUNCHER_PID", (int)getpid()) &&
                  add_variable(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&
-                 add_torchrun(env, launch, process->rank, restart_count);
+                 add_torchrun(env, launch, process->rank, round);
     fsdp_free(meeting);
     return added ? FSDP_OK : fsdp_error_nomem();
 }
@@ -174,7 +175,7 @@ typedef struct child_plan {
  * SIGHUP, too. */
 static void reset_signals(const sigset_t *mask)
 {
-    static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
+    static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGUSR1, SIGCHLD,
                                   SIGPIPE, SIGTSTP, SIGCONT, SIGXFSZ};
     struct sigaction action = {.sa_handler = SIG_DFL};
     for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
@@ -279,7 +280,7 @@ static int open_stdin(int rank)
 }
 
 fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous, int rank,
-                            int restart_count, const sigset_t *mask, fsdp_rank_process *process)
+                            int round, const sigset_t *mask, fsdp_rank_process *process)
 {
     environment env = {0};
     child_plan plan = {.launch = launch,
@@ -289,9 +290,9 @@ fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvo
                        .stdin_fd = -1,
                        .program = launch->is_subcommand ? "/proc/self/exe" : launch->program};
     *process = (fsdp_rank_process){.rank = rank};
-    fsdp_status status = fsdp_rank_output_open(launch, restart_count, process, plan.stdio);
+    fsdp_status status = fsdp_rank_output_open(launch, round, process, plan.stdio);
     if (status == FSDP_OK)
-        status = make_environment(launch, rendezvous, process, restart_count, &env);
+        status = make_environment(launch, rendezvous, process, round, &env);
     if (status == FSDP_OK && !(plan.argv = make_argv(launch)))
         status = fsdp_error_nomem();
     if (status == FSDP_OK) {
@@ -336,6 +337,13 @@ bool fsdp_rank_has_stopped(const fsdp_rank_process *process)
     siginfo_t info = {0};
     return process->pid > 0 && !process->ended &&
            waitid(P_PID, (id_t)process->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+}
+
+bool fsdp_rank_has_continued(const fsdp_rank_process *process)
+{
+    siginfo_t info = {0};
+    return process->pid > 0 && !process->ended &&
+           waitid(P_PID, (id_t)process->pid, &info, WCONTINUED | WNOHANG) == 0 && info.si_pid != 0;
 }
 
 void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size)

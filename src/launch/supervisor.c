@@ -8,11 +8,11 @@
  * see the abort, so it gets SIGTERM at once. Ranks may also post a failure: their own, or that of a
  * peer, for example if the peer is stopped. The launcher looks for such a failure every POLL_MS.
  *
- * If the launcher gets SIGINT, SIGTERM, SIGHUP or SIGQUIT, it passes the signal on to the ranks.
- * They then have the shutdown timeout to end their step and save a checkpoint. After this time they
- * get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier, because
- * ranks would treat it as a second signal. A second signal to the launcher kills the ranks. If the
- * launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
+ * If the launcher gets SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGUSR1, it passes the signal on to the
+ * ranks. They then have the shutdown timeout to end their step and save a checkpoint. After this
+ * time they get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier,
+ * because ranks would treat it as a second signal. A second signal to the launcher kills the ranks.
+ * If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -25,6 +25,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/comm/environment.h"
 #include "src/launch/exit_code.h"
 #include "src/launch/launch.h"
 
@@ -52,7 +53,8 @@ typedef struct supervisor {
     /* [1 + 2 n + 1]: the signalfd, two pipes per rank, and the launcher of this host */
     struct pollfd *polled;
     stage stage;
-    double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
+    double next_stage_s;   /* time (fsdp_clock_s()) at which the next stage begins */
+    double most_stopped_s; /* for how long a rank may be stopped; INFINITY: without limit */
     int signal_passed_on;
     /* true: MPI's daemon or the launcher of this host has reported that the job failed
      * elsewhere. */
@@ -62,7 +64,7 @@ typedef struct supervisor {
     char posted[128]; /* message of the abort that the launcher posted; "": none */
 } supervisor;
 
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
 
 static bool failed(const fsdp_rank_process *p)
 {
@@ -182,15 +184,45 @@ static void abort_if_rank_never_joined(supervisor *s)
     ask_to_end(s, ABORT_GRACE_S);
 }
 
+/* Note that a rank has been stopped or continues. If it is stopped for too long, kill it, because
+ * it does not react to anything else, and end the job. Peers on this host notice it earlier, if the
+ * rank has joined them. */
+static void watch_stops(supervisor *s, int rank)
+{
+    fsdp_rank_process *p = &s->ranks[rank];
+    char how[128];
+    if (fsdp_rank_has_stopped(p)) {
+        fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n",
+                fsdp_launch_rank_of(s->launch, rank), (int)p->pid);
+        p->stopped_s = fsdp_clock_s();
+    }
+    if (fsdp_rank_has_continued(p))
+        p->stopped_s = 0;
+    const double stopped_s = p->stopped_s > 0 ? fsdp_clock_s() - p->stopped_s : 0;
+    if (stopped_s <= s->most_stopped_s || s->stage != STAGE_RUNNING)
+        return;
+    snprintf(how, sizeof how, "has not moved for %.1f s (stopped by a signal or a debugger)",
+             stopped_s);
+    post_abort(s, rank, how);
+    p->was_signalled = true;
+    fsdp_rank_signal(p, SIGKILL);
+    ask_to_end(s, ABORT_GRACE_S);
+}
+
 static void reap(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
         if (fsdp_rank_reap(&s->ranks[i], s->stage != STAGE_RUNNING))
             rank_ended(s, i);
-        else if (fsdp_rank_has_stopped(&s->ranks[i]))
-            fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n",
-                    fsdp_launch_rank_of(s->launch, i), (int)s->ranks[i].pid);
+        else
+            watch_stops(s, i);
     }
+}
+
+/* Return true if this process watches one rank for the launcher of its host. */
+static bool has_launcher(const supervisor *s)
+{
+    return s->launch->share && s->launch->share->parent_fd >= 0;
 }
 
 static void pass_on(supervisor *s, int number)
@@ -202,7 +234,7 @@ static void pass_on(supervisor *s, int number)
     }
     s->signal_passed_on = number;
     /* If this process has a parent launcher, that launcher prints the line. */
-    if (!s->launch->share || s->launch->share->parent_fd < 0)
+    if (!has_launcher(s))
         fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
                 isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
                 s->running == 1 ? "" : "s");
@@ -257,18 +289,22 @@ static void read_parent(supervisor *s, struct pollfd *parent)
     }
 }
 
+/* If the host has a launcher, users and batch systems signal it, and it controls this process. A
+ * batch system also signals all other processes of the job, which then do nothing. MPI's daemon,
+ * the parent, sends signals when a rank has failed elsewhere. SIGUSR1 comes from mpirun, which
+ * passes it on. */
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
     while (read(s->polled[0].fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGTSTP)
             stop_and_continue(s);
-        else if (info.ssi_signo != SIGCHLD && s->launch->share && s->launch->share->parent_fd >= 0)
-            /* This signal comes from MPI's daemon, which sends signals when a rank has failed.
-             * Signals of the user come through the launcher of the host. */
-            end_with_others(s);
-        else if (info.ssi_signo != SIGCHLD)
+        else if (info.ssi_signo == SIGCHLD)
+            continue;
+        else if (!has_launcher(s))
             pass_on(s, (int)info.ssi_signo);
+        else if (info.ssi_signo != SIGUSR1 && info.ssi_pid == (uint32_t)getppid())
+            end_with_others(s);
     }
 }
 
@@ -341,18 +377,18 @@ static void judge(const supervisor *s, fsdp_attempt *attempt)
     if (s->ended_by_others && !s->signal_passed_on) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
     } else if (s->signal_passed_on) {
-        attempt->exit_code = 128 + s->signal_passed_on;
+        attempt->exit_code = fsdp_exit_of_signal(s->signal_passed_on);
     } else if (!all_well) {
         attempt->exit_code = FSDP_EXIT_FAILURE;
         describe_failure(s, attempt);
     }
 }
 
-static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *mask)
+static fsdp_status start_all(supervisor *s, int round, const sigset_t *mask)
 {
     for (int i = 0; i < s->n; i++) {
         fsdp_status status =
-            fsdp_rank_start(s->launch, s->rendezvous, i, restart_count, mask, &s->ranks[i]);
+            fsdp_rank_start(s->launch, s->rendezvous, i, round, mask, &s->ranks[i]);
         s->running += s->ranks[i].pid > 0;
         if (status != FSDP_OK) {
             fsdp_rank_output_close(s->launch, &s->ranks[i]);
@@ -386,13 +422,13 @@ static fsdp_status open_signals(supervisor *s, sigset_t *before)
     return fsdp_error(FSDP_ERR_IO, "signalfd: %s", strerror(errno));
 }
 
-static fsdp_status run_attempt(supervisor *s, int restart_count, fsdp_attempt *attempt)
+static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
 {
     sigset_t before;
     FSDP_TRY(open_signals(s, &before));
     for (int i = 0; i < 2 * s->n; i++)
         s->polled[1 + i].events = POLLIN;
-    fsdp_status status = start_all(s, restart_count, &before);
+    fsdp_status status = start_all(s, round, &before);
     if (status != FSDP_OK)
         signal_all(s, SIGKILL);
     watch(s);
@@ -405,10 +441,27 @@ static fsdp_status run_attempt(supervisor *s, int restart_count, fsdp_attempt *a
     return status;
 }
 
-fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fsdp_attempt *attempt)
+/* Return for how long a rank may be stopped: as long as peers on another host wait for it. Programs
+ * other than this one may be stopped without limit, and so may a rank for which no other rank
+ * waits. */
+static double most_stopped_s(const fsdp_launch *launch)
+{
+    int64_t timeout_ns;
+    double stall_s;
+    const int n = launch->share ? launch->share->world_size : launch->n_ranks;
+    if (!launch->is_subcommand || n == 1 || fsdp_read_limits(&timeout_ns, &stall_s) != FSDP_OK ||
+        stall_s <= 0)
+        return (double)INFINITY;
+    return fsdp_remote_stall_s(stall_s);
+}
+
+fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round, fsdp_attempt *attempt)
 {
     size_t n = (size_t)launch->n_ranks;
-    supervisor s = {.launch = launch, .n = launch->n_ranks, .first_failed = -1};
+    supervisor s = {.launch = launch,
+                    .n = launch->n_ranks,
+                    .first_failed = -1,
+                    .most_stopped_s = most_stopped_s(launch)};
     fsdp_status status = fsdp_rendezvous_create(launch->n_ranks, &s.rendezvous);
     if (status != FSDP_OK)
         return status;
@@ -419,7 +472,7 @@ fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fs
         s.polled[1 + 2 * n].fd = launch->share ? launch->share->parent_fd : -1;
         for (size_t i = 0; i < 2 * n; i++)
             s.polled[1 + i].fd = -1; /* in case not all ranks start */
-        status = run_attempt(&s, restart_count, attempt);
+        status = run_attempt(&s, round, attempt);
     } else {
         status = fsdp_error_nomem();
     }

@@ -249,6 +249,10 @@ begin "$sleeping"
 kill -TERM "$launcher"
 finish
 expect sigterm_is_passed_on 143 'Terminated: ending 2 ranks'
+begin "$sleeping"
+kill -USR1 "$launcher"
+finish
+expect sigusr1_asks_to_start_again 75 'User defined signal 1: ending 2 ranks'
 begin 'echo $$ >>"'$dir'/pids"; sleep 60; :'
 kill -QUIT "$launcher"
 finish

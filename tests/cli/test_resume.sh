@@ -418,6 +418,31 @@ rc=$?
 grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_reported || bad which_is_reported ""
 train 2 --resume
 same and_the_run_goes_on
+# SIGUSR1, by which a batch system asks to save and to be started again
+for n in 1 2; do
+    fresh
+    # shellcheck disable=SC2046,SC2086
+    "$fsdp" launch -n $n train $options $(split $n) --save-steps 1000 >out 2>err &
+    pid=$!
+    until_step 3
+    kill -USR1 $pid
+    wait $pid
+    rc=$?
+    [ "$rc" -eq 75 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok "sigusr1_saves_on_$n" ||
+        bad "sigusr1_saves_on_$n" "rc $rc, $(checkpoints)"
+done
+fresh
+# shellcheck disable=SC2046,SC2086
+"$fsdp" train $options $(split 1) --save-steps 1000 >out 2>err &
+pid=$!
+until_step 3
+kill -USR1 $pid
+wait $pid
+rc=$?
+[ "$rc" -eq 75 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok sigusr1_saves_without_a_launcher ||
+    bad sigusr1_saves_without_a_launcher "rc $rc, $(checkpoints)"
+train 1 --resume
+same and_the_run_goes_on_after_sigusr1
 fresh
 mkfifo pipe
 cat pipe >out &

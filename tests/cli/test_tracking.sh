@@ -47,10 +47,10 @@ refused nor_those_in_json_lines 'logs/metrics.jsonl has the rows of an earlier r
 check before_anything_is_written test ! -e logs/metrics.csv
 track --report_to tensorboard --logging_dir logs
 check event_files_are_added [ $rc -eq 0 -a "$(ls logs/events* | wc -l)" -eq 2 ]
-TORCHELASTIC_RESTART_COUNT=1 FSDP_LAUNCHER_PID=1
-export TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+FSDP_LAUNCH_ROUND=1 FSDP_LAUNCHER_PID=1
+export FSDP_LAUNCH_ROUND FSDP_LAUNCHER_PID
 track --report_to json --logging_dir logs
-unset TORCHELASTIC_RESTART_COUNT FSDP_LAUNCHER_PID
+unset FSDP_LAUNCH_ROUND FSDP_LAUNCHER_PID
 check a_run_that_is_restarted_writes_its_rows_again test $rc -eq 0
 track --metrics m.jsonl
 check new_rows_are_not_said_to_replace test $rc -eq 0 -a ! "$(grep earlier out)"

@@ -80,7 +80,7 @@ TEST(one_task_of_several_is_refused)
          "OMPI_COMM_WORLD_SIZE is 2", false, "openmpi"},
         /* srun --mpi=pmix, and srun --mpi=pmi2 */
         {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMIX_RANK=1",
-         "PMIX_RANK is 1: a PMIx launcher started several processes", false, "openmpi"},
+         "SLURM_STEP_NUM_TASKS is 2 and PMIX_RANK 1: srun started 2 processes", true, "openmpi"},
         {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMI_RANK=1 PMI_SIZE=2", "PMI_SIZE is 2", true,
          "mpich"},
     };

@@ -2,18 +2,10 @@
 # `fsdp train` on several hosts, which are namespaces of this machine (hosts.sh), over cables of
 # 1 Gbit/s: the weights have the bits of a run on one host, a byte crosses the network once, and a
 # failure ends the job everywhere.
-# usage: FSDP_BUILD=build tests/hosts/train.sh       (make test-hosts; needs root)
-here=$(cd "$(dirname "$0")" && pwd)
-. "$here/../cli/lib.sh"
-export HOSTS_PREFIX=${HOSTS_PREFIX:-fsdpt} HOSTS_NET=${HOSTS_NET:-10.79.1}
-hosts=$here/hosts.sh
-[ "$(id -u)" = 0 ] || { skip train_on_hosts "needs root"; tally; exit; }
-for program in ip tc nsenter unshare; do
-    command -v "$program" >/dev/null || { skip train_on_hosts "$program is not installed"; tally; exit; }
-done
-"$hosts" down
-trap '"$hosts" down; rm -rf "$dir"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 FSDP_TIMEOUT_S=60
+# usage: FSDP_BUILD=build tests/hosts/hosts_train.sh       (make test-hosts; needs root)
+. "$(dirname "$0")/lib.sh"
+begin hosts_train
+export FSDP_TIMEOUT_S=60
 
 # --- a model of 4 x 1,049,088 parameters in blocks; what is outside of them is small ---
 mkdir model
@@ -29,21 +21,10 @@ awk 'BEGIN { srand(7); for (i = 0; i < 64; i++) { printf "{\"input_ids\": ["
 block=1049088 blocks=4
 flags="--model model --from-config --data ids.jsonl --batch-size 1 --learning-rate 1e-3 --seed 3 --device cpu"
 
-# on_hosts MPI SLOTS COMMAND...: start SLOTS ranks on each host
+# on_hosts MPI SLOTS COMMAND...: start SLOTS ranks on each host, and save their output
 on_hosts() {
-    mpi=$1 slots=$2
-    shift 2
-    if [ "$mpi" = openmpi ]; then
-        capture "$hosts" exec 1 mpirun.openmpi --mca plm_rsh_agent "$hosts ssh" --mca plm_rsh_no_tree_spawn 1 \
-            --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca pml ob1 \
-            --mca btl self,vader,tcp --bind-to none --oversubscribe -x FSDP_TIMEOUT_S \
-            -H "$("$hosts" list "$slots")" "$@"
-    else
-        printf '#!/bin/sh\nexec %s ssh "$@"\n' "$hosts" >agent
-        chmod +x agent
-        capture "$hosts" exec 1 mpiexec.hydra -launcher ssh -launcher-exec "$dir/agent" -iface eth0 \
-            -hosts "$("$hosts" list "$slots")" -n "$((n_hosts * slots))" -bind-to none "$@"
-    fi
+    mpirun_of "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
 }
 sent() { "$hosts" bytes | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; }
 
@@ -79,10 +60,8 @@ is_near() { awk -v a="$1" -v e="$2" 'BEGIN { exit !(a >= 0.99 * e && a <= 1.05 *
 for shape in "2 1 openmpi" "2 2 openmpi" "2 1 mpich" "4 1 mpich"; do
     set -- $shape
     n_hosts=$1 slots=$2 mpi=$3 ranks=$(($1 * $2)) shape=$1_x_$2_$3
-    launcher=mpirun.openmpi
-    [ "$mpi" = openmpi ] || launcher=mpiexec.hydra
-    command -v $launcher >/dev/null || { skip "$shape" "$launcher is not installed"; continue; }
-    "$hosts" up "$n_hosts" 1gbit
+    has_mpi "$mpi" || { skip "$shape" "$mpi is not installed"; continue; }
+    hosts_up "$n_hosts" 1gbit
     if [ ! -e "one$ranks" ]; then
         run launch -n "$ranks" train $flags --max-steps 6 --output "one$ranks"
         expect "one_host_with_$ranks" 0
@@ -103,37 +82,26 @@ for shape in "2 1 openmpi" "2 2 openmpi" "2 1 mpich" "4 1 mpich"; do
 done
 
 # --- failures ---
-# wait_for COMMAND...: repeats it until it succeeds, at most 20 s
-wait_for() {
-    tries=0
-    while ! "$@"; do
-        tries=$((tries + 1))
-        [ $tries -lt 200 ] || return 1
-        sleep 0.1
-    done
-}
-none_left() { [ -z "$("$hosts" pids 1)$("$hosts" pids 2)" ]; }
 no_ranks() { [ -z "$(rank_of 1)$(rank_of 2)" ]; }
-rank_of() { for pid in $("$hosts" pids "$1"); do
-    [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != fsdp ] || { echo "$pid"; return; }; done; }
-# endless NAME: train in the background until the ranks of both hosts run
+rank_of() { the_ranks "$1" | head -n 1; }
+has_a_rank() { [ -n "$(rank_of 2)" ]; }
+# endless: train in the background until the ranks of both hosts run
 endless() {
-    "$hosts" up 2 1gbit
-    n_hosts=2
+    hosts_up 2 1gbit
     (on_hosts openmpi 1 "$fsdp" train $flags --epochs 100000 --no-save-model; echo "$rc" >ended) &
     job=$!
-    wait_for sh -c "[ -n \"\$($hosts pids 2)\" ]"
+    wait_until 20 has_a_rank
     sleep 3
 }
-if command -v mpirun.openmpi >/dev/null; then
+if has_mpi openmpi; then
     "$hosts" down
     rm -f ended
     endless
     kill -STOP "$(rank_of 2)"
-    check a_stopped_rank_ends_the_job wait_for [ -e ended ]
+    check a_stopped_rank_ends_the_job wait_until 20 [ -e ended ]
     check and_is_named says 'rank 1 .*has not moved for'
     kill -CONT "$(rank_of 2)" 2>/dev/null
-    check and_nothing_is_left wait_for none_left
+    check and_nothing_is_left wait_until 20 none_left
     wait $job
     "$hosts" down
     rm -f ended
@@ -145,9 +113,9 @@ if command -v mpirun.openmpi >/dev/null; then
     check a_cable_may_be_out_for_2_s [ ! -e ended ]
     "$hosts" cut 2
     # mpirun itself waits until the cable is plugged in again.
-    check a_pulled_cable_ends_the_ranks_of_both_hosts wait_for no_ranks
-    check and_the_rank_behind_it_is_named says 'rank 1 .*has not moved for .*its host [a-z]+2 is down, cut off'
+    check a_pulled_cable_ends_the_ranks_of_both_hosts wait_until 20 no_ranks
+    check and_the_rank_behind_it_is_named says 'rank 1 .*has not moved for .*its host [a-z0-9]+2 is down, cut off'
     "$hosts" heal 2
-    check and_then_nothing_is_left wait_for none_left
+    check and_then_nothing_is_left wait_until 20 none_left
 fi
 tally

@@ -61,6 +61,12 @@ TEST(wrong_hosts_are_refused_by_line)
         c.hostfile = put(t, "hosts", text);
         ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "hosts:2: '");
     }
+    c.hostfile = put(t, "hosts", "host1 slots=3 max_slots=2\n");
+    ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "2 ranks at most (max_slots)");
+    c.n_ranks = 8;
+    c.hostfile = put(t, "hosts", "host1 max-slots=4\n");
+    ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "but has 8; slots=N or");
+    c.n_ranks = 1;
     c.hostfile = put(t, "hosts", "# nothing\n");
     ASSERT_ERROR(fsdp_host_list_read(&c, &list), FSDP_ERR_INVALID, "names no host");
     c.hosts = "a,,b";
@@ -74,6 +80,7 @@ static char *words[] = {word1, word2, NULL};
 static int redirects[] = {0, 3}, tees[] = {1, 0};
 static bool on_console[] = {true, false};
 static const fsdp_hosts_shape shape = {.round = 2,
+                                       .restarts = 1,
                                        .group_rank = 1,
                                        .n_hosts = 3,
                                        .first_rank = 4,
@@ -111,6 +118,7 @@ TEST(a_plan_is_read_as_it_was_written)
     fsdp_plan_encode(&launch, &shape, 1, &bytes);
     ASSERT_OK(fsdp_plan_decode(bytes.data, bytes.len, &plan));
     ASSERT_INT(plan.round, 2);
+    ASSERT_INT(plan.share.restarts, 1);
     ASSERT_INT(plan.share.first_rank, 5);
     ASSERT_INT(plan.share.world_size, 8);
     ASSERT_INT(plan.share.first_local_rank, 1);

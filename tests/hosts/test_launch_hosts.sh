@@ -53,6 +53,7 @@ wait_until() {
     done
     return 1
 }
+open_all() { [ "$(ls "$dir"/open.* 2>/dev/null | wc -l)" -eq 4 ]; }
 are_up() { [ "$(ls "$dir"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
 is() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1" "$2, not $3"; fi; }
 in_file() { grep -Eq -- "$2" "$dir/$1"; }
@@ -123,6 +124,29 @@ expect without_a_secret_nothing_is_tried 1 'this host has no job secret. Start t
 : >"$dir/stop"
 finish
 is the_job_goes_on "$rc0$rc1" 00
+# While the job forms: 1,000 connections that say nothing, some with garbage, a wrong secret, and
+# another job. The shells that hold the connections are of bash, which opens them by itself.
+if command -v bash >/dev/null; then
+    n=2
+    port=$((port + 1))
+    launch 0 --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port -n 1 sh -c 'echo $RANK/$WORLD_SIZE'
+    wait_until in_file err0 'waiting at'
+    strangers=
+    for _ in 1 2 3 4; do
+        bash -c 'for i in $(seq 250); do exec {fd}<>/dev/tcp/127.0.0.1/'$port'; done; : >"'$dir'/open.$$"; exec sleep 60' 2>/dev/null &
+        strangers="$strangers $!"
+    done
+    bash -c 'for i in $(seq 40); do head -c $((i * 37)) /dev/urandom >/dev/tcp/127.0.0.1/'$port'; done' 2>/dev/null
+    FSDP_JOB_SECRET=another-secret-of-another-job launch 2 --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port true
+    wait_until open_all || bad a_thousand_connections_are_open "$(ls "$dir"/open.*)"
+    launch 1 --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port -n 1 sh -c 'echo $RANK/$WORLD_SIZE'
+    finish
+    eval "wait \$pid2"
+    is strangers_and_wrong_secrets_do_not_keep_a_job_from_forming "$rc0$rc1 $(cat "$dir/out0" "$dir/out1" | tr '\n' ' ')" "00 0/2 1/2 "
+    in_file err2 'the job secret there differs' && ok and_a_wrong_secret_is_said || bad and_a_wrong_secret_is_said "$(cat "$dir/err2")"
+    # shellcheck disable=SC2086
+    kill $strangers
+else skip strangers_and_wrong_secrets_do_not_keep_a_job_from_forming "bash is not installed"; fi
 n=2
 port=$((port + 1))
 printf '#!/bin/sh\n:\n' >"$dir/prog"

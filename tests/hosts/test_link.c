@@ -135,6 +135,28 @@ TEST(a_repeated_message_is_refused)
 }
 
 /* A peer that claims a long message cannot make this end keep more than one message in memory. */
+/* The messages that arrived are read, and then the end is an error, although a part of another
+ * message is left. */
+TEST(the_end_of_a_connection_within_a_message_is_noticed)
+{
+    fsdp_link first, other;
+    fsdp_hosts_message got;
+    bool taken;
+    NEEDS_NETTLE();
+    ASSERT_OK(link_pair(secret, secret, &first, &other));
+    ASSERT_OK(link_meet(&first, &other));
+    ASSERT_OK(fsdp_link_send(&other, &idle));
+    const char part[60] = {0, 0, 1, 0}; /* the head of a message of 256 bytes */
+    ASSERT_INT(write(other.fd, part, sizeof part), sizeof part);
+    fsdp_link_close(&other);
+    ASSERT_OK(fsdp_link_pump(&first));
+    ASSERT_OK(fsdp_link_take(&first, &got, &taken));
+    ASSERT(taken && got.kind == FSDP_HOSTS_IDLE);
+    fsdp_hosts_message_fini(&got);
+    ASSERT_INT(fsdp_link_pump(&first), FSDP_ERR_COMM);
+    fsdp_link_close(&first);
+}
+
 TEST(a_message_that_is_too_long_is_refused)
 {
     fsdp_link first, other;

@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/cli/common/cli.h"
+#include "src/cli/common/guard.h"
 #include "src/comm/mpi/library.h"
 #include "src/comm/task.h"
 
@@ -82,6 +83,9 @@ int fsdp_cli_not_joined(const char *program)
 fsdp_status fsdp_cli_join(const char *program, fsdp_group **group)
 {
     const int64_t tasks = fsdp_allocated_tasks();
+    fsdp_mpi_job job;
+    if (fsdp_mpi_find_job(&job) && !getenv("FSDP_LAUNCHER_PID"))
+        fsdp_cli_guard_begin();
     FSDP_TRY(fsdp_init_process_group(NULL, group));
     if (tasks > 1)
         fprintf(stderr,

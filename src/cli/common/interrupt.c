@@ -2,6 +2,9 @@
  * signal handler, this thread may call any function. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -9,6 +12,8 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/cli/common/interrupt.h"
+#include "src/hosts/mpi.h"
+#include "src/launch/exit_code.h"
 
 struct fsdp_interrupt {
     const char *output;
@@ -16,12 +21,16 @@ struct fsdp_interrupt {
     atomic_bool came, ended;
 };
 
-static void handled_signals(sigset_t *set)
+/* A run that cannot be resumed leaves SIGUSR1 alone, because this signal asks to save and to be
+ * started again. */
+static void handled_signals(const fsdp_interrupt *self, sigset_t *set)
 {
     struct sigaction hangup;
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
+    if (self->to_the_end)
+        sigaddset(set, SIGUSR1);
     sigaction(SIGHUP, NULL, &hangup);
     if (hangup.sa_handler != SIG_IGN)
         sigaddset(set, SIGHUP);
@@ -56,12 +65,24 @@ static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
         ;
 }
 
+/* All ranks have saved. mpiexec of MPICH would end with 0, because the ranks do not call
+ * MPI_Finalize(), and the first rank sends the exit code. Below `fsdp launch`, the launcher sets
+ * the exit code. */
+static _Noreturn void exit_to_begin_again(void)
+{
+    const char *rank = getenv("RANK");
+    fflush(NULL);
+    if (rank && strcmp(rank, "0") == 0 && !getenv("FSDP_LAUNCHER_PID"))
+        fsdp_mpich_abort(FSDP_EXIT_AGAIN);
+    _exit(FSDP_EXIT_AGAIN);
+}
+
 static void *wait_for_signal(void *arg)
 {
     fsdp_interrupt *self = arg;
     sigset_t set;
     int number;
-    handled_signals(&set);
+    handled_signals(self, &set);
     while (sigwait(&set, &number) != 0)
         ;
     atomic_store(&self->came, true);
@@ -69,6 +90,8 @@ static void *wait_for_signal(void *arg)
         wait_for_end(self, &set);
     if (self->output)
         wait_for_save(self->output);
+    if (number == SIGUSR1)
+        exit_to_begin_again();
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);
@@ -89,7 +112,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     self->output = output;
     self->to_the_end = to_the_end;
     signal(SIGPIPE, SIG_IGN);
-    handled_signals(&set);
+    handled_signals(self, &set);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

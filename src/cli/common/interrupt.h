@@ -14,6 +14,9 @@ typedef struct fsdp_interrupt fsdp_interrupt;
  * SIGPIPE is ignored from now on. So a save can finish although Ctrl-C also ends `tee` in
  * `| tee log`. Call this function once per process, before any thread is started.
  *
+ * If `to_the_end`, SIGUSR1 is handled like SIGTERM, except that the process then exits with
+ * FSDP_EXIT_AGAIN, by which the script of a batch system decides to start the run again.
+ *
  * @param to_the_end true if the run reacts to a signal itself: it checks the flag of
  *   fsdp_cli_interrupted(), saves what it needs to resume, and then ends. After a signal, the
  *   process waits until the run has ended, or until a second signal comes.

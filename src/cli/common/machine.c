@@ -12,8 +12,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/cpus.h"
+#include "src/base/program.h"
 #include "src/base/str.h"
 #include "src/report/human.h"
 
@@ -180,16 +182,9 @@ static void add_launcher(fsdp_facts *to)
 
 static bool is_in_path(const char *name)
 {
-    const char *path = getenv("PATH");
-    char file[PATH_MAX];
-    while (path && *path) {
-        const size_t length = strcspn(path, ":");
-        const int n = snprintf(file, sizeof file, "%.*s/%s", (int)length, path, name);
-        if (n > 0 && n < (int)sizeof file && access(file, X_OK) == 0)
-            return true;
-        path += length + (path[length] == ':');
-    }
-    return false;
+    char *path = fsdp_program_find(name);
+    fsdp_free(path);
+    return path != NULL;
 }
 
 void fsdp_add_job(fsdp_facts *to)

@@ -167,6 +167,8 @@ static void append_exit_status(fsdp_str *out, const fsdp_options_spec *spec)
                    "The command line or the configuration is wrong. Nothing was started.");
     if (spec && spec->stop_at_positional)
         fsdp_roff_item(out, "128 + N", "Signal N ended the command, and its ranks.");
+    if (spec && (spec->stop_at_positional || has_option(spec, "resume")))
+        fsdp_roff_item(out, "75", "SIGUSR1 ended the work, which --resume continues.");
 }
 
 /* Append SEE ALSO: the page of fsdp, and of the subcommands or the command above. */

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/comm/control.h"
+#include "src/comm/environment.h"
 #include "src/comm/mpi/sockets.h"
 
 /* What each process says about itself. */
@@ -27,6 +29,10 @@ typedef struct outcome {
 } outcome;
 
 /* ---- calls of MPI ---- */
+
+/* FSDP_TIMEOUT_S: for how long a process waits for others that do not join. MPI_Init_thread() waits
+ * for them without a limit. */
+static int64_t joining_ns;
 
 fsdp_status fsdp_mpi_error(const fsdp_mpi_abi *abi, const char *call, int code)
 {
@@ -48,9 +54,14 @@ static fsdp_status all_gather(const fsdp_mpi_abi *abi, fsdp_mpi_handle comm, con
 {
     fsdp_mpi_handle request;
     bool done = false;
+    const int64_t start_ns = fsdp_clock_ns();
     TRY_MPI(abi, iallgather, comm, send, recv, (int)bytes, &request);
     while (!done) {
         TRY_MPI(abi, test, &request, &done, NULL);
+        if (!done && fsdp_clock_ns() - start_ns > joining_ns)
+            return fsdp_error(FSDP_ERR_TIMEOUT,
+                              "%s: waited %.1f s (FSDP_TIMEOUT_S) for ranks that have not joined",
+                              abi->name, (double)joining_ns * 1e-9);
         if (!done)
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
@@ -365,6 +376,8 @@ static fsdp_status join(const fsdp_mpi_job *job, fsdp_mpi_world *w)
 fsdp_status fsdp_mpi_world_join(const fsdp_mpi_job *job, fsdp_mpi_world *world)
 {
     fsdp_mpi_world w = {0};
+    double stall_s;
+    FSDP_TRY(fsdp_read_limits(&joining_ns, &stall_s));
     FSDP_TRY(fsdp_mpi_load(job, &w.abi));
     const fsdp_status status = join(job, &w);
     if (status == FSDP_OK) {
