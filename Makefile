@@ -269,6 +269,12 @@ $(BUILD)/found: FORCE
 	@mkdir -p $(@D); found='$(strip $(DEFS) $(LIBS) $(DEPS_CFLAGS))'; \
 	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
 .PHONY: FORCE
+# What the build uses of CUDA. If that changes, the list of devices is compiled again, and so are the
+# libraries and programs that contain it.
+$(BUILD)/cuda-found: FORCE
+	@mkdir -p $(@D); found='$(strip $(CUDA_NVCC) $(CUDA_ARCHS) $(CUDA_O) $(CUDA_TESTING_O) $(CUDA_LIBS) $(CUDA_HOME))'; \
+	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
+$(foreach o,device device_names,$(BUILD)/src/tensor/$(o).o $(BUILD)/src/tensor/$(o).testing.o) $(CUDA_O): $(BUILD)/cuda-found
 
 $(BUILD)/%.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
@@ -482,7 +488,7 @@ test-hosts: all
 soak: $(BUILD)/fsdp
 	@sh tools/soak.sh $(BUILD)
 lint: $(LIB_O) $(CLI_O)
-	@sh tools/lint.sh $(CC) $(BUILD)
+	@sh tools/lint.sh '$(CC)' $(BUILD)
 format:
 	@find src include tests examples bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' | xargs clang-format -i
 bench: all benches

@@ -1,6 +1,7 @@
 #!/bin/sh
 # usage: tools/lint.sh CC [BUILD]: layering, circles of calls, headers that compile alone (C and C++),
-# naming, no goto, formatting. Circles of calls are found in the objects of BUILD ("build").
+# naming, no goto, formatting. CC may be several words, such as "ccache gcc". Circles of calls are
+# found in the objects of BUILD ("build").
 # A file includes its own folder and lower rows only, never a neighbour in its row.
 cc=${1:-cc}
 build=${2:-build}
@@ -28,7 +29,7 @@ row() {
     autograd | comm | text | batch | options | report | torchfile) echo 3 ;;
     nn | dtensor | profile | hf) echo 4 ;;
     fsdp | models | optim | data | dcp) echo 5 ;;
-    source | monitor) echo 6 ;;
+    source | monitor | lora) echo 6 ;;
     state_dict) echo 7 ;;
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;

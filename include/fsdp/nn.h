@@ -20,9 +20,12 @@ extern "C" {
 typedef struct fsdp_module fsdp_module;
 typedef struct fsdp_parameter fsdp_parameter;
 
-/** Initial values of a parameter: drawn from N(mean, std), or all equal to `mean` if std is 0. */
+/** Initial values of a parameter: drawn from N(mean, std), or all equal to `mean` if std is 0. If
+ * `bound` is not 0, drawn from the uniform distribution on [-bound, bound), whatever mean and std
+ * are. */
 typedef struct fsdp_init {
     float mean, std;
+    float bound;
     bool has_zero_row; /**< true: row zero_row is initially 0, like row padding_idx of a
                           torch.nn.Embedding */
     int64_t zero_row;

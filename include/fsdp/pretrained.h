@@ -13,6 +13,7 @@
 #include <fsdp/base.h>
 #include <fsdp/comm.h>
 #include <fsdp/hf.h>
+#include <fsdp/lora.h>
 #include <fsdp/models.h>
 #include <fsdp/nn.h>
 
@@ -40,6 +41,12 @@ typedef struct fsdp_load_options {
      * not have the parameter's shape, initialise the parameter at random and list its name in
      * fsdp_load_report.mismatched. Default: such a tensor is an error. */
     bool ignore_mismatched_sizes;
+    /** Read only the parameters that require a gradient, and leave the others as they are. Default:
+     * read all parameters. */
+    bool only_trained;
+    /** The checkpoint must contain the matrices of the model's adapter. Default: matrices that it
+     * does not contain get initial values, since the files of a base model contain none. */
+    bool complete_adapter;
 } fsdp_load_options;
 
 /** Differences between a checkpoint and the module into which it was loaded. */
@@ -100,6 +107,13 @@ typedef struct fsdp_save_options {
     /** Another name of a tied parameter. The parameter is then written under its first name and
      * under this name. NULL: every parameter is written under its first name only. */
     const char *also_as;
+    /** Write only the parameters that require a gradient. Default: write all parameters. */
+    bool only_trained;
+    /** Name the tensors as PEFT does in the file of an adapter: with the prefix
+     * "base_model.model.", and with "base_layer." before the bias of a layer that has an adapter.
+     */
+    bool adapter_names;
+    const char *file_stem; /**< the file is called `file_stem`.safetensors; NULL: "model" */
 } fsdp_save_options;
 
 /**
@@ -117,6 +131,26 @@ typedef struct fsdp_save_options {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const char *dir,
                                                       fsdp_group *group,
                                                       const fsdp_save_options *options);
+
+/** @name Adapters
+ * The folder of an adapter is peft's: adapter_config.json and adapter_model.safetensors. @{ */
+/**
+ * Read the values of an adapter from the folder `dir` into a model to which fsdp_lora_apply() has
+ * added it: lora_A and lora_B of each layer, and the biases and modules that are saved with them.
+ * adapter_model.bin is read if there is no adapter_model.safetensors. Collective.
+ * @return as fsdp_module_load()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_load(fsdp_module *model, const char *dir,
+                                                    fsdp_group *group);
+/**
+ * Write the adapter of a model to the existing folder `dir`, with its configuration. Collective.
+ * @param dtype dtype of the tensors in the file
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lora_save(fsdp_module *model,
+                                                    const fsdp_lora_config *config,
+                                                    const fsdp_lora_about *about, fsdp_dtype dtype,
+                                                    const char *dir, fsdp_group *group);
+/** @} */
 
 /** @name Models by name
  * from_pretrained() in two steps: open and load. The caller shards the module between the two

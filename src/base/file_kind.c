@@ -71,10 +71,27 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
+/* Return true if the content is a zip archive that an office program wrote. The name of the first
+ * file in the archive follows the archive's first 30 bytes. */
+static bool is_office_document(content c)
+{
+    enum {
+        NAME_AT = 30
+    };
+    static const char *const names[] = {"[Content_Types].xml", "_rels/", "docProps/", "xl/",
+                                        "mimetypeapplication/vnd.oasis"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (has_at(c, 0, "PK\3\4", 4) && has_at(c, NAME_AT, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
 /* Return the kind of a file that begins with a known magic of at least `shortest` bytes, else NULL.
- * A tar archive is recognized for any `shortest`. */
+ * A tar archive and an office document are recognized for any `shortest`. */
 static const char *kind_by_magic(content c, size_t shortest)
 {
+    if (is_office_document(c))
+        return "a document of an office program, such as .xlsx or .ods: save a spreadsheet as CSV";
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
         if (kinds[i].n >= shortest && has_at(c, 0, kinds[i].magic, kinds[i].n))
             return kinds[i].kind;

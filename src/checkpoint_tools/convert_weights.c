@@ -87,8 +87,9 @@ static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
     fsdp_safetensors_spec *specs = make_specs(run);
     if (!specs)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_weights_writer_create(
-        dir, specs, run->selection.n, run->options->max_shard_bytes, run->is_sparse, &to.writer);
+    const fsdp_weights_files files = {
+        .dir = dir, .max_file_bytes = run->options->max_shard_bytes, .is_sparse = run->is_sparse};
+    fsdp_status status = fsdp_weights_writer_create(&files, specs, run->selection.n, &to.writer);
     for (; to.i < run->selection.n && status == FSDP_OK; to.i++)
         status = fsdp_converted_stream(&run->items[to.i], write_to_folder, &to);
     if (status == FSDP_OK)

@@ -13,12 +13,9 @@
 #include "src/data/files/lines.h"
 #include "src/data/json/json_rows.h"
 #include "src/data/rows/missing_column.h"
+#include "src/data/rows/rows_form.h"
 #include "src/data/rows/text_columns.h"
 #include "src/text/chars/utf8.h"
-
-enum {
-    STDIN_BYTES_MAX = 1 << 30
-};
 
 /* What the functions below need while they read the input. */
 typedef struct reader {
@@ -45,20 +42,20 @@ void fsdp_class_items_fini(fsdp_class_items *items)
 /* Append a row and its texts. The list takes ownership of `row`, and destroys it if this function
  * fails. */
 static fsdp_status append(fsdp_class_items *items, fsdp_json *row, fsdp_data_text text,
-                          fsdp_data_text pair)
+                          fsdp_data_text pair, int64_t line)
 {
     if (!FSDP_GROW(items->items, items->cap, items->n + 1)) {
         fsdp_json_destroy(row);
         return FSDP_ERR_NOMEM;
     }
-    items->items[items->n++] = (fsdp_class_item){row, text, pair};
+    items->items[items->n++] = (fsdp_class_item){row, text, pair, line};
     return FSDP_OK;
 }
 
 /* Append a text that is not part of a row of a file. A row is made for it, with the keys "text"
  * and, if `pair` is not NULL, "text_pair". */
 static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t length,
-                            const char *pair)
+                            const char *pair, int64_t line)
 {
     fsdp_json *row;
     fsdp_data_text first = {0}, second = {0};
@@ -76,7 +73,7 @@ static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t le
     if (status == FSDP_OK && pair)
         status = fsdp_json_get_strn(root, "text_pair", &second.bytes, &second.length);
     if (status == FSDP_OK)
-        return append(items, row, first, second);
+        return append(items, row, first, second, line);
     fsdp_json_destroy(row);
     return status;
 }
@@ -84,7 +81,8 @@ static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t le
 static fsdp_status add_words(const fsdp_classify_config *c, fsdp_class_items *items)
 {
     for (size_t i = 0; i < c->n_texts; i++) {
-        const fsdp_status status = add_text(items, c->texts[i], strlen(c->texts[i]), c->pair);
+        const fsdp_status status =
+            add_text(items, c->texts[i], strlen(c->texts[i]), c->pair, (int64_t)i + 1);
         fsdp_error_context(status, "text %zu of the command line", i + 1);
         FSDP_TRY(status);
     }
@@ -97,12 +95,6 @@ static bool has_text(const void *row, const char *name)
 {
     const fsdp_json_node *object = row;
     return fsdp_json_kind_of(fsdp_text_find(*object, name)) == FSDP_JSON_STRING;
-}
-
-static bool has_key(const void *row, const char *name)
-{
-    const fsdp_json_node *object = row;
-    return fsdp_text_find(*object, name).value != NULL;
 }
 
 static fsdp_status add_advice(const reader *r, fsdp_status status)
@@ -120,11 +112,7 @@ static fsdp_status choose_keys(reader *r, fsdp_json_node row, bool arrow)
 {
     FSDP_TRY(fsdp_text_columns_choose(&r->options, has_text, &row, &r->columns));
     r->chosen = true;
-    const char *name = fsdp_first_unknown_column(&r->options, has_key, &row);
-    if (!name && r->columns.source && !has_key(&row, r->columns.source))
-        name = r->columns.source;
-    if (!name && !has_key(&row, r->columns.target))
-        name = r->columns.target;
+    const char *name = fsdp_first_missing_text(&r->options, &r->columns, fsdp_row_has_key, &row);
     return name ? add_advice(r, fsdp_missing_key(&r->options, name, false, row, arrow)) : FSDP_OK;
 }
 
@@ -136,8 +124,9 @@ static fsdp_status get_text(fsdp_json_node row, const char *name, fsdp_data_text
     return fsdp_json_get_strn(found, NULL, &text->bytes, &text->length);
 }
 
-/* Append a row of JSON, CSV or Arrow. This function takes ownership of `row`, even if it fails. */
-static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
+/* Append a row of JSON, CSV or Arrow, which begins on `line`. This function takes ownership of
+ * `row`, even if it fails. */
+static fsdp_status add_row(reader *r, fsdp_json *row, int64_t line, bool arrow)
 {
     const fsdp_json_node root = fsdp_json_root(row);
     fsdp_data_text first = {0}, second = {0};
@@ -151,8 +140,8 @@ static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
     if (status == FSDP_OK)
         status = get_text(root, r->columns.target, &second);
     if (status == FSDP_OK)
-        return r->columns.source ? append(r->items, row, first, second)
-                                 : append(r->items, row, second, (fsdp_data_text){0});
+        return r->columns.source ? append(r->items, row, first, second, line)
+                                 : append(r->items, row, second, (fsdp_data_text){0}, line);
     fsdp_json_destroy(row);
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
 }
@@ -168,7 +157,7 @@ static fsdp_status read_json_rows(reader *r, fsdp_json_rows *rows)
         if (!row.text)
             return FSDP_OK;
         FSDP_TRY(fsdp_json_row_parse(r->path, &row, &doc));
-        const fsdp_status status = add_row(r, doc, false);
+        const fsdp_status status = add_row(r, doc, row.line, false);
         fsdp_json_row_context(status, r->path, &row);
         FSDP_TRY(status);
     }
@@ -192,7 +181,7 @@ static fsdp_status read_arrow(reader *r)
         fsdp_json *doc;
         status = fsdp_arrow_table_row(table, i, &doc);
         if (status == FSDP_OK)
-            status = add_row(r, doc, true);
+            status = add_row(r, doc, i + 1, true);
         fsdp_arrow_table_add_context(table, i, status);
     }
     const char *left_out = fsdp_arrow_table_left_out(table);
@@ -206,21 +195,6 @@ static fsdp_status read_arrow(reader *r)
 }
 
 /* ---- CSV ---- */
-
-static bool has_column(const void *header, const char *name)
-{
-    return fsdp_csv_find(header, name) >= 0;
-}
-
-static fsdp_status has_columns(const fsdp_csv_row *header, void *options, bool *fits)
-{
-    fsdp_text_columns columns;
-    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &columns));
-    *fits = has_column(header, columns.target) &&
-            (!columns.source || has_column(header, columns.source));
-    fsdp_text_columns_fini(&columns);
-    return FSDP_OK;
-}
 
 /* Make a JSON object from a row of CSV. Its keys are the names in the header. */
 static fsdp_status row_of_fields(const fsdp_csv_row *header, const fsdp_csv_row *row,
@@ -268,32 +242,13 @@ static fsdp_status spell(const fsdp_csv_row *header, char **name)
     return FSDP_OK;
 }
 
-static fsdp_status missing_column(const reader *r, const fsdp_csv_row *header, const char *name)
-{
-    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
-    if (!names)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        names[i] = fsdp_csv_field(header, i, &length);
-    }
-    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
-    const fsdp_status status = fsdp_missing_column(&r->options, name, false, &found);
-    fsdp_free(names);
-    return add_advice(r, status);
-}
-
 static fsdp_status choose_columns(reader *r, const fsdp_csv_row *header)
 {
-    FSDP_TRY(fsdp_text_columns_choose(&r->options, has_column, header, &r->columns));
+    FSDP_TRY(fsdp_text_columns_choose(&r->options, fsdp_header_has, header, &r->columns));
     r->chosen = true;
-    const char *name = fsdp_first_unknown_column(&r->options, has_column, header);
-    if (!name && r->columns.source && !has_column(header, r->columns.source))
-        name = r->columns.source;
-    if (!name && !has_column(header, r->columns.target))
-        name = r->columns.target;
+    const char *name = fsdp_first_missing_text(&r->options, &r->columns, fsdp_header_has, header);
     if (name)
-        return missing_column(r, header, name);
+        return add_advice(r, fsdp_missing_header_column(&r->options, name, false, header));
     FSDP_TRY(check_names(header));
     if (r->columns.source)
         FSDP_TRY(spell(header, &r->columns.source));
@@ -310,7 +265,7 @@ static fsdp_status read_fields(reader *r, fsdp_csv *csv, fsdp_csv_row *row)
     while (row->line) {
         fsdp_json *doc;
         FSDP_TRY(row_of_fields(header, row, &doc));
-        status = add_row(r, doc, false);
+        status = add_row(r, doc, row->line, false);
         fsdp_error_context(status, "%s: line %lld", r->path, (long long)row->line);
         FSDP_TRY(status);
         FSDP_TRY(fsdp_csv_next(csv, row));
@@ -326,8 +281,8 @@ static fsdp_status read_csv(reader *r, fsdp_input *input)
     fsdp_csv *csv;
     char quoted[8];
     bool found;
-    FSDP_TRY(
-        fsdp_csv_open_fitting(input, r->path, &format, has_columns, &r->options, &found, &csv));
+    FSDP_TRY(fsdp_csv_open_fitting(input, r->path, &format, fsdp_header_fits, &r->options, &found,
+                                   &csv));
     fsdp_status status = read_fields(r, csv, &row);
     fsdp_csv_row_fini(&row);
     fsdp_csv_close(csv);
@@ -351,39 +306,11 @@ static fsdp_status read_lines(reader *r, fsdp_input *input)
     FSDP_TRY(fsdp_lines_of_input(input, r->path, &lines));
     fsdp_status status = fsdp_lines_next(lines, &line);
     while (status == FSDP_OK && line.text) {
-        status = add_text(r->items, line.text, line.length, NULL);
+        status = add_text(r->items, line.text, line.length, NULL, line.number);
         if (status == FSDP_OK)
             status = fsdp_lines_next(lines, &line);
     }
     fsdp_lines_close(lines);
-    return status;
-}
-
-/* Add the line of `text` [bytes] that begins at *at as a text, and move *at to the next line. */
-static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *at)
-{
-    const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
-    size_t length = end ? (size_t)(end - line) : bytes - *at;
-    *at += length + 1;
-    if (length && line[length - 1] == '\r')
-        length--;
-    return memchr(line, 0, length) ? fsdp_error(FSDP_ERR_FORMAT, "a NUL byte")
-                                   : add_text(r->items, line, length, NULL);
-}
-
-/* Read standard input as a whole. It may be a pipe, which an fsdp_input does not support. */
-static fsdp_status read_stdin(reader *r)
-{
-    char *text;
-    size_t bytes;
-    FSDP_TRY(fsdp_file_read("/dev/stdin", STDIN_BYTES_MAX, &text, &bytes));
-    size_t at = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-    fsdp_status status = FSDP_OK;
-    for (int64_t number = 1; status == FSDP_OK && at < bytes; number++) {
-        status = add_line(r, text, bytes, &at);
-        fsdp_error_context(status, "%s: line %lld", r->path, (long long)number);
-    }
-    fsdp_free(text);
     return status;
 }
 
@@ -402,40 +329,45 @@ static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
     return flag ? fsdp_error(FSDP_ERR_INVALID, "%s; %s is something else", flag, r->path) : FSDP_OK;
 }
 
-static fsdp_status read_file(reader *r)
+/* Read rows or lines. The name of the file says which or, if it does not, the first bytes do. */
+static fsdp_status read_open_file(reader *r, fsdp_input *input)
+{
+    const fsdp_name_kind kind = fsdp_name_kind_of(r->config->input);
+    const bool csv = kind == FSDP_NAME_CSV;
+    bool json = kind == FSDP_NAME_JSON;
+    if (kind == FSDP_NAME_UNKNOWN) {
+        FSDP_TRY(fsdp_input_is_json(input, &json));
+        if (json && !(r->items->note = fsdp_strdup_printf("%s: rows of JSON", r->path)))
+            return FSDP_ERR_NOMEM;
+    }
+    FSDP_TRY(check_form(r, csv || json, csv, json));
+    if (!csv)
+        return json ? read_json(r, input) : read_lines(r, input);
+    FSDP_TRY(fsdp_input_make_seekable(input));
+    return read_csv(r, input);
+}
+
+static fsdp_status read_input(reader *r)
 {
     const char *path = r->config->input;
-    const fsdp_name_kind kind = fsdp_name_kind_of(path);
-    const bool arrow = fsdp_is_arrow_path(path);
-    const bool csv = !arrow && kind == FSDP_NAME_CSV, json = !arrow && kind == FSDP_NAME_JSON;
     fsdp_input *input;
-    FSDP_TRY(check_form(r, arrow || csv || json, csv, json));
-    if (arrow)
+    if (!path)
+        return FSDP_OK;
+    if (fsdp_is_arrow_path(path)) {
+        FSDP_TRY(check_form(r, true, false, false));
         return read_arrow(r);
-    FSDP_TRY(csv ? fsdp_input_open_seekable(path, &input) : fsdp_input_open(path, &input));
-    const fsdp_status status = csv    ? read_csv(r, input)
-                               : json ? read_json(r, input)
-                                      : read_lines(r, input);
+    }
+    FSDP_TRY(fsdp_input_open_once(path, &input));
+    const fsdp_status status = read_open_file(r, input);
     fsdp_input_close(input);
     return status;
 }
 
-/* Read the file or standard input that --input names. If there is no --input, do nothing. */
-static fsdp_status read_input(reader *r, bool from_stdin)
-{
-    if (!r->config->input)
-        return FSDP_OK;
-    if (!from_stdin)
-        return read_file(r);
-    FSDP_TRY(check_form(r, false, false, false));
-    return read_stdin(r);
-}
-
 fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class_items *items)
 {
-    const bool from_stdin = config->input && strcmp(config->input, "-") == 0;
+    const bool is_stdin = config->input && strcmp(config->input, "-") == 0;
     reader r = {.config = config,
-                .path = from_stdin ? "standard input" : config->input,
+                .path = is_stdin ? "standard input" : config->input,
                 .items = items,
                 .options = {.task = FSDP_TASK_CLASSIFICATION,
                             .source_column = config->text_column,
@@ -445,7 +377,7 @@ fsdp_status fsdp_class_items_read(const fsdp_classify_config *config, fsdp_class
     r.options.delimiter = form.delimiter;
     r.options.no_csv_quotes = form.no_csv_quotes;
     FSDP_TRY(add_words(config, items));
-    fsdp_status status = read_input(&r, from_stdin);
+    fsdp_status status = read_input(&r);
     if (status == FSDP_OK && r.columns.guessed) {
         char *joined = fsdp_strdup_printf("%s%s%s: the text is '%s', the second text '%s'",
                                           items->note ? items->note : "", items->note ? "; " : "",

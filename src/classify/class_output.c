@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/csv_field.h"
 #include "src/base/str.h"
 #include "src/data/files/file_names.h"
 
@@ -44,33 +45,41 @@ static char *key_of(const fsdp_class_output *o, const char *name, size_t number)
 
 /* ---- choosing keys ---- */
 
-static fsdp_status any_row_has(const fsdp_class_output *o, const char *name, size_t number,
-                               bool *has)
+/* Return true if `text` is a number of a column of results, from 1 to n_shown. */
+static bool is_column_number(const fsdp_class_output *o, const char *text)
 {
-    char *key = key_of(o, name, number);
-    if (!key)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < o->items->n && !*has; i++)
-        *has = fsdp_json_find(fsdp_json_root(o->items->items[i].row), key).value != NULL;
-    fsdp_free(key);
-    return FSDP_OK;
+    size_t number = 0;
+    if (*text < '1' || *text > '9')
+        return false;
+    for (; *text >= '0' && *text <= '9' && number <= o->n_shown; text++)
+        number = 10 * number + (size_t)(*text - '0');
+    return !*text && number <= o->n_shown;
 }
 
-/* Set *taken to true if a row has a key that the results would get with o->prefix. */
-static fsdp_status are_keys_taken(const fsdp_class_output *o, bool *taken)
+/* Return true if results get the key `key`. */
+static bool is_result_key(const fsdp_class_output *o, const char *key)
 {
-    *taken = false;
-    if (is_list(o) && !o->csv)
-        return any_row_has(o, "predictions", 0, taken);
-    if (!is_list(o)) {
-        FSDP_TRY(any_row_has(o, "label", 0, taken));
-        return any_row_has(o, "score", 0, taken);
-    }
-    for (size_t i = 1; i <= o->n_shown && !*taken; i++) {
-        FSDP_TRY(any_row_has(o, "label", i, taken));
-        FSDP_TRY(any_row_has(o, "score", i, taken));
-    }
-    return FSDP_OK;
+    const size_t n = strlen(o->prefix);
+    if (strncmp(key, o->prefix, n) != 0)
+        return false;
+    key += n;
+    if (!is_list(o))
+        return strcmp(key, "label") == 0 || strcmp(key, "score") == 0;
+    if (!o->csv)
+        return strcmp(key, "predictions") == 0;
+    return (strncmp(key, "label_", 6) == 0 || strncmp(key, "score_", 6) == 0) &&
+           is_column_number(o, key + 6);
+}
+
+/* Return true if a row has one of the keys of results. */
+static bool are_keys_taken(const fsdp_class_output *o)
+{
+    for (size_t i = 0; i < o->items->n; i++)
+        for (fsdp_json_node v = fsdp_json_first(fsdp_json_root(o->items->items[i].row)); v.value;
+             v = fsdp_json_next(v))
+            if (is_result_key(o, v.key))
+                return true;
+    return false;
 }
 
 static fsdp_status choose_keys(fsdp_class_output *o)
@@ -78,7 +87,7 @@ static fsdp_status choose_keys(fsdp_class_output *o)
     bool taken = true;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && taken; i++) {
         o->prefix = prefixes[i];
-        FSDP_TRY(are_keys_taken(o, &taken));
+        taken = are_keys_taken(o);
     }
     if (!taken)
         return FSDP_OK;
@@ -100,26 +109,6 @@ const char *fsdp_class_output_renamed(const fsdp_class_output *o)
 
 /* ---- CSV ---- */
 
-/* Append a CSV field. It is put in quotes if RFC 4180 requires this, and also if it is empty or
- * begins with a space. */
-static void add_field(fsdp_str *line, const char *text, bool first)
-{
-    if (!first)
-        fsdp_str_append(line, ",", 1);
-    if (*text && !strpbrk(text, ",\"\r\n") && *text != ' ') {
-        fsdp_str_append(line, text, strlen(text));
-        return;
-    }
-    fsdp_str_append(line, "\"", 1);
-    for (const char *quote = strchr(text, '"'); quote; quote = strchr(text, '"')) {
-        fsdp_str_append(line, text, (size_t)(quote + 1 - text));
-        fsdp_str_append(line, "\"", 1);
-        text = quote + 1;
-    }
-    fsdp_str_append(line, text, strlen(text));
-    fsdp_str_append(line, "\"", 1);
-}
-
 /* Append a value of a row as a CSV field: a string as it is, null or a missing value as an empty
  * field, any other value as JSON. */
 static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
@@ -131,12 +120,12 @@ static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
     char *json;
     size_t bytes;
     if (kind == FSDP_JSON_NONE || kind == FSDP_JSON_NULL) {
-        add_field(line, "", first);
+        fsdp_str_add_csv_field(line, "", first);
         return FSDP_OK;
     }
     if (kind == FSDP_JSON_STRING) {
         FSDP_TRY(fsdp_json_get_str(value, NULL, &text));
-        add_field(line, text, first);
+        fsdp_str_add_csv_field(line, text, first);
         return FSDP_OK;
     }
     FSDP_TRY(fsdp_json_create("value", &doc));
@@ -145,27 +134,56 @@ static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
     fsdp_json_destroy(doc);
     FSDP_TRY(status);
     json[bytes - 1] = 0; /* remove the brace that closes {"v":...} */
-    add_field(line, json + sizeof before - 1, first);
+    fsdp_str_add_csv_field(line, json + sizeof before - 1, first);
     fsdp_free(json);
     return FSDP_OK;
 }
 
-static bool has_column(const fsdp_class_output *o, const char *name)
+/* Return true if the columns include `name`. *at is the index at which it is looked for first, and
+ * is set to the index after the one where it was found: most rows have the same keys in the same
+ * order. */
+static bool has_column(const fsdp_class_output *o, const char *name, size_t *at)
 {
-    for (size_t i = 0; i < o->n_columns; i++)
-        if (strcmp(o->columns[i], name) == 0)
-            return true;
+    for (size_t i = 0; i < o->n_columns; i++) {
+        const size_t column = (*at + i) % o->n_columns;
+        if (strcmp(o->columns[column], name) != 0)
+            continue;
+        *at = column + 1;
+        return true;
+    }
     return false;
 }
 
-/* Set o->columns to the keys of all rows, in the order in which they first occur. */
+/* A field of CSV cannot contain a NUL character. */
+static fsdp_status check_field(const fsdp_class_output *o, const fsdp_class_item *item,
+                               fsdp_json_node value)
+{
+    const char *text;
+    size_t length;
+    if (fsdp_json_kind_of(value) != FSDP_JSON_STRING)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_strn(value, NULL, &text, &length));
+    if (strlen(text) == length)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: line %lld: '%s' contains a NUL character, which CSV cannot: write JSON "
+                      "lines (--output results.jsonl)",
+                      o->config->input, (long long)item->line, value.key);
+}
+
+/* Collect the keys of all rows, in the order in which they first appear, and check that all values
+ * can be written. */
 static fsdp_status collect_columns(fsdp_class_output *o)
 {
-    for (size_t i = 0; i < o->items->n; i++)
+    for (size_t i = 0; i < o->items->n; i++) {
+        size_t at = 0;
         for (fsdp_json_node v = fsdp_json_first(fsdp_json_root(o->items->items[i].row)); v.value;
-             v = fsdp_json_next(v))
-            if (!has_column(o, v.key))
+             v = fsdp_json_next(v)) {
+            FSDP_TRY(check_field(o, &o->items->items[i], v));
+            if (!has_column(o, v.key, &at))
                 FSDP_TRY(fsdp_names_add(&o->columns, &o->n_columns, &o->columns_cap, v.key));
+        }
+    }
     return FSDP_OK;
 }
 
@@ -173,12 +191,12 @@ static fsdp_status add_header(const fsdp_class_output *o, fsdp_str *line)
 {
     static const char *const names[] = {"label", "score"};
     for (size_t i = 0; i < o->n_columns; i++)
-        add_field(line, o->columns[i], i == 0);
+        fsdp_str_add_csv_field(line, o->columns[i], i == 0);
     for (size_t i = 0; i < 2 * o->n_shown; i++) {
         char *key = key_of(o, names[i % 2], is_list(o) ? i / 2 + 1 : 0);
         if (!key)
             return FSDP_ERR_NOMEM;
-        add_field(line, key, false);
+        fsdp_str_add_csv_field(line, key, false);
         fsdp_free(key);
     }
     fsdp_str_append(line, "\r\n", 2);
@@ -191,7 +209,7 @@ static fsdp_status add_csv_row(const fsdp_class_output *o, fsdp_json_node row, c
     for (size_t i = 0; i < o->n_columns; i++)
         FSDP_TRY(add_value(line, fsdp_json_find(row, o->columns[i]), i == 0));
     for (size_t i = 0; i < o->n_shown; i++) {
-        add_field(line, o->labels[o->order[i]], false);
+        fsdp_str_add_csv_field(line, o->labels[o->order[i]], false);
         fsdp_str_printf(line, ",%.9g", scores[o->order[i]]);
     }
     fsdp_str_append(line, "\r\n", 2);
@@ -293,12 +311,13 @@ static fsdp_status open_output(fsdp_class_output *o)
     if (!(o->order = fsdp_calloc(o->n_labels, sizeof *o->order)))
         return FSDP_ERR_NOMEM;
     FSDP_TRY(choose_keys(o));
+    if (o->csv)
+        FSDP_TRY(collect_columns(o));
     if (o->config->output)
         FSDP_TRY(fsdp_atomic_file_begin(o->config->output, 0, &o->file));
     if (!o->csv)
         return FSDP_OK;
     fsdp_str line = {0};
-    FSDP_TRY(collect_columns(o));
     return print_line(o, add_header(o, &line), &line);
 }
 

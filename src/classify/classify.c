@@ -124,13 +124,7 @@ static fsdp_status set_encoding(classifier *c)
     if (!c->tokenizer.tokenizer)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "texts need a tokenizer; --tokenizer names one (%s)",
                           c->tokenizer.why_none);
-    const int32_t pieces = fsdp_tokenizer_vocab_size(c->tokenizer.tokenizer);
-    if (pieces > info->vocab_size)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
-                          "together",
-                          fsdp_tokenizer_path(c->tokenizer.tokenizer), (int)pieces,
-                          (long long)info->vocab_size);
+    FSDP_TRY(fsdp_model_check_tokenizer(c->model, c->tokenizer.tokenizer));
     if (wanted > info->max_positions && info->max_positions > 0)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: the model takes up to %lld",
                           (long long)wanted, (long long)info->max_positions);
@@ -167,6 +161,7 @@ static fsdp_status open_model(classifier *c)
     if (c->device->ops != &fsdp_device_cpu)
         show_note(c, "device: %s", description);
     const fsdp_model_options options = {.name = config->model,
+                                        .adapter = config->adapter,
                                         .keep_lm_head = true,
                                         .shard.mp_policy.param_dtype = config->param_dtype};
     FSDP_TRY(fsdp_model_open(&options, c->group, c->device, &c->model));

@@ -15,6 +15,7 @@ enum {
 
 typedef struct fsdp_classify_config {
     const char *model;        /* folder or hub name */
+    const char *adapter;      /* folder of a LoRA adapter for the model; NULL: none */
     const char *tokenizer;    /* NULL: the model's tokenizer */
     const char *const *texts; /* [n_texts] */
     size_t n_texts;

@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/classify/classify.h"
 #include "src/cli/common/cli.h"
-#include "src/data/files/file_names.h"
+#include "src/data/files/output_name.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
 #include "src/train_config/config_paths.h"
@@ -28,6 +28,8 @@ static const fsdp_option table[] = {
      PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and texts",
      .help = "Hugging Face folder of a classifier, such as --output of 'fsdp train --task "
      "classification', or a name of the hub that is in the local cache"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(run.tokenizer), .metavar = "PATH", .shown_default = "the model's",
      .help = "tokenizer.json or vocab.txt, or a folder that holds it"},
@@ -36,7 +38,8 @@ static const fsdp_option table[] = {
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
      .metavar = "FILE", .shown_default = "without TEXT: standard input",
      .help = "texts, one a line (an empty line is an empty text), or rows: .jsonl, .json, .csv, "
-     ".tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: standard input, one a line"},
+     ".tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: standard input; a file without "
+     "such an ending, and a pipe, has rows of JSON if it begins like one"},
     {.name = "text-column", .aliases = "text-column-name", .type = FSDP_OPTION_STRING,
      PLACE(run.text_column), .metavar = "NAME", .shown_default = "that of 'fsdp train'",
      .help = "rows: column or key with the text, or the first text of a pair"},
@@ -87,12 +90,7 @@ static fsdp_status check_output(const char *output)
         return FSDP_OK;
     if (!*output)
         return fsdp_error(FSDP_ERR_INVALID, "--output is empty");
-    const fsdp_name_kind kind = fsdp_name_kind_of(output);
-    if (!fsdp_name_is_compressed(output) && kind != FSDP_NAME_ARROW &&
-        (kind != FSDP_NAME_CSV || fsdp_name_ends_with(output, ".csv")))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--output %s: results are CSV (.csv) or JSON lines, not compressed", output);
+    return fsdp_check_output_name("--output", output, FSDP_OUTPUT_ROWS);
 }
 
 static fsdp_status parse_top_k(classify_config *config)
@@ -135,6 +133,17 @@ static fsdp_status check_texts(const classify_config *config, int n)
     return check_output(run->output);
 }
 
+/* The file from which standard input is redirected would be replaced, too. */
+static fsdp_status check_same_file(const fsdp_classify_config *run)
+{
+    const bool is_stdin = run->input && strcmp(run->input, "-") == 0;
+    const char *input = is_stdin ? "/dev/stdin" : run->input;
+    if (!input || !run->output || !fsdp_train_is_same_file(input, run->output))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s%s and --output %s are the same file",
+                      is_stdin ? "standard input" : "--input ", is_stdin ? "" : input, run->output);
+}
+
 static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     classify_config *config = target;
@@ -152,9 +161,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     if (rows_flag && !run->input)
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows of a file: it needs --input",
                           rows_flag);
-    if (run->input && run->output && fsdp_train_is_same_file(run->input, run->output))
-        return fsdp_error(FSDP_ERR_INVALID, "--input %s and --output %s are the same file",
-                          run->input, run->output);
+    FSDP_TRY(check_same_file(run));
     FSDP_TRY(parse_top_k(config));
     FSDP_TRY(fsdp_form_options_check(&run->form));
     FSDP_TRY(fsdp_check_compute_dtype("--param-dtype", run->param_dtype));

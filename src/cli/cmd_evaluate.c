@@ -19,6 +19,8 @@ static const fsdp_option table[] = {
     {.name = "model", .aliases = "models,model-name,model-name-or-path", .type = FSDP_OPTION_LIST,
      PLACE(models), .metavar = "DIR,...", .required = true, .group = "models",
      .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "untrained", .type = FSDP_OPTION_BOOL, PLACE(untrained),
      .help = "first evaluate the first model's shape with random weights from the seed"},
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),

@@ -12,6 +12,7 @@
 #include "src/cli/common/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/comm/agree.h"
+#include "src/data/files/output_name.h"
 #include "src/generate/generate_run.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"
@@ -34,13 +35,17 @@ static const fsdp_option table[] = {
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and prompts",
      .help = "Hugging Face folder, or a name of the hub that is in the local cache"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
+     .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
      .metavar = "TEXT", .help = "a text, like those without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
      .metavar = "FILE", .help = "texts, one a line (an empty line is an empty text), or a column of "
-     "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too"},
+     "rows: .jsonl, .json, .csv, .tsv, a folder of datasets.save_to_disk(); .gz and .zst, too; -: "
+     "standard input; a file without such an ending, and a pipe, has rows of JSON if it begins like "
+     "one"},
     {.name = "text-column", .aliases = "text-column-name", .type = FSDP_OPTION_STRING,
      PLACE(run.text_column), .metavar = "NAME",
      .shown_default = "prompt, text, source, input, article, ...",
@@ -155,7 +160,8 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
-/* Return FSDP_ERR_INVALID if the file --output is one of the files that the run reads. */
+/* Return FSDP_ERR_INVALID if --output is a file from which the run reads, or if its name says that
+ * it is not JSON lines. */
 static fsdp_status check_output(const generate_config *config)
 {
     const struct {
@@ -163,8 +169,12 @@ static fsdp_status check_output(const generate_config *config)
     } inputs[] = {{"input", config->run.input},
                   {"messages", config->run.messages},
                   {"input-ids", config->run.input_ids}};
+    if (config->output)
+        FSDP_TRY(fsdp_check_output_name("--output", config->output, FSDP_OUTPUT_JSON_LINES));
     for (size_t i = 0; config->output && i < FSDP_LENGTH(inputs); i++)
-        if (inputs[i].path && fsdp_train_is_same_file(inputs[i].path, config->output))
+        if (inputs[i].path &&
+            fsdp_train_is_same_file(
+                strcmp(inputs[i].path, "-") == 0 ? "/dev/stdin" : inputs[i].path, config->output))
             return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --output %s are the same file",
                               inputs[i].flag, inputs[i].path, config->output);
     return FSDP_OK;

@@ -4,8 +4,10 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/common/interrupt.h"
+#include "src/data/files/output_name.h"
 #include "src/pretrained/text_prefix.h"
 #include "src/tokenize/tokenize.h"
 
@@ -205,7 +207,9 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
         return fsdp_error(FSDP_ERR_INVALID, "--tokenizer is required; --train-vocab makes one");
     if ((!c->output || !*c->output) && !c->check)
         return fsdp_error(FSDP_ERR_INVALID, "--output is required, unless there is --check");
-    return FSDP_OK;
+    return c->output && *c->output
+               ? fsdp_check_output_name("--output", c->output, FSDP_OUTPUT_FOLDER)
+               : FSDP_OK;
 }
 
 static const fsdp_options_spec spec = {
@@ -247,7 +251,7 @@ static fsdp_status choose_prefix(fsdp_tokenize_config *c, char **prefix)
             fprintf(stderr,
                     "fsdp tokenize: note: %s: '%s' is put before source texts; --task-prefix '' "
                     "puts nothing there\n",
-                    path, *prefix);
+                    path, fsdp_show_text(*prefix).text);
     }
     fsdp_free(path);
     fsdp_free(folder);

@@ -153,8 +153,9 @@ function reasons(slow, fast) {
         found.push(`The others wait for rank ${straggler.rank} in ${percent(straggler.wait)} of a step: it is busy `
             + `${straggler.times.toPrecision(2)} times as long. ` + stragglerCause(straggler));
     else if (stopped)
-        found.push(`The others wait for rank ${stopped.rank}, which neither ran nor was ready to run in ${percent(stopped.stopped)} of a step: ` + STOPPED);
-    else if (more.wait > 0.4 * whole)
+        found.push((slow.ranks.length > 1 ? `The others wait for rank ${stopped.rank}, which` : "It")
+            + ` neither ran nor was ready to run in ${percent(stopped.stopped)} of a step: ` + STOPPED);
+    else if (more.wait > 0.4 * whole && slow.ranks.length > 1)
         found.push("The ranks wait for each other longer than there, though none of them is busy longer: "
             + (crowded ? "now this one and now that one has no core." : "the sizes of their batches differ, or the network between them is slow."));
     if (more.data > 0.3 * whole)

@@ -11,10 +11,12 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/log.h"
+#include "src/base/shown_text.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/data/datasets/dataset.h"
+#include "src/data/files/output_name.h"
 #include "src/data/left_out.h"
 #include "src/data/rows/rows_form.h"
 #include "src/evaluate/evaluate_internal.h"
@@ -167,8 +169,14 @@ static void print_device(const evaluator *v, FILE *out)
 
 static fsdp_status open_model(evaluator *v, const char *name, bool random)
 {
+    if (v->config->adapter && v->config->models.count > 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--adapter %s: is for one model, and --model names %zu; name the folder "
+                          "of the adapter in --model instead",
+                          v->config->adapter, v->config->models.count);
     fsdp_model_options options = {
         .name = name,
+        .adapter = random ? NULL : v->config->adapter,
         .from_config = random,
         .seed = (uint64_t)v->config->seed,
         .keep_lm_head = true,
@@ -247,18 +255,24 @@ static const char *source_prefix(const evaluator *v)
                                    : fsdp_train_task_prefix(v->model->info.format.task);
 }
 
-/* If the prefix comes from the model's config.json, log a warning that shows it, because the user
- * did not give this prefix. */
+/* Report the prefix, unless the user gave it. */
 static void note_prefix(const evaluator *v)
 {
-    const char *prefix = v->model->text_prefix;
+    const char *prefix = source_prefix(v);
     if (v->config->task_prefix || !prefix || !*prefix || !is_first(v) ||
         !(fsdp_dataset_uses(v->set) & FSDP_USES_SOURCE_PREFIX))
         return;
-    fsdp_log("data", FSDP_LOG_WARN, -1, 1,
-             "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
-             "nothing there",
-             v->model->dir, prefix);
+    const fsdp_shown_text shown = fsdp_show_text(prefix);
+    if (v->model->text_prefix)
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1,
+                 "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
+                 "nothing there",
+                 v->model->dir, shown.text);
+    else
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1,
+                 "'%s' is put before each source text, the default of seq2seq; --task-prefix '' "
+                 "puts nothing there",
+                 shown.text);
 }
 
 static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,
@@ -660,6 +674,10 @@ static fsdp_status check_files(const fsdp_evaluate_config *c)
                  {"--baseline-data", c->baseline_data},
                  {"--prompts", c->prompts},
                  {"--predictions", c->predictions}};
+    if (c->predictions)
+        FSDP_TRY(fsdp_check_output_name("--predictions", c->predictions, FSDP_OUTPUT_LINES));
+    if (c->prompts)
+        FSDP_TRY(fsdp_check_output_name("--prompts", c->prompts, FSDP_OUTPUT_LINES));
     FSDP_TRY(check_output("--predictions", c->predictions));
     FSDP_TRY(check_output("--prompts", c->prompts));
     for (size_t w = 2; w < FSDP_LENGTH(files); w++)

@@ -21,6 +21,7 @@
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models; /* folders or hub names, at least one */
+    const char *adapter;     /* folder of a LoRA adapter for the only model; NULL: none */
     /* true: first evaluate a model that has the shape of the first model and random weights, and
      * then evaluate `models` */
     bool untrained;

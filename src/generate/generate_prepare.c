@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/shown_text.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run_internal.h"
 #include "src/pretrained/model_tokenizer.h"
@@ -23,18 +24,6 @@ void fsdp_generate_note(const generate_run *g, const char *text)
         g->note(text, g->arg);
 }
 
-static fsdp_status check_tokenizer(const generate_run *g)
-{
-    const int32_t pieces = fsdp_tokenizer_vocab_size(g->tokenizer);
-    if (pieces <= g->model->info.vocab_size)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
-                      "together",
-                      fsdp_tokenizer_path(g->tokenizer), (int)pieces,
-                      (long long)g->model->info.vocab_size);
-}
-
 /* Open the tokenizer that the user gave with --tokenizer, or else the model's tokenizer. The run
  * needs a tokenizer if the user gave one, or if there are prompts that are text. If the run does
  * not need a tokenizer and the model's tokenizer cannot be opened, the run continues without a
@@ -50,7 +39,7 @@ static fsdp_status open_tokenizer(generate_run *g)
         fsdp_error_context(
             status, "texts need a tokenizer: give --tokenizer, or --input-ids instead of texts");
     if (status == FSDP_OK)
-        status = check_tokenizer(g);
+        status = fsdp_model_check_tokenizer(g->model, g->tokenizer);
     if (status == FSDP_OK || needed || status == FSDP_ERR_NOMEM)
         return status;
     if (status != FSDP_ERR_NOT_FOUND && status != FSDP_ERR_UNSUPPORTED) {
@@ -70,10 +59,11 @@ static fsdp_status check_file(const generate_run *g, const char *flag, const cha
 {
     if (!path || g->world_size == 1)
         return FSDP_OK;
+    const bool is_stdin = strcmp(path, "-") == 0;
     const fsdp_status status = fsdp_path_check(path);
-    if (status != FSDP_ERR_INVALID)
+    if (status != FSDP_ERR_INVALID && !is_stdin)
         return status;
-    return fsdp_error(status,
+    return fsdp_error(FSDP_ERR_INVALID,
                       "%s %s: not a regular file; every rank reads it, which a pipe does not "
                       "allow: write it to a file, or use one rank",
                       flag, path);
@@ -109,7 +99,7 @@ static fsdp_status check_texts(const generate_run *g)
     const char *flag = c->task_prefix && *c->task_prefix ? "task-prefix"
                        : c->system                       ? "system"
                                                          : NULL;
-    if (c->text_column && (!c->input || !fsdp_is_prompt_rows_path(c->input)))
+    if (c->text_column && !c->input)
         return fsdp_error(FSDP_ERR_INVALID, "--text-column names a column of rows: it needs "
                                             "--input with a file of JSON, CSV or Arrow");
     if (!flag || has_texts(&g->prompts))
@@ -156,9 +146,7 @@ static fsdp_status read_prompts(generate_run *g)
     for (size_t i = 0; i < c->n_texts; i++)
         FSDP_TRY(fsdp_prompts_add_text(&g->prompts, &e, c->texts[i]));
     if (c->input)
-        FSDP_TRY(fsdp_is_prompt_rows_path(c->input)
-                     ? fsdp_prompts_read_rows(&g->prompts, &e, c->input)
-                     : fsdp_prompts_read_texts(&g->prompts, &e, c->input));
+        FSDP_TRY(fsdp_prompts_read_file(&g->prompts, &e, c->input));
     if (c->messages)
         FSDP_TRY(fsdp_prompts_read_messages(&g->prompts, &e, c->messages));
     if (c->input_ids)
@@ -182,9 +170,9 @@ static void report_notes(const generate_run *g)
         fsdp_generate_note(g, g->prompts.note);
     if (g->prompts.n_prefixed && !g->config->task_prefix) {
         snprintf(text, sizeof text,
-                 "config.json of %.300s: '%.200s' is put before each text, as in training; "
+                 "config.json of %.260s: '%s' is put before each text, as in training; "
                  "--task-prefix '' puts nothing there",
-                 g->config->model, g->model->text_prefix);
+                 g->config->model, fsdp_show_text(g->model->text_prefix).text);
         fsdp_generate_note(g, text);
     }
     if (g->n_short) {
@@ -323,8 +311,10 @@ fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts)
         .name = c->device, .threads = c->threads_per_rank, .isa = c->isa};
     FSDP_TRY(fsdp_rank_device_create(g->group, &device, &g->device));
     note_device(g);
-    fsdp_model_options model = {
-        .name = c->model, .keep_lm_head = true, .shard.mp_policy.param_dtype = c->param_dtype};
+    fsdp_model_options model = {.name = c->model,
+                                .adapter = c->adapter,
+                                .keep_lm_head = true,
+                                .shard.mp_policy.param_dtype = c->param_dtype};
     FSDP_TRY(fsdp_model_open(&model, g->group, g->device, &g->model));
     fsdp_status status = open_tokenizer(g);
     if (status == FSDP_OK)

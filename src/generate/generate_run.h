@@ -16,6 +16,7 @@ typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
  * needed for prompts that are texts, but not for prompts that are ids. */
 typedef struct fsdp_generate_config {
     const char *model;        /* folder or hub name */
+    const char *adapter;      /* folder of a LoRA adapter for the model; NULL: none */
     const char *tokenizer;    /* spiece.model or a folder; NULL: the model's tokenizer */
     const char *const *texts; /* [n_texts] */
     size_t n_texts;

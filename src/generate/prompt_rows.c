@@ -15,12 +15,6 @@
 #include "src/data/rows/text_columns.h"
 #include "src/generate/prompts.h"
 
-bool fsdp_is_prompt_rows_path(const char *path)
-{
-    return fsdp_is_arrow_path(path) || fsdp_is_csv_path(path) ||
-           fsdp_name_kind_of(path) == FSDP_NAME_JSON;
-}
-
 /* If the user names no column, the prompts are in the first of these columns that exists. */
 static const char *const columns[] = {"prompt",   "text",     "source",      "input",
                                       "article",  "document", "instruction", "question",
@@ -108,18 +102,13 @@ static fsdp_status read_json(fsdp_prompts *p, const fsdp_prompt_encoding *e, con
     }
 }
 
-static fsdp_status read_json_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
-                                  bool wanted)
+static fsdp_status read_json_input(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                                   fsdp_input *input, bool wanted)
 {
-    fsdp_input *input;
     fsdp_json_rows *rows;
-    FSDP_TRY(fsdp_input_open(path, &input));
-    fsdp_status status = fsdp_json_rows_open(input, path, NULL, &rows);
-    if (status == FSDP_OK) {
-        status = read_json(p, e, path, rows, wanted);
-        fsdp_json_rows_close(rows);
-    }
-    fsdp_input_close(input);
+    FSDP_TRY(fsdp_json_rows_open(input, path, NULL, &rows));
+    const fsdp_status status = read_json(p, e, path, rows, wanted);
+    fsdp_json_rows_close(rows);
     return status;
 }
 
@@ -202,34 +191,60 @@ static fsdp_status has_prompts(const fsdp_csv_row *header, void *encoding, bool 
     return FSDP_OK;
 }
 
-static fsdp_status read_csv_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
+static fsdp_status read_csv_input(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                                  fsdp_input *input)
 {
     fsdp_prompt_encoding copy = *e;
     fsdp_csv_format format = {0};
-    fsdp_input *input;
     fsdp_csv *csv;
     bool found;
-    FSDP_TRY(fsdp_input_open_seekable(path, &input));
-    fsdp_status status =
-        fsdp_csv_open_fitting(input, path, &format, has_prompts, &copy, &found, &csv);
-    if (status == FSDP_OK) {
-        status = read_csv(p, e, path, csv);
-        fsdp_csv_close(csv);
-    }
-    fsdp_input_close(input);
+    FSDP_TRY(fsdp_input_make_seekable(input));
+    FSDP_TRY(fsdp_csv_open_fitting(input, path, &format, has_prompts, &copy, &found, &csv));
+    const fsdp_status status = read_csv(p, e, path, csv);
+    fsdp_csv_close(csv);
     return status;
 }
 
-fsdp_status fsdp_prompts_read_rows(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
+/* Read rows or lines. The name of the file says which or, if it does not, the first bytes do. */
+static fsdp_status read_input(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path,
+                              fsdp_input *input)
 {
+    const fsdp_name_kind kind = fsdp_name_kind_of(path);
+    bool json = kind == FSDP_NAME_JSON;
+    if (kind == FSDP_NAME_CSV)
+        return read_csv_input(p, e, path, input);
+    if (kind == FSDP_NAME_UNKNOWN)
+        FSDP_TRY(fsdp_input_is_json(input, &json));
+    if (json)
+        return read_json_input(p, e, path, input, false);
+    if (e->text_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--text-column names a column of rows, and %s is not a file of JSON, CSV "
+                          "or Arrow",
+                          path);
+    return fsdp_prompts_read_texts(p, e, path, input);
+}
+
+fsdp_status fsdp_prompts_read_file(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *path)
+{
+    fsdp_input *input;
     if (fsdp_is_arrow_path(path))
         return read_arrow(p, e, path, false);
-    return fsdp_is_csv_path(path) ? read_csv_file(p, e, path) : read_json_file(p, e, path, false);
+    FSDP_TRY(fsdp_input_open_once(path, &input));
+    const fsdp_status status =
+        read_input(p, e, strcmp(path, "-") == 0 ? "standard input" : path, input);
+    fsdp_input_close(input);
+    return status;
 }
 
 fsdp_status fsdp_prompts_read_messages(fsdp_prompts *p, const fsdp_prompt_encoding *e,
                                        const char *path)
 {
-    return fsdp_is_arrow_path(path) ? read_arrow(p, e, path, true)
-                                    : read_json_file(p, e, path, true);
+    fsdp_input *input;
+    if (fsdp_is_arrow_path(path))
+        return read_arrow(p, e, path, true);
+    FSDP_TRY(fsdp_input_open_once(path, &input));
+    const fsdp_status status = read_json_input(p, e, path, input, true);
+    fsdp_input_close(input);
+    return status;
 }

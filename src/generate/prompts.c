@@ -164,30 +164,17 @@ static fsdp_status read_whole(fsdp_input *input, const char *path, fsdp_str *all
     return FSDP_OK;
 }
 
-static fsdp_status read_file(const char *path, char **text, size_t *bytes)
-{
-    fsdp_input *input;
-    fsdp_str all = {0};
-    FSDP_TRY(fsdp_input_open(path, &input));
-    fsdp_status status = read_whole(input, path, &all);
-    fsdp_input_close(input);
-    *bytes = all.len;
-    if (status == FSDP_OK && !(*text = fsdp_str_take(&all)))
-        status = FSDP_ERR_NOMEM;
-    fsdp_str_fini(&all);
-    return status;
-}
-
 fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding *e,
-                                    const char *path)
+                                    const char *path, fsdp_input *input)
 {
-    char *text;
+    fsdp_str all = {0};
     const char *line;
-    size_t bytes, at = 0, length;
-    FSDP_TRY(read_file(path, &text, &bytes));
-    fsdp_status status = FSDP_OK;
-    at = byte_order_mark(text, bytes);
-    for (int64_t number = 1; status == FSDP_OK && next_line(text, bytes, &at, &line, &length);
+    size_t length;
+    fsdp_status status = read_whole(input, path, &all);
+    if (status == FSDP_OK && all.failed)
+        status = fsdp_error_nomem();
+    size_t at = byte_order_mark(all.data, all.len);
+    for (int64_t number = 1; status == FSDP_OK && next_line(all.data, all.len, &at, &line, &length);
          number++) {
         if (memchr(line, 0, length))
             status = fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
@@ -195,7 +182,7 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
             status = e->chat ? add_message(p, e, line, length) : add_text(p, e, line, length);
         fsdp_error_context(status, "%s: line %lld", path, (long long)number);
     }
-    fsdp_free(text);
+    fsdp_str_fini(&all);
     return status;
 }
 

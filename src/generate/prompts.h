@@ -3,6 +3,7 @@
 #include <fsdp/text.h>
 
 #include "src/generate/chat_prompt.h"
+#include "src/data/files/input.h"
 
 typedef struct fsdp_prompt {
     /* the text that was given, without the prefix; NULL: ids were given; owned */
@@ -45,24 +46,22 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
-/* Return true if `path` is a file with rows: the name says that it is JSON or CSV, or it is Arrow.
- * (prompt_rows.c) */
-bool fsdp_is_prompt_rows_path(const char *path);
-/* Read a prompt from each row of a file for which fsdp_is_prompt_rows_path() is true. The file may
- * be compressed. The prompt is a text or, if encoding->chat is not NULL and the row has messages, a
- * conversation. (prompt_rows.c) */
-FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
+/* Read a prompt from each row or line of a file, which may be compressed, a pipe, or "-", standard
+ * input. Arrow, JSON and CSV have rows; if neither the name nor the first bytes say that the file
+ * has rows, each line is a prompt, even an empty line. A prompt is a text or, if encoding->chat is
+ * not NULL and the row has messages, a conversation. (prompt_rows.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_file(fsdp_prompts *prompts,
                                                    const fsdp_prompt_encoding *encoding,
                                                    const char *path);
 /* Read a file of conversations: JSON lines, an array of JSON, or Arrow. (prompt_rows.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
                                                        const fsdp_prompt_encoding *encoding,
                                                        const char *path);
-/* Read a file in which each line is a prompt, even if the line is empty. The file may be
- * compressed. Error messages contain the path and the line. */
+/* Read an open file in which each line is a prompt, even an empty line. Error messages contain
+ * `path` and the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
-                                                    const char *path);
+                                                    const char *path, fsdp_input *input);
 /* How rows of ids are read. A row is cut to its first max_length ids (0: no limit). If a row that
  * ends with eos_id is cut, its new last id is replaced by eos_id. eos_id -1: no id is replaced. */
 typedef struct fsdp_prompt_ids {

@@ -76,12 +76,11 @@ static fsdp_status explain_adapter(const char *dir)
         return FSDP_OK;
     fsdp_json *doc = read_document(dir, "adapter_config.json");
     char *base = doc ? text_of(doc, NULL, "base_model_name_or_path") : NULL;
-    fsdp_status status =
-        fsdp_error(FSDP_ERR_INVALID,
-                   "%s: an adapter of PEFT%s%s, not a whole model. Merge it into its model first, "
-                   "in PEFT: PeftModel.from_pretrained(model, \"%s\").merge_and_unload()"
-                   ".save_pretrained(NEW_DIR)",
-                   dir, base ? " for " : "", base ? base : "", dir);
+    fsdp_status status = fsdp_error(
+        FSDP_ERR_INVALID,
+        "%s: an adapter of PEFT%s%s, not a whole model. Merge it into its model first: fsdp "
+        "checkpoint merge-adapter %s NEW_DIR",
+        dir, base ? " for " : "", base ? base : "", dir);
     fsdp_free(base);
     fsdp_json_destroy(doc);
     return status;

@@ -149,9 +149,19 @@ bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, c
            (strcmp(name, "trainer_state.json") == 0 && fsdp_has_trainer_state(old));
 }
 
+/* Return true if `name` is a file of an adapter. transformers would add an old adapter to the new
+ * model in its folder. */
+static bool is_adapter_name(const char *name)
+{
+    return strcmp(name, "adapter_config.json") == 0 ||
+           strcmp(name, "adapter_model.safetensors") == 0 ||
+           strcmp(name, "adapter_model.bin") == 0;
+}
+
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name)
 {
-    if (fsdp_is_weights_name(name) || fsdp_is_stale_dcp_file(context, old, fresh, name))
+    if (fsdp_is_weights_name(name) || fsdp_is_stale_dcp_file(context, old, fresh, name) ||
+        is_adapter_name(name))
         return true;
     if (strcmp(name, "generation_config.json") == 0)
         return fresh && fsdp_directory_has_file(fresh, "config.json");

@@ -13,10 +13,9 @@
 static const int64_t DEFAULT_FILE_BYTES = 50000000000; /* transformers 5's "50GB" */
 
 struct fsdp_weights_writer {
-    const char *dir;
+    fsdp_weights_files files;
     const fsdp_safetensors_spec *specs; /* [n] */
     size_t n;
-    bool is_sparse;
     int64_t numel, bytes; /* totals over all tensors */
     size_t *file_end;     /* [n_files] index of each file's last tensor, plus 1 */
     size_t n_files;
@@ -51,7 +50,7 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         }
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
-            return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
+            return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->files.dir);
         /* This sum cannot overflow if all tensors together have less than 2^62 bytes, because a
          * byte has at most 2 elements. */
         w->numel += numel;
@@ -65,9 +64,9 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
 static void file_name(const fsdp_weights_writer *w, size_t file, char name[64])
 {
     if (w->n_files == 1)
-        snprintf(name, 64, "model.safetensors");
+        snprintf(name, 64, "%s.safetensors", w->files.stem);
     else
-        snprintf(name, 64, "model-%05zu-of-%05zu.safetensors", file + 1, w->n_files);
+        snprintf(name, 64, "%s-%05zu-of-%05zu.safetensors", w->files.stem, file + 1, w->n_files);
 }
 
 /* Finish the open file, if there is one, and begin the next file. */
@@ -81,10 +80,10 @@ static fsdp_status next_file(fsdp_weights_writer *w)
     char name[64];
     size_t begin = w->n_begun ? w->file_end[w->n_begun - 1] : 0;
     file_name(w, w->n_begun, name);
-    char *path = fsdp_path_join(w->dir, name);
+    char *path = fsdp_path_join(w->files.dir, name);
     fsdp_status status = path ? fsdp_safetensors_writer_begin(path, w->specs + begin,
                                                               w->file_end[w->n_begun] - begin,
-                                                              w->is_sparse, &w->open)
+                                                              w->files.is_sparse, &w->open)
                               : FSDP_ERR_NOMEM;
     fsdp_free(path);
     w->n_begun++;
@@ -93,18 +92,20 @@ static fsdp_status next_file(fsdp_weights_writer *w)
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-fsdp_status fsdp_weights_writer_create(const char *dir, const fsdp_safetensors_spec *specs,
-                                       size_t n, int64_t max_file_bytes, bool is_sparse,
+fsdp_status fsdp_weights_writer_create(const fsdp_weights_files *files,
+                                       const fsdp_safetensors_spec *specs, size_t n,
                                        fsdp_weights_writer **writer)
 {
     fsdp_weights_writer *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;
-    w->dir = dir;
+    w->files = *files;
+    if (!w->files.stem)
+        w->files.stem = "model";
     w->specs = specs;
     w->n = n;
-    w->is_sparse = is_sparse;
-    fsdp_status status = cut_files(w, max_file_bytes > 0 ? max_file_bytes : DEFAULT_FILE_BYTES);
+    fsdp_status status =
+        cut_files(w, files->max_file_bytes > 0 ? files->max_file_bytes : DEFAULT_FILE_BYTES);
     if (status != FSDP_OK) {
         fsdp_weights_writer_discard(w);
         return status;
@@ -126,7 +127,9 @@ fsdp_status fsdp_weights_writer_write(fsdp_weights_writer *writer, size_t i, uin
 static fsdp_status write_index(const fsdp_weights_writer *w)
 {
     fsdp_json *doc;
-    FSDP_TRY(fsdp_json_create("model.safetensors.index.json", &doc));
+    char index_name[64];
+    snprintf(index_name, sizeof index_name, "%s.safetensors.index.json", w->files.stem);
+    FSDP_TRY(fsdp_json_create(index_name, &doc));
     fsdp_json_node root = fsdp_json_root(doc), metadata = fsdp_json_set_object(root, "metadata");
     fsdp_json_node map = fsdp_json_set_object(root, "weight_map");
     for (size_t file = 0, i = 0; file < w->n_files; file++) {
@@ -137,7 +140,7 @@ static fsdp_status write_index(const fsdp_weights_writer *w)
     }
     fsdp_json_set_i64(metadata, "total_parameters", w->numel);
     fsdp_json_set_i64(metadata, "total_size", w->bytes);
-    char *path = fsdp_path_join(w->dir, "model.safetensors.index.json");
+    char *path = fsdp_path_join(w->files.dir, index_name);
     fsdp_status status = path ? fsdp_json_write(doc, FSDP_JSON_PRETTY, path) : FSDP_ERR_NOMEM;
     fsdp_free(path);
     fsdp_json_destroy(doc);

@@ -5,14 +5,21 @@
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 
-/* Start writing the tensors `specs` [n] into the existing directory `dir`. The files contain them
- * in the order of `specs`. A new file begins if the next tensor would make the current file larger
- * than `max_file_bytes` (0: 50e9, transformers' "50GB"). If `is_sparse`, blocks of zeros become
- * holes in the files, and no disk space is reserved. `dir`, `specs`, and the names and shapes in
- * `specs` are borrowed until the writer is freed. */
-FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const char *dir,
+/* The files that a writer creates. Zero means default. */
+typedef struct fsdp_weights_files {
+    const char *dir; /* an existing directory */
+    const char
+        *stem; /* the name of a file without ".safetensors", at most 30 bytes; NULL: "model" */
+    int64_t max_file_bytes; /* a new file begins if the next tensor would make the current file
+                               larger than this; 0: 50e9, transformers' "50GB" */
+    bool is_sparse; /* blocks of zeros become holes in the files, and no disk space is reserved */
+} fsdp_weights_files;
+
+/* Start writing the tensors `specs` [n]. The files contain them in the order of `specs`. *files is
+ * copied. `files->dir`, `files->stem`, `specs`, and the names and shapes in `specs` are borrowed
+ * until the writer is freed. */
+FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const fsdp_weights_files *files,
                                                        const fsdp_safetensors_spec *specs, size_t n,
-                                                       int64_t max_file_bytes, bool is_sparse,
                                                        fsdp_weights_writer **writer);
 /* Write bytes [offset_bytes, offset_bytes + bytes) of tensor `i`. The caller must write the tensors
  * in the order of `specs`. The errors are those of fsdp_safetensors_writer_create(),

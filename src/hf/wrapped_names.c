@@ -121,6 +121,8 @@ static fsdp_status unwrap_each(const fsdp_name_change *change, fsdp_arena *arena
         fsdp_name_unwrap(copy);
         if (change && change->every_module)
             fsdp_name_drop_modules(copy);
+        if (change && change->base_layer)
+            cut_out(copy, "base_layer.");
         names[i] = copy;
     }
     return FSDP_OK;

@@ -24,6 +24,7 @@ enum {
 typedef struct fsdp_name_change {
     char prefix[FSDP_NAME_PREFIX_BYTES]; /* prefix to remove, with its dot; "": nothing */
     bool every_module; /* call fsdp_name_drop_modules() before `prefix` is removed */
+    bool base_layer;   /* remove "base_layer.", which PEFT adds in a layer that has an adapter */
     /* One of the names that wrappers have changed, perhaps truncated, for messages; "": there is
      * none. It has no effect on what is removed. */
     char wrapped[FSDP_NAME_PREFIX_BYTES];

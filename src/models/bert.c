@@ -18,7 +18,6 @@
 #include "src/base/alloc.h"
 #include "src/models/layers.h"
 
-#include "src/autograd/joined_linear.h"
 
 static const fsdp_batch *batch_of(const fsdp_scope *s)
 {
@@ -113,16 +112,13 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
                                             .dropout_p =
                                                 (float)a->config->attention_probs_dropout_prob};
     fsdp_tensor *x = in->t[0];
-    fsdp_tensor *const w[] = {fsdp_read(s, a->query.weight), fsdp_read(s, a->key.weight),
-                              fsdp_read(s, a->value.weight)};
-    fsdp_tensor *const bias[] = {fsdp_read(s, a->query.bias), fsdp_read(s, a->key.bias),
-                                 fsdp_read(s, a->value.bias)};
+    const fsdp_layer layers[] = {a->query, a->key, a->value};
     fsdp_tensor *qkv[3];
     if (in->n == 1) {
-        fsdp_joined_linear(s, x, w, bias, 3, qkv);
+        fsdp_apply_joined(s, x, layers, 3, qkv);
     } else {
-        fsdp_joined_linear(s, in->t[1], w, bias, 1, qkv);
-        fsdp_joined_linear(s, x, w + 1, bias + 1, 2, qkv + 1);
+        fsdp_apply_joined(s, in->t[1], layers, 1, qkv);
+        fsdp_apply_joined(s, x, layers + 1, 2, qkv + 1);
     }
     *out = one(fsdp_attention(s, qkv[0], qkv[1], qkv[2], NULL, &options));
     fsdp_free(ones);

@@ -24,12 +24,14 @@ static void set_dropout(fsdp_model_config *config, double p)
 }
 
 /* Set the number of labels. If *config is the configuration of a BertModel, change it to that of a
- * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. */
+ * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. A single
+ * label means regression, and several labels mean classes, except for labels of which a row may
+ * have several. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     fsdp_bert_config *c = &config->bert;
     config->type = &fsdp_bert_classifier_type;
-    if ((n == 1) != (c->num_labels == 1)) /* a single label means regression */
+    if (c->problem_type != FSDP_PROBLEM_MULTI_LABEL && (n == 1) != (c->num_labels == 1))
         c->problem_type = n == 1 ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
     c->num_labels = n;
 }

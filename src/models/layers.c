@@ -2,23 +2,65 @@
 #include "src/models/layers.h"
 
 #include "src/autograd/activated_linear.h"
+#include "src/autograd/activation.h"
+#include "src/autograd/joined_linear.h"
+#include "src/nn/adapter.h"
+
+static fsdp_tensor *bias_of(fsdp_scope *s, const fsdp_layer *layer)
+{
+    return layer->bias ? fsdp_read(s, layer->bias) : NULL;
+}
 
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
-    return fsdp_linear(s, x, fsdp_read(s, layer->weight),
-                       layer->bias ? fsdp_read(s, layer->bias) : NULL);
+    fsdp_tensor *y = fsdp_linear(s, x, fsdp_read(s, layer->weight), bias_of(s, layer));
+    return fsdp_adapter_add(s, layer->weight, x, y);
 }
 
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
-    return fsdp_conv1d(s, x, fsdp_read(s, layer->weight), fsdp_read(s, layer->bias));
+    fsdp_tensor *y = fsdp_conv1d(s, x, fsdp_read(s, layer->weight), bias_of(s, layer));
+    return fsdp_adapter_add(s, layer->weight, x, y);
+}
+
+void fsdp_apply_joined(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layers, int n,
+                       fsdp_tensor **out)
+{
+    fsdp_tensor *w[FSDP_MAX_JOINED], *bias[FSDP_MAX_JOINED];
+    bool adapted = false;
+    for (int i = 0; i < n; i++)
+        adapted |= layers[i].weight->adapter != NULL;
+    for (int i = 0; i < n; i++) {
+        if (adapted)
+            out[i] = fsdp_apply_linear(s, x, &layers[i]);
+        w[i] = fsdp_read(s, layers[i].weight);
+        bias[i] = bias_of(s, &layers[i]);
+    }
+    if (!adapted)
+        fsdp_joined_linear(s, x, w, layers[0].bias ? bias : NULL, n, out);
+}
+
+/* Apply a layer that has an adapter. The adapter reads the input of the layer, so the activation is
+ * computed as a tensor. */
+static fsdp_tensor *activated_with_adapter(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
+                                           fsdp_tensor *up, const fsdp_layer *layer,
+                                           bool transposed)
+{
+    fsdp_tensor *hidden = up ? fsdp_gated_dropout(s, a, x, up, 0.0f) : fsdp_activate(s, a, x);
+    fsdp_tensor *y =
+        transposed ? fsdp_apply_conv1d(s, hidden, layer) : fsdp_apply_linear(s, hidden, layer);
+    if (hidden != x)
+        fsdp_drop(s, hidden);
+    return y;
 }
 
 static fsdp_tensor *activated(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x, fsdp_tensor *up,
                               const fsdp_layer *layer, bool transposed)
 {
-    fsdp_tensor *bias = layer->bias ? fsdp_read(s, layer->bias) : NULL;
-    return fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias, transposed);
+    if (layer->weight->adapter)
+        return activated_with_adapter(s, a, x, up, layer, transposed);
+    return fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias_of(s, layer),
+                                 transposed);
 }
 
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

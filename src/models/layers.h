@@ -16,5 +16,9 @@ fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_
                                          const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_layer_norm(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
                                    double eps);
+/* Apply n Linears to the same input x [T, in]; out[i] is [T, out]. The results may only be passed
+ * to fsdp_attention() (Note [Joined products] in src/autograd/joined_linear.h). */
+void fsdp_apply_joined(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layers, int n,
+                       fsdp_tensor **out);
 /* Return dropout(x), and drop x if the result is another tensor. */
 fsdp_tensor *fsdp_apply_dropout(fsdp_scope *s, fsdp_tensor *x, double p);

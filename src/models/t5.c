@@ -17,7 +17,6 @@
 
 #include "src/autograd/activated_linear.h"
 #include "src/autograd/activation.h"
-#include "src/autograd/joined_linear.h"
 
 /* --- functions that decoding (t5_decode.c) also uses --- */
 
@@ -25,11 +24,6 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight)
 {
     return fsdp_rms_norm(s, x, fsdp_read(s, weight), (float)t5->config.layer_norm_epsilon);
-}
-
-fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight)
-{
-    return fsdp_linear(s, x, fsdp_read(s, weight), NULL);
 }
 
 fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x)
@@ -74,19 +68,18 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tenso
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)
 {
-    fsdp_tensor *const w[] = {fsdp_read(s, layer->q), fsdp_read(s, layer->k),
-                              fsdp_read(s, layer->v)};
+    const fsdp_layer layers[] = {layer->q, layer->k, layer->v};
     fsdp_tensor *qkv[3];
     if (x == kv) {
-        fsdp_joined_linear(s, x, w, NULL, 3, qkv);
+        fsdp_apply_joined(s, x, layers, 3, qkv);
     } else {
-        fsdp_joined_linear(s, x, w, NULL, 1, qkv);
-        fsdp_joined_linear(s, kv, w + 1, NULL, 2, qkv + 1);
+        fsdp_apply_joined(s, x, layers, 1, qkv);
+        fsdp_apply_joined(s, kv, layers + 1, 2, qkv + 1);
     }
     fsdp_tensor *mixed = fsdp_attention(s, qkv[0], qkv[1], qkv[2], position_bias, options);
     for (int i = 0; i < 3; i++)
         fsdp_drop(s, qkv[i]);
-    fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
+    fsdp_tensor *y = fsdp_apply_linear(s, mixed, &layer->o);
     fsdp_drop(s, mixed);
     return y;
 }
@@ -142,15 +135,15 @@ static bool drops_hidden(const fsdp_scope *s, const fsdp_t5_layer *layer)
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
-    fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
-    fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1), *y;
+    fsdp_tensor *gate = fsdp_apply_linear(s, x, &layer->wi_0);
+    fsdp_tensor *up = fsdp_apply_linear(s, x, &layer->wi_1), *y;
     if (drops_hidden(s, layer)) {
         fsdp_tensor *hidden =
             fsdp_gated_dropout(s, a, gate, up, (float)layer->root->config.dropout_rate);
-        y = fsdp_t5_project(s, hidden, layer->wo);
+        y = fsdp_apply_linear(s, hidden, &layer->wo);
         fsdp_drop(s, hidden);
     } else {
-        y = fsdp_activated_linear(s, a, gate, up, fsdp_read(s, layer->wo), NULL, false);
+        y = fsdp_apply_activated_linear(s, a, gate, up, &layer->wo);
     }
     fsdp_drop(s, gate);
     fsdp_drop(s, up);
@@ -161,15 +154,15 @@ static fsdp_tensor *feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp
 {
     const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
     const float p = (float)layer->root->config.dropout_rate;
-    fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi), *y;
-    if (a == FSDP_ACTIVATION_RELU) {
-        y = fsdp_relu_dropout_linear_(s, wide, p, fsdp_read(s, layer->wo), NULL);
+    fsdp_tensor *wide = fsdp_apply_linear(s, x, &layer->wi), *y;
+    if (a == FSDP_ACTIVATION_RELU && !layer->wo.weight->adapter) {
+        y = fsdp_relu_dropout_linear_(s, wide, p, fsdp_read(s, layer->wo.weight), NULL);
     } else if (drops_hidden(s, layer)) {
         fsdp_tensor *hidden = fsdp_t5_dropout(s, layer->root, fsdp_activate(s, a, wide));
-        y = fsdp_t5_project(s, hidden, layer->wo);
+        y = fsdp_apply_linear(s, hidden, &layer->wo);
         fsdp_drop(s, hidden);
     } else {
-        y = fsdp_activated_linear(s, a, wide, NULL, fsdp_read(s, layer->wo), NULL, false);
+        y = fsdp_apply_activated_linear(s, a, wide, NULL, &layer->wo);
     }
     fsdp_drop(s, wide);
     return y;
@@ -250,7 +243,7 @@ static fsdp_tensor *scaled_for_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tenso
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5 *t5 = self->impl;
-    *out = (fsdp_args){.t = {fsdp_t5_project(s, in->t[0], t5->head)}, .n = 1};
+    *out = (fsdp_args){.t = {fsdp_linear(s, in->t[0], fsdp_read(s, t5->head), NULL)}, .n = 1};
 }
 
 static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

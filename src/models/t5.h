@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/models.h>
 
-#include "src/nn/module.h"
+#include "src/models/builder.h"
 
 enum {
     FSDP_T5_MAX_LAYERS = 3 /* in a decoder block: self-attention, cross-attention, feed-forward */
@@ -44,8 +44,9 @@ typedef struct fsdp_t5_layer {
     bool decoder;
     int64_t block; /* index of the block that contains the layer */
     fsdp_parameter *layer_norm;
-    fsdp_parameter *q, *k, *v, *o, *relative_attention_bias;
-    fsdp_parameter *wi, *wi_0, *wi_1, *wo;
+    fsdp_parameter *relative_attention_bias;
+    fsdp_layer q, k, v, o;
+    fsdp_layer wi, wi_0, wi_1, wo;
 } fsdp_t5_layer;
 
 /* Forwards (t5.c). A block takes x [T, D], position_bias and, in a decoder, the encoder's output.
@@ -63,8 +64,6 @@ void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 /* Return x normalised by one of the model's RMS norms. */
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
-/* Return x w^T. */
-fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
 /* Return x + dropout(y), and drop y. In float16, infinite sums are clamped to finite values. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
 /* The forward of lm_head, which computes logits [T, V] from x [T, D]. */

@@ -22,10 +22,10 @@ static const char *class_name(const builder *b, const char *of_umt5)
     return of_umt5 + (FSDP_UMT5 - b->t5->config.family);
 }
 
-static fsdp_parameter *add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
-                                  int64_t out, double std)
+static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
+                             int64_t out, double std)
 {
-    return fsdp_build_linear(&b->base, parent, name, in, out, false, std).weight;
+    return fsdp_build_linear(&b->base, parent, name, in, out, false, std);
 }
 
 static fsdp_parameter *add_embedding(builder *b, fsdp_module *parent, const char *name,
@@ -178,7 +178,7 @@ static void build(builder *b, fsdp_module *root)
         fsdp_build_tied(&b->base, root, "lm_head", "Linear", b->t5->shared);
     else
         b->t5->head =
-            add_linear(b, root, "lm_head", c->d_model, c->vocab_size, c->initializer_factor);
+            add_linear(b, root, "lm_head", c->d_model, c->vocab_size, c->initializer_factor).weight;
     if (b->base.status != FSDP_OK)
         return;
     b->t5->lm_head = fsdp_module_find(root, "lm_head");

@@ -8,6 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/models/kv_cache.h"
+#include "src/models/layers.h"
 #include "src/models/t5.h"
 
 /* A growable array of int32_t on the host. */
@@ -129,10 +130,10 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
     if (!position_bias)
         position_bias = fsdp_t5_position_bias(s, layer, c->length + 1);
     fsdp_tensor *normed = fsdp_t5_norm(s, t5, x, layer->layer_norm);
-    fsdp_tensor *q = fsdp_t5_project(s, normed, layer->q);
+    fsdp_tensor *q = fsdp_apply_linear(s, normed, &layer->q);
     fsdp_kv kv =
-        fsdp_kv_cache_append(s, c->self, layer->block, fsdp_t5_project(s, normed, layer->k),
-                             fsdp_t5_project(s, normed, layer->v));
+        fsdp_kv_cache_append(s, c->self, layer->block, fsdp_apply_linear(s, normed, &layer->k),
+                             fsdp_apply_linear(s, normed, &layer->v));
     fsdp_attention_options options = {.heads = t5->config.num_heads,
                                       .q_offsets = c->step_offsets.items,
                                       .kv_offsets = kv.offsets,
@@ -141,7 +142,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .causal = true, /* the last token sees all tokens */
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
-    fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
+    fsdp_tensor *y = fsdp_apply_linear(s, mixed, &layer->o);
     *out = fsdp_t5_attended(s, layer, fsdp_t5_residual(s, t5, x, y), position_bias);
 }
 
@@ -155,8 +156,8 @@ static void decode_cross_attention(fsdp_scope *s, fsdp_module *self, const fsdp_
     fsdp_kv kv;
     if (c->encoded)
         kv = fsdp_kv_cache_append(s, c->cross, layer->block,
-                                  fsdp_t5_project(s, c->encoded, layer->k),
-                                  fsdp_t5_project(s, c->encoded, layer->v));
+                                  fsdp_apply_linear(s, c->encoded, &layer->k),
+                                  fsdp_apply_linear(s, c->encoded, &layer->v));
     else
         kv = fsdp_kv_cache_get(c->cross, layer->block);
     fsdp_tensor *x = in->t[0], *normed = fsdp_t5_norm(s, t5, x, layer->layer_norm);
@@ -166,9 +167,9 @@ static void decode_cross_attention(fsdp_scope *s, fsdp_module *self, const fsdp_
                                       .kv_ends = kv.ends,
                                       .n_sequences = c->prompts,
                                       .scale = 1.0f};
-    fsdp_tensor *q = fsdp_t5_project(s, normed, layer->q);
+    fsdp_tensor *q = fsdp_apply_linear(s, normed, &layer->q);
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, NULL, &options);
-    fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
+    fsdp_tensor *y = fsdp_apply_linear(s, mixed, &layer->o);
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, t5, x, y)}, .n = 1};
 }
 

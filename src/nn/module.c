@@ -38,6 +38,7 @@ static void parameter_release(fsdp_parameter *p)
     fsdp_tensor_release(p->data);
     fsdp_tensor_release(p->local);
     fsdp_free(p->extension);
+    fsdp_free(p->adapter);
     fsdp_free(p);
 }
 

@@ -15,6 +15,7 @@ typedef struct fsdp_shard {
     fsdp_group *group;
 } fsdp_shard;
 
+typedef struct fsdp_adapter fsdp_adapter;
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
 /* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
  * is a layer above this one. */
@@ -48,6 +49,9 @@ struct fsdp_parameter {
     /* The functions of an all-gather extension (src/fsdp/storage_extension.c), opaque here. Owned;
      * NULL: none. */
     void *extension;
+    fsdp_adapter *adapter; /* Note [Adapters] in src/nn/adapter.h. Owned; NULL: none */
+    /* The parameter is a matrix of an adapter. The files of a base model do not contain it. */
+    bool in_adapter;
     /* true once a load has written the values, and already while a load is about to write them */
     bool loaded;
     /* The dtype that the values have in the file from which they were loaded. A frozen parameter is
@@ -127,7 +131,7 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 }
 /* Set this rank's rows of p to the values that fsdp_module_init() would give, with seed `seed`, to
  * the parameter `name`. A write of p->local must be open. */
-void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
+FSDP_MUST_CHECK fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 

@@ -302,18 +302,52 @@ static void draw_normal(const fsdp_parameter *p, uint64_t key)
                                 p->init.mean, p->init.std);
 }
 
-void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed)
+/* Write elements [first, first + n) of the whole parameter, drawn from [-bound, bound), to elements
+ * [to, to + n) of this rank's tensor. Each call of the generator gives four elements. */
+static fsdp_status draw_uniform_run(const fsdp_parameter *p, uint64_t key, int64_t first, int64_t n,
+                                    int64_t to)
+{
+    enum {
+        STAGED = 1024
+    };
+    float staged[STAGED];
+    for (int64_t done = 0; done < n; done += STAGED) {
+        const int64_t part = n - done < STAGED ? n - done : STAGED;
+        for (int64_t i = 0; i < part; i++) {
+            const uint64_t element = (uint64_t)(first + done + i);
+            const fsdp_philox random = fsdp_philox4x32(key, element / 4, 0);
+            staged[i] =
+                p->init.bound * (2.0f * fsdp_uniform_from_bits(random.v[element % 4]) - 1.0f);
+        }
+        FSDP_TRY(fsdp_tensor_from_host(p->local, to + done, staged, FSDP_DTYPE_F32, part));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status draw_uniform(const fsdp_parameter *p, uint64_t key)
+{
+    const fsdp_slice slice = fsdp_parameter_slice(p);
+    for (int64_t i = 0; i < slice.runs; i++)
+        FSDP_TRY(draw_uniform_run(p, key, slice.first + i * slice.stride, slice.length,
+                                  i * slice.length));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed)
 {
     const fsdp_device *device = p->local->storage->device;
     int64_t n = fsdp_tensor_numel(p->local);
     if (!device->kernels || !n)
-        return;
+        return FSDP_OK;
+    if (p->init.bound > 0.0f)
+        return draw_uniform(p, fsdp_parameter_key(seed, name));
     if (p->init.std > 0.0f)
         draw_normal(p, fsdp_parameter_key(seed, name));
     else
         device->kernels->fill(device->context, fsdp_tensor_ptr(p->local), p->local->dtype,
                               (double)p->init.mean, n);
     zero_row(p);
+    return FSDP_OK;
 }
 
 static fsdp_status init_parameter(fsdp_writing *writing, const char *name, fsdp_parameter *p,
@@ -322,8 +356,7 @@ static fsdp_status init_parameter(fsdp_writing *writing, const char *name, fsdp_
     if (!p->local)
         return fsdp_error(FSDP_ERR_STATE, "%s has no memory to initialise", name);
     FSDP_TRY(fsdp_writing_next(writing, p->local));
-    fsdp_parameter_draw(p, name, seed);
-    return FSDP_OK;
+    return fsdp_parameter_draw(p, name, seed);
 }
 
 fsdp_status fsdp_module_init(fsdp_module *m, uint64_t seed)

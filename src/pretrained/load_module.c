@@ -110,8 +110,10 @@ static fsdp_status take_entry(const load_plan *plan, load_item *item,
     return FSDP_OK;
 }
 
-static bool may_be_fresh(const load_plan *plan, const char *name)
+static bool may_be_fresh(const load_plan *plan, const fsdp_parameter *p, const char *name)
 {
+    if (p->in_adapter)
+        return !plan->options->complete_adapter;
     for (const char *const *m = plan->options->fresh_modules; m && *m; m++) {
         size_t n = strlen(*m);
         if (strncmp(name, *m, n) == 0 && name[n] == '.')
@@ -136,8 +138,9 @@ static fsdp_status plan_item(load_plan *plan, load_item *item)
             FSDP_TRY(item->entry ? check_tied(item, plan->found[i])
                                  : take_entry(plan, item, plan->found[i]));
     }
-    return item->entry || item->mismatched || may_be_fresh(plan, item->name) ? FSDP_OK
-                                                                             : not_found(plan, p);
+    return item->entry || item->mismatched || may_be_fresh(plan, p, item->name)
+               ? FSDP_OK
+               : not_found(plan, p);
 }
 
 static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
@@ -149,8 +152,10 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
     plan->found = fsdp_calloc(plan->names.n, sizeof(fsdp_checkpoint_entry *));
     fsdp_status status = plan->items && plan->found ? FSDP_OK : FSDP_ERR_NOMEM;
     for (size_t i = 0; i < once.n && status == FSDP_OK; i++) {
-        plan->items[i].parameter = once.items[i].parameter;
-        status = plan_item(plan, &plan->items[i]);
+        if (plan->options->only_trained && !fsdp_parameter_requires_grad(once.items[i].parameter))
+            continue;
+        plan->items[plan->n].parameter = once.items[i].parameter;
+        status = plan_item(plan, &plan->items[plan->n]);
         plan->n++;
     }
     fsdp_parameter_list_free(&once);
@@ -178,7 +183,7 @@ static fsdp_status list_drawn(const load_plan *plan, fsdp_load_report *r)
     size_t cap = 0, mismatched_cap = 0;
     for (size_t i = 0; i < plan->n; i++) {
         const load_item *item = &plan->items[i];
-        if (item->entry)
+        if (item->entry || item->parameter->in_adapter)
             continue;
         FSDP_TRY(item->mismatched
                      ? fsdp_names_add(&r->mismatched, &r->n_mismatched, &mismatched_cap, item->name)
@@ -269,7 +274,7 @@ static fsdp_status copy_all(const load_plan *plan)
         if (item->entry)
             status = copy_item(item);
         else
-            fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
+            status = fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
     }
     fsdp_writing_end(&writing);
     return status;

@@ -10,6 +10,7 @@
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/load_names.h"
+#include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
 #include "src/pretrained/pretrained.h"
 #include "src/pretrained/text_prefix.h"
@@ -201,6 +202,57 @@ static fsdp_status choose_head(const fsdp_model_options *options, fsdp_model_con
     return status;
 }
 
+/* Return true if options->name is not a model but the folder of an adapter. */
+static bool names_adapter(const fsdp_model_options *options)
+{
+    char *config = fsdp_path_join(options->name, "config.json");
+    char *adapter = fsdp_path_join(options->name, "adapter_config.json");
+    const bool yes = config && adapter && !fsdp_path_is_file(config) && fsdp_path_is_file(adapter);
+    fsdp_free(config);
+    fsdp_free(adapter);
+    return yes;
+}
+
+/* Find out which model and which adapter the options name. Sets m->name, m->lora and
+ * m->adapter_dir. */
+static fsdp_status find_base(fsdp_model *m, const fsdp_model_options *options)
+{
+    const bool only_adapter = names_adapter(options);
+    if (only_adapter && options->adapter)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--model %s: is the folder of an adapter, and --adapter %s names one, "
+                          "too: --model must name their base model",
+                          options->name, options->adapter);
+    const char *dir = only_adapter ? options->name : options->adapter;
+    if (dir) {
+        if (!(m->adapter_dir = fsdp_strdup(dir)))
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(fsdp_lora_file_read(dir, &m->adapter_file));
+        m->lora = fsdp_lora_file_config(m->adapter_file);
+    }
+    if (only_adapter)
+        return fsdp_lora_find_base(m->adapter_file, dir, &m->name);
+    m->name = fsdp_strdup(options->name);
+    return m->name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
+{
+    if (m->lora && options->lora)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: is an adapter: a second one (--lora-r) cannot be added to it; merge "
+                          "it into its model first, with 'fsdp checkpoint merge-adapter'",
+                          m->adapter_dir);
+    if (options->lora)
+        m->lora = options->lora;
+    if (!m->lora)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_lora_apply(m->module, m->lora);
+    if (m->adapter_dir)
+        fsdp_error_context(status, "%s", m->adapter_dir);
+    return status;
+}
+
 /* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
  * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
  * the weights will be drawn at random. */
@@ -208,10 +260,13 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
                                  fsdp_pretrained *p)
 {
     if (options->name) {
-        FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
+        FSDP_TRY(find_base(m, options));
+        FSDP_TRY(fsdp_pretrained_open(m->name, options->from_config, p));
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
         FSDP_TRY(choose_head(options, &p->config));
+        if (m->adapter_dir && !options->num_labels)
+            FSDP_TRY(fsdp_lora_fit_head(m->adapter_dir, &p->config));
         FSDP_TRY(choose_labels(options, m, &p->config));
         FSDP_TRY(read_text_prefix(m, &p->config));
         p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
@@ -224,6 +279,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
         fsdp_model_config_set_dropout(&m->config, options->dropout);
     m->info = fsdp_model_config_info(&m->config);
     FSDP_TRY(fsdp_model_create(&m->config, &m->module));
+    FSDP_TRY(add_adapter(m, options));
     FSDP_TRY(freeze_all(m, options));
     FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));
     if (p->weights) {
@@ -343,6 +399,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
     }
     if (status == FSDP_OK)
         status = fill_values(m, &pretrained, options->seed, device);
+    if (status == FSDP_OK && m->adapter_dir && !fsdp_device_is_meta(device))
+        status = fsdp_lora_load(m->module, m->adapter_dir, group);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);
@@ -362,6 +420,9 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_label_names_free(m->label_names, m->n_label_names);
     fsdp_module_destroy(m->module);
     fsdp_named_sharding_destroy(m->named);
+    fsdp_lora_file_destroy(m->adapter_file);
+    fsdp_free(m->adapter_dir);
+    fsdp_free(m->name);
     fsdp_free(m->text_prefix);
     fsdp_free(m->dir);
     fsdp_free(m);

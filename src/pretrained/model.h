@@ -28,6 +28,10 @@ typedef struct fsdp_model_options {
      * prefix must match a name. */
     const char *const *frozen;
     size_t n_frozen;
+    /* Add this adapter. Its matrices are drawn at random if `adapter` is NULL. NULL: no adapter,
+     * unless `adapter` is the folder of one. */
+    const fsdp_lora_config *lora;
+    const char *adapter;   /* the folder of an adapter, which is added to the model; NULL: none */
     int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */
@@ -48,7 +52,9 @@ typedef struct fsdp_model_options {
 } fsdp_model_options;
 
 typedef struct fsdp_model {
-    char *dir; /* NULL if the model has no folder */
+    char *dir;  /* NULL if the model has no folder. The folder of the base model, if there is an
+                   adapter */
+    char *name; /* the name with which `dir` was found; NULL if the model has no folder */
     /* The configuration of `module`. Its tie_word_embeddings says whether the head is tied in the
      * loaded weights (Note [Tied heads] in registry.c). */
     fsdp_model_config config;
@@ -57,6 +63,11 @@ typedef struct fsdp_model {
     fsdp_named_sharding *named; /* what options->named selects in `module` */
     fsdp_group *group;          /* borrowed; NULL: a single rank */
     fsdp_load_report report;    /* empty if the weights were initialized at random */
+    /* The configuration of the model's adapter; NULL: none. It is borrowed from the options, or
+     * from adapter_file. */
+    const fsdp_lora_config *lora;
+    fsdp_lora_file *adapter_file; /* NULL: the adapter was not read from a folder */
+    char *adapter_dir;            /* folder of adapter_file; NULL: none */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */

@@ -75,8 +75,10 @@ static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
 static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
                                      const fsdp_model_save_options *o)
 {
-    FSDP_TRY(write_config(m, dir, o));
-    FSDP_TRY(write_generation_config(m, dir));
+    if (!m->lora) {
+        FSDP_TRY(write_config(m, dir, o));
+        FSDP_TRY(write_generation_config(m, dir));
+    }
     const char *tokenizer = o->tokenizer ? o->tokenizer : m->dir;
     /* A SentencePiece model is spiece.model in T5's folders and tokenizer.model in Llama's. */
     const char *file_name =
@@ -101,6 +103,19 @@ fsdp_status fsdp_model_check_folder(const char *dir)
     return status;
 }
 
+/* Write the adapter of the model, and the tokenizer with which it was trained. */
+static fsdp_status write_adapter(const fsdp_model *m, const char *dir,
+                                 const fsdp_model_save_options *o)
+{
+    static const char *const task_types[] = {[FSDP_TASK_SEQ2SEQ] = "SEQ_2_SEQ_LM",
+                                             [FSDP_TASK_CAUSAL_LM] = "CAUSAL_LM",
+                                             [FSDP_TASK_CLASSIFICATION] = "SEQ_CLS",
+                                             [FSDP_TASK_MASKED_LM] = NULL};
+    const fsdp_lora_about about = {.base_model = m->name,
+                                   .task_type = task_types[m->info.format.task]};
+    return fsdp_lora_save(m->module, m->lora, &about, o->dtype, dir, m->group);
+}
+
 fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
                             const fsdp_model_save_options *options)
 {
@@ -121,7 +136,8 @@ fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
         .dtype = o->dtype, .max_shard_bytes = o->max_shard_bytes, .also_as = tied_head_to_write(m)};
     const char *meanwhile = target ? fsdp_atomic_directory_path(target) : "";
     if (status == FSDP_OK)
-        status = fsdp_module_save(m->module, meanwhile, m->group, &weights);
+        status = m->lora ? write_adapter(m, meanwhile, o)
+                         : fsdp_module_save(m->module, meanwhile, m->group, &weights);
     if (status == FSDP_OK)
         status = fsdp_agree(m->group, writes ? write_small_files(m, meanwhile, o) : FSDP_OK);
     if (status != FSDP_OK) {

@@ -38,6 +38,18 @@ fsdp_status fsdp_model_chat_open(const fsdp_model *model, const char *path, cons
     return FSDP_OK;
 }
 
+fsdp_status fsdp_model_check_tokenizer(const fsdp_model *model, const fsdp_tokenizer *tokenizer)
+{
+    const int32_t pieces = fsdp_tokenizer_vocab_size(tokenizer);
+    if (pieces <= model->info.vocab_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
+                      "together",
+                      fsdp_tokenizer_path(tokenizer), (int)pieces,
+                      (long long)model->info.vocab_size);
+}
+
 void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t)
 {
     fsdp_chat_template_close(t->chat_template);

@@ -24,6 +24,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, c
  * that cannot be used, return FSDP_OK and set t->chat_template to NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_chat_open(const fsdp_model *model, const char *path,
                                                  const char *name, fsdp_model_tokenizer *t);
+/* Check that the model's vocabulary is large enough for the tokenizer. The message contains the
+ * tokenizer's path. */
+FSDP_MUST_CHECK fsdp_status fsdp_model_check_tokenizer(const fsdp_model *model,
+                                                       const fsdp_tokenizer *tokenizer);
 void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t); /* *t is zero-filled afterwards */
 
 /* Open a dataset with fsdp_dataset_open(). The tokenizer and the chat template come from *t, and

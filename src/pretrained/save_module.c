@@ -1,5 +1,6 @@
 /* Saves a module's parameters as Hugging Face weight files. The ranks gather one parameter after
  * the other, sorted by name. Only rank 0 writes files. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/arena.h"
 #include "src/comm/agree.h"
 #include "src/hf/weights_writer.h"
 #include "src/nn/module.h"
@@ -14,11 +16,13 @@
 
 typedef struct save_run {
     fsdp_group *group; /* NULL: a single rank */
+    const fsdp_save_options *options;
     fsdp_dtype dtype;
     fsdp_parameter_list names;   /* every name of every parameter; owns the names in `items` */
     fsdp_named_parameter *items; /* [n] parameters to write, sorted by name */
     size_t n;
     fsdp_safetensors_spec *specs; /* [n]; NULL on all ranks except rank 0 */
+    fsdp_arena arena;             /* owns the names in `specs` that have a prefix */
     fsdp_weights_writer *writer;  /* NULL on all ranks except rank 0 */
 } save_run;
 
@@ -39,18 +43,52 @@ static int64_t bytes_of(const save_run *run, size_t i)
 
 /* --- rank 0 --- */
 
-static fsdp_status open_writer(save_run *run, const char *dir, int64_t max_shard_bytes)
+/* Return true if the parameter is the bias of a layer whose weight has an adapter. `name` is its
+ * name, and the layer's name is the first `layer` bytes of it, with a dot at the end. */
+static bool is_beside_adapter(const save_run *run, const char *name, size_t layer)
+{
+    for (size_t i = 0; i < run->names.n; i++) {
+        const fsdp_named_parameter *item = &run->names.items[i];
+        if (item->parameter->adapter && strncmp(item->name, name, layer) == 0 &&
+            strcmp(item->name + layer, "weight") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Set *name to the name of parameter i in the file. */
+static fsdp_status name_in_file(save_run *run, size_t i, const char **name)
+{
+    *name = run->items[i].name;
+    if (!run->options->adapter_names)
+        return FSDP_OK;
+    const char *dot = strrchr(*name, '.');
+    const size_t layer = dot ? (size_t)(dot - *name) + 1 : 0;
+    const size_t bytes = strlen("base_model.model.base_layer.") + strlen(*name) + 1;
+    char *text = fsdp_arena_alloc(&run->arena, bytes);
+    if (!text)
+        return FSDP_ERR_NOMEM;
+    snprintf(text, bytes, "base_model.model.%.*s%s%s", (int)layer, *name,
+             is_beside_adapter(run, *name, layer) ? "base_layer." : "", *name + layer);
+    *name = text;
+    return FSDP_OK;
+}
+
+static fsdp_status open_writer(save_run *run, const char *dir)
 {
     run->specs = fsdp_calloc(run->n, sizeof *run->specs);
     if (!run->specs)
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < run->n; i++)
-        run->specs[i] = (fsdp_safetensors_spec){.name = run->items[i].name,
-                                                .dtype = run->dtype,
+    for (size_t i = 0; i < run->n; i++) {
+        run->specs[i] = (fsdp_safetensors_spec){.dtype = run->dtype,
                                                 .shape = run->items[i].parameter->shape,
                                                 .ndim = run->items[i].parameter->ndim};
-    return fsdp_weights_writer_create(dir, run->specs, run->n, max_shard_bytes, false,
-                                      &run->writer);
+        FSDP_TRY(name_in_file(run, i, &run->specs[i].name));
+    }
+    const fsdp_weights_files files = {.dir = dir,
+                                      .stem = run->options->file_stem,
+                                      .max_file_bytes = run->options->max_shard_bytes};
+    return fsdp_weights_writer_create(&files, run->specs, run->n, &run->writer);
 }
 
 static fsdp_status write_tensor(const save_run *run, size_t i, fsdp_tensor *full)
@@ -113,6 +151,8 @@ static fsdp_status list_parameters(save_run *run, fsdp_module *module,
         const fsdp_tensor *local = item->parameter->local;
         if (!local || fsdp_device_is_meta(fsdp_tensor_device(local)))
             return fsdp_error(FSDP_ERR_STATE, "%s has no values to save", item->name);
+        if (options->only_trained && !fsdp_parameter_requires_grad(item->parameter))
+            continue;
         bool also = options->also_as && strcmp(item->name, options->also_as) == 0;
         if (also || !listed_before(&run->names, i))
             run->items[run->n++] = *item;
@@ -127,11 +167,10 @@ fsdp_status fsdp_module_save(fsdp_module *module, const char *dir, fsdp_group *g
     static const fsdp_save_options defaults = {0};
     if (!options)
         options = &defaults;
-    save_run run = {.group = group, .dtype = options->dtype};
+    save_run run = {.group = group, .options = options, .dtype = options->dtype};
     fsdp_status status = fsdp_agree(group, list_parameters(&run, module, options));
     if (status == FSDP_OK)
-        status = fsdp_agree(group, writes(&run) ? open_writer(&run, dir, options->max_shard_bytes)
-                                                : FSDP_OK);
+        status = fsdp_agree(group, writes(&run) ? open_writer(&run, dir) : FSDP_OK);
     for (size_t i = 0; i < run.n && status == FSDP_OK; i++)
         status = save_parameter(&run, i);
     if (status == FSDP_OK)
@@ -140,5 +179,6 @@ fsdp_status fsdp_module_save(fsdp_module *module, const char *dir, fsdp_group *g
     fsdp_parameter_list_free(&run.names);
     fsdp_free(run.items);
     fsdp_free(run.specs);
+    fsdp_arena_fini(&run.arena);
     return status;
 }

@@ -4,14 +4,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/csv_field.h"
 #include "src/base/io.h"
 #include "src/base/repr.h"
+#include "src/base/scratch_file.h"
 #include "src/base/str.h"
 #include "src/report/append_file.h"
 #include "src/report/metrics.h"
+
+enum {
+    COPY_BYTES = 1 << 16,
+    HEADER_BYTES_MAX = 16 << 20
+};
 
 struct fsdp_log_csv {
     char *path;
@@ -51,25 +59,10 @@ static size_t find_name(const fsdp_log_csv *csv, const char *name)
     return i;
 }
 
-static void append_name(fsdp_str *line, const char *name)
-{
-    if (!strpbrk(name, ",\"")) {
-        fsdp_str_printf(line, "%s", name);
-        return;
-    }
-    fsdp_str_append(line, "\"", 1);
-    for (; *name; name++)
-        fsdp_str_printf(line, *name == '"' ? "\"\"" : "%c", *name);
-    fsdp_str_append(line, "\"", 1);
-}
-
 static void append_header(const fsdp_log_csv *csv, fsdp_str *text)
 {
-    for (size_t i = 0; i < csv->n; i++) {
-        if (i)
-            fsdp_str_append(text, ",", 1);
-        append_name(text, csv->names[i]);
-    }
+    for (size_t i = 0; i < csv->n; i++)
+        fsdp_str_add_csv_field(text, csv->names[i], i == 0);
     fsdp_str_append(text, "\n", 1);
 }
 
@@ -130,56 +123,170 @@ static fsdp_status open_file(fsdp_log_csv *csv)
     return csv->fd >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
 }
 
-/* Read the names of the columns from the text of the file, and truncate the file after its last
- * complete line. */
-static fsdp_status take_text(fsdp_log_csv *csv, const char *text, size_t bytes)
+/* Read the first line, without its line end, and set *end to the offset of the second line. */
+static fsdp_status read_header(const fsdp_log_csv *csv, int fd, fsdp_str *line, uint64_t *end)
 {
-    const char *line_end = memchr(text, '\n', bytes), *last = memrchr(text, '\n', bytes);
-    if (!line_end || memchr(text, 0, bytes))
-        return no_log(csv);
-    FSDP_TRY(read_names(csv, text, line_end - (line_end > text && line_end[-1] == '\r')));
+    char bytes[COPY_BYTES];
+    size_t n = sizeof bytes;
+    while (n == sizeof bytes && line->len < HEADER_BYTES_MAX) {
+        FSDP_TRY(fsdp_fd_read_at(fd, csv->path, line->len, bytes, sizeof bytes, &n));
+        const char *line_end = memchr(bytes, '\n', n);
+        const size_t taken = line_end ? (size_t)(line_end - bytes) : n;
+        if (memchr(bytes, 0, taken))
+            break;
+        fsdp_str_append(line, bytes, taken);
+        if (line->failed)
+            return fsdp_error_nomem();
+        *end = line->len + 1;
+        if (line_end)
+            return FSDP_OK;
+    }
+    return no_log(csv);
+}
+
+/* Set *end to the offset of the byte after the last line end of the file, which has `bytes` bytes.
+ */
+static fsdp_status find_last_line_end(const fsdp_log_csv *csv, int fd, uint64_t bytes,
+                                      uint64_t *end)
+{
+    char part[COPY_BYTES];
+    const char *found = NULL;
+    while (bytes && !found) {
+        size_t n = bytes < sizeof part ? (size_t)bytes : sizeof part;
+        bytes -= n;
+        FSDP_TRY(fsdp_fd_read_at(fd, csv->path, bytes, part, n, &n));
+        found = memrchr(part, '\n', n);
+    }
+    *end = found ? bytes + (uint64_t)(found + 1 - part) : 0;
+    return FSDP_OK;
+}
+
+/* Read the names of the columns, and truncate the file after its last complete line. */
+static fsdp_status take_file(fsdp_log_csv *csv, int fd)
+{
+    struct stat st;
+    fsdp_str line = {0};
+    uint64_t end = 0;
+    if (fstat(fd, &st) != 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
+    if (st.st_size == 0)
+        return FSDP_OK;
+    fsdp_status status = read_header(csv, fd, &line, &end);
+    if (status == FSDP_OK && line.len == 0)
+        status = no_log(csv);
+    if (status == FSDP_OK)
+        status =
+            read_names(csv, line.data, line.data + line.len - (line.data[line.len - 1] == '\r'));
+    fsdp_str_fini(&line);
+    if (status == FSDP_OK)
+        status = find_last_line_end(csv, fd, (uint64_t)st.st_size, &end);
+    FSDP_TRY(status);
     FSDP_TRY(open_file(csv));
-    if (ftruncate(csv->fd, (off_t)(last + 1 - text)) != 0)
+    if (ftruncate(csv->fd, (off_t)end) != 0)
         return fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
     return FSDP_OK;
 }
 
+static fsdp_status open_to_read(const fsdp_log_csv *csv, int *fd)
+{
+    *fd = open(csv->path, O_RDONLY | O_CLOEXEC);
+    return *fd >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", csv->path, strerror(errno));
+}
+
 static fsdp_status read_existing(fsdp_log_csv *csv)
 {
-    char *text;
-    size_t bytes;
+    int fd;
     if (!fsdp_path_exists(csv->path))
         return FSDP_OK;
-    FSDP_TRY(fsdp_file_read(csv->path, FSDP_JSON_MAX_BYTES, &text, &bytes));
-    const fsdp_status status = bytes ? take_text(csv, text, bytes) : FSDP_OK;
-    fsdp_free(text);
+    FSDP_TRY(open_to_read(csv, &fd));
+    const fsdp_status status = take_file(csv, fd);
+    close(fd);
     return status;
 }
 
 /* ---- writing ---- */
 
+/* Append `line`, which may have a line end of DOS, and an empty cell for each of `more` columns. */
+static void append_widened(fsdp_str *text, const fsdp_str *line, size_t more)
+{
+    if (line->len)
+        fsdp_str_append(text, line->data, line->len - (line->data[line->len - 1] == '\r'));
+    for (size_t i = 0; i < more; i++)
+        fsdp_str_append(text, ",", 1);
+    fsdp_str_append(text, "\n", 1);
+}
+
+/* Append the lines of bytes[n] that end in it to `text`, each with `more` empty cells. `line` has
+ * the beginning of a line that was read before, and then that of the last line. */
+static void widen_lines(const char *bytes, size_t n, size_t more, fsdp_str *line, fsdp_str *text)
+{
+    const char *at = bytes, *end;
+    for (; (end = memchr(at, '\n', n - (size_t)(at - bytes))); at = end + 1) {
+        fsdp_str_append(line, at, (size_t)(end - at));
+        append_widened(text, line, more);
+        line->len = 0;
+    }
+    fsdp_str_append(line, at, n - (size_t)(at - bytes));
+}
+
+/* Copy the lines after the first one to `to`, each with an empty cell for every column from `had`
+ * on. */
+static fsdp_status copy_lines(const fsdp_log_csv *csv, size_t had, int fd, fsdp_atomic_file *to)
+{
+    char bytes[COPY_BYTES];
+    size_t n = sizeof bytes;
+    uint64_t at = 0;
+    fsdp_str line = {0}, header = {0};
+    fsdp_status status = read_header(csv, fd, &header, &at);
+    fsdp_str_fini(&header);
+    while (status == FSDP_OK && n == sizeof bytes) {
+        fsdp_str text = {0};
+        status = fsdp_fd_read_at(fd, csv->path, at, bytes, sizeof bytes, &n);
+        if (status != FSDP_OK)
+            break;
+        at += n;
+        widen_lines(bytes, n, csv->n - had, &line, &text);
+        if (line.failed || text.failed)
+            status = fsdp_error_nomem();
+        else if (text.len)
+            status = fsdp_atomic_file_append(to, text.data, text.len);
+        fsdp_str_fini(&text);
+    }
+    fsdp_str_fini(&line);
+    return status;
+}
+
+static fsdp_status copy_old(const fsdp_log_csv *csv, size_t had, fsdp_atomic_file *to)
+{
+    int fd;
+    FSDP_TRY(open_to_read(csv, &fd));
+    const fsdp_status status = copy_lines(csv, had, fd, to);
+    close(fd);
+    return status;
+}
+
 /* Write the whole file again with all columns of `csv`. The lines in the file have only the first
  * `had` columns. */
 static fsdp_status widen(fsdp_log_csv *csv, size_t had)
 {
-    char *old = NULL;
-    size_t bytes = 0;
     fsdp_str text = {0};
-    if (had)
-        FSDP_TRY(fsdp_file_read(csv->path, FSDP_JSON_MAX_BYTES, &old, &bytes));
+    fsdp_atomic_file *file;
     append_header(csv, &text);
-    const char *line = old ? memchr(old, '\n', bytes) : NULL;
-    for (const char *end; line && (end = strchr(++line, '\n')); line = end) {
-        fsdp_str_append(&text, line, (size_t)(end - line) - (end > line && end[-1] == '\r'));
-        for (size_t i = had; i < csv->n; i++)
-            fsdp_str_append(&text, ",", 1);
-        fsdp_str_append(&text, "\n", 1);
-    }
-    fsdp_free(old);
     const size_t n = text.len;
-    char *whole = fsdp_str_take(&text);
-    fsdp_status status = whole ? fsdp_file_write(csv->path, whole, n) : FSDP_ERR_NOMEM;
-    fsdp_free(whole);
+    char *header = fsdp_str_take(&text);
+    if (!header)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_atomic_file_begin(csv->path, 0, &file);
+    if (status == FSDP_OK) {
+        status = fsdp_atomic_file_append(file, header, n);
+        if (status == FSDP_OK && had)
+            status = copy_old(csv, had, file);
+        if (status == FSDP_OK)
+            status = fsdp_atomic_file_commit(file);
+        else
+            fsdp_atomic_file_discard(file);
+    }
+    fsdp_free(header);
     if (status == FSDP_OK && csv->fd >= 0) {
         close(csv->fd); /* this descriptor is of the old file, which was replaced */
         csv->fd = -1;

@@ -386,6 +386,9 @@ static fsdp_status read_options(configuration *c)
     FSDP_TRY(
         fsdp_json_opt_bool(c->config, "split_special_tokens", false, &t->split_special_tokens));
     FSDP_TRY(fsdp_json_opt_bool(c->config, "clean_up_tokenization_spaces", false, &t->clean_up));
+    FSDP_TRY(fsdp_json_opt_bool(
+        c->config, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", false,
+        &t->clean_up_bpe));
     FSDP_TRY(fsdp_json_opt_str(c->config, "truncation_side", "right", &side));
     t->truncate_left = strcmp(side, "left") == 0;
     if (!t->truncate_left && strcmp(side, "right") != 0)

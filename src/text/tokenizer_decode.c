@@ -40,7 +40,8 @@ static fsdp_status decode(const fsdp_tokenizer *tokenizer, const int32_t *ids, s
     FSDP_TRY(fsdp_token_decoder_run(tokenizer->decoder, texts, out));
     const bool clean_up =
         (flags & FSDP_DECODE_CLEAN_UP) || ((flags & FSDP_DECODE_CONFIGURED) && tokenizer->clean_up);
-    if (!clean_up || strcmp(tokenizer->model->ops->type, "BPE") == 0)
+    const bool is_bpe = strcmp(tokenizer->model->ops->type, "BPE") == 0;
+    if (!clean_up || (is_bpe && !tokenizer->clean_up_bpe))
         return FSDP_OK;
     fsdp_str clean = {0};
     fsdp_clean_up_tokenization(out->data ? out->data : "", out->len, false, &clean);

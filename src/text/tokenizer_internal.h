@@ -66,7 +66,9 @@ struct fsdp_tokenizer {
     fsdp_work_pool *pool;
     /* alignments are kept even if no offsets are wanted, because the ids depend on alignments */
     bool always_tracked;
-    bool split_special_tokens, clean_up, truncate_left;
+    bool split_special_tokens, truncate_left;
+    bool clean_up;                    /* clean_up_tokenization_spaces of tokenizer_config.json */
+    bool clean_up_bpe;                /* its key that lets clean_up hold for BPE, too */
     bool returns_type_ids;            /* see fsdp_tokenizer_returns_type_ids() */
     int64_t model_max_length;         /* 0: none */
     int32_t named[FSDP_NAMED_TOKENS]; /* ids; -1: the tokenizer has no such token */

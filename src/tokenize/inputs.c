@@ -106,7 +106,9 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
     fsdp_status status = FSDP_OK;
     if (found.problem_type != FSDP_PROBLEM_SINGLE_LABEL && found.classes)
         status = fsdp_error(FSDP_ERR_UNSUPPORTED,
-                            "%s: labels are %s: 'fsdp train' reads such rows as texts", c->data,
+                            "%s: labels are %s, and rows that are tokenized ahead have one class "
+                            "each: give the texts to 'fsdp train', which reads such labels",
+                            c->data,
                             found.problem_type == FSDP_PROBLEM_REGRESSION
                                 ? "numbers with fractions, for regression"
                                 : "lists, for rows with several classes");

@@ -78,8 +78,11 @@ static fsdp_status drop_options(fsdp_state_dict **optim)
 
 static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
 {
+    /* The base model of an adapter does not change, and --model has its weights. */
+    const fsdp_state_dict_options options = {.ignore_frozen_params = t->model->lora != NULL};
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
-    FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
+    FSDP_TRY(
+        fsdp_get_state_dict(t->loop.module, t->loop.optimizer, &options, &s->model, &s->optim));
     return to_load ? drop_options(&s->optim)
                    : fsdp_state_put_initial_lr(s->optim, fsdp_optimizer_n_groups(t->loop.optimizer),
                                                t->schedule.lr);
@@ -297,7 +300,8 @@ static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int fo
 
 fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir)
 {
-    const fsdp_state_dict_options options = {.group = t->group};
+    const fsdp_state_dict_options options = {.group = t->group,
+                                             .ignore_frozen_params = t->model->lora != NULL};
     int32_t form;
     state s = {0};
     FSDP_TRY(find_form(t, dir, &form));

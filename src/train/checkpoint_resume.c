@@ -264,6 +264,60 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
+/* Set out->path to the folder with the state of the run that --resume continues, or to "". The
+ * checks of choose_checkpoint() are left to it: it is called later, and reports what is wrong. */
+static fsdp_status find_saved_state(const fsdp_trainer *t, choice *out)
+{
+    const char *given = t->config->resume;
+    char *folder = NULL;
+    if (!given)
+        return FSDP_OK;
+    if (strcmp(given, "auto") == 0)
+        FSDP_TRY(fsdp_checkpoint_folder_of_run(t, &folder));
+    const char *from = folder ? folder : given;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_path_is_directory(from) && (folder || !fsdp_checkpoint_files_exist(from)))
+        status = choose_newest(from, out);
+    if (status == FSDP_OK && !*out->path && !folder && fsdp_path_is_directory(given))
+        snprintf(out->path, PATH_MAX, "%s", given);
+    fsdp_free(folder);
+    return status;
+}
+
+/* Read the task prefix from the state of this program in the checkpoint `path`. *prefix stays NULL
+ * if there is none, or if the state is damaged, which fsdp_checkpoint_resume() reports. */
+static fsdp_status read_prefix(const char *path, char **prefix)
+{
+    fsdp_trainer_state_owner owner;
+    fsdp_json *state = NULL;
+    fsdp_json_node configuration;
+    const char *text = NULL;
+    fsdp_status status = fsdp_trainer_state_find(path, &owner);
+    if (status == FSDP_OK && owner.kind != FSDP_TRAINER_STATE_OWN)
+        return FSDP_OK;
+    if (status == FSDP_OK)
+        status = fsdp_trainer_state_open(path, &state);
+    if (status == FSDP_OK)
+        status = fsdp_json_get_object(fsdp_json_root(state), "configuration", &configuration);
+    if (status == FSDP_OK)
+        status = fsdp_json_opt_str(configuration, "task-prefix", NULL, &text);
+    if (status == FSDP_OK && text && !(*prefix = fsdp_strdup(text)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_json_destroy(state);
+    return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_find_prefix(fsdp_trainer *t)
+{
+    choice chosen = {0};
+    fsdp_status status = fsdp_trainer_is_first(t) ? find_saved_state(t, &chosen) : FSDP_OK;
+    FSDP_TRY(fsdp_agree(t->group, status));
+    FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
+    if (!*chosen.path)
+        return FSDP_OK;
+    return fsdp_agree(t->group, read_prefix(chosen.path, &t->resumed_prefix));
+}
+
 /* Called before the first step. Return an error if a later step of this run would overwrite a
  * checkpoint in t->checkpoint_dir that was written by another program. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)

@@ -7,6 +7,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/base/shown_text.h"
 #include "src/report/metrics.h"
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_state.h"
@@ -455,6 +456,15 @@ static const char *const printed[] = {"lr",
                                       "optimizer-state-dtype",
                                       "unit-mp-policy",
                                       "frozen-prefixes",
+                                      "lora-r",
+                                      "lora-alpha",
+                                      "lora-dropout",
+                                      "lora-target-modules",
+                                      "lora-exclude-modules",
+                                      "lora-layers-to-transform",
+                                      "lora-modules-to-save",
+                                      "lora-bias",
+                                      "use-rslora",
                                       "task-prefix",
                                       "text-column",
                                       "target-column",
@@ -493,7 +503,8 @@ static fsdp_status compare_option(const fsdp_trainer *t, const char *name, const
     if (is_listed(name, fixed))
         return fsdp_error(FSDP_ERR_INVALID, "the run had --%s %s, this one %s", name, then, now);
     if (t->out && is_listed(name, printed))
-        fprintf(t->out, "resuming with --%s %s, which was %s\n", name, or_none(now), or_none(then));
+        fprintf(t->out, "resuming with --%s %s, which was %s\n", name,
+                fsdp_show_text(or_none(now)).text, fsdp_show_text(or_none(then)).text);
     return FSDP_OK;
 }
 

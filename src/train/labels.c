@@ -4,7 +4,8 @@
  * because this is the default of transformers. If the labels of the rows have more than two
  * classes, or are names, the model gets the classes of the rows. If config.json has names of
  * classes, the model was trained as a classifier. Its classes are then kept, and rows with other
- * names are refused. */
+ * names are refused. If the labels of the rows are lists, a row may have several of these classes.
+ */
 #include "src/train/labels.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@
 #include "src/pretrained/pretrained.h"
 
 enum {
-    SHOWN_NAMES = 20
+    SHOWN_NAMES = 20,
+    FIRST_ROWS = 1000 /* rows by which it is decided whether labels are lists of known names */
 };
 
 /* The classes of the model, as far as its config.json describes them. */
@@ -176,6 +178,30 @@ static fsdp_status check_form(const fsdp_train_config *c)
                       c->data, plain ? "plain text" : "a token file");
 }
 
+/* Set found->problem_type if the classes of config.json have names, and the labels of the first
+ * rows are lists of them. A label that cannot be read is reported when the rows are opened. */
+static fsdp_status find_lists(const fsdp_trainer *t, const known_labels *known,
+                              const fsdp_dataset_options *options, fsdp_found_labels *found)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_dataset_options first = *options;
+    fsdp_found_labels labels = {0};
+    if (c->problem_type || known->problem_type != FSDP_PROBLEM_SINGLE_LABEL)
+        return FSDP_OK;
+    if (first.max_samples <= 0 || first.max_samples > FIRST_ROWS)
+        first.max_samples = FIRST_ROWS;
+    const fsdp_status status = fsdp_labels_find(c->data, &first, &labels);
+    if (status == FSDP_OK && labels.problem_type == FSDP_PROBLEM_MULTI_LABEL) {
+        found->problem_type = FSDP_PROBLEM_MULTI_LABEL;
+        fsdp_trainer_print(t,
+                           "the labels of %s are lists: a row may have several of the %lld classes "
+                           "of config.json",
+                           c->data, (long long)known->classes);
+    }
+    fsdp_found_labels_fini(&labels);
+    return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+}
+
 fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found)
 {
     const fsdp_train_config *c = t->config;
@@ -189,8 +215,6 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
     if (!known.classes)
         return FSDP_OK;
     FSDP_TRY(check_form(c));
-    if (known.named && !given)
-        return FSDP_OK;
     const int asked = c->problem_type ? c->problem_type - 1 : (int)known.problem_type;
     fsdp_found_labels labels;
     fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
@@ -198,6 +222,8 @@ fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *fou
                                     .problem_type = (fsdp_problem_type)asked,
                                     .max_samples = c->max_train_samples};
     fsdp_form_options_apply(&c->form, &options);
+    if (known.named && !given)
+        return find_lists(t, &known, &options, found);
     FSDP_TRY(fsdp_labels_find(c->data, &options, &labels));
     choose_labels(c, &known, &labels);
     *found = labels;

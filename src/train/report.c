@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/base/shown_text.h"
 #include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
 #include "src/data/rows/rows_form.h"
@@ -119,7 +120,14 @@ static void print_prefix(const fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     if (t->task != FSDP_TASK_SEQ2SEQ || c->given_task_prefix || !fsdp_train_uses_prefix(t))
         return;
-    if (t->model->text_prefix && !*c->task_prefix)
+    const fsdp_shown_text prefix = fsdp_show_text(c->task_prefix);
+    if (t->resumed_prefix)
+        fprintf(t->out,
+                "as in the run that is resumed, %s%s%s is put before each source text; "
+                "--task-prefix TEXT changes it\n",
+                *c->task_prefix ? "'" : "", *c->task_prefix ? prefix.text : "nothing",
+                *c->task_prefix ? "'" : "");
+    else if (t->model->text_prefix && !*c->task_prefix)
         fprintf(t->out,
                 "config.json of %s: nothing is put before source texts; --task-prefix TEXT puts "
                 "TEXT there\n",
@@ -128,13 +136,13 @@ static void print_prefix(const fsdp_trainer *t)
         fprintf(t->out,
                 "config.json of %s: '%s' is put before each source text; --task-prefix '' puts "
                 "nothing there\n",
-                c->model, c->task_prefix);
+                c->model, prefix.text);
     else if (*c->task_prefix)
         fprintf(
             t->out,
             "'%s' is put before each source text, the default of seq2seq; --task-prefix '' puts "
             "nothing there\n",
-            c->task_prefix);
+            prefix.text);
 }
 
 void fsdp_report_start(const fsdp_trainer *t)

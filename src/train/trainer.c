@@ -312,6 +312,7 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
 
 static fsdp_status run_epochs(fsdp_trainer *t)
 {
+    FSDP_TRY(fsdp_checkpoint_find_prefix(t));
     FSDP_TRY(fsdp_trainer_open(t));
     FSDP_TRY(fsdp_examples_prepare(t));
     FSDP_TRY(fsdp_predict_prepare(t));

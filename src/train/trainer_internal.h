@@ -16,6 +16,7 @@
 #include "src/report/tracking.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
+#include "src/train_config/config_lora.h"
 
 /* The results of one epoch, which are one row of the table at the end. */
 typedef struct fsdp_epoch_record {
@@ -70,6 +71,7 @@ typedef struct fsdp_trainer {
     /* Classes that were found in the training rows; {0}: the model has the classes of
      * config.json. */
     fsdp_found_labels found_labels;
+    fsdp_train_lora lora; /* the adapter that the flags describe; config.r is 0: none */
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
@@ -97,6 +99,8 @@ typedef struct fsdp_trainer {
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
     char *resumed_from; /* path of the checkpoint; NULL: the run was not resumed */
+    /* --task-prefix of the run that is resumed; NULL: unknown, or the run is not resumed; owned */
+    char *resumed_prefix;
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
     /* True if this run itself has saved the model. False if only the earlier run from which this

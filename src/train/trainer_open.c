@@ -123,12 +123,14 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Set the values of the configuration whose defaults depend on the task. If --task-prefix was not
- * given, the prefix in the model's config.json takes precedence over the default of the task. */
+/* Complete the configuration for the task. If --task-prefix is not given, the run that is resumed
+ * takes precedence over the model's config.json, and that over the default of the task. */
 static fsdp_status choose_prefix(fsdp_trainer *t)
 {
     fsdp_train_config *c = &t->completed;
-    if (t->model->text_prefix && !c->given_task_prefix)
+    if (!c->given_task_prefix && t->resumed_prefix)
+        c->task_prefix = t->resumed_prefix;
+    else if (!c->given_task_prefix && t->model->text_prefix)
         c->task_prefix = t->model->text_prefix;
     FSDP_TRY(fsdp_train_config_set_task(c, t->task));
     if (t->task == FSDP_TASK_SEQ2SEQ && c->save_model)
@@ -206,6 +208,8 @@ static fsdp_status check_any_trained(const fsdp_trainer *t)
 static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
 {
     const fsdp_train_config *c = t->config;
+    if (fsdp_train_has_lora(c) && !t->lora.config.r)
+        FSDP_TRY(fsdp_train_lora_init(&t->lora, c));
     fsdp_model_options options = {
         .name = c->model,
         .from_config = c->from_config,
@@ -234,6 +238,8 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .ignore_mismatched_sizes = c->ignore_mismatched_sizes,
         .blocks_per_unit = c->blocks_per_unit,
         .named = c->named,
+        .lora = fsdp_train_has_lora(c) ? &t->lora.config : NULL,
+        .adapter = c->adapter,
     };
     fsdp_train_config_shard_options(c, &options.shard);
     options.shard.mesh = t->mesh;
@@ -573,7 +579,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
         n += fsdp_parameter_numel(t->loop.parameters.items[i].parameter);
     fprintf(t->out, "%s %s: %s parameters, %s", fsdp_module_class(t->loop.module), c->model,
             fsdp_human_count((double)n).text, c->from_config ? "drawn from the seed" : "loaded");
-    if (c->frozen_prefixes.count)
+    if (c->frozen_prefixes.count || t->model->lora)
         fprintf(t->out, "; %s are trained", fsdp_human_count((double)count_trained(t)).text);
     fputc('\n', t->out);
     fprintf(t->out, "ranks: %d (%s), %d thread%s each, %s compute, %s master, %s\n",
@@ -640,12 +646,14 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_activation_offload_destroy(t->offload);
     fsdp_parameter_list_free(&t->loop.parameters);
     fsdp_model_close(t->model);
+    fsdp_train_lora_fini(&t->lora);
     fsdp_device_mesh_destroy(t->mesh);
     fsdp_model_tokenizer_close(&t->tokenizer);
     fsdp_device_destroy(t->device);
     fsdp_free(t->metrics_path);
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);
+    fsdp_free(t->resumed_prefix);
     fsdp_free(t->step_seconds);
     fsdp_found_labels_fini(&t->found_labels);
     fsdp_free(t->epochs);

@@ -17,6 +17,7 @@
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
+#include "src/train_config/config_lora.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
 #include "src/train_config/config_sources.h"
@@ -865,6 +866,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));
+    FSDP_TRY(fsdp_train_lora_check(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_file(c, options));

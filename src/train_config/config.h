@@ -145,6 +145,17 @@ typedef struct fsdp_train_config {
     /* parameters whose names begin with one of these are not trained */
     fsdp_option_list frozen_prefixes;
 
+    /* LoRA: see config_lora.h */
+    int64_t lora_r;      /* rank of a new adapter; 0: no new adapter */
+    double lora_alpha;   /* 0: 8, PEFT's default */
+    double lora_dropout; /* in [0, 1) */
+    fsdp_option_list lora_target_modules, lora_exclude_modules, lora_modules_to_save;
+    fsdp_option_list lora_layers_to_transform; /* indices */
+    int lora_bias;                             /* fsdp_lora_bias */
+    int init_lora_weights;                     /* fsdp_lora_init */
+    bool use_rslora;
+    const char *adapter; /* folder of an adapter to go on training; NULL: none */
+
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */
     /* maximum number of optimizer steps; <= 0: only `epochs` ends the run. If max_steps is given

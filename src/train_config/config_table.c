@@ -48,6 +48,9 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
+/* The names of fsdp_lora_bias and fsdp_lora_init in their order. */
+static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
+static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
 /* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
  * enum. */
 static const char *const problem_types[] = {
@@ -168,6 +171,41 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_LIST, PLACE(frozen_prefixes), .metavar = "NAME,...",
      .help = "parameters whose names begin with one of these are not trained and have neither "
              "gradients nor moments: model.embed_tokens,model.layers.0."},
+
+    {.name = "lora-r", .type = FSDP_OPTION_INT64, PLACE(lora_r), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1048576), .group = "adapter (LoRA), with PEFT's options",
+     .metavar = "RANK", .shown_default = "0, no adapter: all weights are trained",
+     .help = "freeze the model and train low-rank updates of its linear layers; --output gets "
+             "PEFT's adapter_config.json and adapter_model.safetensors"},
+    {.name = "lora-alpha", .type = FSDP_OPTION_DOUBLE, PLACE(lora_alpha), .value = "0",
+     .shown_default = "8", .help = "the update is multiplied by alpha / r"},
+    {.name = "lora-dropout", .type = FSDP_OPTION_DOUBLE, PLACE(lora_dropout), .value = "0",
+     .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "dropout of the update's input"},
+    {.name = "lora-target-modules", .aliases = "target-modules", .type = FSDP_OPTION_LIST,
+     PLACE(lora_target_modules), .metavar = "NAME,...",
+     .shown_default = "PEFT's for the model: q_proj,v_proj; q,v; query,value; c_attn",
+     .help = "layers with an adapter: last parts of their names, or one regular expression for "
+             "whole names, or all-linear"},
+    {.name = "lora-exclude-modules", .aliases = "exclude-modules", .type = FSDP_OPTION_LIST,
+     PLACE(lora_exclude_modules), .metavar = "NAME,...",
+     .help = "layers that get no adapter although they are targets"},
+    {.name = "lora-layers-to-transform", .aliases = "layers-to-transform",
+     .type = FSDP_OPTION_LIST, PLACE(lora_layers_to_transform), .metavar = "INDEX,...",
+     .help = "only these blocks get adapters, counted from 0"},
+    {.name = "lora-modules-to-save", .aliases = "modules-to-save", .type = FSDP_OPTION_LIST,
+     PLACE(lora_modules_to_save), .metavar = "NAME,...",
+     .help = "modules that are trained whole and saved with the adapter; a new classifier always "
+             "is"},
+    {.name = "lora-bias", .type = FSDP_OPTION_CHOICE, PLACE(lora_bias), .value = "none",
+     .choices = lora_biases, .help = "biases of the model that are trained, too"},
+    {.name = "use-rslora", .type = FSDP_OPTION_BOOL, PLACE(use_rslora),
+     .help = "multiply the update by alpha / sqrt(r) instead"},
+    {.name = "init-lora-weights", .type = FSDP_OPTION_CHOICE, PLACE(init_lora_weights),
+     .value = "kaiming", .choices = lora_inits,
+     .help = "first values of A: kaiming is PEFT's true, uniform within 1 / sqrt(in); gaussian has "
+             "the standard deviation 1 / r. B is zero"},
+    {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
+     .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),

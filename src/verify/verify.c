@@ -25,6 +25,8 @@ static bool starts_with(const char *name, const char *start)
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
+                                         "adapter",
+                                         "final_adapter.safetensors",
                                          "inputs.safetensors",
                                          "packed_inputs.safetensors",
                                          "tolerance.json",
@@ -68,7 +70,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
     };
     for (size_t i = 0; i < FSDP_LENGTH(files); i++)
         if (strcmp(name, files[i].name) == 0)
-            return !files[i].needs_model || fsdp_verify_has_model(c, "model", name)
+            return !files[i].needs_model || c->base_model || fsdp_verify_has_model(c, "model", name)
                        ? files[i].verify(c)
                        : FSDP_OK;
     if (starts_with(name, "trajectory_") && fsdp_ends_with(name, ".json"))
@@ -176,17 +178,13 @@ static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 
 static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_t count)
 {
-    const bool adapter = is_folder(c, "adapter");
     for (size_t i = 0; i < count; i++) {
         if (is_input(names[i]))
             continue;
         /* fsdp_verify_dcp() reads this file when it compares the folder of the same name */
         if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
             continue;
-        if (adapter)
-            fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
-        else
-            FSDP_TRY(verify_named(c, names[i]));
+        FSDP_TRY(verify_named(c, names[i]));
     }
     return FSDP_OK;
 }
@@ -220,8 +218,12 @@ static fsdp_status verify_one(fsdp_verify_case *c, char *const *names, size_t co
 {
     fsdp_status status = fsdp_agree(c->group, open_tolerance(c));
     if (status == FSDP_OK)
+        status = fsdp_agree(c->group, fsdp_verify_find_base(c));
+    if (status == FSDP_OK)
         status = verify_entries(c, names, count);
     fsdp_json_destroy(c->tolerance);
+    fsdp_free(c->base_model);
+    fsdp_free(c->base_inputs);
     return status;
 }
 

@@ -391,7 +391,8 @@ static fsdp_status compare_gradients(batch_run *run)
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(run->expected, i);
         if (!has_prefix(entry->name, grad_prefix))
             continue;
-        const fsdp_parameter *p = find_parameter(&list, entry->name + strlen(grad_prefix));
+        const fsdp_parameter *p =
+            find_parameter(&list, fsdp_verify_parameter_name(entry->name + strlen(grad_prefix)));
         if (p && p->sink.grad)
             status = compare_gradient(run, entry, p);
         else
@@ -468,7 +469,9 @@ static fsdp_status verify_file(batch_run *run, const char *inputs, const char *e
         status = fsdp_verify_open_tensors(c, expected, &run->expected);
     status = fsdp_agree(c->group, status);
     if (status == FSDP_OK)
-        status = fsdp_verify_open_model(c, "model", NULL, &run->model);
+        status = c->base_model
+                     ? fsdp_verify_open_model(c, c->base_model, "adapter", NULL, &run->model)
+                     : fsdp_verify_open_model(c, "model", NULL, NULL, &run->model);
     if (status == FSDP_OK)
         status = fsdp_agree(
             c->group, fsdp_verify_batch(run->inputs, &run->model->info, 0, NULL, &run->batch));
@@ -491,7 +494,8 @@ static fsdp_status verify_file(batch_run *run, const char *inputs, const char *e
 fsdp_status fsdp_verify_expected(fsdp_verify_case *c)
 {
     batch_run run = {.c = c, .prefix = ""};
-    return verify_file(&run, "inputs.safetensors", "expected.safetensors");
+    return verify_file(&run, c->base_inputs ? c->base_inputs : "inputs.safetensors",
+                       "expected.safetensors");
 }
 
 fsdp_status fsdp_verify_packed(fsdp_verify_case *c)

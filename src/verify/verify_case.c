@@ -286,16 +286,51 @@ bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *qua
     return found;
 }
 
-fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
+fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir, const char *adapter,
                                    const fsdp_fully_shard_options *options, fsdp_model **model)
 {
     char *path = fsdp_verify_path(c, dir);
-    if (!path)
-        return FSDP_ERR_NOMEM;
-    fsdp_model_options o = {.name = path, .keep_lm_head = true};
+    char *adapter_path = path && adapter ? fsdp_verify_path(c, adapter) : NULL;
+    fsdp_status status = path && (adapter_path || !adapter) ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_model_options o = {.name = path, .adapter = adapter_path, .keep_lm_head = true};
     if (options)
         o.shard = *options;
-    fsdp_status status = fsdp_model_open(&o, c->group, c->device, model);
+    if (status == FSDP_OK)
+        status = fsdp_model_open(&o, c->group, c->device, model);
+    fsdp_free(adapter_path);
     fsdp_free(path);
+    return status;
+}
+
+const char *fsdp_verify_parameter_name(const char *name)
+{
+    static const char prefix[] = "base_model.model.";
+    return strncmp(name, prefix, strlen(prefix)) == 0 ? name + strlen(prefix) : name;
+}
+
+static fsdp_status find_base_of(fsdp_verify_case *c, const fsdp_lora_file *file)
+{
+    const char *base = fsdp_lora_file_base_model(file);
+    if (!base)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s/adapter/adapter_config.json: base_model_name_or_path is missing",
+                          c->path);
+    c->base_model = fsdp_path_join("adapter", base);
+    c->base_inputs = c->base_model ? fsdp_path_join(c->base_model, "../inputs.safetensors") : NULL;
+    return c->base_inputs ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+fsdp_status fsdp_verify_find_base(fsdp_verify_case *c)
+{
+    char *dir = fsdp_verify_path(c, "adapter");
+    fsdp_lora_file *file = NULL;
+    fsdp_status status = dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && fsdp_path_is_directory(dir)) {
+        status = fsdp_lora_file_read(dir, &file);
+        if (status == FSDP_OK)
+            status = find_base_of(c, file);
+    }
+    fsdp_lora_file_destroy(file);
+    fsdp_free(dir);
     return status;
 }

@@ -22,6 +22,9 @@ typedef struct fsdp_verify_case {
     int rank, world_size;
     fsdp_verify_mesh *hybrid; /* shared by all cases of a run; borrowed */
     fsdp_json *tolerance;     /* tolerance.json; NULL if there is none */
+    /* A case with the folder adapter/: paths of the base model's folder and of the file with inputs
+     * next to it, relative to the case's folder. NULL: the case has no adapter. Owned. */
+    char *base_model, *base_inputs;
     fsdp_verify_report_fn *report;
     void *report_arg;
     fsdp_verify_counts counts;
@@ -71,11 +74,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values)
 /* Return true if the folder `dir` has a config.json. If not, also report `quantity` as not
  * compared. `dir` is relative to the case's folder. */
 bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *quantity);
-/* Open the model in the folder `dir`, and shard it over the ranks. `dir` is relative to the case's
- * folder. `options` may be NULL, for defaults. */
+/* Open the model in the folder `dir`, add the adapter in the folder `adapter` if that is not NULL,
+ * and shard the model over the ranks. Both folders are relative to the case's folder. `options` may
+ * be NULL, for defaults. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
+                                                   const char *adapter,
                                                    const fsdp_fully_shard_options *options,
                                                    fsdp_model **model);
+/* Return `name`, the name of a parameter in a file of the case, without the prefix that PEFT puts
+ * before the names of a model with an adapter. */
+const char *fsdp_verify_parameter_name(const char *name);
+/* If the case has an adapter, find its base model: base_model_name_or_path is relative to the
+ * folder adapter/. Sets c->base_model and c->base_inputs. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_find_base(fsdp_verify_case *c);
 /* If `difference` is larger than *largest, set *largest to it. NaN counts as larger than any
  * number. */
 void fsdp_verify_max(double *largest, double difference);

@@ -108,8 +108,8 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
 fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder)
 {
     fsdp_model *model, *copy;
-    FSDP_TRY(fsdp_verify_open_model(c, folder, NULL, &copy));
-    fsdp_status status = fsdp_verify_open_model(c, "model", NULL, &model);
+    FSDP_TRY(fsdp_verify_open_model(c, folder, NULL, NULL, &copy));
+    fsdp_status status = fsdp_verify_open_model(c, "model", NULL, NULL, &model);
     if (status == FSDP_OK) {
         char quantity[256];
         snprintf(quantity, sizeof quantity, "%s: config.json", folder);

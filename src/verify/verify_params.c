@@ -105,12 +105,14 @@ static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpo
     return judge(t->c, apart, n);
 }
 
-fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t)
+fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t, const char *file)
 {
     fsdp_checkpoint_reader *want = NULL;
     int64_t numel = 0;
-    FSDP_TRY(
-        fsdp_agree(t->c->group, fsdp_verify_open_tensors(t->c, "final_params.safetensors", &want)));
+    FSDP_TRY(fsdp_agree(t->c->group, fsdp_verify_open_tensors(t->c, file, &want)));
+    if (t->c->base_model)
+        FSDP_TRY(
+            fsdp_checkpoint_unwrap_names(want, &(fsdp_name_change){.prefix = "base_model.model."}));
     for (size_t i = 0; i < t->parameters.n; i++)
         numel += fsdp_parameter_numel(t->parameters.items[i].parameter);
     float *apart = fsdp_calloc((size_t)numel, sizeof *apart);

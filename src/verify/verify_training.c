@@ -128,8 +128,7 @@ static fsdp_status read_schedule(fsdp_json_node root, fsdp_verify_recipe *r)
 
 fsdp_status fsdp_verify_recipe_read(fsdp_json_node root, fsdp_verify_recipe *r)
 {
-    if (fsdp_json_has(root, "adapter"))
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "adapters (LoRA) come with a later version");
+    FSDP_TRY(fsdp_json_opt_str(root, "adapter", NULL, &r->adapter));
     FSDP_TRY(read_optimizer(root, &r->optimizer));
     FSDP_TRY(fsdp_json_opt_f64(root, "clip_grad_norm", 1.0, &r->max_norm));
     FSDP_TRY(fsdp_json_opt_i64(root, "accumulation", 1, MAX_STEPS, 1, &r->accumulation));
@@ -259,7 +258,7 @@ fsdp_status fsdp_verify_training_open(fsdp_verify_training *t, const fsdp_verify
                                       const fsdp_fully_shard_options *shard)
 {
     FSDP_TRY(fsdp_agree(t->c->group, fsdp_verify_open_tensors(t->c, r->inputs, &t->inputs)));
-    FSDP_TRY(fsdp_verify_open_model(t->c, r->model, shard, &t->model));
+    FSDP_TRY(fsdp_verify_open_model(t->c, r->model, r->adapter, shard, &t->model));
     FSDP_TRY(fsdp_tape_create(&t->tape));
     FSDP_TRY(fsdp_module_parameters(t->model->module, false, &t->parameters));
     FSDP_TRY(freeze(&t->parameters, r->frozen));

@@ -35,6 +35,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_create(const fsdp_verify_optim
  * Pointers are borrowed from the JSON document. */
 typedef struct fsdp_verify_recipe {
     const char *model;  /* folder, relative to the case's folder */
+    const char *adapter; /* folder of an adapter, relative to the case's folder; NULL: none */
     const char *inputs; /* file, relative to the case's folder */
     /* its learning rate is replaced in each step by the one from `schedule` or `rates` */
     fsdp_verify_optimizer optimizer;
@@ -112,8 +113,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 
-/* Compare the trained parameters with final_params.safetensors. */
-FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t);
+/* Compare the trained parameters with `file`, which is final_params.safetensors or, in a case with
+ * an adapter, final_adapter.safetensors. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t,
+                                                     const char *file);
 /* Compare each parameter with its value before training. params.json lists the parameters that must
  * differ in some bit, and those that must be equal in every bit. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);

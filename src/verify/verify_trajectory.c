@@ -156,10 +156,19 @@ static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const ch
     return status;
 }
 
+/* final_adapter.safetensors has the final parameters of the trajectory with this number of ranks.
+ */
+enum {
+    FINAL_ADAPTER_RANKS = 2
+};
+
 static fsdp_status compare_params(const fsdp_verify_training *t, bool kept)
 {
     if (kept && fsdp_verify_has_file(t->c, "final_params.safetensors"))
-        FSDP_TRY(fsdp_verify_final_params(t));
+        FSDP_TRY(fsdp_verify_final_params(t, "final_params.safetensors"));
+    if (t->c->base_model && fsdp_verify_has_file(t->c, "final_adapter.safetensors") &&
+        t->c->world_size == FINAL_ADAPTER_RANKS)
+        FSDP_TRY(fsdp_verify_final_params(t, "final_adapter.safetensors"));
     return fsdp_verify_has_file(t->c, "params.json") ? fsdp_verify_changed_params(t) : FSDP_OK;
 }
 

@@ -38,6 +38,9 @@ TEST(kinds_of_files_are_named_by_their_first_bytes)
         SAMPLE("\x1f\x8b\x08\0", "but gzip-compressed data"),
         SAMPLE("\xfd\x37zXZ\0", "but xz-compressed data"),
         SAMPLE("PK\3\4\x14\0", "but a zip archive"),
+        SAMPLE("PK\3\4\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x13\0\0\0[Content_Types].xml",
+               "but a document of an office program, such as .xlsx or .ods: save a spreadsheet as "
+               "CSV"),
         SAMPLE("GGUF\3\0\0\0", "but a GGUF file of llama.cpp"),
         SAMPLE("\x93NUMPY\1\0", "but an array of NumPy (.npy)"),
         SAMPLE("\x89HDF\r\n\x1a\n", "from_tf=True"),

@@ -65,7 +65,7 @@ run classify --model two --max-seq-length 25 a
 expect a_length_beyond_the_model_is_refused 1 '--max-seq-length 25: the model takes up to 24'
 printf 'a\000b\n' | "$fsdp" classify --model two >out 2>err
 rc=$?
-expect a_nul_is_refused 1 'standard input: line 1: a NUL byte'
+expect a_nul_is_refused 1 'standard input: line 1: NUL character at column 2'
 printf 'a\n\377\n' | "$fsdp" classify --model two >out 2>err
 rc=$?
 expect bytes_that_are_no_text_are_refused 1 'standard input: line 2: not UTF-8'
@@ -86,7 +86,50 @@ check or_of_json_lines [ "$(wc -l <result.jsonl)" -eq 2 -a ! -s out ]
 run classify --model two -i rows.csv -o rows.csv
 expect the_input_is_not_overwritten 2 'are the same file'
 run classify --model two -i rows.csv -o result.tsv
-expect other_forms_are_not_written 2 "--output result.tsv: results are CSV"
+expect other_forms_are_not_written 2 "--output result.tsv: fields are separated by commas, not tabs; --output result.csv writes CSV"
+run classify --model two -i rows.csv -o sub.x/result.xlsx
+expect a_spreadsheet_is_not_written 2 "--output sub.x/result.xlsx: spreadsheets are not written; --output sub.x/result.csv writes CSV"
+run classify --model two -i rows.csv -o result.parquet
+expect parquet_is_not_written 2 "Arrow and Parquet files are not written; --output result.jsonl writes JSON lines"
+run classify --model two -i rows.csv -o result.csv.gz
+expect a_compressed_file_is_not_written 2 "compressed files are not written; --output result.csv writes CSV"
+run generate --model two -i rows.csv -o result.csv
+expect generate_writes_json_lines 2 "--output result.csv: the results are JSON lines, not CSV; --output result.jsonl writes JSON lines"
+run evaluate --model two --data rows.csv --generate --predictions result.xlsx
+expect predictions_are_no_spreadsheet 1 "--predictions result.xlsx: spreadsheets are not written; --predictions result.txt writes one text a line"
+"$fsdp" classify --model two -o line.txt <line.txt >out 2>err
+rc=$?
+expect the_redirected_input_is_not_overwritten 2 'standard input and --output line.txt are the same file'
+# --- pipes ---
+for pipe in - /dev/stdin; do
+    cat line.txt | "$fsdp" classify --model two -i $pipe >out 2>err
+    rc=$?
+    expect "a pipe is read: $pipe" 0
+    check "its lines are texts: $pipe" [ "$(field score)" = "$best" ]
+done
+run classify --model two -i https://example.org/rows.csv
+expect a_url_is_not_a_file 1 'https://example.org/rows.csv: No such file or directory: nothing is downloaded: get the file first, with curl -LO URL'
+run train --model two --data imdb --output never --epochs 1
+expect data_sets_of_the_hub_are_not_downloaded 1 'imdb: No such file or directory: data sets of the Hugging Face hub are not downloaded: in Python, datasets.load_dataset'
+run train --model two --data rows.csv,train.csv --output never --epochs 1
+expect several_files_are_a_pattern 1 'rows.csv,train.csv: No such file or directory: several files are given as a folder or as a pattern'
+mkfifo named.csv
+cat rows.csv >named.csv &
+run classify --model two -i named.csv
+expect a_named_pipe_of_csv_is_read 0
+check its_rows_are_those_of_the_file [ "$(field id) $(field id 2) $(field label)" = '7 8 good' ]
+printf '{"text": "a b c", "n": 3}\n' | "$fsdp" classify --model two -i - >out 2>err
+rc=$?
+expect rows_of_json_are_found_in_a_pipe 0 'standard input: rows of JSON'
+check and_their_text_is_classified grep -q '^{"text": "a b c", "n": 3, "label": "good"' out
+run train --model two --data named.csv --output never --epochs 1
+expect what_is_read_more_than_once_is_no_pipe 1 'named.csv: neither a regular file nor a directory; data are read more than once.*write them to a file'
+printf '{"text": "a", "n": "b"}\n\n{"text": "a", "n": "b\\u0000c"}\n' >nul.jsonl
+run classify --model two -i nul.jsonl -o nul.csv
+expect a_nul_in_a_column_of_csv_is_refused 1 "nul.jsonl: line 3: 'n' contains a NUL character, which CSV cannot: write JSON lines"
+check and_no_row_is_written [ ! -e nul.csv ]
+run classify --model two -i nul.jsonl -o /dev/stdout
+expect json_lines_keep_it 0
 run classify --model two -i rows.csv -o none/result.csv
 expect a_folder_that_is_missing_is_an_error 1 'none'
 run classify --model two -i train.csv
@@ -149,6 +192,13 @@ awk 'BEGIN { for (i = 0; i < 32; i++) printf "{\"text\": \"a b\", \"labels\": [\
 learn sets --data sets.jsonl --epochs 8
 run classify --model sets --top-k all 'a b'
 check several_labels_may_be_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": \([0-9.e-]*\).*/\1/p" | awk "{ n += \$1 > 0.7 } END { exit n != 2 }"'
+# The classes of "two" have names, good and bad, and its rows have one of them each.
+awk 'BEGIN { for (i = 0; i < 32; i++) printf "{\"text\": \"a b\", \"labels\": [\"bad\", \"good\"]}\n{\"text\": \"g h\", \"labels\": []}\n" }' >named.jsonl
+run train --model two --data named.jsonl --output both --epochs 20 --lr 0.03 --batch-size 8 --num-workers 0
+expect lists_of_known_names_are_several_classes 0 'the labels of named.jsonl are lists: a row may have several of the 2 classes of config.json' out
+check the_model_says_so grep -q '"problem_type": "multi_label_classification"' both/config.json
+run classify --model both --top-k all 'a b'
+check both_labels_are_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": \([0-9.e-]*\).*/\1/p" | awk "{ n += \$1 > 0.5 } END { exit n != 2 }"'
 
 # --- other models ---
 bert mlm '' BertForMaskedLM

@@ -83,6 +83,30 @@ echo '{"input_ids": [7, 8, 1], "labels": [9, 1]}' >ids.jsonl
 run train --model plain --data ids.jsonl --epochs 1 --output of_ids --num-workers 0
 check rows_of_ids_do_not_change_it sh -c '[ "$1" = "\"ask: \"" ] && ! grep -q "put before" out' sh "$(prefix of_ids)"
 
+# a run that is resumed keeps that of its checkpoint
+on plain --max-steps 2 --save-steps 2 --output kept --task-prefix "$(printf 'a\n: ')"
+on plain --max-steps 4 --save-steps 2 --output kept --resume
+expect a_resumed_run_keeps_its_prefix 0 "^as in the run that is resumed, 'a.n: ' is put before each source text; --task-prefix TEXT changes it" out
+check and_no_option_differs sh -c '! grep -q "resuming with --task-prefix" out'
+check its_model_has_it [ "$(prefix kept)" = '"a\n: "' ]
+on plain --max-steps 6 --save-steps 2 --output kept --resume --task-prefix 'b: '
+expect another_one_is_said 0 '^resuming with --task-prefix b: , which was a.n: $' out
+check and_used [ "$(prefix kept)" = '"b: "' ]
+run generate --model kept --max-new-tokens 1 'the cat'
+sed -i 's/"prefix": .*/"prefix": "x\\ny",/' kept/config.json
+run generate --model kept --max-new-tokens 1 'the cat'
+expect a_line_end_in_a_prefix_is_escaped 0 "config.json of kept: 'x.ny' is put before each text"
+
+# sources that begin with the prefix
+printf '{"source": "ask: a", "target": "b"}\n{"source": "a", "target": "b"}\n' >begun.jsonl
+run train --model plain --data begun.jsonl --epochs 1 --no-save-model --num-workers 0
+expect a_prefix_that_comes_twice_is_said 0 "begun.jsonl: 1 of 2 sources begin with 'ask: ' already and get it twice, as in transformers' run_summarization; --task-prefix '' puts nothing there"
+run train --model plain --data begun.jsonl --epochs 1 --no-save-model --num-workers 0 --task-prefix ''
+check not_without_a_prefix sh -c '! grep -q twice out err'
+sed '/"prefix"/d' plain/config.json >none/config.json
+run evaluate --model none --data faq.jsonl --max-new-tokens 1
+expect evaluate_says_the_default 0 "'summarize: ' is put before each source text, the default of seq2seq; --task-prefix '' puts nothing there"
+
 # ids made ahead have it, too
 if lacks FlatBuffers; then skip ids_made_ahead_have_it 'built without FlatBuffers'; else
     run tokenize --task seq2seq --tokenizer plain --data faq.jsonl --output ahead

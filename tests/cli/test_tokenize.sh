@@ -122,6 +122,11 @@ refused() {
 }
 refused an_output_is_needed '--output is required' --tokenizer llama --data text.txt
 refused a_tokenizer_is_needed '--tokenizer is required' --data text.txt --output x
+refused a_folder_has_no_name_of_a_file '--output x.parquet: the name is that of a file; --output x writes a folder, and a name that ends in .bin a token file' --tokenizer llama --data text.txt --output x.parquet
+refused nor_that_of_a_spreadsheet '--output x.xlsx: the name is that of a file' --tokenizer llama --data text.txt --output x.xlsx
+printf '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n' >several.jsonl
+run tokenize --tokenizer llama --data several.jsonl --task classification --output several
+expect several_classes_a_row_are_not_made_ahead 1 "several.jsonl: labels are lists, for rows with several classes, and rows that are tokenized ahead have one class each: give the texts to 'fsdp train'"
 refused options_of_other_runs '--rows needs --check' --tokenizer llama --data text.txt --output x --rows 3
 refused options_of_other_tasks '--max-source-length needs --task seq2seq' --tokenizer llama --data text.txt --output x --max-source-length 3
 refused packing_is_for_train "--packing is done by 'fsdp train'" --tokenizer llama --data rows.jsonl --output x --packing bfd

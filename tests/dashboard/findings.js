@@ -67,6 +67,8 @@ check("a_stopped_rank_is_named_if_others_are_as_busy", /rank 1 neither ran nor w
 check("even_ranks_are_not_named", !/rank [01]/.test(alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]])), alone([[0.3, 0, 0.4, 0.05], [0.3, 0, 0.4, 0.08]]));
 r = compared(makeRun("fast", {}, calm), makeRun("slow", {step_s: 2}, [[1.2, 0, 0.5, 0], [0.9, 0, 0.3, 0.6]]));
 check("a_slow_run_names_its_stopped_rank_once", /The others wait for rank 1/.test(r.text) && (r.text.match(/rank 1/g) || []).length === 1, r.text);
+r = compared(makeRun("fast", {}, [[0, 0, 0, 0]]), makeRun("slow", {step_s: 2}, [[0, 0, 0.1, 1]]));
+check("a_slow_run_of_one_rank_has_no_others", /It neither ran nor was ready to run in 50 % of a step/.test(r.text) && !/others wait/.test(r.text), r.text);
 
 // ---- runs that say no more ----
 r = compared(makeRun("a", {state: "gone"}));

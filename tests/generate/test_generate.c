@@ -526,7 +526,7 @@ TEST(each_line_is_a_prompt_and_empty_ones_too)
     const fsdp_prompt_encoding e = {.tokenizer = tokenizer};
     snprintf(path, sizeof path, "%s/texts", fsdp_test_dir(t));
     ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
-    ASSERT_OK(fsdp_prompts_read_texts(&p, &e, path));
+    ASSERT_OK(fsdp_prompts_read_file(&p, &e, path));
     ASSERT_INT(p.n, 5);
     for (size_t i = 0; i < p.n; i++)
         ASSERT_STR(p.items[i].text, lines[i]);

@@ -241,3 +241,31 @@ TEST(a_source_keeps_its_other_keys)
         fsdp_free(after);
     }
 }
+
+/* The number of labels decides between classes and regression, but not whether a row may have
+ * several classes. */
+TEST(another_number_of_labels_keeps_several_classes_a_row)
+{
+    static const struct {
+        const char *text;
+        int64_t num_labels;
+        fsdp_problem_type type;
+    } cases[] = {
+        {"\"num_labels\":1,\"problem_type\":\"multi_label_classification\"", 3,
+         FSDP_PROBLEM_MULTI_LABEL},
+        {"\"num_labels\":3,\"problem_type\":\"multi_label_classification\"", 1,
+         FSDP_PROBLEM_MULTI_LABEL},
+        {"\"num_labels\":1", 3, FSDP_PROBLEM_SINGLE_LABEL},
+        {"\"num_labels\":3", 1, FSDP_PROBLEM_REGRESSION},
+        {"\"num_labels\":3,\"problem_type\":\"regression\"", 2, FSDP_PROBLEM_REGRESSION},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        char text[400];
+        fsdp_model_config c;
+        snprintf(text, sizeof text, "{" MINIMAL ",%s}", cases[i].text);
+        ASSERT_OK(config_parse(text, &c));
+        c.type->set_num_labels(&c, cases[i].num_labels);
+        ASSERT_INT(c.bert.num_labels, cases[i].num_labels);
+        ASSERT_INT(c.bert.problem_type, cases[i].type);
+    }
+}

@@ -289,6 +289,38 @@ TEST(a_log_continues_a_csv_file_and_refuses_others)
     ASSERT_STR(get(path), "step,a,b\n1,2,\n1,,3.0\n");
 }
 
+/* The file is larger than any part of it that is read at one time. */
+TEST(a_log_continues_a_large_csv_file)
+{
+    enum {
+        ROWS = 1 << 18,
+        TIMES = 110 /* times 1 MiB */
+    };
+    static char part[4 * ROWS + 1];
+    const char *path = in(t, "large.csv");
+    fsdp_log_csv *csv;
+    char last[64] = "";
+    for (size_t i = 0; i < ROWS; i++)
+        memcpy(part + 4 * i, "1,2\n", 4);
+    FILE *f = fopen(path, "w");
+    ASSERT(f && fputs("step,a\n", f) >= 0);
+    for (size_t i = 0; i < TIMES; i++)
+        ASSERT_INT(fwrite(part, 1, sizeof part - 1, f), sizeof part - 1);
+    ASSERT(fputs("3,4\n5", f) >= 0 && fclose(f) == 0); /* a crash left the last line */
+    ASSERT_OK(fsdp_log_csv_open(path, &csv));
+    ASSERT_OK(log_row(csv, "b", 6));
+    fsdp_log_csv_close(csv);
+    f = fopen(path, "r");
+    ASSERT(f && fgets(last, sizeof last, f));
+    ASSERT_STR(last, "step,a,b\n");
+    ASSERT(fseek(f, -12, SEEK_END) == 0);
+    ASSERT_INT(ftell(f), 9 + TIMES * (int64_t)ROWS * 5);
+    last[fread(last, 1, sizeof last - 1, f)] = 0;
+    ASSERT_STR(last, "3,4,\n1,,6.0\n");
+    fclose(f);
+    ASSERT(remove(path) == 0);
+}
+
 /* metrics.jsonl says most, then event files. */
 TEST(what_a_folder_means_is_found)
 {

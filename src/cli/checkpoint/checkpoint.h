@@ -9,3 +9,4 @@ int fsdp_checkpoint_diff(int argc, char **argv);
  * Accelerate's command. */
 int fsdp_checkpoint_convert(int argc, char **argv);
 int fsdp_checkpoint_verify(int argc, char **argv);
+int fsdp_checkpoint_merge_adapter(int argc, char **argv);

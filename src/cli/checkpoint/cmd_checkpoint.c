@@ -16,6 +16,8 @@ static const fsdp_command commands[] = {
      fsdp_checkpoint_convert},
     {"merge-weights", "convert, into the folder of a Hugging Face model unless --format is given",
      fsdp_checkpoint_convert},
+    {"merge-adapter", "add a LoRA adapter to the weights of its model",
+     fsdp_checkpoint_merge_adapter},
 };
 
 const fsdp_command_group fsdp_checkpoint_group = {

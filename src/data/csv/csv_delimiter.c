@@ -59,33 +59,44 @@ static fsdp_status count_rows(fsdp_csv *csv, split *s)
     return status == FSDP_ERR_FORMAT ? FSDP_OK : status;
 }
 
+/* Find out how `delimiter` splits the file, and set *fit to whether fits() accepts the header.
+ * fits() may be NULL. */
 static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format format,
-                            char delimiter, split *s)
+                            char delimiter, fsdp_csv_fits_fn *fits, void *arg, split *s, bool *fit)
 {
     fsdp_csv *csv;
     *s = (split){0};
+    *fit = false;
     fsdp_status status = open_as(input, path, &format, delimiter, &csv);
     if (status == FSDP_ERR_FORMAT)
         return FSDP_OK;
     FSDP_TRY(status);
     s->fields = fsdp_csv_header(csv)->fields;
-    if (s->fields > 1)
+    if (fits)
+        status = fits(fsdp_csv_header(csv), arg, fit);
+    if (status == FSDP_OK && (*fit || s->fields > 1))
         status = count_rows(csv, s);
     fsdp_csv_close(csv);
     return status;
 }
 
-/* Return true if the delimiter of `s` splits the file into columns, and does so better than that of
+/* Return true if a larger part of the rows has as many fields as the header with `s` than with
  * `best`. */
+static bool splits_more_rows(const split *s, const split *best)
+{
+    const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;
+    const int64_t same = s->rows ? s->same : 1, best_same = best->rows ? best->same : 1;
+    return same * best_rows > best_same * rows;
+}
+
+/* Return true if `s` splits a file into columns, better than `best` does. */
 static bool is_better(const split *s, const split *best)
 {
     if (s->fields < 2 || (s->rows && s->same * 2 <= s->rows))
         return false;
     if (best->fields < 2)
         return true;
-    const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;
-    const int64_t same = s->rows ? s->same : 1, best_same = best->rows ? best->same : 1;
-    return same * best_rows > best_same * rows;
+    return splits_more_rows(s, best);
 }
 
 static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_format *format,
@@ -95,7 +106,8 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
     *delimiter = delimiters[0];
     for (size_t i = 0; i < N_DELIMITERS; i++) {
         split s;
-        FSDP_TRY(split_by(input, path, *format, delimiters[i], &s));
+        bool fit;
+        FSDP_TRY(split_by(input, path, *format, delimiters[i], NULL, NULL, &s, &fit));
         if (!is_better(&s, &best))
             continue;
         best = s;
@@ -104,26 +116,23 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
     return FSDP_OK;
 }
 
-/* Set *fitting to the first delimiter with which fits() accepts the header, or to 0 if there is
- * none. A header that cannot be parsed is not an error here: the caller opens the file again, and
- * then reports the error. */
+/* Set *fitting to the delimiter with which the header fits or, of several, to the one that splits
+ * most rows as the header. Set it to 0 if the header fits with none: the caller, which opens the
+ * file again, then returns the error with the usual delimiter. */
 static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
                                 const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
                                 void *arg, char *fitting)
 {
+    split best = {0};
     *fitting = 0;
-    for (size_t i = 0; i < N_DELIMITERS && !*fitting; i++) {
-        fsdp_csv *csv;
-        bool fit = false;
-        fsdp_status status = open_as(input, path, &format, delimiters[i], &csv);
-        if (status == FSDP_ERR_FORMAT)
+    for (size_t i = 0; i < N_DELIMITERS; i++) {
+        split s;
+        bool fit;
+        FSDP_TRY(split_by(input, path, format, delimiters[i], fits, arg, &s, &fit));
+        if (!fit || (*fitting && !splits_more_rows(&s, &best)))
             continue;
-        FSDP_TRY(status);
-        status = fits(fsdp_csv_header(csv), arg, &fit);
-        fsdp_csv_close(csv);
-        FSDP_TRY(status);
-        if (fit)
-            *fitting = delimiters[i];
+        best = s;
+        *fitting = delimiters[i];
     }
     return FSDP_OK;
 }

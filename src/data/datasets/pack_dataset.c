@@ -44,6 +44,8 @@ typedef struct pack_dataset {
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
     size_t len, starts_cap;
     int64_t unused; /* tokens that are in no packed row */
+    /* best-fit decreasing: rows that were cut to max_length, and the tokens that were cut off */
+    int64_t cut_rows, cut_tokens;
 } pack_dataset;
 
 /* ---- building ---- */
@@ -253,8 +255,11 @@ static fsdp_status pack_windows(pack_dataset *d, bins *b, sized *rows, int32_t *
     const int64_t len = fsdp_dataset_len(d->rows);
     size_t n = 0;
     for (int64_t row = 0; row < len; row++) {
-        int64_t length;
-        FSDP_TRY(row_length(d, row, example, &length));
+        int64_t cut;
+        FSDP_TRY(fsdp_dataset_get_cut(d->rows, row, example, &cut));
+        const int64_t length = (int64_t)example->source.len;
+        d->cut_rows += cut > 0;
+        d->cut_tokens += cut;
         if (length > b->capacity)
             return fsdp_error(FSDP_ERR_INVALID,
                               "packing: row %" PRId64 " has %" PRId64 " tokens, above %" PRId64,
@@ -356,13 +361,22 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what is left out of d->rows, the rows before packing. If range->len limits the number of
- * packed rows that are counted, count the first range->len rows of d->rows instead. Otherwise count
- * all rows of d->rows. */
+/* Count what the rows that were packed leave out. Whole rows were all counted when they were
+ * packed. Wrapped rows are counted like the packed rows: if only range->len of these are to be
+ * counted, count the first range->len rows, otherwise all. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;
-    FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
+    const int64_t rows = fsdp_dataset_len(d->rows);
+    if (d->whole) {
+        FSDP_TRY(
+            fsdp_dataset_left_out_of(d->rows, &(fsdp_row_range){.first = 0, .rows = rows}, sum));
+        sum->counted_rows = rows;
+        sum->cut_rows = d->cut_rows;
+        sum->cut_tokens = d->cut_tokens;
+    } else {
+        FSDP_TRY(fsdp_dataset_left_out(d->rows, range->len < range->rows ? range->len : 0, sum));
+    }
     sum->unused_tokens += d->unused;
     return FSDP_OK;
 }

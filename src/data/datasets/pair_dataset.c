@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/shown_text.h"
 #include "src/base/str.h"
 #include "src/data/rows/causal_text.h"
 #include "src/data/rows/text_rows.h"
@@ -39,7 +40,8 @@ typedef struct pair_dataset {
     size_t skipped_len, skipped_cap;
     /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
     fsdp_titles *titles;
-    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
+    size_t n_prefixed; /* number of rows whose source begins with source_prefix */
+    char *note;        /* the text that fsdp_dataset_note() returns, or NULL */
 } pair_dataset;
 
 /* The texts of one row. */
@@ -97,6 +99,15 @@ static bool is_wanted(const pair_dataset *d, pair *p)
                                                     fsdp_utf8_count(p->source, p->source_len));
 }
 
+/* Return true if the source of a row begins with the prefix that will be put before it. */
+static bool has_prefix(const pair_dataset *d, const pair *p)
+{
+    size_t length;
+    const size_t n = strlen(d->source_prefix);
+    const char *source = fsdp_text_rows_source(d->rows, &p->row, &length);
+    return n && length >= n && memcmp(source, d->source_prefix, n) == 0;
+}
+
 static fsdp_status add_row(pair_dataset *d, pair *p)
 {
     if (p->row.line > UINT32_MAX)
@@ -104,10 +115,29 @@ static fsdp_status add_row(pair_dataset *d, pair *p)
     if (!FSDP_GROW(d->places, d->cap, d->len + 1) ||
         !FSDP_GROW(d->skipped, d->skipped_cap, d->skipped_len + 1))
         return FSDP_ERR_NOMEM;
-    if (is_wanted(d, p))
+    if (is_wanted(d, p)) {
+        d->n_prefixed += has_prefix(d, p);
         d->places[d->len++] = (place){p->row.offset, (uint32_t)p->row.size, (uint32_t)p->row.line};
-    else if (!d->titles)
+    } else if (!d->titles) {
         d->skipped[d->skipped_len++] = (int64_t)d->len;
+    }
+    return FSDP_OK;
+}
+
+/* Append to the note that the prefix is put before sources that begin with it. */
+static fsdp_status note_prefixed(pair_dataset *d)
+{
+    if (!d->n_prefixed)
+        return FSDP_OK;
+    char *note = fsdp_strdup_printf(
+        "%s%s%s: %zu of %zu sources begin with '%s' already and get it twice, as in transformers' "
+        "run_summarization; --task-prefix '' puts nothing there",
+        d->note ? d->note : "", d->note ? "\n" : "", d->path, d->n_prefixed, d->len,
+        fsdp_show_text(d->source_prefix).text);
+    if (!note)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(d->note);
+    d->note = note;
     return FSDP_OK;
 }
 
@@ -126,7 +156,9 @@ static fsdp_status index_rows(pair_dataset *d)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows%s%s", d->path,
                             d->titles ? " with a title of the split's list" : "",
                             d->options.skip_long_summaries ? " with a short enough summary" : "");
-    return status == FSDP_OK ? fsdp_text_rows_end(d->rows, &d->options, &d->note) : status;
+    if (status == FSDP_OK)
+        status = fsdp_text_rows_end(d->rows, &d->options, &d->note);
+    return status == FSDP_OK ? note_prefixed(d) : status;
 }
 
 /* Read row `index` from the file, and clean its texts if options.cleaning is set. The caller frees

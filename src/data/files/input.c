@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef FSDP_HAVE_ZLIB
@@ -235,31 +236,120 @@ static fsdp_status find_kind(fsdp_input *in)
     return begin_decompression(in);
 }
 
-static fsdp_status open_file(fsdp_input *in, const char *path)
+/* Return true if `path` is a pipe, a socket or a terminal, which can be read only once. */
+static bool is_stream(const char *path)
 {
-    in->fd = -1;
-    if (!(in->path = fsdp_strdup(path)))
-        return FSDP_ERR_NOMEM;
-    if (fsdp_path_is_directory(path))
-        return fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", path);
-    if ((in->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
-                          strerror(errno));
-    return find_kind(in);
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) &&
+           !S_ISBLK(st.st_mode) && strcmp(path, "/dev/null") != 0;
 }
 
-fsdp_status fsdp_input_open(const char *path, fsdp_input **out)
+/* Return the error for a path that does not exist, which may be a URL or the name of a data set. */
+static fsdp_status missing_file(const char *path)
+{
+    const char *hint =
+        strstr(path, "://") ? ": nothing is downloaded: get the file first, with curl -LO URL"
+        : strchr(path, ',')
+            ? ": several files are given as a folder or as a pattern, such as 'data/*.csv'"
+        : !strpbrk(path, "./")
+            ? ": data sets of the Hugging Face hub are not downloaded: in Python, "
+              "datasets.load_dataset(NAME).save_to_disk(DIR) makes a folder that is read"
+            : "";
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %s%s", path, strerror(ENOENT), hint);
+}
+
+static fsdp_status open_path(fsdp_input *in, const char *path)
+{
+    if (fsdp_path_is_directory(path))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", path);
+    if ((in->fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0)
+        return FSDP_OK;
+    return errno == ENOENT ? missing_file(path)
+                           : fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+/* Read the descriptor `from` to its end, and write the bytes to `to`. */
+static fsdp_status copy_stream(const fsdp_input *in, int from, int to)
+{
+    char bytes[BUFFER_BYTES];
+    for (;;) {
+        const ssize_t n = read(from, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fsdp_error(FSDP_ERR_IO, "%s: %s", in->path, strerror(errno));
+        if (n == 0)
+            return FSDP_OK;
+        const fsdp_status status = fsdp_fd_write(to, fsdp_scratch_file_name, bytes, (size_t)n);
+        fsdp_error_context(status, "%s: while it was read", in->path);
+        FSDP_TRY(status);
+    }
+}
+
+/* Set in->fd to a file without a name that has all bytes of the descriptor `from`. */
+static fsdp_status spool(fsdp_input *in, int from)
+{
+    const fsdp_status status = fsdp_scratch_file_create(&in->fd);
+    fsdp_error_context(status, "%s: while it was read", in->path);
+    FSDP_TRY(status);
+    return copy_stream(in, from, in->fd);
+}
+
+/* Open a file that may be a stream. */
+static fsdp_status open_any(fsdp_input *in, const char *path)
+{
+    if (strcmp(path, "-") == 0)
+        return spool(in, STDIN_FILENO);
+    const bool stream = is_stream(path);
+    FSDP_TRY(open_path(in, path));
+    if (!stream)
+        return FSDP_OK;
+    const int from = in->fd;
+    in->fd = -1;
+    const fsdp_status status = spool(in, from);
+    close(from);
+    return status;
+}
+
+/* Open a file that is not a stream. Opening a named pipe would wait for its writer. */
+static fsdp_status open_again(fsdp_input *in, const char *path)
+{
+    if (is_stream(path))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: a pipe or a terminal, and this command reads it more than once: "
+                          "write it to a file first",
+                          path);
+    return open_path(in, path);
+}
+
+static fsdp_status open_as(const char *path, bool once, fsdp_input **out)
 {
     fsdp_input *in = fsdp_calloc(1, sizeof *in);
     if (!in)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = open_file(in, path);
+    in->fd = -1;
+    in->path = fsdp_strdup(once && strcmp(path, "-") == 0 ? "standard input" : path);
+    fsdp_status status = !in->path ? FSDP_ERR_NOMEM
+                         : once    ? open_any(in, path)
+                                   : open_again(in, path);
+    if (status == FSDP_OK)
+        status = find_kind(in);
     if (status != FSDP_OK) {
         fsdp_input_close(in);
         return status;
     }
     *out = in;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_input_open(const char *path, fsdp_input **out)
+{
+    return open_as(path, false, out);
+}
+
+fsdp_status fsdp_input_open_once(const char *path, fsdp_input **out)
+{
+    return open_as(path, true, out);
 }
 
 void fsdp_input_close(fsdp_input *in)
@@ -291,8 +381,7 @@ static fsdp_status expand_into(fsdp_input *in, int fd)
     return status;
 }
 
-/* Replace the file by a file without a name that has its decompressed bytes. */
-static fsdp_status expand(fsdp_input *in)
+fsdp_status fsdp_input_make_seekable(fsdp_input *in)
 {
     int fd;
     if (in->kind == COMPRESSION_NONE)
@@ -317,7 +406,7 @@ fsdp_status fsdp_input_open_seekable(const char *path, fsdp_input **out)
 {
     fsdp_input *in;
     FSDP_TRY(fsdp_input_open(path, &in));
-    fsdp_status status = expand(in);
+    fsdp_status status = fsdp_input_make_seekable(in);
     if (status != FSDP_OK) {
         fsdp_input_close(in);
         return status;

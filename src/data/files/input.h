@@ -9,12 +9,20 @@
 typedef struct fsdp_input fsdp_input;
 
 /* Open a file, to be read from the beginning to the end. Returns FSDP_ERR_NOT_FOUND or FSDP_ERR_IO
- * with the system's message, FSDP_ERR_INVALID for a folder, and FSDP_ERR_UNSUPPORTED if the file is
- * compressed and this build lacks the library. Messages contain the path. */
+ * with the system's message, FSDP_ERR_INVALID for a folder, a pipe or a terminal, and
+ * FSDP_ERR_UNSUPPORTED if the file is compressed and this build lacks the library. Messages contain
+ * the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_open(const char *path, fsdp_input **out);
+/* Like fsdp_input_open(), for a path that is opened only once. It may also be a pipe or a terminal,
+ * such as /dev/stdin or the shell's <(command), or "-", standard input. A stream is read to its
+ * end, into a file without a name in $TMPDIR or /tmp. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_open_once(const char *path, fsdp_input **out);
 /* Like fsdp_input_open(), but fsdp_input_read_at() may also be used. A compressed file is therefore
  * decompressed at once, into a file without a name in $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_input_open_seekable(const char *path, fsdp_input **out);
+/* Prepare an input of which nothing has been read for fsdp_input_read_at(), as
+ * fsdp_input_open_seekable() does. */
+FSDP_MUST_CHECK fsdp_status fsdp_input_make_seekable(fsdp_input *input);
 void fsdp_input_close(fsdp_input *input); /* accepts NULL */
 
 /* Read the next `count` bytes, or all that are left. *n is set to the number of bytes, which is

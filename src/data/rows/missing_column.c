@@ -27,8 +27,8 @@ static void named_columns(const fsdp_dataset_options *o, named_column named[N_NA
     named[3] = (named_column){classes ? o->label_column : NULL, "--label-column"};
 }
 
-const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
-                                      fsdp_finds_column_fn *has, const void *row)
+const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
+                                      const void *row)
 {
     named_column named[N_NAMED];
     named_columns(options, named);
@@ -36,6 +36,18 @@ const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
         if (named[i].name && !has(row, named[i].name))
             return named[i].name;
     return NULL;
+}
+
+const char *fsdp_first_missing_text(const fsdp_dataset_options *options,
+                                    const fsdp_text_columns *columns, fsdp_has_column_fn *has,
+                                    const void *row)
+{
+    const char *name = fsdp_first_unknown_column(options, has, row);
+    const char *const chosen[] = {columns->source, columns->target};
+    for (size_t i = 0; !name && i < FSDP_LENGTH(chosen); i++)
+        if (chosen[i] && !has(row, chosen[i]))
+            name = chosen[i];
+    return name;
 }
 
 /* Return the flag that names the column, or NULL. */
@@ -103,6 +115,22 @@ fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *na
         names[n++] = v.key;
     const fsdp_columns_found found = {names, n, arrow ? "column" : "key",
                                       arrow ? "the table" : "the row"};
+    const fsdp_status status = fsdp_missing_column(options, name, with_advice, &found);
+    fsdp_free(names);
+    return status;
+}
+
+fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, const char *name,
+                                       bool with_advice, const fsdp_csv_row *header)
+{
+    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        names[i] = fsdp_csv_field(header, i, &length);
+    }
+    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
     const fsdp_status status = fsdp_missing_column(options, name, with_advice, &found);
     fsdp_free(names);
     return status;

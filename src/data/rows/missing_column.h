@@ -4,6 +4,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/json.h"
+#include "src/data/rows/text_columns.h"
 
 /* The columns that a file has: [n] names, and what they are called in messages. */
 typedef struct fsdp_columns_found {
@@ -23,9 +24,16 @@ fsdp_status fsdp_missing_column(const fsdp_dataset_options *options, const char 
 fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *name,
                              bool with_advice, fsdp_json_node row, bool arrow);
 
-/* Return the first column that the options name and that has() does not find, or NULL. The caller
- * reports this column as missing rather than a default column, because the defaults depend on the
- * columns that the options name. */
-typedef bool fsdp_finds_column_fn(const void *row, const char *name);
-const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
-                                      fsdp_finds_column_fn *has, const void *row);
+/* The same for a column that the header of CSV lacks. */
+fsdp_status fsdp_missing_header_column(const fsdp_dataset_options *options, const char *name,
+                                       bool with_advice, const fsdp_csv_row *header);
+
+/* Return the first column that the options name and that has() does not find, or NULL. Such a
+ * column is a better reason for an error than a default that depends on it. */
+const char *fsdp_first_unknown_column(const fsdp_dataset_options *options, fsdp_has_column_fn *has,
+                                      const void *row);
+/* The same, but if has() finds all columns that the options name, return the first column of texts
+ * in `columns` that it does not find. */
+const char *fsdp_first_missing_text(const fsdp_dataset_options *options,
+                                    const fsdp_text_columns *columns, fsdp_has_column_fn *has,
+                                    const void *row);

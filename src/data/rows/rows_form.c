@@ -37,18 +37,24 @@ static bool begins_like_json(const char *text, size_t n)
     return at < n && text[at] == '"';
 }
 
-fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
+fsdp_status fsdp_input_is_json(fsdp_input *input, bool *json)
 {
     char text[4096];
     size_t n;
+    FSDP_TRY(fsdp_input_read(input, text, sizeof text, &n));
+    *json = begins_like_json(text, n);
+    return fsdp_input_rewind(input);
+}
+
+fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
+{
     fsdp_input *input;
     *jsonl = fsdp_name_kind_of(path) == FSDP_NAME_JSON;
     if (*jsonl || fsdp_is_csv_path(path))
         return FSDP_OK;
     FSDP_TRY(fsdp_input_open(path, &input));
-    fsdp_status status = fsdp_input_read(input, text, sizeof text, &n);
+    const fsdp_status status = fsdp_input_is_json(input, jsonl);
     fsdp_input_close(input);
-    *jsonl = status == FSDP_OK && begins_like_json(text, n);
     return status;
 }
 

@@ -144,3 +144,24 @@ fsdp_json_node fsdp_text_find(fsdp_json_node row, const char *name)
     }
     return found;
 }
+
+bool fsdp_header_has(const void *header, const char *name)
+{
+    return fsdp_csv_find(header, name) >= 0;
+}
+
+bool fsdp_row_has_key(const void *row, const char *name)
+{
+    const fsdp_json_node *object = row;
+    return fsdp_text_find(*object, name).value != NULL;
+}
+
+fsdp_status fsdp_header_fits(const fsdp_csv_row *header, void *options, bool *fits)
+{
+    fsdp_text_columns columns;
+    FSDP_TRY(fsdp_text_columns_choose(options, fsdp_header_has, header, &columns));
+    *fits = fsdp_header_has(header, columns.target) &&
+            (!columns.source || fsdp_header_has(header, columns.source));
+    fsdp_text_columns_fini(&columns);
+    return FSDP_OK;
+}

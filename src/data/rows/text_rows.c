@@ -38,28 +38,15 @@ struct fsdp_text_rows {
 
 /* ---- columns of CSV ---- */
 
-static bool has_column(const void *header, const char *name)
-{
-    return fsdp_csv_find(header, name) >= 0;
-}
-
 /* Return the error for a column that the header lacks. `options` is NULL if no option could name
  * it. */
 static fsdp_status missing_column(const fsdp_text_rows *r, const fsdp_csv_row *header,
                                   const char *name, const fsdp_dataset_options *options)
 {
     const fsdp_dataset_options none = {0};
-    const char **names = fsdp_calloc(header->fields + 1, sizeof *names);
     char quoted[8];
-    if (!names)
-        return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < header->fields; i++) {
-        size_t length;
-        names[i] = fsdp_csv_field(header, i, &length);
-    }
-    const fsdp_columns_found found = {names, header->fields, "column", "the header"};
-    fsdp_status status = fsdp_missing_column(options ? options : &none, name, options, &found);
-    fsdp_free(names);
+    fsdp_status status =
+        fsdp_missing_header_column(options ? options : &none, name, options, header);
     if (status == FSDP_ERR_FORMAT && r->found_delimiter)
         status = fsdp_error(status, "%s (fields are separated by %s)", fsdp_last_error(),
                             fsdp_csv_delimiter_name(r->format.delimiter, quoted));
@@ -94,7 +81,7 @@ static fsdp_status both_are(const fsdp_text_rows *r)
 static fsdp_status find_columns(fsdp_text_rows *r, const fsdp_csv_row *header, bool titles,
                                 const fsdp_dataset_options *options)
 {
-    const char *unknown = fsdp_first_unknown_column(options, has_column, header);
+    const char *unknown = fsdp_first_unknown_column(options, fsdp_header_has, header);
     r->fields = header->fields;
     if (unknown)
         return missing_column(r, header, unknown, options);
@@ -124,26 +111,14 @@ static fsdp_status collect_columns(fsdp_text_rows *r, const fsdp_csv_row *header
 
 /* ---- opening CSV ---- */
 
-/* Set *fits to true if the header has the columns of texts that the options name or, if they name
- * none, well-known columns of texts. */
-static fsdp_status has_texts(const fsdp_csv_row *header, void *options, bool *fits)
-{
-    fsdp_text_columns columns;
-    FSDP_TRY(fsdp_text_columns_choose(options, has_column, header, &columns));
-    *fits = has_column(header, columns.target) &&
-            (!columns.source || has_column(header, columns.source));
-    fsdp_text_columns_fini(&columns);
-    return FSDP_OK;
-}
-
 static fsdp_status open_csv(fsdp_text_rows *r, const fsdp_dataset_options *options)
 {
     fsdp_dataset_options copy = *options;
     r->format =
         (fsdp_csv_format){.delimiter = options->delimiter, .no_quotes = options->no_csv_quotes};
-    FSDP_TRY(fsdp_csv_open_fitting(r->input, r->path, &r->format, has_texts, &copy,
+    FSDP_TRY(fsdp_csv_open_fitting(r->input, r->path, &r->format, fsdp_header_fits, &copy,
                                    &r->found_delimiter, &r->csv));
-    return fsdp_text_columns_choose(options, has_column, fsdp_csv_header(r->csv), &r->columns);
+    return fsdp_text_columns_choose(options, fsdp_header_has, fsdp_csv_header(r->csv), &r->columns);
 }
 
 /* ---- JSON ---- */
@@ -176,22 +151,14 @@ static fsdp_status languages_needed(fsdp_json_node row)
     return status;
 }
 
-static bool has_key(const void *row, const char *name)
-{
-    const fsdp_json_node *object = row;
-    return fsdp_text_find(*object, name).value != NULL;
-}
-
 /* Check that the first row has the keys that the options name, and the ones that were chosen. Their
  * values are checked with each row. */
 static fsdp_status check_first_keys(const fsdp_text_rows *r, fsdp_json_node row,
                                     const fsdp_dataset_options *options)
 {
-    const char *name = fsdp_first_unknown_column(options, has_key, &row);
-    const char *const chosen[] = {r->columns.source, r->columns.target, r->columns.label};
-    for (size_t i = 0; !name && i < FSDP_LENGTH(chosen); i++)
-        if (chosen[i] && !has_key(&row, chosen[i]))
-            name = chosen[i];
+    const char *name = fsdp_first_missing_text(options, &r->columns, fsdp_row_has_key, &row);
+    if (!name && r->columns.label && !fsdp_row_has_key(&row, r->columns.label))
+        name = r->columns.label;
     if (!name || fsdp_json_kind_of(row) != FSDP_JSON_OBJECT)
         return FSDP_OK;
     return fsdp_missing_key(options, name, true, row, r->form == FSDP_ROWS_ARROW);

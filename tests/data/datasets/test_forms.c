@@ -341,6 +341,13 @@ TEST(the_header_says_which_delimiter_separates_fields)
         {"a.csv", "text^headline\na, b^c\n", {.delimiter = '^'}, "a, b", "c", NULL},
         {"a.tsv", "text,headline\na,b\n", {0}, "a", "b", "fields are separated by commas"},
         {"a.tsv", "text\theadline\na \"b\t\"c\n", {.no_csv_quotes = true}, "a \"b", "\"c", NULL},
+        /* The header fits with commas and with semicolons, and the row only with semicolons. */
+        {"a.csv",
+         "text,headline,x;text;headline\na,b;c;d\n",
+         {0},
+         "c",
+         "d",
+         "fields are separated by semicolons"},
         {"a.csv",
          "text,a b;headline\na,b;c\n",
          {.target_column = "a b;headline"},

@@ -188,6 +188,28 @@ TEST(best_fit_puts_whole_rows_together)
                    "1 1 1 5 6 6/111566/012001;2 2 2 2 2/22222/01234;3 3 4 4 4 4/_34444/010101;");
 }
 
+/* All rows that are cut to the length of a packed row are counted, also those behind the first
+ * ones. */
+TEST(best_fit_counts_all_rows_that_are_cut)
+{
+    fsdp_dataset_options options = causal;
+    fsdp_dataset *set;
+    fsdp_left_out out;
+    options.packing = FSDP_PACKING_BFD;
+    options.max_length = 3;
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"input_ids\": [1, 1]}\n"
+                                  "{\"input_ids\": [2]}\n"
+                                  "{\"input_ids\": [3, 3, 3, 3, 3]}\n"
+                                  "{\"input_ids\": [4, 4, 4, 4]}\n");
+    ASSERT_OK(fsdp_dataset_open(path, &options, &set));
+    ASSERT_OK(fsdp_dataset_left_out(set, 1, &out));
+    ASSERT_INT(out.counted_rows, 4);
+    ASSERT_INT(out.cut_rows, 2);
+    ASSERT_INT(out.cut_tokens, 3);
+    fsdp_dataset_close(set);
+}
+
 /* Random rows: each is in exactly one packed row, whole, and no packed row is too long. */
 TEST(best_fit_loses_no_row_and_fills_rows_well)
 {

@@ -479,6 +479,38 @@ TEST(words_get_their_marks_in_one_step)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* As transformers 5 does, BPE is cleaned up only if a second key says so. */
+TEST(spaces_of_bpe_are_cleaned_up_if_two_keys_say_so)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":null,\"model\":{\"type\":\"BPE\","
+        "\"vocab\":{\"a\":0,\" \":1,\",\":2},\"merges\":[]}}";
+    static const struct {
+        const char *config, *text;
+    } cases[] = {
+        {"{\"clean_up_tokenization_spaces\": true}", "a   ,"},
+        {"{\"clean_up_tokenization_spaces\": true, "
+         "\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\": true}",
+         "a  ,"},
+        {"{\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\": true}",
+         "a   ,"}};
+    static const int32_t ids[] = {0, 1, 2};
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, json, sizeof json - 1));
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", fsdp_test_dir(t));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_tokenizer *tokenizer = NULL;
+        char *text = NULL;
+        ASSERT_OK(fsdp_file_write(path, cases[i].config, strlen(cases[i].config)));
+        ASSERT_OK(fsdp_tokenizer_open(fsdp_test_dir(t), &tokenizer));
+        ASSERT_OK(fsdp_tokenizer_decode(tokenizer, ids, 3, FSDP_DECODE_TEXT, &text));
+        ASSERT_STR(text, cases[i].text);
+        fsdp_text_free(text);
+        fsdp_tokenizer_close(tokenizer);
+    }
+}
+
 /* As tokenizer_config.json says, and only if the caller asks for it. */
 TEST(spaces_are_cleaned_up_if_the_folder_says_so)
 {

@@ -1,0 +1,498 @@
+/* See merge_adapter.h.
+ *
+ * For each adapter, the model's tree of modules is built without memory, and the adapter is added
+ * to it. So the tree says which weight has an update, from which matrices, and which tensors of the
+ * base model the adapter replaces. Then the base model's tensors are written one after the other,
+ * in pieces of a few rows. A piece with an update is computed in float32. */
+#include "src/checkpoint_tools/merge_adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/pretrained.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/hf/hf_dir.h"
+#include "src/hf/stale_files.h"
+#include "src/hf/weights_writer.h"
+#include "src/models/generation_config.h"
+#include "src/models/model_type.h"
+#include "src/nn/adapter.h"
+#include "src/pretrained/load_names.h"
+#include "src/pretrained/lora_files.h"
+#include "src/pretrained/model.h"
+#include "src/tensor/device.h"
+#include "src/torchfile/safetensors_dtype.h"
+
+enum {
+    PIECE_BYTES = 4 << 20 /* of float32 values */
+};
+
+/* One adapter. */
+typedef struct part {
+    const char *dir;
+    double weight;
+    fsdp_lora_file *file;
+    fsdp_checkpoint_reader *values;
+    fsdp_module *model;        /* the tree of modules with the adapter, without memory */
+    fsdp_parameter_list names; /* every name of every parameter of `model` */
+} part;
+
+/* An update of one tensor by one adapter. */
+typedef struct update {
+    float *a, *b; /* [r, in] and [out, r]; owned */
+    int64_t r, in, out;
+    float factor;
+    bool transposed; /* the weight is [in, out] */
+} update;
+
+/* A tensor of the result. */
+typedef struct output {
+    const char *name;
+    const fsdp_checkpoint_entry *from;
+    const fsdp_safetensors_dtype *dtype;
+} output;
+
+typedef struct merge {
+    const fsdp_merge_options *options;
+    part *parts; /* [n_parts] */
+    size_t n_parts;
+    fsdp_pretrained base;
+    fsdp_device *device;
+    output *outputs; /* [n] sorted by name */
+    size_t n;
+    update *updates; /* [n_parts] those of the tensor that is being written; the first n_updates */
+    size_t n_updates;
+    float *piece;      /* [PIECE_BYTES] */
+    char *raw, *bytes; /* [2 * PIECE_BYTES] a piece as it was read, and as it is written */
+    fsdp_merge_result result;
+} merge;
+
+/* --- opening --- */
+
+static fsdp_status open_base(merge *m)
+{
+    char *name = NULL;
+    fsdp_status status = FSDP_OK;
+    if (m->options->model)
+        status = (name = fsdp_strdup(m->options->model)) ? FSDP_OK : FSDP_ERR_NOMEM;
+    else
+        status = fsdp_lora_find_base(m->parts[0].file, m->parts[0].dir, &name);
+    if (status == FSDP_OK)
+        status = fsdp_pretrained_open(name, false, &m->base);
+    if (status != FSDP_OK && !m->options->model)
+        fsdp_error_context(status, "%s: its base model", m->parts[0].dir);
+    fsdp_free(name);
+    return status;
+}
+
+static fsdp_status open_part(merge *m, part *p)
+{
+    FSDP_TRY(fsdp_model_create(&m->base.config, &p->model));
+    const fsdp_status status = fsdp_lora_apply(p->model, fsdp_lora_file_config(p->file));
+    fsdp_error_context(status, "%s", p->dir);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_module_parameters(p->model, true, &p->names));
+    return fsdp_lora_open_values(p->dir, &p->values);
+}
+
+static fsdp_status open_all(merge *m)
+{
+    for (size_t i = 0; i < m->n_parts; i++)
+        FSDP_TRY(fsdp_lora_file_read(m->parts[i].dir, &m->parts[i].file));
+    FSDP_TRY(open_base(m));
+    FSDP_TRY(fsdp_lora_fit_head(m->parts[0].dir, &m->base.config));
+    for (size_t i = 0; i < m->n_parts; i++)
+        FSDP_TRY(open_part(m, &m->parts[i]));
+    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &m->device));
+    m->piece = fsdp_calloc(1, PIECE_BYTES);
+    m->raw = fsdp_calloc(2, PIECE_BYTES);
+    m->bytes = fsdp_calloc(2, PIECE_BYTES);
+    m->updates = fsdp_calloc(m->n_parts, sizeof *m->updates);
+    return m->piece && m->raw && m->bytes && m->updates ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* --- which tensors are written --- */
+
+static const char *name_of(const part *p, const fsdp_parameter *parameter)
+{
+    for (size_t i = 0; i < p->names.n; i++)
+        if (p->names.items[i].parameter == parameter)
+            return p->names.items[i].name;
+    return NULL;
+}
+
+/* Return true if the adapter has a tensor that takes the place of this parameter's. */
+static bool replaces(const fsdp_parameter *parameter)
+{
+    return fsdp_parameter_requires_grad(parameter) && !parameter->in_adapter;
+}
+
+/* Find the parameter of part `p` whose tensor in the base model is `entry`. NULL if there is none.
+ */
+static fsdp_status find_parameter(const merge *m, const part *p, const fsdp_checkpoint_entry *entry,
+                                  const fsdp_parameter **parameter)
+{
+    const char *prefix = m->base.config.type->base_prefix;
+    *parameter = NULL;
+    for (size_t i = 0; i < p->names.n && !*parameter; i++) {
+        const fsdp_checkpoint_entry *found;
+        FSDP_TRY(fsdp_load_find(m->base.weights, prefix, p->names.items[i].name, &found));
+        if (found == entry)
+            *parameter = p->names.items[i].parameter;
+    }
+    return FSDP_OK;
+}
+
+/* If an adapter replaces the tensor of `parameter`, set *entry to the adapter's tensor. */
+static fsdp_status take_replacement(const part *p, const fsdp_parameter *parameter,
+                                    const fsdp_checkpoint_entry **entry)
+{
+    if (!parameter || !replaces(parameter))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_get(p->values, name_of(p, parameter), entry));
+    return fsdp_checkpoint_entry_check_shape(*entry, parameter->shape, parameter->ndim);
+}
+
+static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_entry *from)
+{
+    const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(from->dtype_name);
+    const bool converts = m->options->has_dtype && dtype && dtype->fsdp_dtype >= 0 &&
+                          fsdp_dtype_is_floating((fsdp_dtype)dtype->fsdp_dtype);
+    if (converts)
+        dtype = fsdp_safetensors_dtype_of(m->options->dtype);
+    if (!dtype)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s': dtype %s", from->path, from->name,
+                          from->dtype_name);
+    m->outputs[m->n++] = (output){.name = name, .from = from, .dtype = dtype};
+    return FSDP_OK;
+}
+
+static fsdp_status list_base(merge *m)
+{
+    for (size_t i = 0; i < fsdp_checkpoint_count(m->base.weights); i++) {
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(m->base.weights, i), *from = entry;
+        size_t replacements = 0;
+        for (size_t k = 0; k < m->n_parts; k++) {
+            const fsdp_parameter *parameter;
+            const fsdp_checkpoint_entry *before = from;
+            FSDP_TRY(find_parameter(m, &m->parts[k], entry, &parameter));
+            FSDP_TRY(take_replacement(&m->parts[k], parameter, &from));
+            replacements += from != before;
+        }
+        if (replacements > 1)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "'%s': several adapters have this tensor (modules_to_save, bias), so "
+                              "they cannot be merged together",
+                              entry->name);
+        m->result.replaced += replacements;
+        FSDP_TRY(add_output(m, entry->name, from));
+    }
+    return FSDP_OK;
+}
+
+/* Add the tensors that an adapter replaces and the base model lacks, such as those of a new
+ * classifier. */
+static fsdp_status list_new(merge *m, const part *p)
+{
+    for (size_t i = 0; i < p->names.n; i++) {
+        const fsdp_parameter *parameter = p->names.items[i].parameter;
+        const fsdp_checkpoint_entry *found = NULL, *from = NULL;
+        if (!replaces(parameter) || name_of(p, parameter) != p->names.items[i].name)
+            continue;
+        FSDP_TRY(fsdp_load_find(m->base.weights, m->base.config.type->base_prefix,
+                                p->names.items[i].name, &found));
+        if (found)
+            continue;
+        FSDP_TRY(take_replacement(p, parameter, &from));
+        FSDP_TRY(add_output(m, p->names.items[i].name, from));
+        m->result.replaced++;
+    }
+    return FSDP_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const output *)a)->name, ((const output *)b)->name);
+}
+
+static fsdp_status list_outputs(merge *m)
+{
+    size_t most = fsdp_checkpoint_count(m->base.weights);
+    for (size_t k = 0; k < m->n_parts; k++)
+        most += m->parts[k].names.n;
+    m->outputs = fsdp_calloc(most, sizeof *m->outputs);
+    if (!m->outputs)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(list_base(m));
+    for (size_t k = 0; k < m->n_parts; k++)
+        FSDP_TRY(list_new(m, &m->parts[k]));
+    qsort(m->outputs, m->n, sizeof *m->outputs, by_name);
+    for (size_t i = 1; i < m->n; i++)
+        if (strcmp(m->outputs[i - 1].name, m->outputs[i].name) == 0)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "'%s': several adapters have this tensor (modules_to_save), so they "
+                              "cannot be merged together",
+                              m->outputs[i].name);
+    return FSDP_OK;
+}
+
+/* --- updates --- */
+
+/* Set *values to the elements of an adapter's matrix as floats. The caller owns them. */
+static fsdp_status read_matrix(const merge *m, const part *p, const fsdp_parameter *parameter,
+                               float **values)
+{
+    const fsdp_checkpoint_entry *entry;
+    fsdp_dtype dtype;
+    FSDP_TRY(fsdp_checkpoint_get(p->values, name_of(p, parameter), &entry));
+    FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, parameter->shape, parameter->ndim));
+    FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &dtype));
+    char *raw = fsdp_calloc(1, entry->bytes + 1);
+    *values = fsdp_calloc((size_t)entry->numel, sizeof **values);
+    fsdp_status status = raw && *values ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        memcpy(raw, entry->data, entry->bytes);
+        m->device->kernels->cast(m->device->context, *values, FSDP_DTYPE_F32, raw, dtype,
+                                 entry->numel);
+    }
+    fsdp_free(raw);
+    return status;
+}
+
+static void free_updates(merge *m)
+{
+    for (size_t i = 0; i < m->n_updates; i++) {
+        fsdp_free(m->updates[i].a);
+        fsdp_free(m->updates[i].b);
+        m->updates[i] = (update){0};
+    }
+    m->n_updates = 0;
+}
+
+static fsdp_status add_update(merge *m, const part *p, const fsdp_parameter *weight)
+{
+    const fsdp_adapter *adapter = weight->adapter;
+    update *u = &m->updates[m->n_updates++];
+    *u = (update){.r = adapter->a->shape[0],
+                  .in = adapter->a->shape[1],
+                  .out = adapter->b->shape[0],
+                  .transposed = adapter->transposed,
+                  .factor = (float)(p->weight * (double)adapter->scaling)};
+    FSDP_TRY(read_matrix(m, p, adapter->a, &u->a));
+    return read_matrix(m, p, adapter->b, &u->b);
+}
+
+static fsdp_status find_updates(merge *m, const output *o)
+{
+    for (size_t k = 0; k < m->n_parts; k++) {
+        const fsdp_parameter *parameter;
+        FSDP_TRY(find_parameter(m, &m->parts[k], o->from, &parameter));
+        if (parameter && parameter->adapter)
+            FSDP_TRY(add_update(m, &m->parts[k], parameter));
+    }
+    m->result.merged += m->n_updates > 0;
+    return FSDP_OK;
+}
+
+/* Add an update to rows [begin, begin + n) of a weight, whose rows have `width` elements. */
+static void add_to_rows(const update *u, float *rows, int64_t begin, int64_t n, int64_t width)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float *row = rows + i * width;
+        for (int64_t k = 0; k < u->r; k++) {
+            /* Row i of B A is the sum over k of B[i, k] A[k, :]. Row i of its transpose is the sum
+             * over k of A[k, i] B[:, k]. */
+            const float f = u->factor * (u->transposed ? u->a[k * u->in + begin + i]
+                                                       : u->b[(begin + i) * u->r + k]);
+            const float *vector = u->transposed ? u->b + k : u->a + k * u->in;
+            const int64_t stride = u->transposed ? u->r : 1;
+            for (int64_t j = 0; j < width; j++)
+                row[j] += f * vector[j * stride];
+        }
+    }
+}
+
+/* --- writing --- */
+
+/* Write a tensor that only changes its dtype, or nothing, in pieces. */
+static fsdp_status copy_tensor(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
+{
+    const fsdp_safetensors_dtype *from = fsdp_safetensors_dtype_by_name(o->from->dtype_name);
+    if (from == o->dtype)
+        return fsdp_weights_writer_write(writer, i, 0, o->from->data, o->from->bytes);
+    const size_t width = (size_t)from->bits / 8, out_width = (size_t)o->dtype->bits / 8;
+    const int64_t most = PIECE_BYTES / 8;
+    for (int64_t at = 0, n; at < o->from->numel; at += n) {
+        n = o->from->numel - at < most ? o->from->numel - at : most;
+        memcpy(m->raw, (const char *)o->from->data + (size_t)at * width, (size_t)n * width);
+        m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
+                                 m->raw, (fsdp_dtype)from->fsdp_dtype, n);
+        FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)at * out_width, m->bytes,
+                                           (size_t)n * out_width));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status write_rows(merge *m, const output *o, fsdp_weights_writer *writer, size_t i,
+                              int64_t begin, int64_t rows)
+{
+    const fsdp_safetensors_dtype *from = fsdp_safetensors_dtype_by_name(o->from->dtype_name);
+    const int64_t width = o->from->shape[1];
+    const size_t in_bytes = (size_t)width * (size_t)from->bits / 8,
+                 out_bytes = (size_t)width * (size_t)o->dtype->bits / 8;
+    memcpy(m->raw, (const char *)o->from->data + (size_t)begin * in_bytes, (size_t)rows * in_bytes);
+    m->device->kernels->cast(m->device->context, m->piece, FSDP_DTYPE_F32, m->raw,
+                             (fsdp_dtype)from->fsdp_dtype, rows * width);
+    for (size_t k = 0; k < m->n_updates; k++)
+        add_to_rows(&m->updates[k], m->piece, begin, rows, width);
+    m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
+                             m->piece, FSDP_DTYPE_F32, rows * width);
+    return fsdp_weights_writer_write(writer, i, (uint64_t)begin * out_bytes, m->bytes,
+                                     (size_t)rows * out_bytes);
+}
+
+static fsdp_status merge_tensor(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
+{
+    fsdp_dtype dtype;
+    FSDP_TRY(fsdp_checkpoint_entry_dtype(o->from, &dtype));
+    const int64_t width = o->from->shape[1], most = PIECE_BYTES / (int64_t)sizeof(float) / width;
+    if (!fsdp_dtype_is_floating(dtype) || most < 1)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: tensor '%s' of %s with rows of %lld elements cannot be merged",
+                          o->from->path, o->from->name, o->from->dtype_name, (long long)width);
+    for (int64_t begin = 0, rows; begin < o->from->shape[0]; begin += rows) {
+        rows = o->from->shape[0] - begin < most ? o->from->shape[0] - begin : most;
+        FSDP_TRY(write_rows(m, o, writer, i, begin, rows));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status write_tensors(merge *m, fsdp_weights_writer *writer)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        fsdp_status status = find_updates(m, &m->outputs[i]);
+        if (status == FSDP_OK)
+            status = m->n_updates ? merge_tensor(m, &m->outputs[i], writer, i)
+                                  : copy_tensor(m, &m->outputs[i], writer, i);
+        free_updates(m);
+        FSDP_TRY(status);
+        if (m->options->progress)
+            m->options->progress(m->options->context, i + 1, m->n);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status write_weights(merge *m, const char *dir)
+{
+    fsdp_weights_writer *writer = NULL;
+    fsdp_safetensors_spec *specs = fsdp_calloc(m->n, sizeof *specs);
+    if (!specs)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < m->n; i++)
+        specs[i] = (fsdp_safetensors_spec){.name = m->outputs[i].name,
+                                           .dtype_name = m->outputs[i].dtype->name,
+                                           .shape = m->outputs[i].from->shape,
+                                           .ndim = m->outputs[i].from->ndim};
+    const fsdp_weights_files files = {.dir = dir, .max_file_bytes = m->options->max_shard_bytes};
+    fsdp_status status = fsdp_weights_writer_create(&files, specs, m->n, &writer);
+    if (status == FSDP_OK)
+        status = write_tensors(m, writer);
+    if (status == FSDP_OK)
+        status = fsdp_weights_writer_finish(writer);
+    else
+        fsdp_weights_writer_discard(writer);
+    fsdp_free(specs);
+    return status;
+}
+
+static fsdp_status write_configs(const merge *m, const char *dir)
+{
+    const fsdp_model_info info = fsdp_model_config_info(&m->base.config);
+    char *source = fsdp_path_join(m->base.dir, "config.json");
+    char *path = fsdp_path_join(dir, "config.json");
+    char *generation = fsdp_path_join(dir, "generation_config.json");
+    fsdp_status status = source && path && generation ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_model_config_write(&m->base.config, !info.tie_word_embeddings,
+                                         m->options->has_dtype ? m->options->dtype : info.dtype,
+                                         source, path);
+    if (status == FSDP_OK && info.format.task != FSDP_TASK_CLASSIFICATION &&
+        info.format.task != FSDP_TASK_MASKED_LM)
+        status = fsdp_generation_config_write(&info, m->base.dir, generation);
+    fsdp_free(source);
+    fsdp_free(path);
+    fsdp_free(generation);
+    return status;
+}
+
+/* Write the files of the folder. The tokenizer is the adapter's, if its folder has one, because
+ * training may have added tokens. */
+static fsdp_status write_folder(merge *m, const char *dir)
+{
+    const fsdp_model_info info = fsdp_model_config_info(&m->base.config);
+    const char *model_file =
+        info.format.task == FSDP_TASK_SEQ2SEQ ? "spiece.model" : "tokenizer.model";
+    FSDP_TRY(write_weights(m, dir));
+    FSDP_TRY(write_configs(m, dir));
+    FSDP_TRY(fsdp_hf_dir_copy_tokenizer(m->base.dir, dir, model_file));
+    return fsdp_hf_dir_copy_tokenizer(m->parts[0].dir, dir, model_file);
+}
+
+static fsdp_status write_to(merge *m, const char *to)
+{
+    fsdp_atomic_directory *target;
+    FSDP_TRY(fsdp_model_check_folder(to));
+    FSDP_TRY(fsdp_atomic_directory_begin(
+        to, m->options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target));
+    fsdp_atomic_directory_drop(target, fsdp_is_stale_model_file, NULL);
+    const fsdp_status status = write_folder(m, fsdp_atomic_directory_path(target));
+    if (status != FSDP_OK) {
+        fsdp_atomic_directory_discard(target);
+        return status;
+    }
+    return fsdp_atomic_directory_commit(target);
+}
+
+static void close_all(merge *m)
+{
+    for (size_t i = 0; i < m->n_parts; i++) {
+        fsdp_parameter_list_free(&m->parts[i].names);
+        fsdp_module_destroy(m->parts[i].model);
+        fsdp_checkpoint_close(m->parts[i].values);
+        fsdp_lora_file_destroy(m->parts[i].file);
+    }
+    free_updates(m);
+    fsdp_free(m->updates);
+    fsdp_free(m->outputs);
+    fsdp_free(m->piece);
+    fsdp_free(m->raw);
+    fsdp_free(m->bytes);
+    fsdp_device_destroy(m->device);
+    fsdp_pretrained_close(&m->base);
+    fsdp_free(m->parts);
+}
+
+fsdp_status fsdp_merge_adapters(const char *const *adapters, size_t n_adapters, const char *to,
+                                const fsdp_merge_options *options, fsdp_merge_result *result)
+{
+    merge m = {.options = options, .n_parts = n_adapters};
+    m.parts = fsdp_calloc(n_adapters, sizeof *m.parts);
+    if (!m.parts)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n_adapters; i++) {
+        const double weight = options->weights ? options->weights[i] : 1.0;
+        m.parts[i] = (part){.dir = adapters[i], .weight = options->subtract ? -weight : weight};
+    }
+    fsdp_status status = open_all(&m);
+    if (status == FSDP_OK)
+        status = list_outputs(&m);
+    if (status == FSDP_OK)
+        status = write_to(&m, to);
+    m.result.tensors = m.n;
+    if (status == FSDP_OK)
+        *result = m.result;
+    close_all(&m);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* Chooses the layers of a model that get an adapter, as peft does
+ * (peft.tuners.tuners_utils.check_target_module_exists). */
+#pragma once
+#include <fsdp/lora.h>
+
+#include "src/text/regex/regex.h"
+
+/* A configuration with its regular expressions compiled. */
+typedef struct fsdp_lora_targets {
+    const fsdp_lora_config *config;
+    const char *const *names;     /* target_modules, or the default of the model type */
+    bool all_linear;              /* target_pattern is "all-linear" */
+    fsdp_regex *target, *exclude; /* NULL: not a regular expression */
+    fsdp_regex **ranks, **alphas; /* [n_rank_pattern], [n_alpha_pattern] */
+    fsdp_regex_work *work;        /* NULL if there is no regular expression */
+} fsdp_lora_targets;
+
+/* Return the names of the layers that peft chooses for the type of `model`. NULL if it has none. */
+const char *const *fsdp_lora_default_targets(const fsdp_module *model);
+/* Compile the expressions of `config`, which is borrowed. FSDP_ERR_INVALID if neither the
+ * configuration nor the type of `model` says which layers get an adapter. `targets` must be freed
+ * with fsdp_lora_targets_fini(), also after a failure. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_targets_init(fsdp_lora_targets *targets,
+                                                   const fsdp_lora_config *config,
+                                                   const fsdp_module *model);
+void fsdp_lora_targets_fini(fsdp_lora_targets *targets);
+
+/* Return true if `module` is a linear layer: a Linear or Conv1D with a weight matrix. */
+bool fsdp_lora_is_linear(const fsdp_module *module);
+/* Return true if the module at `path` is the head or a part of it. Heads compute logits and loss in
+ * one operation, which does not use adapters. */
+bool fsdp_lora_is_head(const char *path);
+/* Return the name of the model's classification head, which is always trained and saved with an
+ * adapter, as peft does for task_type SEQ_CLS. NULL: the model has none. */
+const char *fsdp_lora_classifier(const fsdp_module *model);
+/* Return true if `path` is `name`, or ends with a dot and `name`. */
+bool fsdp_lora_name_matches(const char *path, const char *name);
+/* Set *selected to true if the configuration gives the module at `path` an adapter. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_selects(const fsdp_lora_targets *targets, const char *path,
+                                              const fsdp_module *module, bool *selected);
+/* Set *r and *scaling to the rank and the scaling of the adapter at `path`. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_rank(const fsdp_lora_targets *targets, const char *path,
+                                           int64_t *r, double *scaling);

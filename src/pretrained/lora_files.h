@@ -1,0 +1,15 @@
+/* The files of an adapter's folder, for programs that read them without a model in memory. */
+#pragma once
+#include <fsdp/pretrained.h>
+
+/* Open the tensors of the adapter in the folder `dir`. Their names are those of the model's
+ * parameters, without the prefix that PEFT puts before them. The caller owns *reader. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_open_values(const char *dir, fsdp_checkpoint_reader **reader);
+/* Give the configuration of a classifier as many classes as the adapter in the folder `dir` has, if
+ * the adapter has a classifier. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_fit_head(const char *dir, fsdp_model_config *config);
+/* Set *name to the base model of an adapter in the folder `dir`, which adapter_config.json names. A
+ * relative path is relative to the current folder, as in peft, or else to `dir`. The caller owns
+ * *name. FSDP_ERR_INVALID if the file names no model. */
+FSDP_MUST_CHECK fsdp_status fsdp_lora_find_base(const fsdp_lora_file *file, const char *dir,
+                                                char **name);

@@ -1,0 +1,84 @@
+#!/bin/sh
+# Adapters as a user trains, resumes, evaluates and merges them.
+# usage: FSDP_BUILD=build tests/cli/test_lora.sh
+. "$(dirname "$0")/lib.sh"
+
+model=$golden/llama3/model
+awk 'BEGIN { srand(3); for (i = 0; i < 24; i++) { line = ""; for (k = 0; k < 17; k++)
+    line = line (k ? ", " : "") int(3 + rand() * 80); printf "{\"input_ids\": [%s], \"labels\": [%s]}\n", line, line } }' >"$dir/rows.jsonl"
+common="--model $model --data $dir/rows.jsonl --lr 0.01 --batch-size 1"
+lora="--lora-r 4 --lora-alpha 8 --lora-dropout 0.1 --lora-target-modules all-linear"
+
+# --- PyTorch's numbers ---
+for n in 1 2; do
+    run launch -n $n verify "$golden/llama3_lora"
+    expect ranks_${n}_give_pefts_numbers 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
+done
+check the_trained_adapter_is_compared grep -q '^llama3_lora: final_params: each: .*: ok$' "$dir/out"
+
+# --- training ---
+run train $common $lora --gradient-accumulation-steps 2 --max-steps 6 --save-steps 3 --output "$dir/one"
+expect an_adapter_is_trained 0 '100\.3 k parameters, loaded; 7\.808 k are trained' out
+check the_folder_is_pefts test -f "$dir/one/adapter_config.json" -a -f "$dir/one/adapter_model.safetensors" -a ! -e "$dir/one/config.json" -a ! -e "$dir/one/model.safetensors"
+run launch -n 2 train $common $lora --max-steps 6 --output "$dir/two"
+expect two_ranks_train_it 0
+check two_ranks_and_two_micro_steps_give_the_same_bits cmp "$dir/one/adapter_model.safetensors" "$dir/two/adapter_model.safetensors"
+run train $common $lora --gradient-accumulation-steps 2 --max-steps 6 --output "$dir/resumed" --resume "$dir/one-checkpoints/checkpoint-3"
+expect it_is_resumed 0
+check resuming_gives_the_same_bits cmp "$dir/one/adapter_model.safetensors" "$dir/resumed/adapter_model.safetensors"
+run checkpoint inspect "$dir/one-checkpoints/checkpoint-3"
+expect a_checkpoint_has_no_base_weights 0 'lora_B' out
+check but_only_what_is_trained sh -c "! grep -q 'model.layers.0.self_attn.q_proj.weight ' '$dir/out'"
+run train $common $lora --lora-alpha 16 --gradient-accumulation-steps 2 --max-steps 6 --output "$dir/other" --resume "$dir/one-checkpoints/checkpoint-3"
+expect another_alpha_is_not_resumed_silently 0 'lora-alpha' out
+
+# --- using it ---
+run evaluate --model "$dir/one" --data "$dir/rows.jsonl" --json
+expect an_adapter_names_its_model 0 '"loss"' out
+cp "$dir/out" "$dir/with_adapter"
+run evaluate --model "$model" --adapter "$dir/one" --data "$dir/rows.jsonl" --json
+expect or_is_named_beside_it 0 "$(sed -n 's/.*\("loss": [0-9.]*\).*/\1/p' "$dir/with_adapter")" out
+run evaluate --model "$model,$model" --adapter "$dir/one" --data "$dir/rows.jsonl"
+expect but_of_one_model 1 '\-\-adapter .*: is for one model, and --model names 2'
+run checkpoint merge-adapter "$dir/one" "$dir/merged"
+expect it_is_merged 0 'merged: [0-9]+ tensors, 14 of them with the update added' out
+run evaluate --model "$dir/merged" --data "$dir/rows.jsonl" --json
+expect the_merged_model_is_evaluated 0 '"loss"' out
+loss() { sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$1"; }
+check it_has_the_same_loss awk "BEGIN { d = $(loss "$dir/out") - $(loss "$dir/with_adapter"); exit !(d < 1e-4 && d > -1e-4) }"
+run checkpoint merge-adapter "$dir/one" "$dir/back" --model "$dir/merged" --subtract
+expect it_is_taken_off_again 0 'with the update subtracted' out
+run checkpoint diff "$model" "$dir/back" --tolerance 1e-6
+expect which_gives_the_base_model_again 0
+run checkpoint merge-adapter "$dir/one" "$dir/two" "$dir/half" --weights 0.5,0.5
+expect several_adapters_are_merged 0 '14 of them with the updates added' out
+run checkpoint diff "$dir/merged" "$dir/half" --tolerance 1e-6
+expect two_halves_are_one 0
+run train $common --adapter "$dir/one" --max-steps 2 --output "$dir/more"
+expect an_adapter_is_trained_further 0 'are trained' out
+
+# --- what is refused ---
+run train $common --lora-alpha 8 --output "$dir/x"
+expect options_without_a_rank_are_refused 2 '\-\-lora-alpha: has no effect without --lora-r'
+run train $common $lora --adapter "$dir/one" --output "$dir/x"
+expect a_new_and_an_old_adapter_are_refused 2 '\-\-adapter'
+run train $common --lora-r 2 --lora-target-modules qproj --output "$dir/x"
+expect unknown_layers_are_listed 1 "'qproj': no layer .*model\.layers\.0\.self_attn\.q_proj"
+run train $common --lora-r 2 --lora-layers-to-transform one --output "$dir/x"
+expect a_layer_is_a_number 1 '\-\-lora-layers-to-transform one: is not the index'
+run checkpoint merge-adapter "$dir/one" "$dir/x" --weights 1,2
+expect as_many_weights_as_adapters 2 '\-\-weights: 2 numbers for 1 adapter'
+run checkpoint merge-adapter "$dir/one" "$dir/x" --subtract
+expect subtracting_needs_the_merged_model 2 '\-\-subtract: needs --model'
+cp -r "$dir/one" "$dir/odd"
+sed 's/"use_dora": false/"use_dora": true/' "$dir/one/adapter_config.json" >"$dir/odd/adapter_config.json"
+run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
+expect dora_is_refused 1 "adapter_config.json: 'use_dora' is set"
+sed 's/"r": 4/"r": 3/' "$dir/one/adapter_config.json" >"$dir/odd/adapter_config.json"
+run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
+expect another_rank_is_refused 1 'lora_A'
+rm "$dir/odd/adapter_model.safetensors"
+run evaluate --model "$dir/odd" --data "$dir/rows.jsonl"
+expect missing_values_are_named 1 'contains neither adapter_model.safetensors nor adapter_model.bin'
+check nothing_was_left test ! -e "$dir/x"
+tally
