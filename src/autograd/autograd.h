@@ -281,9 +281,9 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
  * is meta, or the second run of a checkpointed part has passed its stopping point (Note [Early
  * stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
-/* On meta: count the 2 m n k operations of a product [m, k] x [k, n] that a real run would compute
- * here. No effect on devices that compute, and where a real run computes no values. Operations call
- * this for every product of their shapes (fsdp_device.product_flops). */
+/* Operations call this before every product [m, k] x [k, n] of their shapes. On meta: count the
+ * 2 m n k operations that a real run would compute here (fsdp_device.product_flops). On other
+ * devices: only for tests (pace_testing.h). No effect where a real run computes no values. */
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
