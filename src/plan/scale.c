@@ -57,8 +57,8 @@ static fsdp_transfer gather_of(const replay *r, int unit)
     const fsdp_plan_unit *u = &r->plan->units[unit];
     const unit_state *state = &r->units[unit];
     int ranks = u->shard_ranks, local = u->shard_local_ranks;
-    if (state->is_secondary && u->reshard_ranks) {
-        ranks = u->reshard_ranks;
+    if (state->is_secondary && u->kept_ranks) {
+        ranks = u->kept_ranks;
         local = local < ranks ? local : ranks;
     }
     return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);

@@ -207,10 +207,10 @@ TEST(a_unit_that_a_host_keeps_is_not_gathered_twice)
     fsdp_scale_estimate e;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 4 * 6000);
-    unit.reshard_ranks = 2;
+    unit.kept_ranks = 2;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 2 * 6000);
-    unit.reshard_ranks = 4; /* two hosts keep it together */
+    unit.kept_ranks = 4; /* two hosts keep it together */
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 2 * 6000 + 2 * 4000);
 }
