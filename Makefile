@@ -36,9 +36,9 @@ endif
 ifeq ($(call has_header,csv,csv.h),1)
 LIBS += $(or $(call deps_library,csv),-lcsv)
 DEFS += -DFSDP_HAVE_CSV
-LEFT_OUT += src/data/csv_none.c
+LEFT_OUT += src/data/csv/csv_none.c
 else
-LEFT_OUT += src/data/csv.c
+LEFT_OUT += src/data/csv/csv.c
 endif
 ifeq ($(call has,yaml-0.1,yaml),1)
 PKGS += yaml-0.1
@@ -74,16 +74,16 @@ endif
 ifeq ($(call has,libpcre2-8,PCRE2),1)
 PKGS += libpcre2-8
 DEFS += -DFSDP_HAVE_PCRE2
-LEFT_OUT += src/text/regex_none.c
+LEFT_OUT += src/text/regex/regex_none.c
 else
-LEFT_OUT += src/text/regex.c
+LEFT_OUT += src/text/regex/regex.c
 endif
 ifeq ($(call has,libutf8proc,utf8proc),1)
 PKGS += libutf8proc
 DEFS += -DFSDP_HAVE_UTF8PROC
-LEFT_OUT += src/text/unicode_none.c
+LEFT_OUT += src/text/chars/unicode_none.c
 else
-LEFT_OUT += src/text/unicode.c
+LEFT_OUT += src/text/chars/unicode.c
 endif
 ifeq ($(call has_header,flatbuffers,flatbuffers/flatbuffers.h,c++),1)
 LIBS += -lstdc++
@@ -210,8 +210,10 @@ TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
              $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o) $(CUDA_O),$(LIB_O)) $(CUDA_TESTING_O)
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
-# One program for each folder of tests. That of tests/release links the installed library.
-TESTS := $(patsubst %,$(BUILD)/%tests,$(sort $(dir $(TEST_C))))
+# One program for each layer's folder of tests, which also contains the tests of the folders in it.
+# That of tests/release links the installed library.
+TEST_FOLDERS := $(sort $(foreach test,$(TEST_C),tests/$(word 2,$(subst /, ,$(test)))/))
+TESTS := $(patsubst %,$(BUILD)/%tests,$(TEST_FOLDERS))
 TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
@@ -283,7 +285,7 @@ $(BUILD)/src/tensor/device.o $(BUILD)/src/tensor/device_names.o: private CFLAGS_
 $(BUILD)/src/tensor/device.testing.o $(BUILD)/src/tensor/device_names.testing.o: private CFLAGS_ALL += $(if $(CUDA_TESTING_O),-DFSDP_HAVE_CUDA)
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 # For 'fsdp env'.
-$(BUILD)/src/cli/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
+$(BUILD)/src/cli/common/version.o: private CFLAGS_ALL += -DFSDP_BUILD_FLAGS='"$(strip $(OPT), kernels $(ISA_OPT) $(if $(DEBUG),DEBUG=1) $(SANITIZE))"'
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
@@ -387,7 +389,7 @@ $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/relea
 	@$(if $(V),,echo "  LD $$@")
 	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $$(TEST_LDLIBS_ALL)
 endef
-$(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
+$(foreach folder,$(TEST_FOLDERS),$(eval $(call tests_rule,$(folder))))
 $(EXAMPLES) $(BENCHES) $(BUILD)/tools/arrow_rows: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)

@@ -31,12 +31,12 @@
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
-#include "src/text/bpe.h"
-#include "src/text/bpe_train.h"
-#include "src/text/model_json.h"
-#include "src/text/sentencepiece_model.h"
-#include "src/text/tiktoken.h"
-#include "src/text/wordpiece.h"
+#include "src/text/models/bpe.h"
+#include "src/text/models/bpe_train.h"
+#include "src/text/models/model_json.h"
+#include "src/text/models/sentencepiece_model.h"
+#include "src/text/models/tiktoken.h"
+#include "src/text/models/wordpiece.h"
 
 static void exit_on_failure(fsdp_status status)
 {

@@ -29,7 +29,8 @@ FSDP_DEVICE=${FSDP_DEVICE:-cpu}
 export FSDP_TESTS FSDP_BUILD FSDP_DEVICE
 passed=0 failed=0 skipped=0 started=0 reported=0
 
-# The tests of tests/FOLDER/test_X.c are run by BUILD/tests/FOLDER/tests --file test_X.
+# The tests of tests/FOLDER/test_X.c and tests/FOLDER/ROOM/test_X.c are run by
+# BUILD/tests/FOLDER/tests --file test_X.
 programs=$(cd "$(dirname "$0")" && find . -name 'test_*.c' ! -path ./test_main.c | sed 's|^\.|tests|; s|\.c$||' | sort)
 scripts=$(find "$(dirname "$0")" -name 'test_*.sh' | sort)
 if [ -n "${TEST_SKIP:-}" ]; then
@@ -68,7 +69,10 @@ total=$(printf '%s\n' $chosen | grep -c .)
 try() {
     case $2 in
     *.sh) set -- "$1" "$2" "$2" ;;
-    *) set -- "$1" "$2" "$build/${2%/*}/tests" --file "${2##*/}" $names ;;
+    *)
+        layer=${2#tests/}
+        set -- "$1" "$2" "$build/tests/${layer%%/*}/tests" --file "${2##*/}" $names
+        ;;
     esac
     number=$1
     shift 2

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/text/char_class_data.c: the classes of characters that the tokenizers library uses.
+"""Writes src/text/chars/char_class_data.c: the classes of characters that the tokenizers library uses.
 
 Its parts take their classes from different versions of Unicode, so they are measured, one character
 at a time, with the library itself (pip install tokenizers):
 
-    python3 tools/char_classes.py >src/text/char_class_data.c && clang-format -i src/text/char_class_data.c
+    python3 tools/char_classes.py >src/text/chars/char_class_data.c && clang-format -i src/text/chars/char_class_data.c
 """
 from tokenizers import Regex, __version__, normalizers, pre_tokenizers
 
@@ -93,7 +93,7 @@ def main():
         for c in members:
             flags[c] |= 1 << bit
     print(f"/* Made by tools/char_classes.py from tokenizers {__version__}. See char_class.h. */")
-    print('#include "src/text/char_class.h"\n')
+    print('#include "src/text/chars/char_class.h"\n')
     print("const uint32_t fsdp_char_class_runs[][2] = {")
     print(", ".join(f"{{{c:#x}, {flags[c]:#x}}}" for c in range(0x110000)
                     if c == 0 or flags[c] != flags[c - 1]) + "};")

@@ -12,7 +12,7 @@ Compares chat templates with transformers and jinja2 (needs both; no network). W
                  default count is 200 for each template)
 
 The default is all of them; the last two only if --templates is given. With --write FILE, a few
-conversations for each template are written there with their texts, for tests/text/test_chat.c. Build
+conversations for each template are written there with their texts, for tests/text/chat/test_chat.c. Build
 first: `make build/libfsdp.a`. The program counts as equal: the same text, or an error in both. What is
 refused as unsupported is counted by its message.
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/text/regex_newer.h: characters of versions of Unicode after 14 (that of Debian 12's PCRE2),
+"""Writes src/text/regex/regex_newer.h: characters of versions of Unicode after 14 (that of Debian 12's PCRE2),
 by the property that the tokenizers library gives them. Run with Python 3.11, whose unicodedata is
 Unicode 14, and pip's tokenizers:
 
-    python3 tools/regex_newer.py >src/text/regex_newer.h && clang-format -i src/text/regex_newer.h
+    python3 tools/regex_newer.py >src/text/regex/regex_newer.h && clang-format -i src/text/regex/regex_newer.h
 """
 import unicodedata
 

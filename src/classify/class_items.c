@@ -7,15 +7,14 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/data/arrow/table.h"
-#include "src/data/csv.h"
-#include "src/data/csv_delimiter.h"
-#include "src/data/dataset.h"
-#include "src/data/file_names.h"
-#include "src/data/json_rows.h"
-#include "src/data/lines.h"
-#include "src/data/missing_column.h"
-#include "src/data/text_columns.h"
-#include "src/text/utf8.h"
+#include "src/data/csv/csv.h"
+#include "src/data/csv/csv_delimiter.h"
+#include "src/data/files/file_names.h"
+#include "src/data/files/lines.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/rows/missing_column.h"
+#include "src/data/rows/text_columns.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     STDIN_BYTES_MAX = 1 << 30

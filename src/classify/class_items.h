@@ -2,7 +2,7 @@
 #pragma once
 #include "src/base/json.h"
 #include "src/classify/classify.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 
 typedef struct fsdp_class_item {
     fsdp_json *row; /* the row: the columns of CSV are texts; owned */

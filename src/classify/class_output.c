@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 
 static const char prefixes[][16] = {"", "predicted_"};
 

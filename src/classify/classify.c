@@ -15,7 +15,7 @@
 #include "src/classify/class_output.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"

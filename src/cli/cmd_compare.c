@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/report/compare.h"
 
 typedef struct compare_config {

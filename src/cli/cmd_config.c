@@ -13,7 +13,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/config.h"
 #include "src/launch/accelerate.h"
 #include "src/report/terminal.h"

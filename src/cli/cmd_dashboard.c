@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/dashboard/dashboard.h"
 #include "src/dashboard/server.h"
 

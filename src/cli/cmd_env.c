@@ -11,9 +11,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/cli/cli.h"
-#include "src/cli/machine.h"
-#include "src/cli/version.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/common/machine.h"
+#include "src/cli/common/version.h"
 
 extern char **environ;
 

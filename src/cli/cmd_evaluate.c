@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/evaluate/evaluate.h"
 #include "src/fsdp/named_sharding.h"

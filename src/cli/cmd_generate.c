@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/comm/task.h"
 #include "src/hosts/hostfile.h"
 #include "src/hosts/job.h"

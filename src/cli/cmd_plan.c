@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/plan_scale.h"
 #include "src/plan/memory_limit.h"
 #include "src/plan/plan.h"

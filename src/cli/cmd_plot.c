@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/report/plot.h"
 #include "src/train_config/config_paths.h"
 

@@ -4,8 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/cli/cli.h"
-#include "src/cli/interrupt.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/common/interrupt.h"
 #include "src/pretrained/text_prefix.h"
 #include "src/tokenize/tokenize.h"
 

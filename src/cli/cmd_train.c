@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/cli/cli.h"
-#include "src/cli/commands.h"
-#include "src/cli/interrupt.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/common/commands.h"
+#include "src/cli/common/interrupt.h"
 #include "src/cli/train_dashboard.h"
 #include "src/comm/rendezvous.h"
 #include "src/options/device_option.h"

@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/json.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/comm/comm.h"
 #include "src/options/device_option.h"
 #include "src/options/isa_option.h"

@@ -7,7 +7,7 @@
 #include "src/accelerate/explain.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
+#include "src/cli/common/cli.h"
 #include "src/cli/config.h"
 #include "src/launch/accelerate.h"
 #include "src/plan/plan.h"

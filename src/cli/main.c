@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include "src/base/assert.h"
-#include "src/cli/cli.h"
-#include "src/cli/commands.h"
-#include "src/cli/version.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/common/commands.h"
+#include "src/cli/common/version.h"
 
 #define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
 static const fsdp_command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
+static const fsdp_command_subcommands groups[] = {{"bench", &fsdp_bench_group},
+                                                  {"checkpoint", &fsdp_checkpoint_group},
+                                                  {"config", &fsdp_config_group}};
 
 static int run_command(int argc, char **argv)
 {
@@ -78,5 +81,6 @@ int main(int argc, char **argv)
 {
     fill_closed();
     fsdp_commands_set(commands, FSDP_LENGTH(commands));
+    fsdp_command_groups_set(groups, FSDP_LENGTH(groups));
     return close_output(run_command(argc, argv));
 }

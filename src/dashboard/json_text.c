@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 static void append_integer(fsdp_str *to, int64_t value)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/report/metrics.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 double fsdp_line_number(fsdp_json_node line, const char *key, double fallback)
 {

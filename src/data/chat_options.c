@@ -2,7 +2,7 @@
 #include "src/data/chat_options.h"
 
 #include "src/base/assert.h"
-#include "src/data/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 void fsdp_chat_row_options_derive(fsdp_chat_row_options *chat, const fsdp_options *options)
 {

@@ -4,7 +4,8 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/data/dataset.h"
+#include "src/data/collate.h"
+#include "src/data/datasets/dataset.h"
 
 /* Get the ids of an optional list, or NULL if it is empty. A list that is not empty must have as
  * many ids as the source. */

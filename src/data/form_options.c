@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/data/dataset.h"
+#include "src/data/rows/rows_form.h"
 
 const char *const fsdp_cleaning_choices[] = {"none", "wikihow", NULL};
 const char *const fsdp_documents_choices[] = {"auto", "blank-line", "line", "file", NULL};

@@ -14,7 +14,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/error.h"
-#include "src/data/dataset.h"
+#include "src/data/collate.h"
+#include "src/data/datasets/dataset.h"
 #include "src/trace/trace.h"
 
 typedef struct slot {

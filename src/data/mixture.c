@@ -13,7 +13,7 @@
  * The row is found as follows. The sampler of a part gives an order of the part's rows for each
  * epoch of the part. These orders, put one after the other, form one sequence of rows. In epoch e
  * of the mixture, example k of part c is row e n_c + k of this sequence. */
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,8 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/generate/chat_prompt.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/chat/chat.h"
-#include "src/text/utf8.h"
 
 /* Before a conversation whose last message is to be continued is rendered, this tag is appended to
  * that message. The tag shows where the message ends in the rendered text. transformers does the

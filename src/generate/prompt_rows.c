@@ -7,12 +7,12 @@
 #include "src/base/nearest.h"
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
-#include "src/data/csv.h"
-#include "src/data/csv_delimiter.h"
-#include "src/data/dataset.h"
-#include "src/data/file_names.h"
-#include "src/data/json_rows.h"
-#include "src/data/text_columns.h"
+#include "src/data/csv/csv.h"
+#include "src/data/csv/csv_delimiter.h"
+#include "src/data/files/file_names.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/rows/rows_form.h"
+#include "src/data/rows/text_columns.h"
 #include "src/generate/prompts.h"
 
 bool fsdp_is_prompt_rows_path(const char *path)

@@ -11,8 +11,8 @@
 #include "src/base/str.h"
 #include "src/batch/batch.h"
 #include "src/data/arrow/table.h"
-#include "src/data/input.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/files/input.h"
+#include "src/data/json/jsonl_keys.h"
 #include "src/generate/prompts.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include "src/base/io.h"
 #include "src/comm/comm.h"
 #include "src/report/metrics.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     HOST_BYTES = 256,

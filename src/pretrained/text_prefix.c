@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 fsdp_status fsdp_text_prefix_read(const char *path, char **prefix)
 {

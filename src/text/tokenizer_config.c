@@ -14,9 +14,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/text/token_json.h"
+#include "src/text/models/vocabulary.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/tokenizer_internal.h"
-#include "src/text/vocabulary.h"
 
 const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS] = {
     [FSDP_BOS_TOKEN] = "bos_token",   [FSDP_EOS_TOKEN] = "eos_token",

@@ -8,12 +8,12 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/text/bpe.h"
-#include "src/text/sentencepiece_model.h"
-#include "src/text/tiktoken.h"
+#include "src/text/models/bpe.h"
+#include "src/text/models/sentencepiece_model.h"
+#include "src/text/models/tiktoken.h"
+#include "src/text/models/wordpiece.h"
+#include "src/text/parts/word_splitter.h"
 #include "src/text/tokenizer_internal.h"
-#include "src/text/word_splitter.h"
-#include "src/text/wordpiece.h"
 
 enum {
     EXTRA_IDS = 100,                     /* default number of sentinels, as in T5 */

@@ -1,8 +1,8 @@
 /* The parts of a tokenizer, for the files tokenizer*.c.
  *
- * More than 25 source files: a tokenizer is a chain of parts (added tokens, normalizer,
- * pre-tokenizer, model, post-processor, decoder), each part and each kind of model has a file or
- * two of its own, and so has each kind of file in which a tokenizer is stored.
+ * A tokenizer is a chain of parts: added tokens, normalizer, pre-tokenizer, model, post-processor,
+ * decoder. src/text/models has the models and the files in which they are stored, and
+ * src/text/parts has the other parts.
  *
  * How a text is encoded: tokenizer_encode.c finds the added tokens; the normalizer changes each
  * section of text between them; the added tokens that are searched in normalized text are found in
@@ -15,12 +15,12 @@
 #include <fsdp/text.h>
 
 #include "src/base/json.h"
-#include "src/text/added_tokens.h"
-#include "src/text/normalizer.h"
-#include "src/text/post_processor.h"
-#include "src/text/pre_tokenizer.h"
-#include "src/text/token_decoder.h"
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
+#include "src/text/parts/added_tokens.h"
+#include "src/text/parts/normalizer.h"
+#include "src/text/parts/post_processor.h"
+#include "src/text/parts/pre_tokenizer.h"
+#include "src/text/parts/token_decoder.h"
 
 /* The names that transformers gives to special tokens: "bos_token" and so on. */
 typedef enum fsdp_named_token {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/text/model_json.h"
-#include "src/text/token_json.h"
+#include "src/text/models/model_json.h"
+#include "src/text/parts/token_json.h"
 #include "src/text/tokenizer_internal.h"
 
 /* ---- checks ---- */

@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
-#include "src/data/causal_text.h"
+#include "src/data/rows/causal_text.h"
 #include "src/report/table.h"
 #include "src/tokenize/tokenize.h"
 

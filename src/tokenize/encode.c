@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/causal_text.h"
-#include "src/data/dataset.h"
-#include "src/data/json_rows.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/rows/causal_text.h"
 
 void fsdp_encoded_fini(fsdp_encoded *e)
 {

@@ -1,6 +1,6 @@
 /* Encodes a batch of records to the bytes of an output file. Any thread may do this. */
 #pragma once
-#include "src/data/jsonl_row.h"
+#include "src/data/datasets/jsonl_row.h"
 #include "src/tokenize/source.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/data/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "src/text/chat/chat.h"
 
 /* Append the name, size and checksum of a file, if it exists. */

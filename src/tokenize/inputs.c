@@ -6,8 +6,9 @@
 #include "src/base/alloc.h"
 #include "src/base/cpus.h"
 #include "src/base/io.h"
-#include "src/data/class_text.h"
-#include "src/data/dataset.h"
+#include "src/data/labels/class_text.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
 #include "src/report/terminal.h"
 #include "src/tokenize/tokenize.h"
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/data/csv.h"
-#include "src/data/document_file.h"
-#include "src/data/json_rows.h"
-#include "src/data/text_rows.h"
+#include "src/data/csv/csv.h"
+#include "src/data/files/document_file.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/rows/text_rows.h"
 
 struct fsdp_record_file {
     char *path;

@@ -8,10 +8,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/data/arrow_note.h"
-#include "src/data/data_paths.h"
-#include "src/data/dataset.h"
-#include "src/data/file_names.h"
+#include "src/data/arrow/arrow_note.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/files/file_names.h"
+#include "src/data/rows/rows_form.h"
 #include "src/tokenize/record_file.h"
 
 enum {

@@ -9,7 +9,7 @@
 
 #include "src/base/str.h"
 #include "src/data/arrow/table.h"
-#include "src/data/jsonl_keys.h"
+#include "src/data/json/jsonl_keys.h"
 
 typedef enum fsdp_record_kind {
     FSDP_RECORD_DOCUMENT, /* a text */

@@ -1,4 +1,5 @@
-/* See token_header.h. The formats are described in src/data/token_file.c and token_index.c. */
+/* See token_header.h. The formats are described in src/data/tokens/token_file.c and token_index.c.
+ */
 #include "src/tokenize/token_header.h"
 
 #include <inttypes.h>

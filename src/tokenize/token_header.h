@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "src/data/token_file.h"
+#include "src/data/tokens/token_file.h"
 
 /* Make the header of a file of llm.c. `width`, the bytes of a token, is 2 or 4. */
 void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_HEADER_BYTES]);

@@ -10,7 +10,7 @@
 #include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/io.h"
-#include "src/data/dataset.h"
+#include "src/data/rows/rows_form.h"
 #include "src/report/human.h"
 #include "src/tokenize/arrow_output.h"
 #include "src/tokenize/identity.h"

@@ -1,7 +1,7 @@
 /* Writes a byte-level BPE vocabulary as a folder that transformers and this library read. */
 #pragma once
-#include "src/text/bpe_train.h"
-#include "src/text/word_splitter.h"
+#include "src/text/models/bpe_train.h"
+#include "src/text/parts/word_splitter.h"
 #include "src/tokenize/tokenize.h"
 
 /* Write tokenizer.json and tokenizer_config.json. `pattern` says how texts were split into words.

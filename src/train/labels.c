@@ -10,8 +10,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/data/data_paths.h"
-#include "src/data/file_names.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/files/file_names.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/pretrained/pretrained.h"

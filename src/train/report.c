@@ -7,8 +7,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
+#include "src/data/rows/rows_form.h"
 #include "src/report/human.h"
 #include "src/report/metrics.h"
 #include "src/report/progress.h"

@@ -6,8 +6,9 @@
 #include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/data/arrow/folder.h"
-#include "src/data/dataset.h"
+#include "src/data/datasets/dataset.h"
 #include "src/data/left_out.h"
+#include "src/data/rows/rows_form.h"
 #include "src/train_config/config_sources.h"
 
 /* Choose how the texts of a source are cleaned. --cleaning is for pairs of texts only. Texts of

@@ -5,7 +5,7 @@
 #include <fsdp/train.h>
 
 #include "src/comm/comm.h"
-#include "src/data/class_text.h"
+#include "src/data/labels/class_text.h"
 #include "src/models/generation_config.h"
 #include "src/monitor/histograms.h"
 #include "src/monitor/monitor.h"

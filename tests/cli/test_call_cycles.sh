@@ -35,7 +35,7 @@ echo 'a: top mid # it is old' >tools/call_cycles.allowed
 cycles
 expect "a circle that has grown is an error" 1 'in a circle' out
 
-# Calls between folders are not circles here: other checks cover rows of folders.
+# Calls between folders of different layers are not circles here: other checks cover rows of folders.
 file src/b/low 'void fsdp_top(void); void fsdp_low(void); void fsdp_low(void) { fsdp_top(); }'
 rm -f src/a/low.c objects/src/a/low.o
 printf '' >tools/call_cycles.allowed
@@ -54,6 +54,22 @@ expect "the circle is back" 1 'in a circle' out
 rm src/a/low.c
 cycles
 expect "objects without a source are left out" 0
+
+# Folders of one layer.
+rm -rf src objects
+file src/a/top 'void fsdp_low(void); void fsdp_top(void); void fsdp_top(void) { fsdp_low(); }'
+file src/a/room/low 'void fsdp_low(void); void fsdp_low(void) {}'
+: >tools/call_cycles.allowed
+cycles
+expect "a layer may call the folders in it" 0
+file src/a/more 'void fsdp_more(void); void fsdp_more(void) {}'
+file src/a/room/low 'void fsdp_more(void); void fsdp_low(void); void fsdp_low(void) { fsdp_more(); }'
+cycles
+expect "a circle of folders is an error" 1 'folders of src/a call each other in a circle:( (a|room)){2}' out
+check "each call of it is named" grep -q 'room -> a: fsdp_more of more in low' "$dir/out"
+echo 'folders of a: a room # it is old' >tools/call_cycles.allowed
+cycles
+expect "a listed circle of folders is accepted" 0
 
 capture sh tools/call_cycles.sh elsewhere
 expect "without objects it says what to run" 2 'make BUILD=elsewhere lib'

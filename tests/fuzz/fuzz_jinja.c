@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/jinja/jinja.h"
-#include "src/text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

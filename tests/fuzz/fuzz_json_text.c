@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/json.h"
-#include "src/data/json_text.h"
+#include "src/data/json/json_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

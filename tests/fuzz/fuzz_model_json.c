@@ -2,7 +2,7 @@
  * both as it is and as one that works on bytes. */
 #include <stdint.h>
 
-#include "src/text/model_json.h"
+#include "src/text/models/model_json.h"
 #include "tests/fuzz/token_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

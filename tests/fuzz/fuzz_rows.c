@@ -8,8 +8,8 @@
 
 #include <fsdp/data.h>
 
-#include "src/data/csv.h"
-#include "src/data/json_rows.h"
+#include "src/data/csv/csv.h"
+#include "src/data/json/json_rows.h"
 #include "tests/fuzz/folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -1,7 +1,7 @@
 /* libFuzzer over SentencePiece models: `make fuzz FUZZ_S=60`. */
 #include <stdint.h>
 
-#include "src/text/sentencepiece_model.h"
+#include "src/text/models/sentencepiece_model.h"
 #include "tests/fuzz/token_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "src/text/tiktoken.h"
+#include "src/text/models/tiktoken.h"
 #include "tests/fuzz/token_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

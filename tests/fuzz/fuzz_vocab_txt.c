@@ -1,7 +1,7 @@
 /* libFuzzer over the vocabulary of a WordPiece model, vocab.txt: `make fuzz FUZZ_S=60`. */
 #include <stdint.h>
 
-#include "src/text/wordpiece.h"
+#include "src/text/models/wordpiece.h"
 #include "tests/fuzz/token_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

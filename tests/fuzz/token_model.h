@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/text/token_model.h"
+#include "src/text/models/token_model.h"
 
 static void fuzz_piece(const fsdp_token_model *model, fsdp_token_work *work, const char *piece,
                        size_t length)

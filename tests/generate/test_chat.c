@@ -3,15 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/base/io.h"
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/generate/chat_prompt.h"
 #include "src/generate/stop_strings.h"
 #include "src/generate/text_stream.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 #include "tests/test.h"
 
 static fsdp_tokenizer *open_tokenizer(fsdp_test *t)

@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 #include "tests/test.h"
 
 /* Use at the start of a test that opens T5's tokenizer. */

@@ -8,7 +8,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/data/arrow/file.h"
-#include "src/data/file_names.h"
+#include "src/data/files/file_names.h"
 
 static const char dict_name[] = "dataset_dict.json", state_name[] = "state.json",
                   info_name[] = "dataset_info.json";

@@ -13,7 +13,7 @@
 
 extern "C" {
 #include "src/base/alloc.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 }
 
 namespace

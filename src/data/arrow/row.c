@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 /* How many bytes a value counts towards FSDP_ARROW_ROW_BYTES_MAX. The limit bounds memory even if
  * many values of a file refer to the same bytes. */

@@ -10,7 +10,7 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/data/arrow/write_file.h"
-#include "src/text/utf8.h"
+#include "src/text/chars/utf8.h"
 
 enum {
     BATCH_ROWS = 1000,

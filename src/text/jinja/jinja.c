@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/jinja/parse.h"
 #include "src/text/jinja/render.h"
 #include "src/text/jinja/symbols.h"
-#include "src/text/utf8.h"
 
 struct fsdp_jinja {
     jinja_machine memory; /* holds the tree */

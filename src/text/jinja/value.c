@@ -5,8 +5,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/text/chars/utf8.h"
 #include "src/text/jinja/machine.h"
-#include "src/text/utf8.h"
 
 enum {
     SHARED_MIN = 128 /* a shorter concatenation gets no room for appending */

@@ -1,0 +1,325 @@
+/* `fsdp checkpoint convert` and `fsdp checkpoint merge-weights`: write a checkpoint in another
+ * format. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/checkpoint_tools/convert.h"
+#include "src/cli/checkpoint/checkpoint.h"
+#include "src/cli/checkpoint/checkpoint_bar.h"
+#include "src/cli/common/cli.h"
+#include "src/hf/folder_kind.h"
+#include "src/pretrained/weights_fit.h"
+#include "src/report/human.h"
+
+typedef struct convert_config {
+    int format; /* fsdp_convert_format */
+    fsdp_dtype dtype;
+    int64_t max_shard_bytes;
+    const char *model;
+    bool model_only, overwrite;
+} convert_config;
+
+static const char *const formats[] = {"auto",           "dcp|torch.distributed.checkpoint",
+                                      "torch|pt|bin",   "safetensors",
+                                      "hf|huggingface", NULL};
+
+static const fsdp_option table[] = {
+    {.name = "format",
+     .aliases = "to-format",
+     .type = FSDP_OPTION_CHOICE,
+     .offset = offsetof(convert_config, format),
+     .value = "auto",
+     .choices = formats,
+     .help = "format of TO. auto: torch for names in .pt, .pth and .bin, safetensors for "
+             ".safetensors, otherwise the directory of a Hugging Face model (hf); but convert "
+             "writes a directory of torch.distributed.checkpoint (dcp) if FROM is a file of "
+             "torch.save, which may hold more than a model. With --overwrite, the format that TO "
+             "had before does not matter"},
+    {.name = "model-only",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(convert_config, model_only),
+     .help = "write only the model's state dict; safetensors and hf never contain anything else"},
+    {.name = "dtype",
+     .type = FSDP_OPTION_DTYPE,
+     .offset = offsetof(convert_config, dtype),
+     .optional = true,
+     .shown_default = "as it is",
+     .help = "of the model's floating-point tensors, except those of 8 bits and fewer; the "
+             "optimizer's tensors are not changed"},
+    {.name = "max-shard-size",
+     .type = FSDP_OPTION_SIZE,
+     .offset = offsetof(convert_config, max_shard_bytes),
+     .value = "50GB",
+     .bounds = FSDP_AT_LEAST(1),
+     .help = "hf: largest size of a file, unless a single tensor is larger"},
+    {.name = "model",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(convert_config, model),
+     .metavar = "DIR",
+     .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
+             "with the weights, which must be of that model; by default those next to the weights "
+             "that are read, or of the model that the run of fsdp train began with"},
+    {.name = "overwrite",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(convert_config, overwrite),
+     .help = "replace the file TO, or the files of the model in the directory TO; other files in "
+             "that directory are kept"},
+};
+
+static fsdp_status check_config(void *target, const fsdp_options *options)
+{
+    const convert_config *c = target;
+    if (fsdp_options_given(options, "dtype") && !fsdp_dtype_is_floating(c->dtype))
+        return fsdp_error(FSDP_ERR_INVALID, "--dtype %s: a floating-point type is needed",
+                          fsdp_dtype_name(c->dtype));
+    return FSDP_OK;
+}
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp checkpoint convert",
+    .usage = "FROM TO [options]",
+    .summary =
+        "Write a checkpoint in another format, with another dtype, or cut into other files. "
+        "FROM has any format. TO is written completely or not at all; tensors are copied in "
+        "pieces, and their checksums are compared. Parts of names that come from "
+        "DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing (module., "
+        "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed.",
+    .epilogue = "examples:\n"
+                "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
+                "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
+                "  fsdp checkpoint convert model model-bf16 --dtype bf16\n"
+                "  fsdp checkpoint convert model model-dcp --format dcp\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "FROM TO",
+    .min_positional = 2,
+    .max_positional = 2,
+    .check = check_config,
+};
+
+/* --- the conversion --- */
+
+static const char *const format_names[] = {
+    [FSDP_CONVERT_DCP] = "torch.distributed.checkpoint",
+    [FSDP_CONVERT_TORCH] = "torch.save",
+    [FSDP_CONVERT_SAFETENSORS] = "safetensors",
+    [FSDP_CONVERT_HF] = "Hugging Face",
+};
+
+static void print_result(const char *to, const fsdp_convert_result *r)
+{
+    printf("%s: %s, %zu tensor%s, %s", to, format_names[r->format], r->tensors,
+           r->tensors == 1 ? "" : "s", fsdp_human_bytes(r->bytes).text);
+    printf(r->values ? "; %zu plain value%s\n" : "\n", r->values, r->values == 1 ? "" : "s");
+}
+
+static void print_note(const char *note, void *context)
+{
+    fsdp_checkpoint_bar_clear(context);
+    fprintf(stderr, "%s: note: %s\n", spec.program, note);
+}
+
+/* Return the folder or hub name of the model that defines the names of the parameters. This is the
+ * model of --model, or else the source, if it is a Hugging Face folder. Returns NULL if there is no
+ * such model. */
+static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
+{
+    const char *path = fsdp_source_path(source);
+    const bool is_folder =
+        fsdp_source_format_of(source) == FSDP_SOURCE_HF && fsdp_path_is_directory(path);
+    return options->model ? options->model : is_folder ? path : NULL;
+}
+
+/* Set *change to what must be removed from the names of the weights, so that they become the
+ * names in the model that model_of() returns. The parts of names that wrappers add are not put into
+ * *change, because they are always removed. If options->model is not NULL, *use is set to the
+ * tensors that the model uses, and weights that do not fit the model are an error. If
+ * options->model is NULL, the model can only be the source itself, a Hugging Face folder. Weights
+ * that do not fit its config.json are then accepted, and *change is empty. */
+static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
+                              fsdp_name_change *change, fsdp_weights_use *use)
+{
+    const char *model = model_of(source, options);
+    if (!model)
+        return FSDP_OK;
+    fsdp_status status = fsdp_weights_fit(source, model, change, options->model ? use : NULL);
+    if (status != FSDP_OK && !options->model) {
+        *change = (fsdp_name_change){0};
+        return FSDP_OK;
+    }
+    if (status == FSDP_OK && *change->prefix)
+        fprintf(stderr, "%s: note: all names begin with '%s', which is taken off\n", spec.program,
+                change->prefix);
+    return status;
+}
+
+/* Find the model from which training started in the run that wrote `source`. *model is set to
+ * the model's folder or hub name, which the caller owns. *model is set to NULL if the model is
+ * unknown or does not exist, or if the weights of `source` do not fit the model. */
+static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
+{
+    fsdp_name_change unused;
+    FSDP_TRY(fsdp_folder_model_of_run(fsdp_source_path(source), model));
+    if (!*model || fsdp_weights_fit(source, *model, &unused, NULL) == FSDP_OK)
+        return FSDP_OK;
+    fsdp_free(*model);
+    *model = NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
+                                     fsdp_convert_options *options, char **model)
+{
+    *model = NULL;
+    if (options->model || fsdp_source_format_of(source) == FSDP_SOURCE_HF ||
+        fsdp_convert_format_of(source, to, options->format) != FSDP_CONVERT_HF)
+        return FSDP_OK;
+    FSDP_TRY(find_model_of_run(source, model));
+    if (*model)
+        fprintf(stderr,
+                "%s: note: config.json and tokenizer are those of %s, as trainer_state.json says\n",
+                spec.program, *model);
+    options->model = *model;
+    return FSDP_OK;
+}
+
+/* If a Hugging Face folder was written without config.json, print a note, because neither
+ * transformers nor --model can load such a folder. */
+static void note_no_config(const char *to, const fsdp_convert_result *result)
+{
+    char *path = fsdp_path_join(to, "config.json");
+    if (result->format == FSDP_CONVERT_HF && path && !fsdp_path_exists(path))
+        fprintf(stderr,
+                "%s: note: %s has no config.json and no tokenizer: give --model, the folder or hub "
+                "name of the model, or copy them into it\n",
+                spec.program, to);
+    fsdp_free(path);
+}
+
+/* Convert an open checkpoint and print the result. Returns the exit code. */
+static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
+{
+    fsdp_convert_result result;
+    fsdp_checkpoint_bar bar = {.description = "converting"};
+    fsdp_name_change change = {0};
+    fsdp_weights_use use = {0};
+    char *model;
+    if (take_model_of_run(source, to, options, &model) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    if (find_names(source, options, &change, &use) != FSDP_OK) {
+        fsdp_free(model);
+        return fsdp_cli_failed(spec.program);
+    }
+    options->names = &change;
+    options->used = use.items;
+    options->n_used = use.n;
+    options->progress = fsdp_checkpoint_bar_step;
+    options->note = print_note;
+    options->context = &bar;
+    fsdp_status status = fsdp_convert(source, to, options, &result);
+    fsdp_checkpoint_bar_end(&bar);
+    fsdp_weights_use_free(&use);
+    fsdp_free(model);
+    if (status != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    print_result(to, &result);
+    note_no_config(to, &result);
+    return FSDP_EXIT_OK;
+}
+
+/* Reject --max-shard-size and --model if the target is not a Hugging Face folder. They would have
+ * no effect, and the user may have expected a folder. */
+static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
+                               const fsdp_convert_options *how)
+{
+    static const char *const of_folders[] = {"max-shard-size", "model"};
+    const fsdp_convert_format format = fsdp_convert_format_of(source, to, how->format);
+    for (size_t i = 0; i < FSDP_LENGTH(of_folders) && format != FSDP_CONVERT_HF; i++)
+        if (fsdp_options_given(given, of_folders[i]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--%s: only for a folder of Hugging Face (--format hf); %s would be "
+                              "of format %s",
+                              of_folders[i], to, format_names[format]);
+    return FSDP_OK;
+}
+
+/* Open the checkpoint `from` and convert it. Returns the exit code. */
+static int convert(const char *from, const char *to, const fsdp_options *given,
+                   fsdp_convert_options *how)
+{
+    fsdp_source *source;
+    if (fsdp_source_open(from, &source) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    int code = check_given(source, to, given, how) == FSDP_OK ? convert_source(source, to, how)
+                                                              : fsdp_cli_misused(spec.program);
+    fsdp_source_close(source);
+    return code;
+}
+
+static bool ends_with_one_of(const char *to, const char *const *endings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fsdp_ends_with(to, endings[i]))
+            return true;
+    return false;
+}
+
+static bool names_a_file(const char *to)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".safetensors"};
+    return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
+}
+
+/* Without --format, reject a target whose name has an ending such as .gguf or .onnx. This program
+ * does not write files in these formats. It would write a folder with this name, which cannot be
+ * what the user wants. */
+static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
+{
+    static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
+                                          ".npy",  ".ckpt", ".pkl",  ".zip", ".json"};
+    if (format != FSDP_CONVERT_AUTO || fsdp_path_is_directory(to) ||
+        !ends_with_one_of(to, endings, FSDP_LENGTH(endings)))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: files of this kind are not written; .pt, .pth and .bin name a file of "
+                      "torch.save, .safetensors a safetensors file, other names a folder. --format "
+                      "says what to write under this name",
+                      to);
+}
+
+/* Return the format to write: that of --format, or else a default. For convert, the default is
+ * AUTO. For merge-weights, the default is AUTO if `to` has the ending of a file, and a Hugging Face
+ * folder otherwise. */
+static fsdp_convert_format format_for(const char *command, const convert_config *config,
+                                      const char *to)
+{
+    const bool merges = strcmp(command, "merge-weights") == 0;
+    if (config->format != FSDP_CONVERT_AUTO || !merges || names_a_file(to))
+        return (fsdp_convert_format)config->format;
+    return FSDP_CONVERT_HF;
+}
+
+int fsdp_checkpoint_convert(int argc, char **argv)
+{
+    convert_config config = {0};
+    fsdp_options *options;
+    int count, code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    char **paths = fsdp_options_positional(options, &count);
+    fsdp_convert_options how = {.format = format_for(argv[0], &config, paths[1]),
+                                .model_only = config.model_only,
+                                .has_dtype = fsdp_options_given(options, "dtype"),
+                                .dtype = config.dtype,
+                                .max_shard_bytes = config.max_shard_bytes,
+                                .model = config.model,
+                                .overwrite = config.overwrite};
+    code = refuse_other_formats(paths[1], how.format) == FSDP_OK
+               ? convert(paths[0], paths[1], options, &how)
+               : fsdp_cli_misused(spec.program);
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,163 @@
+/* Reads options and prints errors for all commands. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/cli/common/cli.h"
+#include "src/comm/mpi/library.h"
+#include "src/comm/task.h"
+
+int fsdp_cli_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 80)
+        return 80;
+    return size.ws_col > 100 ? 100 : size.ws_col;
+}
+
+static int print_text(char *text)
+{
+    if (!text)
+        return fsdp_cli_failed("fsdp");
+    fputs(text, stdout);
+    fsdp_free(text);
+    return FSDP_EXIT_OK;
+}
+
+/* If `fsdp launch` started this rank, write `message` to the rank's error file, which the launcher
+ * reads. The format is that of torchrun: {"message": {"message": ..., "extraInfo": ...}}. Returns
+ * false if `fsdp launch` did not start this rank, or if the file cannot be written. */
+static bool write_error_file(const char *message)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    if (!path || !*path || !getenv("FSDP_LAUNCHER_PID"))
+        return false;
+    json_t *root = json_pack("{s{sss{ss,sI}}}", "message", "message", message, "extraInfo",
+                             "py_callstack", "", "timestamp", (json_int_t)time(NULL));
+    if (!root)
+        return false;
+    bool written = json_dump_file(root, path, JSON_COMPACT) == 0;
+    json_decref(root);
+    return written;
+}
+
+static void print_error(const char *program, bool usage)
+{
+    char *message = fsdp_strdup_printf("%s: %s", program, fsdp_last_error());
+    const char *text = message ? message : fsdp_last_error();
+    if (!write_error_file(text)) {
+        fprintf(stderr, "%s\n", text);
+        if (usage)
+            fprintf(stderr, "try '%s --help'\n", program);
+    }
+    fsdp_free(message);
+}
+
+int fsdp_cli_failed(const char *program)
+{
+    print_error(program, false);
+    return FSDP_EXIT_FAILURE;
+}
+
+int fsdp_cli_misused(const char *program)
+{
+    print_error(program, true);
+    return FSDP_EXIT_USAGE;
+}
+
+int fsdp_cli_not_joined(const char *program)
+{
+    fsdp_mpi_job job; /* what keeps a process from joining may be on its host only */
+    return fsdp_task_0_reports() && !fsdp_mpi_find_job(&job) ? FSDP_EXIT_FAILURE
+                                                             : fsdp_cli_failed(program);
+}
+
+fsdp_status fsdp_cli_join(const char *program, fsdp_group **group)
+{
+    const int64_t tasks = fsdp_allocated_tasks();
+    FSDP_TRY(fsdp_init_process_group(NULL, group));
+    if (tasks > 1)
+        fprintf(stderr,
+                "%s: note: SLURM_NTASKS is %lld, but this run has 1 rank: `fsdp launch -n %lld "
+                "...` starts as many\n",
+                program, (long long)tasks, (long long)tasks);
+    return FSDP_OK;
+}
+
+int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
+{
+    fsdp_group *group = NULL;
+    if (fsdp_cli_join(program, &group) != FSDP_OK)
+        return fsdp_cli_not_joined(program);
+    fsdp_status status = body(group, arg);
+    if (status != FSDP_OK)
+        fsdp_group_abort(group, status);
+    const int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(program);
+    fsdp_destroy_process_group(group);
+    return code;
+}
+
+/* On rank 0, print the notes of fsdp_options_notes() under a heading: which of the given options
+ * have no effect. */
+static void print_notes(const char *program, const fsdp_options *options)
+{
+    const char *rank = getenv("RANK");
+    if (getenv(FSDP_NOTES_SHOWN_ENV))
+        return;
+    char *notes = rank && atoi(rank) > 0 ? NULL : fsdp_options_notes(options);
+    char *rest = notes;
+    if (notes && *notes)
+        fprintf(stderr, "%s: accepted, without effect here:\n", program);
+    for (char *line; rest && *rest && (line = strsep(&rest, "\n"));)
+        fprintf(stderr, "    %s\n", line);
+    fsdp_free(notes);
+}
+
+/* What fsdp_cli_replace_help() has set. */
+static fsdp_cli_show_fn *show_instead;
+static void *show_arg;
+
+void fsdp_cli_replace_help(fsdp_cli_show_fn *show, void *arg)
+{
+    show_instead = show;
+    show_arg = arg;
+}
+
+static int show_help(const fsdp_options_spec *spec)
+{
+    return show_instead ? show_instead(spec, show_arg)
+                        : print_text(fsdp_options_help(spec, fsdp_cli_columns()));
+}
+
+int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
+                     fsdp_options **options)
+{
+    *options = NULL;
+    fsdp_status status = fsdp_options_parse(spec, argc, argv, target, options);
+    if (status != FSDP_OK)
+        return fsdp_cli_misused(spec->program);
+    int code = FSDP_CLI_RUN;
+    if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_HELP) {
+        code = show_help(spec);
+    } else if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
+        code = print_text(fsdp_options_print(*options, target));
+        status = fsdp_options_check(*options, target);
+        if (code == FSDP_EXIT_OK && status != FSDP_OK)
+            code = fsdp_cli_misused(spec->program);
+    }
+    if (code == FSDP_CLI_RUN) {
+        if (spec->default_config && fsdp_options_file(*options))
+            fprintf(stderr, "%s: configuration from %s\n", spec->program,
+                    fsdp_options_file(*options));
+        print_notes(spec->program, *options);
+        return code;
+    }
+    fsdp_options_destroy(*options);
+    *options = NULL;
+    return code;
+}

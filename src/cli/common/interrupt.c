@@ -1,0 +1,120 @@
+/* Handles signals in a thread that waits for them. They are blocked in all other threads. Unlike a
+ * signal handler, this thread may call any function. */
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/cli/common/interrupt.h"
+
+struct fsdp_interrupt {
+    const char *output;
+    bool to_the_end;
+    atomic_bool came, ended;
+};
+
+static void handled_signals(sigset_t *set)
+{
+    struct sigaction hangup;
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaction(SIGHUP, NULL, &hangup);
+    if (hangup.sa_handler != SIG_IGN)
+        sigaddset(set, SIGHUP);
+}
+
+/* Wait until a save into `output` has finished, but for at most patience_s. If the save has not
+ * finished by then, remove it. patience_s is shorter than the default time that `fsdp launch` gives
+ * ranks after a signal (supervisor.c). */
+static void wait_for_save(const char *output)
+{
+    static const double patience_s = 3.0;
+    const struct timespec pause = {0, 2000000};
+    double end = fsdp_clock_s() + patience_s;
+    do /* check at least once, because a save may be about to begin */
+        nanosleep(&pause, NULL);
+    while (fsdp_atomic_directory_is_pending(output, (int)getpid()) && fsdp_clock_s() < end);
+    fsdp_atomic_directory_sweep(output, (int)getpid());
+}
+
+/* Wait until the run ends or a second signal comes. `fsdp launch`, for example, sends a second
+ * signal after its --shutdown-timeout. A signal that comes within same_signal_s of the first one is
+ * ignored, because it may be the first signal, delivered twice. For example, if Slurm or a service
+ * manager signals all processes of a job, a rank gets the signal directly, and a second time from
+ * `fsdp launch`, which passes it on. */
+static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
+{
+    static const double same_signal_s = 1.0;
+    const struct timespec pause = {0, 20000000};
+    const double first_s = fsdp_clock_s();
+    while (!atomic_load(&self->ended) &&
+           (sigtimedwait(set, NULL, &pause) < 0 || fsdp_clock_s() - first_s < same_signal_s))
+        ;
+}
+
+static void *wait_for_signal(void *arg)
+{
+    fsdp_interrupt *self = arg;
+    sigset_t set;
+    int number;
+    handled_signals(&set);
+    while (sigwait(&set, &number) != 0)
+        ;
+    atomic_store(&self->came, true);
+    if (self->to_the_end)
+        wait_for_end(self, &set);
+    if (self->output)
+        wait_for_save(self->output);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    return NULL;
+}
+
+fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
+{
+    enum {
+        STACK_BYTES = 256 << 10
+    };
+    sigset_t set, before;
+    pthread_t thread;
+    pthread_attr_t attributes;
+    fsdp_interrupt *self = fsdp_calloc(1, sizeof *self);
+    if (!self)
+        return NULL;
+    self->output = output;
+    self->to_the_end = to_the_end;
+    signal(SIGPIPE, SIG_IGN);
+    handled_signals(&set);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    int failure = pthread_create(&thread, &attributes, wait_for_signal, self);
+    pthread_attr_destroy(&attributes);
+    if (!failure)
+        return self;
+    /* The thread could not be started. Unblock the signals, which then end the process as usual,
+     * even during a save. */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    fsdp_free(self);
+    return NULL;
+}
+
+const atomic_bool *fsdp_cli_interrupted(const fsdp_interrupt *interrupt)
+{
+    return interrupt ? &interrupt->came : NULL;
+}
+
+void fsdp_cli_interrupt_end(fsdp_interrupt *interrupt)
+{
+    if (!interrupt)
+        return;
+    atomic_store(&interrupt->ended, true);
+    while (atomic_load(&interrupt->came))
+        pause();
+}

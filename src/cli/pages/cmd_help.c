@@ -1,0 +1,94 @@
+/* `fsdp help`: shows the commands, the options of one, or pages of the manual. */
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/cli/common/cli.h"
+#include "src/cli/pages/man.h"
+
+typedef struct help_config {
+    bool man;
+    const char *man_pages;
+} help_config;
+
+static const fsdp_option table[] = {
+    {.name = "man",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(help_config, man),
+     .help = "print the page of the manual, for man -l"},
+    {.name = "man-pages",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(help_config, man_pages),
+     .metavar = "DIR",
+     .help = "write the pages of all commands into a folder: fsdp.1, fsdp-train.1, ..."},
+};
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp help",
+    .usage = "[COMMAND [SUBCOMMAND]] [--man | --man-pages DIR]",
+    .summary = "Show the commands, or the options of one.",
+    .epilogue = "examples:\n"
+                "  fsdp help train\n"
+                "  fsdp help checkpoint convert\n"
+                "  fsdp help train --man >fsdp-train.1\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "COMMAND",
+    .max_positional = 2,
+};
+
+static bool has_subcommand(const char *command, const char *subcommand)
+{
+    const fsdp_command_group *group = fsdp_command_group_of(command);
+    for (size_t i = 0; group && i < group->count; i++)
+        if (strcmp(group->commands[i].name, subcommand) == 0)
+            return true;
+    return false;
+}
+
+static int show_options(char *command, char *subcommand)
+{
+    char option[] = "--help";
+    char *words[] = {command, subcommand ? subcommand : option, subcommand ? option : NULL, NULL};
+    if (!fsdp_command_exists(command))
+        return fsdp_command_unknown(command);
+    if (subcommand && !has_subcommand(command, subcommand)) {
+        (void)fsdp_error(FSDP_ERR_INVALID, "unknown command '%s %s'", command, subcommand);
+        return fsdp_cli_misused(spec.program);
+    }
+    return fsdp_command_run(subcommand ? 3 : 2, words);
+}
+
+static int show_manual(const help_config *config, const char *command, const char *subcommand)
+{
+    fsdp_status status;
+    if (config->man_pages && (config->man || command))
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--man-pages writes the pages of all commands: no --man, no COMMAND");
+    else if (config->man_pages)
+        status = fsdp_man_write_all(config->man_pages);
+    else
+        status = fsdp_man_print(command, subcommand);
+    if (status == FSDP_ERR_INVALID)
+        return fsdp_cli_misused(spec.program);
+    return status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
+}
+
+int fsdp_cmd_help(int argc, char **argv)
+{
+    help_config config = {0};
+    fsdp_options *options;
+    int n, code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    char **words = fsdp_options_positional(options, &n);
+    char *command = n > 0 ? words[0] : NULL, *subcommand = n > 1 ? words[1] : NULL;
+    code = FSDP_EXIT_OK;
+    if (config.man || config.man_pages)
+        code = show_manual(&config, command, subcommand);
+    else if (command)
+        code = show_options(command, subcommand);
+    else
+        fsdp_print_commands(stdout);
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,8 @@
+/* Makes batches of examples that depend on the draw (fsdp_dataset_draw()). */
+#pragma once
+#include <fsdp/data.h>
+
+/* Like fsdp_collate(), but the examples are read with *draw (fsdp_dataset_draw()). */
+FSDP_MUST_CHECK fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indices,
+                                               int32_t count, const fsdp_draw *draw,
+                                               const fsdp_batch_format *format, fsdp_batch **out);

@@ -1,0 +1,141 @@
+/* See csv_delimiter.h. */
+#include "src/data/csv/csv_delimiter.h"
+
+#include <stdio.h>
+
+#include "src/base/assert.h"
+#include "src/data/files/file_names.h"
+
+enum {
+    SAMPLE_ROWS = 50, /* number of rows by which a delimiter is judged */
+    N_DELIMITERS = 4
+};
+
+const char *fsdp_csv_delimiter_name(char delimiter, char buffer[8])
+{
+    switch (delimiter) {
+    case ',':
+        return "commas";
+    case '\t':
+        return "tabs";
+    case ';':
+        return "semicolons";
+    case '|':
+        return "vertical bars";
+    default:
+        snprintf(buffer, 8, "'%c'", delimiter);
+        return buffer;
+    }
+}
+
+static fsdp_status open_as(fsdp_input *input, const char *path, fsdp_csv_format *format,
+                           char delimiter, fsdp_csv **csv)
+{
+    format->delimiter = delimiter;
+    FSDP_TRY(fsdp_input_rewind(input));
+    return fsdp_csv_of_input(input, path, format, csv);
+}
+
+/* How a delimiter splits the beginning of a file. */
+typedef struct split {
+    size_t fields;      /* fields of the header; 0: it cannot be parsed */
+    int64_t rows, same; /* rows that were read, and those with as many fields as the header */
+} split;
+
+/* Count the rows of `csv`. A row that cannot be parsed, or that has another number of fields than
+ * the header, counts as one that is not split in the same way. */
+static fsdp_status count_rows(fsdp_csv *csv, split *s)
+{
+    fsdp_csv_row row = {0};
+    fsdp_status status = FSDP_OK;
+    while (s->rows < SAMPLE_ROWS) {
+        status = fsdp_csv_next(csv, &row);
+        if (status != FSDP_ERR_FORMAT && (status != FSDP_OK || !row.line))
+            break;
+        s->rows++;
+        s->same += status == FSDP_OK;
+    }
+    fsdp_csv_row_fini(&row);
+    return status == FSDP_ERR_FORMAT ? FSDP_OK : status;
+}
+
+static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format format,
+                            char delimiter, split *s)
+{
+    fsdp_csv *csv;
+    *s = (split){0};
+    fsdp_status status = open_as(input, path, &format, delimiter, &csv);
+    if (status == FSDP_ERR_FORMAT)
+        return FSDP_OK;
+    FSDP_TRY(status);
+    s->fields = fsdp_csv_header(csv)->fields;
+    if (s->fields > 1)
+        status = count_rows(csv, s);
+    fsdp_csv_close(csv);
+    return status;
+}
+
+/* Return true if `s` splits a file into columns, better than `best` does. */
+static bool is_better(const split *s, const split *best)
+{
+    if (s->fields < 2 || (s->rows && s->same * 2 <= s->rows))
+        return false;
+    if (best->fields < 2)
+        return true;
+    const int64_t rows = s->rows ? s->rows : 1, best_rows = best->rows ? best->rows : 1;
+    const int64_t same = s->rows ? s->same : 1, best_same = best->rows ? best->same : 1;
+    return same * best_rows > best_same * rows;
+}
+
+static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_format *format,
+                         const char delimiters[N_DELIMITERS], char *delimiter)
+{
+    split best = {0};
+    *delimiter = delimiters[0];
+    for (size_t i = 0; i < N_DELIMITERS; i++) {
+        split s;
+        FSDP_TRY(split_by(input, path, *format, delimiters[i], &s));
+        if (!is_better(&s, &best))
+            continue;
+        best = s;
+        *delimiter = delimiters[i];
+    }
+    return FSDP_OK;
+}
+
+/* Set *fitting to the first delimiter with which the header fits, or to 0. The error with the usual
+ * delimiter is returned by the caller, which opens the file again. */
+static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
+                                const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
+                                void *arg, char *fitting)
+{
+    *fitting = 0;
+    for (size_t i = 0; i < N_DELIMITERS && !*fitting; i++) {
+        fsdp_csv *csv;
+        bool fit = false;
+        fsdp_status status = open_as(input, path, &format, delimiters[i], &csv);
+        if (status == FSDP_ERR_FORMAT)
+            continue;
+        FSDP_TRY(status);
+        status = fits(fsdp_csv_header(csv), arg, &fit);
+        fsdp_csv_close(csv);
+        FSDP_TRY(status);
+        if (fit)
+            *fitting = delimiters[i];
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_csv_open_fitting(fsdp_input *input, const char *path, fsdp_csv_format *format,
+                                  fsdp_csv_fits_fn *fits, void *arg, bool *found, fsdp_csv **out)
+{
+    const bool tabs = fsdp_name_ends_with(path, ".tsv") || fsdp_name_ends_with(path, ".tab");
+    const char delimiters[N_DELIMITERS] = {tabs ? '\t' : ',', tabs ? ',' : '\t', ';', '|'};
+    char delimiter = format->delimiter;
+    if (!delimiter)
+        FSDP_TRY(find_fitting(input, path, *format, delimiters, fits, arg, &delimiter));
+    if (!delimiter)
+        FSDP_TRY(guess(input, path, format, delimiters, &delimiter));
+    *found = !format->delimiter && delimiter != delimiters[0];
+    return open_as(input, path, format, delimiter, out);
+}

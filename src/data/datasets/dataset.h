@@ -1,0 +1,103 @@
+/* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
+ * from fsdp_dataset_complete_options(), so defaults are filled in. */
+#pragma once
+#include <fsdp/data.h>
+
+#include "src/data/rows/rows_form.h"
+
+/* Open a file of CSV or JSON lines, an Arrow file or folder, or a folder with WikiHow's files.
+ * (text_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
+/* Open a file of the given form whose rows are pairs of texts. If `titles` is not NULL, it is the
+ * path of a list of titles, and only rows with these titles are used. (pair_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pair_dataset_open(const char *path, fsdp_rows_form form,
+                                                   const char *titles,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
+/* Open a file of the given form whose rows are texts with classes. (class_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_class_dataset_open(const char *path, fsdp_rows_form form,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Open a file of JSON, whose rows have ids, or texts for CAUSAL_LM. (jsonl.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Open an Arrow file, or a folder of datasets.save_to_disk(), whose rows are read as those of JSON
+ * lines with ids. If a folder has several splits, the options choose one. (arrow_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_arrow_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Create a dataset of the examples of `parts` [count], one after the other. On success it owns
+ * `parts`. (concat_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_concat_dataset_create(fsdp_dataset *const *parts, size_t count,
+                                                       fsdp_dataset **out);
+/* Create a dataset of CAUSAL_LM whose rows are joined as `options` says (fsdp_packing). On success
+ * it owns `rows`. (pack_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_pack_dataset_create(fsdp_dataset *rows,
+                                                     const fsdp_dataset_options *options,
+                                                     fsdp_dataset **out);
+/* Open plain text for CAUSAL_LM: all documents, joined and cut into rows of max_length tokens.
+ * (token_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_plain_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Set *plain to true if `path` refers to plain text, as opposed to rows of CSV or JSON. The names
+ * of files decide. (text_tokens.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_is_plain_text(const char *path,
+                                               const fsdp_dataset_options *options, bool *plain);
+/* Open token files. (token_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
+                                                    const fsdp_dataset_options *options,
+                                                    fsdp_dataset **out);
+/* Open a dataset for span corruption (options->span_corruption). `path` refers to token files if
+ * `tokens` is true, otherwise to texts. (span_dataset.c) */
+FSDP_MUST_CHECK fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
+/* Return the flags FSDP_USES_* of options that had an effect on the rows of the dataset. */
+unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
+/* Set the flags that fsdp_dataset_uses() returns (FSDP_USES_*). They are 0 until this is called. */
+void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
+/* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
+void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
+
+/* A range of rows of a dataset, for which fsdp_left_out_fn counts what is left out. */
+typedef struct fsdp_row_range {
+    int64_t first, rows; /* the rows are [first, first + rows) */
+    int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
+} fsdp_row_range;
+
+/* Add what the rows of `range` leave out to *sum, also sum->counted_rows. Rows that were skipped
+ * count if they are before or among these rows. Such rows, and unused tokens, are added only once,
+ * even if other ranges of `self` are asked for, too. For a mixture, range->len is the largest
+ * number of rows to count of each part. */
+typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
+/* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
+ * have. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_left_out_of(const fsdp_dataset *dataset,
+                                                     const fsdp_row_range *range,
+                                                     fsdp_left_out *out);
+/* Set the function that counts cut rows. Without it, fsdp_dataset_left_out() calls the function of
+ * fsdp_dataset_set_get_cut() for each row. A dataset with neither function has no cut rows. */
+void fsdp_dataset_set_left_out(fsdp_dataset *dataset, fsdp_left_out_fn *count);
+
+/* Like `get` of fsdp_dataset_ops, but also set *cut to the number of ids that the limits of the
+ * options removed. */
+typedef fsdp_status fsdp_get_cut_fn(void *self, int64_t index, fsdp_example *example, int64_t *cut);
+void fsdp_dataset_set_get_cut(fsdp_dataset *dataset, fsdp_get_cut_fn *get_cut);
+/* Like fsdp_dataset_get(), but also set *cut to the number of ids that the limits of the options
+ * removed; 0 if the dataset has no function for it. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_get_cut(const fsdp_dataset *dataset, int64_t index,
+                                                 fsdp_example *example, int64_t *cut);
+/* Call get_cut() for rows [first, first + len) of `self`. Add the numbers of cut rows and of cut
+ * ids, and the number of rows counted, to *sum. */
+FSDP_MUST_CHECK fsdp_status fsdp_count_cut_rows(fsdp_get_cut_fn *get_cut, void *self, int64_t first,
+                                                int64_t len, fsdp_left_out *sum);
+
+/* Restrict the dataset to rows [first, first + len). */
+void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);
+
+/* Empty all lists of an example. The lists keep their memory. */
+void fsdp_example_empty(fsdp_example *example);

@@ -1,0 +1,37 @@
+/* Converts one JSON line to an example of a task. */
+#pragma once
+#include <fsdp/data.h>
+
+#include "src/base/json.h"
+#include "src/base/str.h"
+#include "src/data/json/json_rows.h"
+#include "src/data/json/json_text.h"
+#include "src/data/json/jsonl_keys.h"
+
+/* Results that are collected over all rows of a file; {0} before the first row. */
+typedef struct fsdp_jsonl_rows {
+    fsdp_unused_keys unused;
+    bool any_texts;       /* some rows have texts instead of ids */
+    bool any_chat;        /* some rows are conversations */
+    bool any_completions; /* some rows have a prompt and a completion that are texts */
+    fsdp_str *whole;      /* gets the text of a row, with its prefix and prompt, as it is tokenized;
+                             empty      for rows of ids and for conversations. NULL: not wanted */
+    int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed. 0
+                    for SEQ2SEQ */
+} fsdp_jsonl_rows;
+
+/* Return the flags FSDP_USES_* of the rows that were collected in *rows. */
+unsigned fsdp_jsonl_rows_uses(const fsdp_jsonl_rows *rows);
+/* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
+ * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND
+ * if the row is not valid, with a message that contains the key. Returns FSDP_ERR_INVALID if the
+ * row has a text but options->tokenizer is NULL or does not fit the model. */
+FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
+                                           const fsdp_dataset_options *options, int64_t line,
+                                           fsdp_example *example, fsdp_jsonl_rows *rows);
+/* Convert a row that is a text, such as {"id": 7, "text": "..."}, without parsing it as a document.
+ * Add keys that are not used to *rows. Return false for any other row, and after a failure. The
+ * caller then parses the row and calls fsdp_jsonl_row(), which gives the example or the error.
+ * `found` is scratch memory. */
+bool fsdp_jsonl_text_row(const fsdp_json_row *row, const fsdp_dataset_options *options,
+                         fsdp_json_text *found, fsdp_example *example, fsdp_jsonl_rows *rows);

@@ -1,0 +1,185 @@
+/* Opens rows of CSV, JSON or Arrow as a dataset: one file, the files of a folder, or the files that
+ * match a pattern. Also selects the rows of a split. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/data/arrow/table.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
+#include "src/data/rows/titles.h"
+
+/* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
+ * and the rest is for training. Called only if there are no lists of titles. */
+static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
+                              const fsdp_dataset_options *options)
+{
+    const int64_t rows = fsdp_dataset_len(dataset), held_back = rows / 6 + (rows % 6 != 0);
+    const int64_t train = rows - held_back;
+    if (train < 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: 1 row, which cannot be split into training and validation", path);
+    const bool validation = options->split == FSDP_SPLIT_VALIDATION;
+    const int64_t len = validation ? held_back : train;
+    fsdp_dataset_narrow(dataset, validation ? train : 0,
+                        len < options->max_samples ? len : options->max_samples);
+    return FSDP_OK;
+}
+
+/* How a file of texts is opened. */
+typedef struct text_file {
+    const char *path,
+        *titles; /* titles: the path of the split's list of titles; NULL: there is none */
+    fsdp_rows_form form;
+    bool ids; /* opened by fsdp_jsonl_dataset_open(): rows have ids or, for CAUSAL_LM, texts */
+} text_file;
+
+static fsdp_status open_texts(const text_file *file, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
+{
+    fsdp_dataset_options all = *options;
+    if (!file->ids)
+        fsdp_dataset_complete_lengths(&all);
+    if (!file->ids && options->task == FSDP_TASK_CLASSIFICATION)
+        return fsdp_class_dataset_open(file->path, file->form, &all, out);
+    return file->ids ? fsdp_jsonl_dataset_open(file->path, &all, out)
+                     : fsdp_pair_dataset_open(file->path, file->form, file->titles, &all, out);
+}
+
+/* Fill in *file, which says how to open the file. *titles is set to the path of the list of titles
+ * that file->titles points to, if there is one; the caller owns it. */
+static fsdp_status examine(const char *path, const fsdp_dataset_options *options, text_file *file,
+                           char **titles)
+{
+    bool ids, texts = false;
+    file->path = path;
+    FSDP_TRY(fsdp_rows_form_of(path, &file->form));
+    if (options->task != FSDP_TASK_CAUSAL_LM)
+        FSDP_TRY(fsdp_first_row_kind(path, options->json_field, &ids, &texts));
+    file->ids = file->form != FSDP_ROWS_CSV && !texts;
+    if (file->ids) {
+        fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
+        fsdp_error_context(status, "%s", path);
+        return status;
+    }
+    if (file->form != FSDP_ROWS_CSV)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_titles_find(path, options->split, titles));
+    file->titles = *titles;
+    return FSDP_OK;
+}
+
+/* Open one file. *has_lists says whether lists of titles have chosen the rows of the split. */
+static fsdp_status open_file(const char *path, const fsdp_dataset_options *options, bool *has_lists,
+                             fsdp_dataset **out)
+{
+    char *titles = NULL;
+    text_file file = {0};
+    fsdp_dataset_options all = *options;
+    fsdp_status status = examine(path, options, &file, &titles);
+    *has_lists = titles != NULL;
+    if (options->split != FSDP_SPLIT_ALL && !titles)
+        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+    if (status == FSDP_OK)
+        status = open_texts(&file, &all, out);
+    fsdp_free(titles);
+    return status;
+}
+
+/* Open files until there are max_samples rows. `parts` has room for all files. *n is the number of
+ * open parts, also on failure. */
+static fsdp_status open_parts(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              fsdp_dataset **parts, size_t *n, bool *has_lists)
+{
+    fsdp_dataset_options o = *options;
+    for (*n = 0; *n < files->len && o.max_samples > 0; ++*n) {
+        FSDP_TRY(open_file(files->items[*n], &o, has_lists, &parts[*n]));
+        if (options->split == FSDP_SPLIT_ALL)
+            o.max_samples -= fsdp_dataset_len(parts[*n]);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_files(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                              bool *has_lists, fsdp_dataset **out)
+{
+    size_t n = 0;
+    fsdp_dataset **parts = fsdp_calloc(files->len, sizeof(fsdp_dataset *));
+    if (!parts)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = open_parts(files, options, parts, &n, has_lists);
+    if (status == FSDP_OK && n == 1)
+        *out = parts[0];
+    else if (status == FSDP_OK)
+        status = fsdp_concat_dataset_create(parts, n, out);
+    for (size_t i = 0; status != FSDP_OK && i < n; i++)
+        fsdp_dataset_close(parts[i]);
+    fsdp_free(parts);
+    return status;
+}
+
+/* Set *is_split to true if the folder has several splits, of which the options choose one. Set
+ * *texts to true if the rows are read as texts, or to false if fsdp_jsonl_row() reads them. */
+static fsdp_status examine_arrow(const char *path, const fsdp_dataset_options *options,
+                                 bool *is_split, bool *texts)
+{
+    fsdp_arrow_table *table;
+    FSDP_TRY(fsdp_arrow_table_open(
+        path, options->validation ? FSDP_ARROW_SPLIT_VALIDATION : FSDP_ARROW_SPLIT_TRAIN, &table));
+    *is_split = fsdp_arrow_table_folder(table)->split != NULL;
+    *texts = options->task != FSDP_TASK_CAUSAL_LM && !fsdp_arrow_table_has(table, "input_ids");
+    fsdp_arrow_table_close(table);
+    if (*texts)
+        return FSDP_OK;
+    fsdp_status status = fsdp_dataset_check_has_pairs(options, false);
+    fsdp_error_context(status, "%s", path);
+    return status;
+}
+
+static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
+{
+    fsdp_dataset_options all = *options;
+    fsdp_dataset *dataset;
+    bool is_split, texts;
+    if (options->split != FSDP_SPLIT_ALL)
+        all.validation = options->split == FSDP_SPLIT_VALIDATION;
+    FSDP_TRY(examine_arrow(path, &all, &is_split, &texts));
+    const bool take = options->split != FSDP_SPLIT_ALL && !is_split;
+    if (take)
+        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+    const text_file file = {.path = path, .form = FSDP_ROWS_ARROW};
+    FSDP_TRY(texts ? open_texts(&file, &all, &dataset)
+                   : fsdp_arrow_dataset_open(path, &all, &dataset));
+    fsdp_status status = FSDP_OK;
+    if (take)
+        status = take_share(dataset, path, options);
+    else if (fsdp_dataset_len(dataset) > options->max_samples)
+        fsdp_dataset_narrow(dataset, 0, options->max_samples);
+    if (status == FSDP_OK)
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
+    return status;
+}
+
+fsdp_status fsdp_text_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                   fsdp_dataset **out)
+{
+    fsdp_path_list files;
+    fsdp_dataset *dataset = NULL;
+    bool has_lists = false;
+    if (fsdp_is_arrow_path(path))
+        return open_arrow(path, options, out);
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = open_files(&files, options, &has_lists, &dataset);
+    fsdp_path_list_fini(&files);
+    if (status == FSDP_OK && options->split != FSDP_SPLIT_ALL && !has_lists)
+        status = take_share(dataset, path, options);
+    if (status == FSDP_OK)
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
+    return status;
+}

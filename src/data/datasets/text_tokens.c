@@ -1,0 +1,186 @@
+/* See text_tokens.h. */
+#include "src/data/datasets/text_tokens.h"
+
+#include <inttypes.h>
+
+#include "src/base/alloc.h"
+#include "src/data/datasets/dataset.h"
+#include "src/data/files/data_paths.h"
+#include "src/data/files/document_file.h"
+#include "src/data/rows/causal_text.h"
+#include "src/data/rows/dataset_options.h"
+#include "src/data/rows/rows_form.h"
+
+/* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
+ * endian. `used` and `cap` count bytes, not ids. */
+typedef struct stream {
+    unsigned char *bytes;
+    size_t used, cap;
+    int width;
+} stream;
+
+static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
+{
+    const size_t width = (size_t)s->width;
+    if (!FSDP_GROW(s->bytes, s->cap, s->used + ids->len * width))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < ids->len; i++)
+        for (size_t byte = 0; byte < width; byte++)
+            s->bytes[s->used++] = (unsigned char)((uint32_t)ids->ids[i] >> 8 * byte);
+    return FSDP_OK;
+}
+
+/* ---- CSV and JSON lines ---- */
+
+static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
+                               char **note)
+{
+    const fsdp_dataset_options texts = {
+        .task = FSDP_TASK_CAUSAL_LM,
+        .tokenizer = options->tokenizer,
+        .source_column = options->source_column ? options->source_column : "text",
+        .max_length = INT64_MAX,
+        .vocab_size = options->vocab_size,
+        .split = options->split,
+        .validation = options->validation,
+        .json_field = options->json_field,
+        .delimiter = options->delimiter,
+        .no_csv_quotes = options->no_csv_quotes};
+    fsdp_dataset_options full;
+    fsdp_example example = {0};
+    fsdp_dataset *rows;
+    FSDP_TRY(fsdp_dataset_complete_options(&texts, &full));
+    FSDP_TRY(fsdp_text_dataset_open(path, &full, &rows));
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
+        status = fsdp_dataset_get(rows, i, &example);
+        if (status == FSDP_OK)
+            status = append_ids(s, &example.source);
+    }
+    if (status == FSDP_OK && fsdp_dataset_note(rows) &&
+        !(*note = fsdp_strdup(fsdp_dataset_note(rows))))
+        status = FSDP_ERR_NOMEM;
+    fsdp_example_fini(&example);
+    fsdp_dataset_close(rows);
+    return status;
+}
+
+/* ---- plain text ---- */
+
+static fsdp_status append_document(const fsdp_dataset_options *options,
+                                   const fsdp_document *document, fsdp_example *example, stream *s)
+{
+    FSDP_TRY(fsdp_causal_text_encode(options, (fsdp_data_text){0},
+                                     (fsdp_data_text){document->text, document->length}, example,
+                                     NULL));
+    return append_ids(s, &example->source);
+}
+
+/* Append the documents of a file to the stream. `example` is scratch memory. */
+static fsdp_status append_documents(const char *path, const fsdp_dataset_options *options,
+                                    fsdp_example *example, stream *s)
+{
+    fsdp_document_file *file;
+    fsdp_document document = {0};
+    FSDP_TRY(fsdp_document_file_open(path, options, &file));
+    fsdp_status status;
+    while ((status = fsdp_document_file_next(file, &document)) == FSDP_OK && document.text) {
+        status = append_document(options, &document, example, s);
+        fsdp_error_context(status, "%s: line %" PRId64, path, document.line);
+        if (status != FSDP_OK)
+            break;
+    }
+    fsdp_document_file_close(file);
+    return status;
+}
+
+static fsdp_status append_plain_text(const char *path, const fsdp_path_list *files,
+                                     const fsdp_dataset_options *options, stream *s)
+{
+    fsdp_dataset_options whole = *options;
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    whole.max_length = INT64_MAX;
+    if (options->split != FSDP_SPLIT_ALL)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: plain text has no split", path);
+    for (size_t i = 0; i < files->len && status == FSDP_OK; i++)
+        status = append_documents(files->items[i], &whole, &example, s);
+    fsdp_example_fini(&example);
+    return status;
+}
+
+/* ---- the functions of text_tokens.h ---- */
+
+/* Files whose names do not say their kind are plain text for span corruption, and rows for other
+ * objectives, unless an option for plain text is given. */
+static fsdp_status is_plain_file(const char *path, const fsdp_dataset_options *options, bool *plain)
+{
+    bool json;
+    *plain = false;
+    if (fsdp_is_csv_path(path))
+        return FSDP_OK;
+    const bool named = fsdp_is_plain_text_name(path);
+    if (!named && !options->span_corruption && options->documents == FSDP_DOCUMENTS_DEFAULT)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_is_jsonl_path(path, &json));
+    *plain = !json;
+    return FSDP_OK;
+}
+
+static fsdp_status is_plain_list(const fsdp_path_list *files, const fsdp_dataset_options *options,
+                                 bool *plain)
+{
+    FSDP_TRY(is_plain_file(files->items[0], options, plain));
+    for (size_t i = 1; i < files->len; i++) {
+        bool other;
+        FSDP_TRY(is_plain_file(files->items[i], options, &other));
+        if (other != *plain)
+            return fsdp_error(FSDP_ERR_INVALID, "%s is %s, but %s is not", files->items[0],
+                              *plain ? "plain text" : "rows of CSV or JSON", files->items[i]);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_is_plain_text(const char *path, const fsdp_dataset_options *options, bool *plain)
+{
+    fsdp_path_list files;
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = is_plain_list(&files, options, plain);
+    fsdp_path_list_fini(&files);
+    return status;
+}
+
+static fsdp_status append_texts(const char *path, const fsdp_dataset_options *options, stream *s,
+                                char **note)
+{
+    fsdp_path_list files;
+    bool plain = false;
+    FSDP_TRY(fsdp_text_paths(path, options->validation, &files));
+    fsdp_status status = is_plain_list(&files, options, &plain);
+    if (status == FSDP_OK)
+        status = plain ? append_plain_text(path, &files, options, s)
+                       : append_rows(path, options, s, note);
+    fsdp_path_list_fini(&files);
+    return status;
+}
+
+fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
+                             fsdp_token_file *file, char **note)
+{
+    stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
+    *note = NULL;
+    fsdp_status status = append_texts(path, options, &s, note);
+    char *name = status == FSDP_OK ? fsdp_strdup(path) : NULL;
+    if (!name) {
+        fsdp_free(s.bytes);
+        fsdp_free(*note);
+        *note = NULL;
+        return status == FSDP_OK ? FSDP_ERR_NOMEM : status;
+    }
+    *file = (fsdp_token_file){.path = name,
+                              .memory = s.bytes,
+                              .tokens = s.bytes,
+                              .width = s.width,
+                              .count = (int64_t)(s.used / (size_t)s.width)};
+    return FSDP_OK;
+}

@@ -1,0 +1,35 @@
+/* Finds the files that a path refers to: a single file, the files that match a pattern, or the
+ * files of a folder. */
+#pragma once
+#include <stddef.h>
+
+#include <fsdp/base.h>
+
+typedef struct fsdp_path_list {
+    char **items; /* [len], each owned */
+    size_t len, cap;
+} fsdp_path_list;
+
+/* List the token files that `path` refers to. `path` is a file, a folder or a pattern
+ * (fsdp_dataset_open()). If `path` is a folder, `validation` chooses: true lists the folder's files
+ * for validation, and false lists all its other token files. The list has at least one path, and
+ * its paths are sorted by strcmp(). Returns FSDP_ERR_NOT_FOUND if a folder or pattern has no such
+ * file. */
+FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
+                                             fsdp_path_list *list);
+/* Like fsdp_token_paths(), for files of texts. WikiHow's file of a folder is used alone. All files
+ * of another folder must be of one kind (JSON, CSV or plain text, by their endings): otherwise
+ * FSDP_ERR_INVALID. Files of a folder with the word "test" in their names are not listed for either
+ * value of `validation`. */
+FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
+                                            fsdp_path_list *list);
+void fsdp_path_list_fini(fsdp_path_list *list);
+
+/* If `path` contains a folder "train", set *out to that folder or, for validation, to its folder
+ * "validation", "valid" or "val". Otherwise set *out to a copy of `path`. The caller owns *out. */
+FSDP_MUST_CHECK fsdp_status fsdp_split_folder(const char *path, bool validation, char **out);
+/* Return true if the name of a file says that it is plain text: .txt, .text, .raw, .md, .tokens. */
+bool fsdp_is_plain_text_name(const char *path);
+/* Set *is to true if `path` is a token file, a pattern that matches token files, or a folder that
+ * contains token files. Otherwise set it to false. */
+FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);

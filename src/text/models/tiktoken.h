@@ -1,0 +1,17 @@
+/* Reads tiktoken's files, such as Llama 3's tokenizer.model. Each line has the bytes of a token in
+ * base64 and its rank, which is also its id. */
+#pragma once
+#include "src/text/models/token_model.h"
+
+/* Return true if `bytes` [count] begin with a line of a tiktoken file. (A SentencePiece model,
+ * which may also be called tokenizer.model, does not.) */
+bool fsdp_tiktoken_matches(const char *bytes, size_t count);
+
+/* Make a BPE model that works on bytes (fsdp_bpe_options.raw_bytes; texts are spelled in GPT-2's
+ * alphabet) from the contents of a file. Two adjacent tokens may be merged if their bytes together
+ * are a token. The merge into the token with the lowest rank comes first. A piece that is a token
+ * becomes that token without any merge. Special tokens are not in the file. Errors call the file
+ * `name` and contain the line. */
+FSDP_MUST_CHECK fsdp_status fsdp_tiktoken_parse(const char *name, const char *text, size_t bytes,
+                                                fsdp_token_model **out);
+FSDP_MUST_CHECK fsdp_status fsdp_tiktoken_load(const char *path, fsdp_token_model **out);
