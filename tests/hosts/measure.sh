@@ -16,7 +16,7 @@
 #   MEASURE_FLOPS (5e9)         operations per second of a rank
 #   MEASURE_RATE (1gbit)        of the cables, with headers; MEASURE_NET (0.956Gb,50us) is what the plan gets:
 #                               of 1,514 bytes on a cable, 1,448 are payload
-#   MEASURE_NICE (0)            with a negative number, other programs disturb the ranks less
+#   MEASURE_PREFIX ()           put before the programs: with "chrt -r 1", other programs disturb the ranks less
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=${FSDP_BUILD:-build}
@@ -74,7 +74,7 @@ flags_of() { # MODEL STRATEGY RANKS_OF_A_HOST HOSTS
 bytes() { "$hosts" bytes | awk '{ sum += $1; n++ } END { printf "%.0f\n", sum / n }'; }
 # run_on SLOTS STEPS METRICS: train on the hosts that are up
 run_on() {
-    nice -n "${MEASURE_NICE:-0}" "$hosts" exec 1 mpirun.openmpi --mca plm_rsh_agent "$hosts ssh" \
+    ${MEASURE_PREFIX:-} "$hosts" exec 1 mpirun.openmpi --mca plm_rsh_agent "$hosts ssh" \
         --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 \
         --mca pml ob1 --mca btl self,vader,tcp --bind-to none --oversubscribe -x FSDP_TEST_FLOPS \
         -H "$("$hosts" list "$1")" "$fsdp" train $flags --max-steps "$2" --metrics "$3" \
@@ -83,7 +83,7 @@ run_on() {
 compute() { # MODEL: seconds of a step of one rank alone
     [ ! -e "$1.compute" ] || { cat "$1.compute"; return; }
     flags_of "$1" full 1 1
-    nice -n "${MEASURE_NICE:-0}" "$fsdp" train $flags --max-steps "$steps" --metrics one.jsonl \
+    ${MEASURE_PREFIX:-} "$fsdp" train $flags --max-steps "$steps" --metrics one.jsonl \
         --no-save-model --overwrite-output >out 2>err || { cat out err >&2; return 1; }
     number one.jsonl step_s >"$1.compute"
     cat "$1.compute"
@@ -94,10 +94,10 @@ echo "$header" | sed 's/[^|]*/---/g; s/.*/|&|/'
 measure() { # MODEL STRATEGY HOSTS SLOTS
     alone=$(compute "$1") || return
     flags_of "$1" "$2" "$4" "$3"
-    "$fsdp" plan $flags --world-size 1 --interconnect "$net" --flops-per-rank 1G --json >flops.json
+    "$fsdp" plan $flags --world-size 1 --interconnect "$net" --flops-per-rank 1G --json >flops.json 2>err
     per_rank=$(calc %.6g "$(number flops.json flops) / $alone")
     "$fsdp" plan $flags --world-size $(($3 * $4)) --local-world-size "$4" --interconnect "$net" \
-        --flops-per-rank "$per_rank" --json >plan.json || return
+        --flops-per-rank "$per_rank" --json >plan.json 2>err || { cat err >&2; return 1; }
     before=$(bytes)
     run_on "$4" 2 less.jsonl || return
     middle=$(bytes)
@@ -114,9 +114,11 @@ measure() { # MODEL STRATEGY HOSTS SLOTS
         -v mib="$mib" -v held="$(number plan.json rank_bytes)" 'BEGIN {
         hidden = mb ? 1 - (step - alone) / (mb * 1e6 / bps) : 1
         possible = sent ? 1 - (plan - c) / (sent / bps) : 1
+        share = "-"
+        if (possible > 0.01) share = sprintf("%.0f %%", 100 * hidden / possible)
         printf "| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %.1f | %.0f %% | %s | %.1f | %.1f | %s |\n", model, shape,
             strategy, step, plan, step / plan, mb, sent / 1e6, 100 * hidden,
-            possible > 0.01 ? sprintf("%.0f %%", 100 * hidden / possible) : "-", mib, held / 1048576, late }'
+            share, mib, held / 1048576, late }'
 }
 status=0
 for shape in ${*:-2x1 2x2 4x1}; do
