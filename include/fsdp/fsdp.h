@@ -159,6 +159,15 @@ typedef int fsdp_shard_placement_fn(const char *name, const fsdp_parameter *para
 
 typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
+    /** If set_internode_reduce_dtype is true, the gradients of the ranks of each host are summed,
+     * the sum is rounded to internode_reduce_dtype (FSDP_DTYPE_F32 or FSDP_DTYPE_BF16, to nearest
+     * even) and sent to other hosts, where the sums of all hosts are added in float32. So as few
+     * bytes as possible cross the network. But the results may have other bits than those of as
+     * many ranks on one host: with bfloat16 always, with float32 if a host has neither 1, 2 nor 4
+     * ranks. By default, results have the bits of one host. Rows of embeddings that are not tied to
+     * a head are sent in float32. No effect if all ranks are on one host. */
+    bool set_internode_reduce_dtype;
+    fsdp_dtype internode_reduce_dtype;
     fsdp_reshard reshard_after_forward;
     /** For FSDP_RESHARD_TO_SMALLER. If the parameters are sharded over N ranks, this must be a
      * divisor of N. The value N has the effect of FSDP_RESHARD_TRUE, and the value 1 has the effect

@@ -55,13 +55,6 @@ static const fsdp_option own[] = {
      .shown_default = "measured: the fastest product of this machine",
      .help = "for the estimate: operations per second that a rank reaches in a step, for example "
              "10T; 'fsdp bench train' measures them (gflops times threads)"},
-    {.name = "internode-reduce-dtype",
-     .type = FSDP_OPTION_DTYPE,
-     .offset = offsetof(plan_config, scale.internode_reduce_dtype),
-     .optional = true,
-     .shown_default = "--reduce-dtype",
-     .help = "for the estimate: dtype in which the gradients of a host are sent to other hosts. "
-             "bfloat16 halves the bytes, but gives up equal results for any number of hosts"},
     {.name = "straggler",
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(plan_config, scale.straggler),

@@ -22,7 +22,7 @@ enum {
 
 static fsdp_status check_without_estimate(const fsdp_options *options, bool is_range)
 {
-    static const char *const needs[] = {"flops-per-rank", "internode-reduce-dtype", "straggler"};
+    static const char *const needs[] = {"flops-per-rank", "straggler"};
     if (is_range)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--world-size %s: several numbers of ranks are for an estimate, which "
@@ -37,20 +37,6 @@ static fsdp_status check_without_estimate(const fsdp_options *options, bool is_r
     return FSDP_OK;
 }
 
-static fsdp_status check_dtype(const fsdp_plan_scale_config *c)
-{
-    switch (c->internode_reduce_dtype) {
-    case FSDP_DTYPE_F32:
-    case FSDP_DTYPE_BF16:
-    case FSDP_DTYPE_F16:
-        return FSDP_OK;
-    default:
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--internode-reduce-dtype %s: gradients are float32, bfloat16 or float16",
-                          fsdp_dtype_name(c->internode_reduce_dtype));
-    }
-}
-
 fsdp_status fsdp_plan_scale_check(fsdp_plan_scale_config *c, const fsdp_options *options,
                                   bool is_range, int local_world_size)
 {
@@ -62,9 +48,6 @@ fsdp_status fsdp_plan_scale_check(fsdp_plan_scale_config *c, const fsdp_options 
     if (c->flops_per_rank)
         FSDP_TRY(fsdp_scale_parse_flops(c->flops_per_rank, &value));
     FSDP_TRY(fsdp_scale_parse_straggler(c->straggler, &value));
-    c->has_internode_reduce_dtype = fsdp_options_given(options, "internode-reduce-dtype");
-    if (c->has_internode_reduce_dtype)
-        FSDP_TRY(check_dtype(c));
     if (is_range && !local_world_size)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--world-size %s needs --local-world-size, the number of ranks of one "
@@ -111,8 +94,7 @@ static fsdp_status read_options(const fsdp_train_config *train, const fsdp_plan_
                                 const fsdp_plan *plan, fsdp_scale_options *options,
                                 char source[160])
 {
-    *options = (fsdp_scale_options){.has_internode_reduce_dtype = c->has_internode_reduce_dtype,
-                                    .internode_reduce_dtype = c->internode_reduce_dtype};
+    *options = (fsdp_scale_options){0};
     FSDP_TRY(fsdp_scale_parse_interconnect(c->interconnect, &options->interconnect));
     FSDP_TRY(fsdp_scale_parse_straggler(c->straggler, &options->straggler));
     if (!c->flops_per_rank)

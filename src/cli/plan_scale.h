@@ -10,8 +10,6 @@ typedef struct fsdp_plan_scale_config {
     const char *interconnect;   /* NULL: no estimate */
     const char *flops_per_rank; /* NULL: measured */
     const char *straggler;
-    fsdp_dtype internode_reduce_dtype;
-    bool has_internode_reduce_dtype; /* set by fsdp_plan_scale_check() */
 } fsdp_plan_scale_config;
 
 /* Check these options. `is_range`: --world-size has several numbers. */

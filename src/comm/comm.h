@@ -11,6 +11,9 @@
  * fsdp_phase_end() increments this rank's counter with release semantics and wakes peers that wait
  * for it. There is no other lock.
  *
+ * FSDP_PHASE_REWRITE is for a computation in several stages. Between stages, a rank waits only for
+ * ranks of its host, or for nothing but the bytes that it reads.
+ *
  * If the ranks of a group are on several hosts, each host has a buffer of its own, with the
  * counters of all ranks. A WRITE phase names the bytes that the rank has written:
  * fsdp_phase_wrote(). When the phase ends, the bytes and the counter are sent to the other hosts,
@@ -31,7 +34,13 @@ typedef struct fsdp_shared_buffer fsdp_shared_buffer;
 
 typedef enum fsdp_phase {
     FSDP_PHASE_WRITE,
-    FSDP_PHASE_READ
+    FSDP_PHASE_READ,
+    /* A further WRITE phase, for bytes that are computed from what the ranks of this host wrote in
+     * the phase before it, or from what this rank read in it. It begins when the ranks of this host
+     * have ended that phase, and does not wait for ranks of other hosts. So a rank may write only
+     * bytes that no other rank reads or writes in this phase or has read or written since the last
+     * FSDP_PHASE_WRITE, except for bytes that ranks of this host wrote. */
+    FSDP_PHASE_REWRITE
 } fsdp_phase;
 
 /* What a rank does in a phase. It must be equal on all ranks. */
@@ -87,11 +96,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_device_create(fsdp_group *group,
  * phase of the buffer. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
-/* Say that in the open WRITE phase this rank has written, or will have written when the phase ends,
- * `bytes` bytes at `offset`. Rank `reader` of the group reads them in the next READ phases, or
- * every rank does (FSDP_ALL_READERS). Ranks of other hosts get these bytes and no others. No effect
- * if all ranks are on one host, or if no phase has begun. If memory runs out, the failure is
- * posted, and the next phases of all ranks fail. */
+/* Say that in the open WRITE or REWRITE phase this rank has written, or will have written when the
+ * phase ends, `bytes` bytes at `offset`. Rank `reader` of the group reads them in the next READ
+ * phases, or every rank does (FSDP_ALL_READERS). Ranks of other hosts get these bytes and no
+ * others. No effect if all ranks are on one host, or if no phase has begun. If memory runs out, the
+ * failure is posted, and the next phases of all ranks fail. */
 enum {
     FSDP_ALL_READERS = -1
 };

@@ -37,6 +37,16 @@ fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
     return FSDP_OK;
 }
 
+/* Wait until the other ranks of this host have ended the phases that this rank has ended. */
+static fsdp_status wait_for_host(fsdp_shared_buffer *buffer, uint16_t kind)
+{
+    fsdp_group *group = buffer->group;
+    for (int r = 0; r < group->world_size; r++)
+        if (r != group->rank && fsdp_group_is_here(group, r))
+            FSDP_TRY(fsdp_phase_wait(buffer, r, buffer->ended, &group->counters.wait_ns[kind]));
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_phase_compare(const fsdp_shared_buffer *buffer, int peer, uint64_t n)
 {
     fsdp_group *group = buffer->group;
@@ -79,6 +89,7 @@ static void announce_if_waiting(fsdp_shared_buffer *buffer, uint64_t target)
         group->ops->phase_announced(buffer);
 }
 
+/* Return how many phases every rank must have ended before this rank may begin `phase`. */
 static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
@@ -92,6 +103,18 @@ static void flush_if_unread(fsdp_shared_buffer *buffer, fsdp_phase phase)
     if (phase == FSDP_PHASE_WRITE && buffer->ended && buffer->written == buffer->ended &&
         group->ops->buffer_flush && fsdp_group_spans_hosts(group))
         group->ops->buffer_flush(buffer);
+}
+
+/* Wait for what `phase` needs. */
+static fsdp_status wait_for_peers(fsdp_shared_buffer *buffer, fsdp_phase phase, uint16_t kind)
+{
+    if (phase != FSDP_PHASE_READ && fsdp_group_skips_writer_wait(buffer))
+        return FSDP_OK;
+    if (phase == FSDP_PHASE_REWRITE)
+        return wait_for_host(buffer, kind);
+    announce_if_waiting(buffer, target_of(buffer, phase));
+    flush_if_unread(buffer, phase);
+    return fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), kind);
 }
 
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
@@ -113,13 +136,11 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer));
-        announce_if_waiting(buffer, target_of(buffer, phase));
-        flush_if_unread(buffer, phase);
-        if (phase == FSDP_PHASE_READ || !fsdp_group_skips_writer_wait(buffer))
-            FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
-        fsdp_network_arrive(buffer, phase, &record->info);
+        FSDP_TRY(wait_for_peers(buffer, phase, record->info.kind));
+        if (phase != FSDP_PHASE_REWRITE)
+            fsdp_network_arrive(buffer, phase, &record->info);
     }
-    buffer->phase = phase;
+    buffer->phase = phase == FSDP_PHASE_READ ? FSDP_PHASE_READ : FSDP_PHASE_WRITE;
     buffer->open = true;
     buffer->n_ranges = 0;
     return FSDP_OK;
@@ -157,15 +178,24 @@ fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase
     return status;
 }
 
+/* An all-gather is counted once, at its READ phase, and gradients once, when they are written. The
+ * other phases between them belong to the same collective. */
+static bool is_counted(const fsdp_shared_buffer *buffer, fsdp_phase phase,
+                       const fsdp_phase_info *info)
+{
+    const fsdp_phase other =
+        info->kind == FSDP_KIND_ALL_GATHER ? FSDP_PHASE_WRITE : FSDP_PHASE_READ;
+    const bool has_stages = info->kind == FSDP_KIND_ALL_GATHER || info->kind == FSDP_KIND_GRADIENT;
+    return buffer->lanes && phase != FSDP_PHASE_REWRITE && !(has_stages && phase == other);
+}
+
 fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                              const fsdp_phase_info *info)
 {
     fsdp_group *group = buffer->group;
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
-    /* An all-gather is counted once, at its READ phase. The WRITE phase before it belongs to the
-     * same all-gather. */
-    if (buffer->lanes && (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
+    if (is_counted(buffer, phase, info)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;
     }

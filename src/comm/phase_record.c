@@ -35,7 +35,10 @@ void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t siz
     else
         snprintf(text, size, "%s of unit %u (%s, %llu bytes, %s) in step %u", kind, info->unit,
                  dtype, (unsigned long long)info->bytes,
-                 record->phase == FSDP_PHASE_WRITE ? "write" : "read", info->step);
+                 record->phase == FSDP_PHASE_READ    ? "read"
+                 : record->phase == FSDP_PHASE_WRITE ? "write"
+                                                     : "rewrite",
+                 info->step);
 }
 
 bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record)

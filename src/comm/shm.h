@@ -2,8 +2,9 @@
  *
  * Note [Memory on several hosts]. If the ranks of a group are on several hosts, each host has a
  * buffer with the layout of the whole. In a gradient buffer with a part for each rank, the ranks of
- * a host write their own parts. They get, from the other parts, only the rows that they sum. So
- * with H hosts of L ranks, L + L (H - 1) / H parts are ever written, and not L H. Pages that no
+ * a host write their own parts. They get, from the other hosts, only the rows that they sum, and
+ * only of the first part of each term (Note [Sums of a host] in src/fsdp/grad_terms.h). So with H
+ * hosts of L ranks and one term for each host, L + (H - 1) / H parts are ever written, and not L H. Pages that no
  * rank writes take no memory, so these buffers are sparse. On one host, all pages are allocated at
  * once, so that a lack of memory is an error and not the end of a process. */
 #pragma once

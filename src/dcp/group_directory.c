@@ -40,21 +40,24 @@ fsdp_status fsdp_group_place_complete(const fsdp_group_place *place, const char 
 
 /* --- what all ranks do together --- */
 
-/* Make the directory on rank 0. On all ranks, `dir` is set to its temporary path. */
+/* Make the directory on rank 0. On all ranks, `dir` is set to its temporary path. The ranks agree
+ * with the length of the path, so that only as many bytes are sent. */
 static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
                                    fsdp_group *group, fsdp_atomic_directory **target,
                                    char dir[PATH_MAX])
 {
-    char own[PATH_MAX] = {0},
-         (*all)[PATH_MAX] = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
-    if (mine == FSDP_OK && !all)
+    int32_t own = 0;
+    int32_t *lengths = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *lengths);
+    if (mine == FSDP_OK && !lengths)
         mine = FSDP_ERR_NOMEM;
-    if (mine == FSDP_OK && fsdp_group_rank(group) == 0)
-        mine = fsdp_group_place_begin(place, target, own);
-    fsdp_status status = fsdp_agree_gather(group, mine, own, sizeof own, all);
-    if (status == FSDP_OK)
-        memcpy(dir, all[0], PATH_MAX);
-    fsdp_free(all);
+    if (mine == FSDP_OK && fsdp_group_rank(group) == 0) {
+        mine = fsdp_group_place_begin(place, target, dir);
+        own = mine == FSDP_OK ? (int32_t)strlen(dir) : 0;
+    }
+    fsdp_status status = fsdp_agree_gather(group, mine, &own, sizeof own, lengths);
+    if (status == FSDP_OK && fsdp_group_world_size(group) > 1)
+        status = fsdp_broadcast(group, dir, (size_t)lengths[0] + 1, 0);
+    fsdp_free(lengths);
     return status;
 }
 

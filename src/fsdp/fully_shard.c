@@ -22,6 +22,17 @@ static fsdp_status check_offload(const fsdp_offload_policy *policy)
     return FSDP_OK;
 }
 
+static fsdp_status check_internode_dtype(const fsdp_fully_shard_options *o)
+{
+    if (!o->set_internode_reduce_dtype || o->internode_reduce_dtype == FSDP_DTYPE_F32 ||
+        o->internode_reduce_dtype == FSDP_DTYPE_BF16)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "fully_shard: internode_reduce_dtype %s: sums of gradients are sent to other "
+                      "hosts in float32 or bfloat16",
+                      fsdp_dtype_name(o->internode_reduce_dtype));
+}
+
 static fsdp_status check_options(const fsdp_module *m, const fsdp_fully_shard_options *o)
 {
     if (m->fsdp_state)
@@ -31,6 +42,7 @@ static fsdp_status check_options(const fsdp_module *m, const fsdp_fully_shard_op
     fsdp_error_context(status, "fully_shard");
     FSDP_TRY(status);
     FSDP_TRY(check_offload(&o->offload_policy));
+    FSDP_TRY(check_internode_dtype(o));
     return check_prefetch(o);
 }
 

@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/fsdp/grad_lanes.h"
 #include "src/fsdp/grad_own.h"
 #include "src/fsdp/grad_reduce.h"
 #include "src/fsdp/grad_rows.h"
@@ -50,7 +51,7 @@ fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b, const fsdp_param_context 
 
 static fsdp_grad_parts open_parts(const fsdp_grad_buffer *b)
 {
-    return (fsdp_grad_parts){b->open, b->context->group, b->numel};
+    return fsdp_grad_parts_of_buffer(b, b->open, b->numel);
 }
 
 static bool has_tables(const fsdp_grad_buffer *b)
@@ -446,10 +447,12 @@ static fsdp_status round_gradients(const fsdp_grad_buffer *b)
 
 /* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
  * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
- * its touched rows. Name all that the peers read. */
+ * its touched rows. Name all that the peers read. If the ranks of a host will add up their parts,
+ * they name the sums. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
+    const bool adds_up = fsdp_grad_terms_exist(b->context, b->context->group);
     if (!b->context->device->kernels)
         return;
     for (size_t i = 0; i < b->n_params; i++) {
@@ -457,7 +460,7 @@ static void write_flags(const fsdp_grad_buffer *b)
         b->flags[i] = p->grad.touched ? (unsigned char)(1 + p->grad.order % 255) : 0;
         if (p->grad.touched && p->grad.table.most)
             fsdp_grad_rows_post(b, &parts, p);
-        else if (p->grad.touched)
+        else if (p->grad.touched && !adds_up)
             fsdp_grad_parts_name_whole(b, &parts, p);
     }
     fsdp_grad_parts_write_flags(b, &parts);
@@ -494,8 +497,9 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     if (!b->is_open)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "post gradients", b->context->name);
+    const uint64_t sent = b->context->group ? fsdp_grad_reduce_sent_bytes(b) : 0;
     fsdp_status status = b->context->group ? post_buffer(b) : fsdp_grad_own_post(b);
-    fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
+    fsdp_param_context_report(b->context, FSDP_UNIT_POST, b->context->group, sent);
     fsdp_trace_end();
     if (status == FSDP_OK)
         status = fsdp_grad_reduce(b); /* reduce the buffer that this group posted before */
@@ -504,11 +508,54 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     return status;
 }
 
+/* Do the next stage of all buffers in flight but `except`. If the stage of a buffer waits for sums
+ * over replicas, which were sent at an earlier call, first do the stages of the others, because
+ * these may begin to send. */
+static fsdp_status reduce_stages(const fsdp_comm_context *comm, const fsdp_grad_buffer *except)
+{
+    for (fsdp_grad_buffer *it = comm->in_flight; it; it = it->next_in_flight)
+        it->waits_for_lanes = it->lanes.exists;
+    for (int waiting = 0; waiting < 2; waiting++)
+        for (fsdp_grad_buffer *it = comm->in_flight; it; it = it->next_in_flight)
+            if (it != except && it->waits_for_lanes == waiting)
+                FSDP_TRY(fsdp_grad_reduce_stage(it));
+    return FSDP_OK;
+}
+
+/* Do the next stage of all buffers in flight but `except`. Remove from the list `except` and the
+ * buffers whose reduce is complete. */
+static fsdp_status advance_others(fsdp_comm_context *comm, const fsdp_grad_buffer *except)
+{
+    FSDP_TRY(reduce_stages(comm, except));
+    for (fsdp_grad_buffer **at = &comm->in_flight, *it; (it = *at) != NULL;) {
+        if (it != except && fsdp_grad_is_in_flight(it)) {
+            at = &it->next_in_flight;
+            continue;
+        }
+        *at = it->next_in_flight;
+        it->next_in_flight = NULL;
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
 {
-    fsdp_grad_buffer *before = b->context->comm->pending;
-    b->context->comm->pending = b->posted.exists ? b : NULL;
-    return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
+    fsdp_grad_buffer **end = &b->context->comm->in_flight;
+    FSDP_TRY(fsdp_grad_reduce_send(b));
+    FSDP_TRY(advance_others(b->context->comm, b));
+    if (!fsdp_grad_is_in_flight(b))
+        return FSDP_OK;
+    while (*end)
+        end = &(*end)->next_in_flight;
+    *end = b;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm)
+{
+    while (comm->in_flight)
+        FSDP_TRY(advance_others(comm, NULL));
+    return FSDP_OK;
 }
 
 /* --- dropping sums and buffers --- */
@@ -518,7 +565,7 @@ bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.n_sums || b->params[i].grad.partial)
             return true;
-    return b->is_open || b->posted.exists;
+    return b->is_open || fsdp_grad_is_in_flight(b);
 }
 
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b)
@@ -536,6 +583,8 @@ static void free_gradients(fsdp_grad_buffer *b)
         b->params[i].grad.partial = NULL;
     }
     fsdp_grad_drop_posted(b);
+    fsdp_grad_lanes_drop(b);
+    b->next_in_flight = NULL;
     drop_open_buffer(b);
 }
 

@@ -57,7 +57,17 @@ typedef struct fsdp_posted_gradients {
     int64_t numel;       /* Elements of each rank's part. */
     bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
+    bool is_added_up; /* The sums of this host were sent: Note [Sums of a host] in grad_terms.h. */
 } fsdp_posted_gradients;
+
+/* Sums over the replicas that are in progress: Note [Lanes] in grad_lanes.h. */
+typedef struct fsdp_grad_lanes {
+    bool exists;
+    fsdp_buffer *buffer;
+    int64_t numel;    /* Elements of a lane. */
+    bool has_results; /* This rank has summed its piece, and waits for the other pieces. */
+    bool is_last;     /* The gradients belong to the step's last micro-step. */
+} fsdp_grad_lanes;
 
 typedef struct fsdp_grad_buffer {
     const fsdp_param_context *context;
@@ -81,6 +91,9 @@ typedef struct fsdp_grad_buffer {
     int64_t least_in_sections; /* A group that has fewer elements uses whole buffers. */
 
     fsdp_posted_gradients posted;
+    fsdp_grad_lanes lanes;
+    struct fsdp_grad_buffer *next_in_flight; /* See fsdp_comm_context.in_flight. */
+    bool waits_for_lanes; /* Scratch memory: the next stage waits for sums over the replicas. */
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
@@ -118,9 +131,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* If fsdp_comm_context.pending is a gradient buffer other than b, reduce that buffer. Afterwards, b
- * is the pending buffer if it has posted gradients. Otherwise no buffer is pending. */
+/* Begin to send the gradients that b has posted. Then advance the reduce of all other buffers in
+ * fsdp_comm_context.in_flight by one stage. Usually this is the last stage of the buffer that was
+ * posted before b. Afterwards, b is the last of the list, if it has posted gradients. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
+/* Complete the reduce of all buffers in fsdp_comm_context.in_flight. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_all(fsdp_comm_context *comm);
 /* Return true if the group has gradients that are not assigned to the parameters yet. They are in
  * the open buffer, in the posted buffer or in sums. */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);

@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/group.h"
+#include "src/fsdp/grad_terms.h"
 
 enum {
     FLAGS_ALIGN = 128
@@ -13,22 +14,45 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
     return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
+fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel)
+{
+    const fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
+    return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
+}
+
+fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer *buffer,
+                                          int64_t numel)
+{
+    return (fsdp_grad_parts){.buffer = buffer,
+                             .group = b->context->group,
+                             .numel = numel,
+                             .leaves = 1,
+                             .is_split = b->context->shard_group != NULL};
+}
+
+/* Return how many bytes of the parts of other hosts the ranks of this host read. Other hosts may
+ * have another number of terms than this one, so this is the average of all hosts. */
+static size_t bytes_of_others(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
+{
+    const size_t ranks = (size_t)fsdp_group_world_size(all->group);
+    const size_t here = (size_t)fsdp_group_local_world_size(all->group);
+    const size_t terms = (size_t)fsdp_grad_count_terms(b->context, all->group, all->leaves);
+    const size_t bytes =
+        (size_t)all->numel * fsdp_dtype_size(fsdp_grad_term_dtype(b->context, all->group));
+    return terms * bytes / ranks * (ranks - here) / (all->is_split ? ranks / here : 1);
+}
+
 /* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
  * host. So on meta, count the parts of the ranks on this host, and of the other parts only what
- * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. If gradients are sharded,
- * that is the rows that they sum. They read everything in lanes, and
- * in gradients of whole parameters.
- */
+ * these ranks read: see Note [Memory on several hosts] in src/comm/shm.h. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const size_t ranks = (size_t)fsdp_group_world_size(all->group);
     const size_t here = (size_t)fsdp_group_local_world_size(all->group);
     const size_t part = (size_t)all->numel * sizeof(float);
-    const bool reads_rows = all->group == b->context->group && b->context->shard_group;
-    const size_t of_other = reads_rows ? part / ranks * here : part;
     const bool is_plan = all->group && !b->context->device->kernels;
-    return ranks * flag_bytes(b, all) +
-           (is_plan ? here * part + (ranks - here) * of_other : ranks * part);
+    return ranks * flag_bytes(b, all) + (all->has_results ? part : 0) +
+           (is_plan ? here * part + bytes_of_others(b, all) : ranks * part);
 }
 
 /* Return the device's address of the flags [n_params] of a rank; NULL on meta or without a

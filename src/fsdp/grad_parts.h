@@ -14,9 +14,29 @@
 typedef struct fsdp_grad_parts {
     fsdp_buffer *buffer;
     fsdp_group *group;
-    int64_t numel; /* Elements of one part, without flags. */
+    int64_t numel;    /* Elements of one part, without flags. */
+    int leaves;       /* Number of micro-batches whose gradients each part contains. */
+    bool is_split;    /* Each rank reads only its own elements of the parts. */
+    bool has_results; /* There is one more part, after those of the ranks. */
 } fsdp_grad_parts;
 
+/* The terms of a sum: one tensor in all parts of a buffer. */
+typedef struct fsdp_grad_source {
+    const fsdp_grad_parts *parts;
+    int64_t offset;          /* the first element of the tensor in each part */
+    const fsdp_slice *slice; /* the elements of the tensor to sum */
+    bool is_table;           /* the parts contain tables: Note [Gradients by row] in grad_rows.h */
+    /* If is_piece is true, sum only elements [begin, end) of the slice. */
+    bool is_piece;
+    int64_t begin, end;
+} fsdp_grad_source;
+
+/* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
+ * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
+fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
+/* Return the parts of a gradient buffer of b. */
+fsdp_grad_parts fsdp_grad_parts_of_buffer(const fsdp_grad_buffer *b, fsdp_buffer *buffer,
+                                          int64_t numel);
 /* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
 /* Copy b->flags to this rank's flags in the buffer. No effect on meta and without a group. */
@@ -30,7 +50,7 @@ void fsdp_grad_parts_name(const fsdp_grad_buffer *b, const fsdp_grad_parts *part
  * reads the rows that it owns. */
 void fsdp_grad_parts_name_whole(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                 const fsdp_param *p);
-/* Return the part of a rank; NULL on meta. */
+/* Return the part of a rank, or the part after those of all ranks (has_results); NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
 /* Check that all ranks have gradients of the same parameters and, in a section, that these
  * gradients arrived in the same order. If not, all ranks get FSDP_ERR_COMM. The message names a

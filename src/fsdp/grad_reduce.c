@@ -1,30 +1,26 @@
 /* See grad_reduce.h. */
 #include "src/fsdp/grad_reduce.h"
 
+#include "src/comm/group.h"
+#include "src/fsdp/grad_hosts.h"
+#include "src/fsdp/grad_lanes.h"
 #include "src/fsdp/grad_rows.h"
-#include "src/fsdp/grad_sums.h"
 #include "src/trace/trace.h"
-
-fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel)
-{
-    const fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
-    return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
-}
 
 /* --- posted gradients --- */
 
 static fsdp_grad_parts posted_parts(const fsdp_grad_buffer *b)
 {
-    return (fsdp_grad_parts){b->posted.buffer, b->context->group, b->posted.numel};
+    return fsdp_grad_parts_of_buffer(b, b->posted.buffer, b->posted.numel);
 }
 
-static fsdp_phase_info posted_phase(const fsdp_grad_buffer *b)
+static fsdp_phase_info posted_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind)
 {
     size_t numel = 0;
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.posted)
             numel += (size_t)fsdp_param_numel(&b->params[i]);
-    return fsdp_grad_phase(b, FSDP_KIND_REDUCE_SCATTER, numel);
+    return fsdp_grad_phase(b, kind, numel);
 }
 
 void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
@@ -39,8 +35,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
         fsdp_buffer_end(b->posted.buffer);
         fsdp_pool_release(&b->context->comm->grads, b->posted.buffer);
     }
-    b->posted.buffer = NULL;
-    b->posted.exists = false;
+    b->posted = (fsdp_posted_gradients){0};
 }
 
 /* --- sums over the ranks --- */
@@ -117,12 +112,87 @@ static fsdp_status sum_source(const fsdp_grad_buffer *b, const fsdp_grad_source 
 static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                               fsdp_param *p, bool last)
 {
+    const fsdp_slice pieces =
+        fsdp_grad_pieces(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group));
     const fsdp_grad_source source = {.parts = parts,
                                      .offset = p->grad.whole->offset,
-                                     .slice = &p->slice,
-                                     .leaves = 1,
+                                     .slice = parts->is_split ? &p->slice : &pieces,
                                      .is_table = p->grad.posted_rows};
     return sum_source(b, &source, p, last);
+}
+
+/* Add up the elements of p that rank `reader` reads, over the ranks of this host. */
+static fsdp_status add_up_rows_of(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                  const fsdp_param *p, int reader)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    const int dim = p->owner.shard.dim;
+    int64_t begin, end;
+    fsdp_shard_rows(parameter->shape[dim], fsdp_group_world_size(parts->group), reader, &begin,
+                    &end);
+    const fsdp_slice slice = fsdp_slice_of(parameter->ndim, parameter->shape, dim, begin, end);
+    const fsdp_grad_source source = {
+        .parts = parts, .offset = p->grad.whole->offset, .slice = &slice};
+    return fsdp_grad_hosts_add_up(b, &source, reader);
+}
+
+/* Add up a piece of p, which all ranks read, over the ranks of this host. */
+static fsdp_status add_up_piece(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                const fsdp_param *p)
+{
+    int64_t begin, end;
+    fsdp_grad_piece(fsdp_param_numel(p), fsdp_group_local_world_size(parts->group),
+                    fsdp_group_local_rank(parts->group), &begin, &end);
+    const fsdp_slice slice = {.first = begin, .runs = 1, .length = end - begin};
+    const fsdp_grad_source source = {
+        .parts = parts, .offset = p->grad.whole->offset, .slice = &slice};
+    return fsdp_grad_hosts_add_up(b, &source, FSDP_ALL_READERS);
+}
+
+/* The readers of the rows that this rank adds up are the ranks with its local index. */
+static fsdp_status add_up_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                                 const fsdp_param *p)
+{
+    const int local = fsdp_group_local_world_size(parts->group);
+    if (!parts->is_split)
+        return add_up_piece(b, parts, p);
+    for (int r = fsdp_group_local_rank(parts->group); r < fsdp_group_world_size(parts->group);
+         r += local)
+        FSDP_TRY(add_up_rows_of(b, parts, p, r));
+    return FSDP_OK;
+}
+
+uint64_t fsdp_grad_reduce_sent_bytes(const fsdp_grad_buffer *b)
+{
+    const fsdp_grad_parts parts = fsdp_grad_parts_of_buffer(b, NULL, 0);
+    int64_t numel = 0;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < b->n_params; i++) {
+        const fsdp_param *p = &b->params[i];
+        if (p->grad.touched && p->grad.table.most)
+            bytes += fsdp_grad_rows_sent_bytes(&parts, p);
+        else if (p->grad.touched)
+            numel += fsdp_param_numel(p);
+    }
+    return bytes + fsdp_grad_hosts_bytes(b, &parts, numel);
+}
+
+fsdp_status fsdp_grad_reduce_send(fsdp_grad_buffer *b)
+{
+    if (!b->posted.exists || b->posted.is_added_up ||
+        !fsdp_grad_terms_exist(b->context, b->context->group))
+        return FSDP_OK;
+    const fsdp_grad_parts parts = posted_parts(b);
+    const fsdp_phase_info info = posted_phase(b, FSDP_KIND_GRADIENT);
+    b->posted.is_added_up = true;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum of the host", b->context->name);
+    fsdp_status status = fsdp_buffer_begin(b->posted.buffer, FSDP_PHASE_REWRITE, &info);
+    for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
+        if (b->params[i].grad.posted && !b->params[i].grad.posted_rows)
+            status = add_up_posted(b, &parts, &b->params[i]);
+    fsdp_buffer_end(b->posted.buffer);
+    fsdp_trace_end();
+    return status;
 }
 
 /* Sum this rank's rows of the posted gradients over the ranks that share the buffer. With replicas,
@@ -131,7 +201,8 @@ static fsdp_status sum_posted(const fsdp_grad_buffer *b, const fsdp_grad_parts *
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
-    const fsdp_phase_info info = posted_phase(b);
+    const fsdp_phase_info info = posted_phase(b, FSDP_KIND_REDUCE_SCATTER);
+    FSDP_TRY(fsdp_grad_reduce_send(b));
     FSDP_TRY(fsdp_buffer_begin(b->posted.buffer, FSDP_PHASE_READ, &info));
     fsdp_status status = fsdp_grad_parts_compare_flags(b, &parts);
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
@@ -161,9 +232,8 @@ fsdp_status fsdp_grad_round(const fsdp_grad_buffer *b, const fsdp_param *p)
 
 static fsdp_status sum_table(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
 {
-    const fsdp_grad_parts one = {.group = NULL};
-    const fsdp_grad_source source = {
-        .parts = &one, .slice = &p->slice, .leaves = 1, .is_table = true};
+    const fsdp_grad_parts one = {.leaves = 1};
+    const fsdp_grad_source source = {.parts = &one, .slice = &p->slice, .is_table = true};
     FSDP_TRY(sum_source(b, &source, p, last));
     fsdp_grad_rows_close(p);
     return FSDP_OK;
@@ -191,95 +261,20 @@ fsdp_status fsdp_grad_hand_over(const fsdp_grad_buffer *b, fsdp_param *p)
     return p->grad.is_complete ? finish_gradient(b, p) : FSDP_OK;
 }
 
-/* --- sums over the replicas --- */
+/* --- all stages --- */
 
-static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
+/* Begin to sum `partial` of each parameter over the replicas. No effect without replicas. */
+static fsdp_status begin_all_reduce(fsdp_grad_buffer *b, bool last)
 {
-    const int rank = fsdp_group_rank(lanes->group);
-    char *own = fsdp_grad_parts_of_rank(b, lanes, rank);
-    for (size_t i = 0; i < b->n_params && own; i++) {
-        const fsdp_param *p = &b->params[i];
-        b->flags[i] = p->grad.partial != NULL;
-        if (p->grad.partial && fsdp_tensor_numel(p->grad.partial))
-            b->context->device->kernels->copy(
-                b->context->device->context, own + p->grad.lane_offset * sizeof(float),
-                fsdp_tensor_ptr(p->grad.partial),
-                (size_t)fsdp_tensor_numel(p->grad.partial) * sizeof(float));
-        if (p->grad.partial)
-            fsdp_grad_parts_name(b, lanes, FSDP_ALL_READERS, (int64_t)p->grad.lane_offset,
-                                 fsdp_tensor_numel(p->grad.partial));
-    }
-    fsdp_grad_parts_write_flags(b, lanes);
+    return !b->context->replicate_group || b->no_all_reduce ? FSDP_OK
+                                                            : fsdp_grad_lanes_write(b, last);
 }
 
-/* Sum p->grad.partial over the replicas. All ranks have copied it to their lanes, so the sum may
- * overwrite it. */
-static fsdp_status sum_lanes(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, fsdp_param *p,
-                             bool last)
+static fsdp_status end_all_reduce(fsdp_grad_buffer *b)
 {
-    const fsdp_slice all = {.runs = 1, .length = fsdp_tensor_numel(p->grad.partial)};
-    const fsdp_grad_source source = {.parts = lanes,
-                                     .offset = (int64_t)p->grad.lane_offset,
-                                     .slice = &all,
-                                     .leaves = fsdp_group_world_size(b->context->group)};
-    fsdp_tensor *rows = p->grad.partial;
-    p->grad.partial = NULL;
-    const fsdp_status status = fsdp_grad_sums_add(b, &source, p, last, scale_of(b), &rows);
-    fsdp_tensor_release(rows);
-    return status;
-}
-
-static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *lanes, bool last)
-{
-    size_t numel = 0;
-    for (size_t i = 0; i < b->n_params; i++)
-        if (b->params[i].grad.partial)
-            numel += (size_t)fsdp_tensor_numel(b->params[i].grad.partial);
-    fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, numel);
-    FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_WRITE, &info));
-    write_lane(b, lanes);
-    fsdp_buffer_end(lanes->buffer);
-    info.kind = FSDP_KIND_ALL_REDUCE;
-    FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_READ, &info));
-    fsdp_status status = fsdp_grad_parts_compare_flags(b, lanes);
-    for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++) {
-        fsdp_param *p = &b->params[i];
-        if (p->grad.partial)
-            status = sum_lanes(b, lanes, p, last);
-    }
-    fsdp_buffer_end(lanes->buffer);
-    fsdp_param_context_report(b->context, FSDP_UNIT_ALL_REDUCE, lanes->group, info.bytes);
-    return status;
-}
-
-/* Assign places in a lane to this rank's rows of the parameters that train or that have a `partial`
- * sum. Each place has room for the largest shard of its parameter. So lanes have the same size on
- * all ranks, and all ranks use the same buffers of the pool. Return the number of elements of a
- * lane. */
-static int64_t lay_out_lane(fsdp_grad_buffer *b)
-{
-    int64_t numel = 0;
-    for (size_t i = 0; i < b->n_params; i++) {
-        fsdp_param *p = &b->params[i];
-        if (!fsdp_parameter_requires_grad(p->parameter) && !p->grad.partial)
-            continue;
-        p->grad.lane_offset = (size_t)numel;
-        numel += fsdp_aligned_numel(fsdp_param_most_numel(p));
-    }
-    return numel;
-}
-
-/* Sum `partial` of each parameter over the replicas. No effect without replicas. */
-static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
-{
-    if (!b->context->replicate_group || b->no_all_reduce)
-        return FSDP_OK;
-    fsdp_grad_parts lanes = {NULL, b->context->replicate_group, lay_out_lane(b)};
-    FSDP_TRY(fsdp_pool_acquire(&b->context->comm->lanes, fsdp_grad_parts_bytes(b, &lanes),
-                               &lanes.buffer));
-    fsdp_status status = exchange_lanes(b, &lanes, last);
-    fsdp_pool_release(&b->context->comm->lanes, lanes.buffer);
-    return status;
+    while (b->lanes.exists)
+        FSDP_TRY(fsdp_grad_lanes_advance(b, scale_of(b)));
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
@@ -287,8 +282,10 @@ fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
     bool has_partial = false;
     for (size_t i = 0; i < b->n_params; i++)
         has_partial |= b->params[i].grad.partial != NULL;
-    if (has_partial && fsdp_grad_buffer_syncs(b))
-        FSDP_TRY(all_reduce(b, true));
+    if (has_partial && fsdp_grad_buffer_syncs(b)) {
+        FSDP_TRY(begin_all_reduce(b, true));
+        FSDP_TRY(end_all_reduce(b));
+    }
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.n_sums)
             FSDP_TRY(finish_gradient(b, &b->params[i]));
@@ -302,39 +299,58 @@ static void forget_posted(fsdp_grad_buffer *b)
     fsdp_param_context_report(b->context, FSDP_UNIT_REDUCE, NULL, 0);
 }
 
-static fsdp_status reduce(fsdp_grad_buffer *b)
+static fsdp_status reduce_posted(fsdp_grad_buffer *b)
 {
     const bool is_last = b->posted.is_last;
     if (b->context->group)
         FSDP_TRY(reduce_scatter(b, is_last));
     else
         forget_posted(b);
-    FSDP_TRY(all_reduce(b, is_last));
-    return finish_complete(b);
+    FSDP_TRY(begin_all_reduce(b, is_last));
+    return fsdp_grad_lanes_are_staged(b->context) ? FSDP_OK : end_all_reduce(b);
 }
 
-/* Reduce the posted gradients. During the reduce, error messages name this param group as the
- * location. If the reduce succeeds, restore the previous location. */
+/* If the sums over the replicas of earlier gradients are in progress, they come first. */
+static fsdp_status reduce_stage(fsdp_grad_buffer *b)
+{
+    FSDP_TRY(b->lanes.exists ? fsdp_grad_lanes_advance(b, scale_of(b)) : reduce_posted(b));
+    return b->lanes.exists ? FSDP_OK : finish_complete(b);
+}
+
+bool fsdp_grad_is_in_flight(const fsdp_grad_buffer *b)
+{
+    return b->posted.exists || b->lanes.exists;
+}
+
+/* During the stage, error messages name this param group as the location. If the stage succeeds,
+ * restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);
     if (!group)
-        return reduce(b);
+        return reduce_stage(b);
     const fsdp_comm_location before = fsdp_group_location(group);
     fsdp_param_context_set_location(b->context, "reduce_scatter");
-    FSDP_TRY(reduce(b));
+    FSDP_TRY(reduce_stage(b));
     fsdp_group_at(group, before.step, before.unit, before.call);
     return FSDP_OK;
 }
 
-fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
+fsdp_status fsdp_grad_reduce_stage(fsdp_grad_buffer *b)
 {
-    if (!b->posted.exists)
+    if (!fsdp_grad_is_in_flight(b))
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", b->context->name);
     fsdp_status status = reduce_with_location(b);
     fsdp_trace_end();
     return status;
+}
+
+fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
+{
+    while (fsdp_grad_is_in_flight(b))
+        FSDP_TRY(fsdp_grad_reduce_stage(b));
+    return FSDP_OK;
 }
 
 void fsdp_grad_free_sums(fsdp_grad_buffer *b)

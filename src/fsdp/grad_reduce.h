@@ -2,15 +2,24 @@
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
-/* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
- * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
-fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
 /* Reduce the posted gradients. First, sum this rank's rows of these gradients over the ranks of the
  * group. Then sum the results over the replicas, and fold these sums with those of earlier
  * micro-steps. At the last micro-step, also divide the sums and assign them to the parameters'
  * gradients. If there are replicas and no_all_reduce is set, do only the first sum, and leave all
  * other steps to a later call. No effect if no gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
+/* Return true if b has posted gradients, or sums over the replicas are in progress. */
+bool fsdp_grad_is_in_flight(const fsdp_grad_buffer *b);
+/* Do the next stage of what fsdp_grad_reduce() does. There is only one stage, unless replicas are
+ * on several hosts: Note [Lanes] in grad_lanes.h. No effect if b is not in flight. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_stage(fsdp_grad_buffer *b);
+/* Return how many bytes this rank will send to other hosts when the open buffer is posted: see
+ * FSDP_UNIT_POST. */
+uint64_t fsdp_grad_reduce_sent_bytes(const fsdp_grad_buffer *b);
+/* If the ranks that share the posted buffer are on several hosts: add up the gradients of this
+ * host's ranks, and begin to send the sums. See Note [Sums of a host] in grad_terms.h. No effect if
+ * this was done already, or if no gradients are posted. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_send(fsdp_grad_buffer *b);
 /* Call this after the last micro-step. If only earlier micro-steps used a parameter, no reduce of
  * the last micro-step has finished its gradient. This function divides all such gradients and
  * assigns them to their parameters. Earlier reduces may have postponed the sums over the replicas.

@@ -67,8 +67,11 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
             FSDP_TRY(
                 fsdp_all_reduce(groups[i], lookups, b->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
     for (size_t i = 0; i < b->n_params; i++)
-        if (lookups[i] >= 0)
-            b->params[i].grad.table.most = length_for(&b->params[i], lookups[i]);
+        if (lookups[i] >= 0) {
+            fsdp_row_table *t = &b->params[i].grad.table;
+            t->most = length_for(&b->params[i], lookups[i]);
+            t->lookups = lookups[i];
+        }
     return FSDP_OK;
 }
 
@@ -224,6 +227,15 @@ static void name_rows(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, c
     for (int64_t i = 0; !is_whole && i < t->n; i++)
         fsdp_grad_parts_name(b, parts, owner_of_row(parts, p, t->ids[i]), table + (1 + i) * width,
                              width);
+}
+
+uint64_t fsdp_grad_rows_sent_bytes(const fsdp_grad_parts *parts, const fsdp_param *p)
+{
+    const uint64_t hosts =
+        (uint64_t)(fsdp_group_world_size(parts->group) / fsdp_group_local_world_size(parts->group));
+    const uint64_t rows = (uint64_t)p->grad.table.lookups, width = (uint64_t)width_of(p);
+    const uint64_t list = (1 + rows) * sizeof(int32_t), table = rows * width * sizeof(float);
+    return (hosts - 1) * (list + width * sizeof(float) + table / (parts->is_split ? hosts : 1));
 }
 
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "src/base/assert.h"
+#include "src/fsdp/grad_hosts.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/trace/trace.h"
 
@@ -21,6 +22,7 @@ typedef struct sum_run {
     fsdp_grad_own_rows own; /* only for tables */
     int parts;              /* number of parts */
     int block;              /* number of parts in a block of micro-batches */
+    bool has_terms;         /* the parts of a host were added already: Note [Sums of a host] */
     fsdp_tensor *to;
     bool adds;    /* `to` contains a sum, to which this one is added */
     float scale;  /* the final sum is multiplied by this */
@@ -35,6 +37,8 @@ static void sum_parts(const sum_run *r, int first, int parts, int64_t begin, int
     if (source->is_table)
         fsdp_grad_rows_sum(r->b, source->parts, r->p, &r->own,
                            &(fsdp_grad_range){first, parts, begin, n}, to, scale);
+    else if (r->has_terms)
+        fsdp_grad_hosts_sum(r->b, source, &(fsdp_grad_range){first, parts, begin, n}, to, scale);
     else
         fsdp_grad_parts_sum(r->b, source->parts, source->offset, source->slice,
                             &(fsdp_grad_range){first, parts, begin, n}, to, scale);
@@ -45,15 +49,22 @@ static int fewer(int a, int b)
     return a < b ? a : b;
 }
 
-/* Sum elements [begin, begin + n), block by block. A binary tree over the parts of two blocks gives
- * the same bits as adding the sums of the two blocks, so sum the first two blocks in one call. */
+/* Return how many parts sum_parts() may sum in one call. A binary tree over the parts of two blocks
+ * gives the same bits as adding the sums of the two blocks. fsdp_grad_hosts_sum() sums one block.
+ */
+static int parts_at_once(const sum_run *r)
+{
+    return (r->has_terms ? 1 : 2) * r->block;
+}
+
+/* Sum elements [begin, begin + n), block by block, except for those that one call can sum. */
 static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
 {
     const fsdp_device *device = r->b->context->device;
     float *to = (float *)fsdp_tensor_ptr(r->to) + begin;
     int first = 0;
     if (!r->adds) {
-        first = fewer(2 * r->block, r->parts);
+        first = fewer(parts_at_once(r), r->parts);
         sum_parts(r, 0, first, begin, n, to, first == r->parts ? r->scale : 1.0f);
     }
     for (int parts; first < r->parts; first += parts) {
@@ -67,13 +78,20 @@ static void sum_chunk(const sum_run *r, int64_t begin, int64_t n)
 
 static bool needs_chunk(const sum_run *r)
 {
-    return r->adds || r->parts > 2 * r->block;
+    return r->adds || r->parts > parts_at_once(r);
+}
+
+/* Return the end of the elements to sum. */
+static int64_t end_of(const sum_run *r)
+{
+    return r->source->is_piece ? r->source->end : fsdp_tensor_numel(r->to);
 }
 
 /* Return the number of elements of a chunk. Chunks of a table are whole rows. */
 static int64_t chunk_numel(const sum_run *r)
 {
-    const int64_t all = fsdp_tensor_numel(r->to), most = r->b->context->device->traits->sum_numel;
+    const int64_t all = end_of(r) - r->source->begin,
+                  most = r->b->context->device->traits->sum_numel;
     if (!needs_chunk(r) || all <= most)
         return all;
     if (!r->source->is_table)
@@ -84,9 +102,9 @@ static int64_t chunk_numel(const sum_run *r)
 
 static void sum_chunks(const sum_run *r, int64_t chunk)
 {
-    const int64_t all = fsdp_tensor_numel(r->to);
-    for (int64_t begin = 0; begin < all; begin += chunk)
-        sum_chunk(r, begin, all - begin < chunk ? all - begin : chunk);
+    const int64_t end = end_of(r);
+    for (int64_t begin = r->source->begin; begin < end; begin += chunk)
+        sum_chunk(r, begin, end - begin < chunk ? end - begin : chunk);
 }
 
 static fsdp_status sum_dense_or_table(sum_run *r, int64_t chunk)
@@ -120,12 +138,15 @@ static fsdp_status sum(sum_run *r)
 static sum_run run_of(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
                       const fsdp_param *p)
 {
-    return (sum_run){.b = b,
-                     .source = source,
-                     .p = p,
-                     .parts = fsdp_group_world_size(source->parts->group),
-                     .block =
-                         FSDP_SUM_BLOCK % source->leaves ? 1 : FSDP_SUM_BLOCK / source->leaves};
+    const fsdp_grad_parts *parts = source->parts;
+    return (sum_run){
+        .b = b,
+        .source = source,
+        .p = p,
+        .parts = fsdp_group_world_size(parts->group),
+        .block = source->is_table ? FSDP_SUM_BLOCK
+                                  : fsdp_grad_block_parts(b->context, parts->group, parts->leaves),
+        .has_terms = !source->is_table && fsdp_grad_terms_exist(b->context, parts->group)};
 }
 
 fsdp_status fsdp_grad_sums_store(const fsdp_grad_buffer *b, const fsdp_grad_source *source,
@@ -254,7 +275,7 @@ static fsdp_status add_sum(const fsdp_grad_buffer *b, const fsdp_grad_source *so
                            float final_scale, fsdp_tensor **rows)
 {
     sum_run r = run_of(b, source, p);
-    const addition a = addition_of(&p->grad, r.parts * source->leaves, final_scale);
+    const addition a = addition_of(&p->grad, r.parts * source->parts->leaves, final_scale);
     r.scale = a.scale;
     if (!a.to)
         return compute_and_push(p, &r, a.leaves, rows);

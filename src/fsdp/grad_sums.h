@@ -18,19 +18,7 @@
  * replicas. */
 #pragma once
 #include "src/fsdp/grad_parts.h"
-
-enum {
-    FSDP_SUM_BLOCK = 4
-};
-
-/* The terms of a sum: the gradient of one parameter in all parts of a buffer. */
-typedef struct fsdp_grad_source {
-    const fsdp_grad_parts *parts;
-    int64_t offset;          /* the first element of the tensor in each part */
-    const fsdp_slice *slice; /* the elements of the tensor to sum */
-    int leaves;              /* number of micro-batches whose gradients each part contains */
-    bool is_table;           /* the parts contain tables: Note [Gradients by row] in grad_rows.h */
-} fsdp_grad_source;
+#include "src/fsdp/grad_terms.h"
 
 /* Create a tensor for a sum, with the shape of this rank's rows. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sums_create(const fsdp_grad_buffer *b, const fsdp_param *p,

@@ -11,9 +11,15 @@ typedef enum fsdp_unit_event {
     FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
                           the unit is not sharded. */
     FSDP_UNIT_RESHARD,
-    FSDP_UNIT_POST,   /* A gradient buffer, or a section, was posted. */
+    FSDP_UNIT_POST, /* A gradient buffer, or a section, was posted. `bytes` is what this rank sends
+                       to ranks of other hosts, as an average of all ranks, if every lookup of an
+                       embedding finds another row. */
     FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
                          it. `bytes` is the size of the reduce-scatter; 0 without peers. */
+    FSDP_UNIT_POST_LANES, /* This rank's partial sums were posted to the replicas: Note [Lanes] in
+                             grad_lanes.h. `bytes` is as for FSDP_UNIT_POST. */
+    FSDP_UNIT_SUM_LANES,  /* With replicas on more than two hosts: this rank has summed its piece,
+                             and sends the sum to the replicas. `bytes` is as for FSDP_UNIT_POST. */
     FSDP_UNIT_ALL_REDUCE, /* This rank's rows were summed over the replicas. */
 } fsdp_unit_event;
 

@@ -25,9 +25,11 @@ enum {
 
 /* The gradient of a parameter as a table of rows: Note [Gradients by row] in grad_rows.h. */
 typedef struct fsdp_row_table {
-    int64_t most; /* Number of rows, besides row 0, that the table has room for. 0: no table. */
-    int64_t n;    /* Number of rows, besides row 0, that were touched so far. */
-    int32_t *ids; /* [most] Item i is the id of row i + 1. */
+    int64_t most;    /* Number of rows, besides row 0, that the table has room for. 0: no table. */
+    int64_t lookups; /* Number of rows that the forward has looked up on the rank that looked up
+                        most, counting rows repeatedly. */
+    int64_t n;       /* Number of rows, besides row 0, that were touched so far. */
+    int32_t *ids;    /* [most] Item i is the id of row i + 1. */
     fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. In a group of one
                           rank, it has its own memory. */
     int32_t *place;    /* [V] The table row of each id; 0: none. Kept from step to step. */
@@ -51,7 +53,8 @@ typedef struct fsdp_param_grad {
     bool touched;       /* The open buffer has a gradient of this parameter. */
     bool posted;        /* The posted buffer has a gradient of this parameter. */
     bool posted_rows;   /* The posted buffer has a table for this parameter. */
-    size_t lane_offset; /* Place of this rank's rows in a lane (grad_reduce.c), in elements. */
+    size_t lane_offset; /* Place of this rank's rows in a lane (grad_lanes.c), in elements. */
+    bool in_lanes; /* The lanes that this rank has written have a gradient of this parameter. */
     /* Gradient of this rank's rows, summed over the shard group but not yet over the replicas.
      * NULL: there is none. */
     fsdp_tensor *partial;

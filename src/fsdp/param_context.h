@@ -25,8 +25,8 @@ typedef struct fsdp_comm_context {
     fsdp_pool whole;    /* Private buffers, for unpacked parameters and for units without shards. */
     fsdp_pool grads;    /* Gradient buffers, shared by the ranks that reduce together. */
     fsdp_pool lanes;    /* Buffers with lanes for the all-reduce, shared by the replicas. */
-    /* The gradient buffer whose posted gradients will be reduced next. NULL: none. */
-    struct fsdp_grad_buffer *pending;
+    /* The gradient buffers whose posted gradients are being reduced, the oldest first. */
+    struct fsdp_grad_buffer *in_flight;
     int depth;            /* Number of units whose forward has begun but not ended. */
     bool last_micro_step; /* The latest forward with gradients belongs to the last micro-step of a
                              step. */

@@ -272,10 +272,7 @@ static fsdp_status flush(fsdp_state_context *c)
         FSDP_TRY(post_gradients(c->states[i]));
         FSDP_TRY(fsdp_grad_buffer_reduce_previous(&c->states[i]->param_group->grads));
     }
-    fsdp_grad_buffer *last = c->comm.pending;
-    c->comm.pending = NULL;
-    if (last)
-        FSDP_TRY(fsdp_grad_reduce(last));
+    FSDP_TRY(fsdp_grad_buffer_reduce_all(&c->comm));
     for (size_t i = 0; i < c->n_states && c->comm.last_micro_step; i++)
         FSDP_TRY(fsdp_grad_reduce_finish(&c->states[i]->param_group->grads));
     return FSDP_OK;
@@ -306,7 +303,7 @@ static fsdp_status end_backward(void *self)
 /* Drop the gradients of a failed step in all units, so none of them reaches the next step. */
 static void drop_step(fsdp_state_context *c)
 {
-    c->comm.pending = NULL;
+    c->comm.in_flight = NULL;
     c->to_flush = false;
     fsdp_prefetch_cancel(c);
     for (size_t i = 0; i < c->n_states; i++) {

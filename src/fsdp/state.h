@@ -15,8 +15,8 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c grad_own.c      what backward writes: layout, sections, posting
- *   grad_reduce.c grad_sums.c grad_rows.c grad_parts.c   sums of posted gradients over ranks
- *   pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
+ *   grad_reduce.c grad_lanes.c grad_sums.c grad_rows.c grad_parts.c   sums of posted gradients over
+ * ranks pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *

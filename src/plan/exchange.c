@@ -34,17 +34,11 @@ fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, i
     return exchange_parts(net, bytes, fsdp_exchange_hosts(ranks, local), local);
 }
 
-fsdp_transfer fsdp_exchange_reduce(const fsdp_interconnect *net, double bytes, int ranks, int local)
+fsdp_transfer fsdp_exchange_sent(const fsdp_interconnect *net, double rank_bytes, int hosts,
+                                 int local)
 {
-    return exchange_parts(net, bytes, fsdp_exchange_hosts(ranks, local), local);
-}
-
-fsdp_transfer fsdp_exchange_all_reduce(const fsdp_interconnect *net, double bytes, int ranks,
-                                       int local, int rank_count)
-{
-    /* Replicas on the same host are summed in its memory before the host sends. So the host sends
-     * each row once, and its ranks share the work. */
-    const fsdp_transfer half = exchange_parts(net, bytes * rank_count / local,
-                                              fsdp_exchange_hosts(ranks, local), rank_count);
-    return (fsdp_transfer){.latency_s = 2.0 * half.latency_s, .bytes = 2.0 * half.bytes};
+    if (hosts < 2 || !(rank_bytes > 0.0))
+        return (fsdp_transfer){0};
+    return (fsdp_transfer){.latency_s = latency_s(net, hosts - 1, rank_bytes / (hosts - 1)),
+                           .bytes = rank_bytes * local};
 }

@@ -6,11 +6,10 @@
  * for each rank. With H hosts that share a unit of P bytes:
  *
  * - An all-gather sends the rows of this host, P / H bytes, to each of the other H - 1 hosts.
- * - A reduce-scatter first sums the gradients of the host's ranks. The host then sends each of the
- *   other hosts the sums of the rows that this host owns, P / H bytes, and adds what it receives in
- *   the order of the hosts. This is an all-to-all and a local sum.
- * - An all-reduce between replicas is a reduce-scatter and an all-gather: each replica sums a part
- *   of the rows, and sends this part to the others.
+ * - How much the gradients take is known where they are sent (FSDP_UNIT_POST in
+ *   src/fsdp/observer.h): the sums of the ranks of a host, for all rows that other hosts own, are
+ *   usually P (H - 1) / H bytes. See Note [Sums of a host] in src/fsdp/grad_terms.h, and Note
+ *   [Lanes] in src/fsdp/grad_lanes.h for sums over replicas.
  *
  * A message contains rows of one rank, at most FSDP_MESSAGE_BYTES, and goes to one other rank. All
  * ranks of a host send at the same time. So the latency of a collective is the latency of a message
@@ -33,14 +32,9 @@ typedef struct fsdp_interconnect {
  * unit, over `ranks` ranks, `local` of them on each host. */
 fsdp_transfer fsdp_exchange_gather(const fsdp_interconnect *net, double bytes, int ranks,
                                    int local);
-/* Return what the host of rank 0 sends in a reduce-scatter of `bytes` bytes, the size of the whole
- * unit. */
-fsdp_transfer fsdp_exchange_reduce(const fsdp_interconnect *net, double bytes, int ranks,
-                                   int local);
-/* Return what the host of rank 0 sends in an all-reduce of rank 0's `bytes` bytes over `ranks`
- * replicas, `local` of them on each host. `rank_count` is the number of all ranks of the host,
- * which have their all-reduces at the same time. */
-fsdp_transfer fsdp_exchange_all_reduce(const fsdp_interconnect *net, double bytes, int ranks,
-                                       int local, int rank_count);
+/* Return what a host sends if each of its `local` ranks sends `rank_bytes` bytes in equal parts to
+ * ranks of the other hosts, of `hosts` hosts. */
+fsdp_transfer fsdp_exchange_sent(const fsdp_interconnect *net, double rank_bytes, int hosts,
+                                 int local);
 /* Return the number of hosts of `ranks` ranks, `local` of them on each host. */
 int fsdp_exchange_hosts(int ranks, int local);

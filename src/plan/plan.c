@@ -153,9 +153,10 @@ static void count_collective(fsdp_plan_unit *unit, fsdp_unit_event event, uint64
 static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     static const fsdp_plan_event_kind kinds[] = {
-        [FSDP_UNIT_GATHER] = FSDP_PLAN_GATHER,   [FSDP_UNIT_UNSHARD] = FSDP_PLAN_UNSHARD,
-        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD, [FSDP_UNIT_POST] = FSDP_PLAN_POST,
-        [FSDP_UNIT_REDUCE] = FSDP_PLAN_REDUCE,   [FSDP_UNIT_ALL_REDUCE] = FSDP_PLAN_ALL_REDUCE};
+        [FSDP_UNIT_GATHER] = FSDP_PLAN_GATHER,       [FSDP_UNIT_UNSHARD] = FSDP_PLAN_UNSHARD,
+        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD,     [FSDP_UNIT_POST] = FSDP_PLAN_POST,
+        [FSDP_UNIT_REDUCE] = FSDP_PLAN_REDUCE,       [FSDP_UNIT_POST_LANES] = FSDP_PLAN_POST_LANES,
+        [FSDP_UNIT_SUM_LANES] = FSDP_PLAN_SUM_LANES, [FSDP_UNIT_ALL_REDUCE] = FSDP_PLAN_ALL_REDUCE};
     walk *w = self;
     const watched *u = find_watched(w, module);
     if (!u)
@@ -244,8 +245,7 @@ static fsdp_status add_unit(walk *w, const char *path, const fsdp_module *m,
                              .shard_local_ranks = fsdp_group_local_world_size(info->group),
                              .replicas = fsdp_group_world_size(info->replicate_group),
                              .local_replicas = fsdp_group_local_world_size(info->replicate_group),
-                             .kept_ranks = info->kept_ranks,
-                             .reduce_dtype = info->mp_policy.reduce_dtype};
+                             .kept_ranks = info->kept_ranks};
     return unit->name && unit->class_name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
@@ -313,6 +313,8 @@ static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)
     const fsdp_train_config *c = w->trainer.config;
     p->takes_ids_whole = p->task == FSDP_TASK_SEQ2SEQ && takes_ids_whole(c);
     p->micro_steps = c->gradient_accumulation_steps;
+    p->set_internode_reduce_dtype = c->set_internode_reduce_dtype;
+    p->internode_reduce_dtype = c->internode_reduce_dtype;
     p->rows = c->batch_size;
     p->source_length = p->task == FSDP_TASK_SEQ2SEQ ? c->max_source_length : c->max_seq_length;
     p->target_length = p->task == FSDP_TASK_SEQ2SEQ ? fsdp_train_sources_target_length(c) : 0;

@@ -8,11 +8,10 @@
  * are enough, and there are at most five. The plan describes the last step, in which the prefetch
  * order is known and the optimizer state exists.
  *
- * A plan may also be for several hosts (local_world_size < world_size), although no transport of
- * this build supports that. The plan then assumes that each host has only the master weights and
- * the gradient buffers of its own ranks. It also assumes that the ranks of a host unshard into
- * shared buffers, even if parameters are float32. Buffers for an exchange between hosts are not
- * counted. */
+ * A plan may also be for several hosts (local_world_size < world_size). Each host then has the
+ * master weights and the gradient buffers of its own ranks, and what these ranks read of the
+ * others. The plan assumes that the ranks of a host unshard into shared buffers, even if parameters
+ * are float32. The memory of the MPI library is not counted. */
 #pragma once
 #include <stdio.h>
 
@@ -61,8 +60,6 @@ typedef struct fsdp_plan_unit {
     /* The replicas that hold the rows of rank 0, and those of them on rank 0's host. */
     int replicas, local_replicas;
     int kept_ranks; /* as in fsdp_unit_info */
-    /* The dtype in which gradients are summed over the ranks. */
-    fsdp_dtype reduce_dtype;
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {
@@ -73,6 +70,8 @@ typedef enum fsdp_plan_event_kind {
     FSDP_PLAN_RESHARD,
     FSDP_PLAN_POST,       /* the unit's gradients, or a section of them, are posted */
     FSDP_PLAN_REDUCE,     /* the unit's gradients are summed over the ranks */
+    FSDP_PLAN_POST_LANES, /* the sums over the replicas begin: see FSDP_UNIT_POST_LANES */
+    FSDP_PLAN_SUM_LANES,  /* the replicas exchange sums: see FSDP_UNIT_SUM_LANES */
     FSDP_PLAN_ALL_REDUCE, /* the unit's gradients are summed over the replicas */
 } fsdp_plan_event_kind;
 
@@ -101,6 +100,8 @@ typedef struct fsdp_plan {
      * source_length and target_length. */
     bool takes_ids_whole;
     int micro_steps;
+    bool set_internode_reduce_dtype; /* as in fsdp_fully_shard_options */
+    fsdp_dtype internode_reduce_dtype;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;
     /* The memory after initialization, after a forward, after a backward, and after a step. */

@@ -264,7 +264,13 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
     case FSDP_PLAN_BEGIN:
         r->begun++;
         return true;
-    case FSDP_PLAN_ALL_REDUCE: /* counted as part of FSDP_PLAN_REDUCE */
+    case FSDP_PLAN_POST_LANES:
+        u->reducing++;
+        break;
+    case FSDP_PLAN_ALL_REDUCE:
+        u->reducing--;
+        break;
+    case FSDP_PLAN_SUM_LANES:
     case FSDP_PLAN_END:
         break;
     }

@@ -20,6 +20,8 @@ typedef struct unit_state {
     bool is_gathering;
     size_t gather;     /* number of the gather in progress, if is_gathering */
     bool is_secondary; /* forward has freed the unit, and its host or a few ranks still have it */
+    bool sends_lanes;  /* partial sums, or sums, are being sent to the replicas */
+    size_t lanes;      /* number of their transfer, if sends_lanes */
     size_t next_post;  /* index in the timeline where the search for the next post continues */
 } unit_state;
 
@@ -28,29 +30,16 @@ typedef struct replay {
     const fsdp_scale_options *options;
     double flops_per_s;
     unit_state *units; /* [n_units] */
-    /* [n_timeline] For a post and for its reduce: the bytes of the collective, and the number of
-     * its transfer once that has started. `is_sent` is false if the reduce sends nothing between
-     * hosts. */
     struct sent {
-        double bytes;
-        size_t reduce; /* for a post: index of its reduce in the timeline */
-        size_t transfer;
-        bool is_sent;
-    } * sent;
+        size_t reduce;   /* for a post: index of its reduce in the timeline; 0: it has none */
+        size_t transfer; /* for a reduce: the number of the transfer, if is_sent */
+        bool is_sent;    /* for a reduce: its gradients are sent between hosts */
+    } * sent;            /* [n_timeline] */
     fsdp_host_link link;
     fsdp_scale_estimate *out;
 } replay;
 
 /* --- what collectives send --- */
-
-/* Return the factor by which the gradients of a unit shrink before they cross to other hosts. */
-static double reduce_factor(const replay *r, const fsdp_plan_unit *u)
-{
-    if (!r->options->has_internode_reduce_dtype)
-        return 1.0;
-    return (double)fsdp_dtype_size(r->options->internode_reduce_dtype) /
-           (double)fsdp_dtype_size(u->reduce_dtype);
-}
 
 static fsdp_transfer gather_of(const replay *r, int unit)
 {
@@ -64,18 +53,12 @@ static fsdp_transfer gather_of(const replay *r, int unit)
     return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);
 }
 
-static fsdp_transfer reduce_of(const replay *r, int unit, double bytes)
+/* Return the transfer of gradients of which each rank sends e->bytes to ranks of `hosts` - 1 other
+ * hosts. */
+static fsdp_transfer gradients_of(const replay *r, const fsdp_plan_event *e, int hosts)
 {
-    const fsdp_plan_unit *u = &r->plan->units[unit];
-    return fsdp_exchange_reduce(&r->options->interconnect, bytes * reduce_factor(r, u),
-                                u->shard_ranks, u->shard_local_ranks);
-}
-
-static fsdp_transfer all_reduce_of(const replay *r, int unit, double bytes)
-{
-    const fsdp_plan_unit *u = &r->plan->units[unit];
-    return fsdp_exchange_all_reduce(&r->options->interconnect, bytes * reduce_factor(r, u),
-                                    u->replicas, u->local_replicas, r->plan->local_world_size);
+    return fsdp_exchange_sent(&r->options->interconnect, (double)e->bytes, hosts,
+                              r->plan->local_world_size);
 }
 
 /* --- before the replay --- */
@@ -91,7 +74,6 @@ static fsdp_status match_post(replay *r, size_t reduce)
     if (*i == reduce)
         return fsdp_error(FSDP_ERR_STATE, "plan: unit '%s' reduces gradients that it did not post",
                           fsdp_plan_unit_name(p, e->unit));
-    r->sent[*i].bytes = (double)e->bytes;
     r->sent[*i].reduce = reduce;
     (*i)++;
     return FSDP_OK;
@@ -151,25 +133,31 @@ static void reshard(replay *r, const fsdp_plan_event *e)
 
 static fsdp_status post(replay *r, size_t i)
 {
-    struct sent *s = &r->sent[i];
-    if (!s->reduce)
+    const fsdp_plan_event *e = &r->plan->timeline[i];
+    const fsdp_plan_unit *u = &r->plan->units[e->unit];
+    struct sent *to = &r->sent[r->sent[i].reduce];
+    const int hosts = fsdp_exchange_hosts(u->shard_ranks, u->shard_local_ranks);
+    if (!r->sent[i].reduce)
         return FSDP_OK;
-    struct sent *to = &r->sent[s->reduce];
-    return start(r, FSDP_LINK_REDUCE, reduce_of(r, r->plan->timeline[i].unit, s->bytes),
-                 &to->transfer, &to->is_sent);
+    return start(r, FSDP_LINK_REDUCE, gradients_of(r, e, hosts), &to->transfer, &to->is_sent);
 }
 
-/* Simulate the sum of gradients over replicas. It begins when the sum over the shard group has
- * ended, and the program waits until it has ended. */
-static fsdp_status all_reduce(replay *r, const fsdp_plan_event *e)
+static void wait_for_lanes(replay *r, unit_state *u)
 {
-    size_t index;
-    bool is_sent;
-    FSDP_TRY(
-        start(r, FSDP_LINK_REDUCE, all_reduce_of(r, e->unit, (double)e->bytes), &index, &is_sent));
-    if (is_sent)
-        r->out->exposed_all_reduce_s += fsdp_host_link_wait(&r->link, FSDP_LINK_REDUCE, index);
-    return FSDP_OK;
+    if (u->sends_lanes)
+        r->out->exposed_all_reduce_s += fsdp_host_link_wait(&r->link, FSDP_LINK_REDUCE, u->lanes);
+    u->sends_lanes = false;
+}
+
+/* A replica sends its lane or, after it has waited for the lanes of the others, its sums. */
+static fsdp_status send_lanes(replay *r, const fsdp_plan_event *e)
+{
+    const fsdp_plan_unit *u = &r->plan->units[e->unit];
+    unit_state *state = &r->units[e->unit];
+    const int hosts = fsdp_exchange_hosts(u->replicas, u->local_replicas);
+    wait_for_lanes(r, state);
+    return start(r, FSDP_LINK_REDUCE, gradients_of(r, e, hosts), &state->lanes,
+                 &state->sends_lanes);
 }
 
 static fsdp_status replay_event(replay *r, size_t i)
@@ -190,8 +178,12 @@ static fsdp_status replay_event(replay *r, size_t i)
             r->out->exposed_reduce_s +=
                 fsdp_host_link_wait(&r->link, FSDP_LINK_REDUCE, r->sent[i].transfer);
         break;
+    case FSDP_PLAN_POST_LANES:
+    case FSDP_PLAN_SUM_LANES:
+        return send_lanes(r, e);
     case FSDP_PLAN_ALL_REDUCE:
-        return all_reduce(r, e);
+        wait_for_lanes(r, &r->units[e->unit]);
+        break;
     case FSDP_PLAN_BEGIN:
     case FSDP_PLAN_END:
         break;

@@ -18,9 +18,7 @@
 
 typedef struct fsdp_scale_options {
     fsdp_interconnect interconnect;
-    double flops_per_s;                /* the rate of a rank; above 0 */
-    bool has_internode_reduce_dtype;   /* false: gradients cross in the dtype of the reduction */
-    fsdp_dtype internode_reduce_dtype; /* the dtype in which sums of a host cross to other hosts */
+    double flops_per_s; /* the rate of a rank; above 0 */
     double straggler; /* standard deviation of a rank's compute time, as a part of its mean; 0: all
                          ranks are equally fast */
 } fsdp_scale_options;

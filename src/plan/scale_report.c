@@ -79,9 +79,9 @@ static void print_assumptions(const fsdp_scale_report *r, FILE *out)
             fsdp_human_duration(o->interconnect.latency_s).text);
     if (kept_ranks(p))
         fprintf(out, "after forward, %d ranks keep the parameters of a unit\n", kept_ranks(p));
-    if (o->has_internode_reduce_dtype)
+    if (p->set_internode_reduce_dtype)
         fprintf(out, "gradients cross between hosts in %s\n",
-                fsdp_dtype_name(o->internode_reduce_dtype));
+                fsdp_dtype_name(p->internode_reduce_dtype));
     if (o->straggler > 0.0)
         fprintf(out,
                 "the compute time of a rank varies by %g %% from step to step; 'step' is the "
@@ -146,9 +146,9 @@ static void fill_json(const fsdp_scale_report *r, fsdp_json_node root)
     fsdp_json_set_f64(root, "interconnect_bytes_per_s", o->interconnect.bytes_per_s);
     fsdp_json_set_f64(root, "interconnect_latency_s", o->interconnect.latency_s);
     fsdp_json_set_f64(root, "straggler", o->straggler);
-    if (o->has_internode_reduce_dtype)
+    if (r->plan->set_internode_reduce_dtype)
         fsdp_json_set_str(root, "internode_reduce_dtype",
-                          fsdp_dtype_name(o->internode_reduce_dtype));
+                          fsdp_dtype_name(r->plan->internode_reduce_dtype));
     fsdp_json_node list = fsdp_json_set_array(root, "estimates");
     for (size_t i = 0; i < r->n; i++)
         set_estimate(fsdp_json_append_object(list), &r->estimates[i]);

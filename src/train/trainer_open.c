@@ -545,6 +545,22 @@ static void print_precision(const fsdp_trainer *t)
                 c->beta2);
 }
 
+static void print_hosts(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const char *dtype = fsdp_dtype_name(c->internode_reduce_dtype);
+    if (!c->set_internode_reduce_dtype)
+        return;
+    if (fsdp_group_local_world_size(t->group) == fsdp_group_world_size(t->group))
+        fprintf(t->out, "--internode-reduce-dtype %s has no effect: all ranks are on one host\n",
+                dtype);
+    else
+        fprintf(t->out,
+                "the sum of the gradients of a host is sent to other hosts in %s: the weights may "
+                "not have the bits of a run on one host\n",
+                dtype);
+}
+
 static fsdp_status print_start(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -564,6 +580,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
     print_precision(t);
+    print_hosts(t);
     print_device(t);
     print_mesh(t);
     fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));

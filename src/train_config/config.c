@@ -886,6 +886,8 @@ void fsdp_train_config_shard_options(const fsdp_train_config *c, fsdp_fully_shar
 {
     *options = (fsdp_fully_shard_options){
         .mp_policy = fsdp_train_mp_policy(c),
+        .set_internode_reduce_dtype = c->set_internode_reduce_dtype,
+        .internode_reduce_dtype = c->internode_reduce_dtype,
         .reshard_after_forward = c->reshard_after_forward > 1 ? FSDP_RESHARD_TO_SMALLER
                                  : c->reshard_after_forward   ? FSDP_RESHARD_DEFAULT
                                                               : FSDP_RESHARD_FALSE,

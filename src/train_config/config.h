@@ -254,6 +254,8 @@ typedef struct fsdp_train_config {
     /* folder for offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
     const char *offload_dir;
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
+    fsdp_dtype internode_reduce_dtype; /* as in fsdp_fully_shard_options; and so is the next field */
+    bool set_internode_reduce_dtype;
     fsdp_dtype optimizer_state_dtype;
     fsdp_dtype output_dtype; /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;

@@ -489,6 +489,12 @@ static const fsdp_option table[] = {
      .help = "dtype of weights and activations in forward and backward"},
     {.name = "reduce-dtype", .type = FSDP_OPTION_DTYPE, PLACE(reduce_dtype), .value = "float32",
      .help = "dtype in which gradients of ranks are added"},
+    {.name = "internode-reduce-dtype", .type = FSDP_OPTION_DTYPE, PLACE(internode_reduce_dtype),
+     .optional = true, .shown_default = "float32, with the bits of one host",
+     .help = "on several hosts: dtype in which the sum of the gradients of a host's ranks is sent to "
+             "other hosts, bfloat16 or float32. With bfloat16, half of the bytes are sent. Results "
+             "then no longer have the bits of a run on one host; with float32, they have them only "
+             "if a host has 1, 2 or 4 ranks"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
      .help = "dtype of the weights that the optimizer updates"},
     {.name = "optimizer-state-dtype", .type = FSDP_OPTION_DTYPE, PLACE(optimizer_state_dtype),

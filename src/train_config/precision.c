@@ -145,6 +145,7 @@ void fsdp_train_precision_derive(fsdp_train_config *c, const fsdp_options *optio
         !fsdp_options_given(options, field_options[FIELD_STATE]))
         c->optimizer_state_dtype = FSDP_DTYPE_F32;
     c->set_output_dtype = fsdp_options_given(options, "output-dtype");
+    c->set_internode_reduce_dtype = fsdp_options_given(options, "internode-reduce-dtype");
     if (c->mixed_precision >= FIRST_PRESET && !fsdp_options_given(options, "cast-forward-inputs"))
         c->cast_forward_inputs = preset_of(c->mixed_precision).cast_forward_inputs;
     if (!fsdp_options_given(options, "cast-root-forward-inputs"))
@@ -180,6 +181,16 @@ static fsdp_status check_dtype(field f, fsdp_dtype dtype)
     return fsdp_check_compute_dtype(flag, dtype);
 }
 
+static fsdp_status check_internode_dtype(fsdp_dtype dtype)
+{
+    return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16
+               ? FSDP_OK
+               : fsdp_error(FSDP_ERR_INVALID,
+                            "--internode-reduce-dtype %s: sums of gradients are sent to other "
+                            "hosts in float32 or bfloat16",
+                            fsdp_dtype_name(dtype));
+}
+
 fsdp_status fsdp_train_precision_check(const fsdp_train_config *config, const fsdp_options *options)
 {
     fsdp_train_config c = *config;
@@ -190,6 +201,8 @@ fsdp_status fsdp_train_precision_check(const fsdp_train_config *config, const fs
         return fsdp_error(FSDP_ERR_INVALID,
                           "--output-dtype float16: sums of losses exceed its range");
     FSDP_TRY(fsdp_check_compute_dtype("--output-dtype", c.output_dtype));
+    if (c.set_internode_reduce_dtype)
+        FSDP_TRY(check_internode_dtype(c.internode_reduce_dtype));
     for (size_t i = 0; i < c.named.unit_mp_policy.count; i++) {
         fsdp_unit_mp_policy policy;
         FSDP_TRY(fsdp_unit_mp_policy_parse(c.named.unit_mp_policy.items[i], &policy));

@@ -52,6 +52,49 @@ same openmpi 4 2 t5_v1_1 --gradient-accumulation-steps 2
 same mpich 2 2 llama3 --mixed-precision bf16
 same mpich 4 4 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2
 same openmpi 4 2 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2
+# The ranks of a host add up their gradients before they cross: hosts of 3, 4 and 6 ranks, which have
+# 2, 1 and 2 terms in the order of additions.
+same openmpi 6 2 llama3 --max-grad-norm 0.5 --gradient-accumulation-steps 3
+same mpich 8 2 t5_v1_1 --mixed-precision bf16 --frozen-prefixes shared
+same openmpi 12 2 llama3 --offload-dir ./off --cpu-offload
+same mpich 6 3 t5_v1_1 --sharding-strategy NO_SHARD --gradient-accumulation-steps 2
+# Replicas on four hosts exchange sums of pieces. Replicas of one host add up their lanes.
+same openmpi 8 4 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2 --gradient-accumulation-steps 3 --max-grad-norm 1
+same mpich 8 2 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2
+same openmpi 6 3 t5_v1_1 --sharding-strategy HYBRID_SHARD --shard-size 2 --gradient-accumulation-steps 2 \
+    --gradient-accumulation-mode reduce-scatter
+same mpich 4 4 llama3 --sharding-strategy HYBRID_SHARD --shard-size 1
+
+losses() { sed -n 's/.*"loss": *\([0-9.eE+-]*\).*/\1/p' "$1"; }
+# losses_are_near FILE FILE: they have as many losses, which differ by at most a thousandth
+losses_are_near() {
+    losses "$1" >first && losses "$2" >second && [ -s first ] && [ "$(wc -l <first)" = "$(wc -l <second)" ] &&
+        paste first second | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3 * $1) exit 1 }'
+}
+# near NAME RANKS HOSTS FLAGS...: with sums of hosts that are rounded, or added in another order, the
+# losses are near those of one host
+near() {
+    what=$1 ranks=$2 hosts=$3
+    shift 3
+    has openmpi "$what" || return
+    set -- train --model "$golden/llama3/model" --data ids.jsonl --batch-size 1 --max-steps 4 --learning-rate 1e-3 \
+        --seed 3 --device cpu "$@"
+    rm -rf one many one.jsonl many.jsonl
+    run launch -n "$ranks" "$@" --output one --metrics one.jsonl
+    expect "one_host_$what" 0 '--internode-reduce-dtype .* has no effect' out
+    mpi openmpi "$ranks" "$hosts" "$@" --output many --metrics many.jsonl
+    expect "ranks_$what" 0 "^the sum of the gradients of a host is sent to other hosts in" out
+    check "losses_$what" losses_are_near one.jsonl many.jsonl
+}
+near rounded_sums 4 2 --internode-reduce-dtype bf16
+if [ -e many/model.safetensors ]; then
+    cmp -s one/model.safetensors many/model.safetensors
+    check rounded_sums_have_other_bits [ $? = 1 ]
+fi
+near rounded_sums_of_replicas 8 4 --internode-reduce-dtype bf16 --sharding-strategy HYBRID_SHARD --shard-size 2
+near one_sum_a_host 6 2 --internode-reduce-dtype float32
+# A host of two ranks is a subtree of the order of additions.
+same openmpi 4 2 llama3 --internode-reduce-dtype float32
 
 # Ranks of one host share memory, as with `fsdp launch`.
 if has openmpi one_host; then

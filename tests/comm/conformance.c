@@ -252,6 +252,59 @@ static fsdp_status check_rows_for_readers(fsdp_group *group)
     return FSDP_OK;
 }
 
+/* A sum in stages: each rank adds up a slice of the parts of its host, in place of the first of
+ * them. Then every rank reads the sums of all hosts and writes a byte that all ranks read. */
+static fsdp_status check_stages(fsdp_group *group)
+{
+    enum {
+        SLICE = 1000,
+        STEPS = 4
+    };
+    const int rank = fsdp_group_rank(group), ranks = fsdp_group_world_size(group);
+    const int here = fsdp_group_local_world_size(group), local = fsdp_group_local_rank(group);
+    const int first = rank - local; /* ranks are numbered host by host */
+    const size_t part = (size_t)(here * SLICE);
+    fsdp_shared_buffer *buffer = NULL;
+    FSDP_TRY(fsdp_shared_buffer_create(group, (size_t)ranks * (part + 1), &buffer));
+    unsigned char *data = fsdp_shared_buffer_data(buffer), *results = data + (size_t)ranks * part;
+    fsdp_phase_info info = {.unit = 3, .kind = FSDP_KIND_GRADIENT, .bytes = part};
+    for (info.step = 0; info.step < STEPS; info.step++) {
+        const int step = (int)info.step;
+        const size_t slice = (size_t)first * part + (size_t)(local * SLICE);
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+        for (size_t i = 0; i < part; i++)
+            data[(size_t)rank * part + i] = pattern(rank + step, i);
+        fsdp_phase_end(buffer);
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_REWRITE, &info));
+        for (int r = 1; r < here; r++)
+            for (size_t i = 0; i < SLICE; i++)
+                data[slice + i] =
+                    (unsigned char)(data[slice + i] + data[slice + (size_t)r * part + i]);
+        fsdp_phase_wrote(buffer, FSDP_ALL_READERS, slice, SLICE);
+        fsdp_phase_end(buffer);
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+        for (int host = 0; host < ranks / here; host++)
+            for (size_t i = 0; i < part; i++) {
+                unsigned char sum = 0;
+                for (int r = 0; r < here; r++)
+                    sum = (unsigned char)(sum + pattern(host * here + r + step, i));
+                CHECK(data[(size_t)(host * here) * part + i] == sum);
+            }
+        fsdp_phase_end(buffer);
+        /* The third stage may begin while other ranks still read: it writes other bytes. */
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_REWRITE, &info));
+        results[rank] = pattern(rank, (size_t)step);
+        fsdp_phase_wrote(buffer, FSDP_ALL_READERS, (size_t)ranks * part + (size_t)rank, 1);
+        fsdp_phase_end(buffer);
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+        for (int r = 0; r < ranks; r++)
+            CHECK(results[r] == pattern(r, (size_t)step));
+        fsdp_phase_end(buffer);
+    }
+    fsdp_shared_buffer_destroy(buffer);
+    return FSDP_OK;
+}
+
 /* Collectives are counted by kind. A world of one counts nothing, since it does nothing. */
 static fsdp_status check_counters(fsdp_group *group)
 {
@@ -310,6 +363,7 @@ fsdp_status comm_conformance(fsdp_group *group, void *arg)
     }
     FSDP_TRY(check_nan_survives(group));
     FSDP_TRY(check_rows_for_readers(group));
+    FSDP_TRY(check_stages(group));
     FSDP_TRY(check_counters(group));
     return check_arguments(group);
 }

@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
 #include "src/comm/group_testing.h"
+#include "src/comm/network_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
@@ -86,6 +87,26 @@ TEST_RANKS(three_replicas_of_two_shards_train_to_the_bits_of_one_rank, 6)
 TEST_RANKS(two_replicas_of_four_shards_train_to_the_bits_of_one_rank, 8)
 {
     compare_shape(t, (int[]){2, 4}, 1);
+}
+
+/* On a network, here a simulated one, the sums over replicas are done in stages (Note [Lanes] in
+ * src/fsdp/grad_lanes.h). */
+static void compare_in_stages(fsdp_test *t, const int *shape, int micro_steps)
+{
+    fsdp_network network = {0};
+    fsdp_group_set_network(t->group, &network);
+    compare_shape(t, shape, micro_steps);
+    fsdp_group_set_network(t->group, NULL);
+}
+
+TEST_RANKS(replicas_of_two_shards_on_a_network_train_to_the_bits_of_one_rank, 4)
+{
+    compare_in_stages(t, (int[]){2, 2}, 3);
+}
+
+TEST_RANKS(replicas_without_shards_on_a_network_train_to_the_bits_of_one_rank, 2)
+{
+    compare_in_stages(t, (int[]){2, 1}, 2);
 }
 
 TEST_RANKS(a_mesh_of_one_dimension_is_its_group, 2)

@@ -1,5 +1,7 @@
 /* How much communication is hidden behind computation, on a simulated network (network_testing.h).
  * The clocks are simulated, so every number here is exact, however busy the machine is. */
+#include <fsdp/dtensor.h>
+
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/comm/group_testing.h"
@@ -248,6 +250,32 @@ TEST_RANKS(on_two_ranks_the_first_gather_and_the_last_reduce_are_exposed, 2)
 TEST_RANKS(on_three_ranks_the_first_gather_and_the_last_reduce_are_exposed, 3)
 {
     only_the_ends_are_exposed(t);
+}
+
+/* Sums over replicas are sent when the unit after it posts its gradients, and are needed when one
+ * more unit posts. Behind the last unit no other computes, so the sums of the last two are exposed.
+ * They are sent one after the other, and their latency passes at the same time. */
+TEST_RANKS(the_last_two_sums_over_replicas_are_exposed, 2)
+{
+    static const char *const names[] = {"replicate", "shard"};
+    model m = {0};
+    fsdp_device_mesh *mesh;
+    spent forward, backward;
+    const int64_t alone = alone_ns(t->group, FSDP_DTYPE_F32);
+    const int64_t computing = sum(equal_blocks, 4) + 2 * equal_blocks[0];
+    fsdp_group_set_network(t->group, &m.network); /* before groups are split off */
+    ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){2, 1}, names, &mesh));
+    ASSERT_OK(model_open(t->group, equal_blocks, 4, (fsdp_fully_shard_options){.mesh = mesh}, &m));
+    for (int iteration = 0; iteration < 3; iteration++) {
+        ASSERT_OK(pass(&m, &forward, &backward));
+        ASSERT_INT(backward.waits[FSDP_KIND_ALL_REDUCE], 2);
+        ASSERT_INT(backward.exposed[FSDP_KIND_ALL_REDUCE], alone + (alone - LATENCY));
+        if (iteration)
+            ASSERT_INT(backward.total, 2 * computing + backward.exposed[FSDP_KIND_ALL_REDUCE]);
+        CHECK_HERE();
+    }
+    model_close(&m);
+    fsdp_device_mesh_destroy(mesh);
 }
 
 /* Prefetching one unit ahead hides a gather only for as long as one unit computes. The rest of each

@@ -47,14 +47,34 @@ on_hosts() {
 }
 sent() { "$hosts" bytes | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; }
 
-# sent_in STEPS: train so many steps, and print the bytes that all hosts have sent
+# sent_in STEPS FLAGS...: train so many steps, and print the bytes that all hosts have sent
 sent_in() {
+    steps=$1
+    shift
     before=$(sent)
-    on_hosts "$mpi" "$slots" "$fsdp" train $flags --max-steps "$1" --no-save-model || return
+    on_hosts "$mpi" "$slots" "$fsdp" train $flags --max-steps "$steps" --no-save-model "$@" || return
     echo $(($(sent) - before))
 }
-# is_near ACTUAL EXPECTED: at most 5 % more, and not less
-is_near() { awk -v a="$1" -v e="$2" 'BEGIN { exit !(a >= e && a <= 1.05 * e) }'; }
+# planned FLAGS...: print the bytes that all hosts send in a step, as the plan says
+planned() {
+    run plan $flags --max-seq-length 12 --world-size "$ranks" --local-world-size "$slots" \
+        --interconnect 1Gb,50us --flops-per-rank 10G --json "$@"
+    sed -n 's/.*"host_sent_bytes": *\([0-9.e+]*\).*/\1/p' out | awk -v hosts="$n_hosts" '{ printf "%.0f\n", hosts * $1 }'
+}
+# compare_bytes NAME EXPECTED FLAGS...: count the bytes of a step, and compare them with a formula and
+# with the plan
+compare_bytes() {
+    what=$1 expected=$2
+    shift 2
+    more=$(sent_in 8 "$@")
+    less=$(sent_in 2 "$@")
+    counted=$(((more - less) / 6)) plan=$(planned "$@")
+    echo "$what: $((counted / n_hosts)) bytes a host and step, expected $((expected / n_hosts)), planned $((plan / n_hosts))"
+    check "a_byte_crosses_once_$what" is_near "$counted" "$expected"
+    check "the_plan_knows_the_bytes_$what" is_near "$counted" "$plan"
+}
+# is_near ACTUAL EXPECTED: at most 5 % more, and not much less
+is_near() { awk -v a="$1" -v e="$2" 'BEGIN { exit !(a >= 0.99 * e && a <= 1.05 * e) }'; }
 
 for shape in "2 1 openmpi" "2 2 openmpi" "2 1 mpich" "4 1 mpich"; do
     set -- $shape
@@ -72,13 +92,13 @@ for shape in "2 1 openmpi" "2 2 openmpi" "2 1 mpich" "4 1 mpich"; do
     expect "trains_$shape" 0 "^ranks: $ranks \(mpi\)" out
     check "same_bits_$shape" cmp "one$ranks/model.safetensors" many/model.safetensors
     # Each step: two gathers, of which every rank sends its rows to each other host, and one reduce, of
-    # which every rank sends each other host the rows of its gradients that this host sums.
-    more=$(sent_in 8)
-    less=$(sent_in 2)
+    # which every host sends each other host the sums of its ranks for the rows that this host owns.
     all=$((4 * block * blocks))
-    expected=$((6 * (2 * all * (n_hosts - 1) + slots * all * (n_hosts - 1))))
-    echo "$shape: $(((more - less) / 6 / n_hosts)) bytes a host and step, expected $((expected / 6 / n_hosts))"
-    check "a_byte_crosses_once_$shape" is_near $((more - less)) "$expected"
+    others=$((n_hosts - 1))
+    compare_bytes "$shape" $((3 * all * others))
+    [ "$slots" = 1 ] || compare_bytes "${shape}_bf16" $(((2 * all + all / 2) * others)) --internode-reduce-dtype bf16
+    # Replicas: no gather. Two hosts exchange their sums, more hosts sums of pieces and their results.
+    compare_bytes "${shape}_replicas" $((2 * all * others)) --sharding-strategy HYBRID_SHARD --shard-size "$slots"
     "$hosts" down
 done
 

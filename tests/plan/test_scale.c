@@ -37,8 +37,7 @@ static fsdp_plan_unit unit_over(int ranks, int local)
                             .shard_ranks = ranks,
                             .shard_local_ranks = local,
                             .replicas = 1,
-                            .local_replicas = 1,
-                            .reduce_dtype = FSDP_DTYPE_F32};
+                            .local_replicas = 1};
 }
 
 static fsdp_plan plan_over(int ranks, int local, fsdp_plan_unit *units, size_t n_units,
@@ -65,16 +64,16 @@ static fsdp_plan plan_over(int ranks, int local, fsdp_plan_unit *units, size_t n
 
 /* One unit, gathered without prefetch, computed for 10 s, gathered again, computed for 20 s,
  * reduced. Nothing overlaps, so the step is the sum. On H hosts an all-gather of 8000 bytes takes
- * (H - 1) messages of 1 s, and 8 s x (H - 1) / H; the reduce-scatter of 16000 bytes twice the
- * latter. */
+ * (H - 1) messages of 1 s, and 8 s x (H - 1) / H. Of the gradients, the ranks of a host send 16000
+ * bytes together. */
 static void check_one_unit(fsdp_test *t, int hosts, int local)
 {
     fsdp_plan_event events[] = {
         EVENT(UNSHARD, FORWARD, 8000, 0),   EVENT(BEGIN, FORWARD, 0, 0),
         EVENT(END, FORWARD, 0, 10),         EVENT(RESHARD, FORWARD, 0, 10),
         EVENT(UNSHARD, BACKWARD, 8000, 10), EVENT(BEGIN, BACKWARD, 0, 10),
-        EVENT(END, BACKWARD, 0, 30),        EVENT(POST, BACKWARD, 0, 30),
-        EVENT(RESHARD, BACKWARD, 0, 30),    EVENT(REDUCE, BACKWARD, 16000, 30),
+        EVENT(END, BACKWARD, 0, 30),        EVENT(POST, BACKWARD, 16000 / local, 30),
+        EVENT(RESHARD, BACKWARD, 0, 30),    EVENT(REDUCE, BACKWARD, 32000, 30),
     };
     fsdp_plan_unit unit = unit_over(hosts * local, local);
     fsdp_plan p = plan_over(hosts * local, local, &unit, 1, events, FSDP_LENGTH(events), 30);
@@ -84,9 +83,9 @@ static void check_one_unit(fsdp_test *t, int hosts, int local)
     ASSERT_INT(e.hosts, hosts);
     ASSERT_SAME(e.compute_s, 30);
     ASSERT_SAME(e.exposed_gather_s, 2 * (messages + 8 * part));
-    ASSERT_SAME(e.exposed_reduce_s, messages + 16 * part);
-    ASSERT_SAME(e.step_s, 30 + 3 * messages + 32 * part);
-    ASSERT_SAME(e.host_sent_bytes, 32000 * part);
+    ASSERT_SAME(e.exposed_reduce_s, hosts > 1 ? messages + 16 : 0);
+    ASSERT_SAME(e.step_s, 30 + 2 * (messages + 8 * part) + e.exposed_reduce_s);
+    ASSERT_SAME(e.host_sent_bytes, hosts > 1 ? 16000 * part + 16000 : 0);
     ASSERT_SAME(e.efficiency, 30 / e.step_s);
     ASSERT_SAME(e.tokens_per_s, 100 * hosts * local / e.step_s);
     ASSERT(e.exposed_all_reduce_s == 0 && e.exposed_small_s == 0);
@@ -120,7 +119,7 @@ TEST(a_gather_behind_longer_computation_costs_nothing)
  * until the reduce has ended after 8 s; the gather's other half ends 4 s later. */
 TEST(gathers_and_reduces_share_the_link)
 {
-    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 0, 0), EVENT(GATHER, BACKWARD, 16000, 0),
+    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 4000, 0), EVENT(GATHER, BACKWARD, 16000, 0),
                                 EVENT(REDUCE, BACKWARD, 8000, 0),
                                 EVENT(UNSHARD, BACKWARD, 16000, 0)};
     fsdp_plan_unit unit = unit_over(2, 1);
@@ -138,7 +137,7 @@ TEST(gathers_and_reduces_share_the_link)
  * 4 s) and a gather that begins 1 s later. The reduce is alone from 1 s to 2 s, then shares. */
 TEST(latency_does_not_use_the_link)
 {
-    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 0, 0), EVENT(GATHER, BACKWARD, 6000, 1),
+    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 4000, 0), EVENT(GATHER, BACKWARD, 6000, 1),
                                 EVENT(REDUCE, BACKWARD, 8000, 1),
                                 EVENT(UNSHARD, BACKWARD, 6000, 1)};
     fsdp_plan_unit unit = unit_over(2, 1);
@@ -154,7 +153,7 @@ TEST(latency_does_not_use_the_link)
 /* Two posts of a unit are sent one after the other, and each is waited for by its own reduce. */
 TEST(sections_of_a_unit_are_sent_in_order)
 {
-    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 0, 0), EVENT(POST, BACKWARD, 0, 2),
+    fsdp_plan_event events[] = {EVENT(POST, BACKWARD, 4000, 0), EVENT(POST, BACKWARD, 1000, 2),
                                 EVENT(REDUCE, BACKWARD, 8000, 2), EVENT(REDUCE, BACKWARD, 2000, 2)};
     fsdp_plan_unit unit = unit_over(2, 1);
     fsdp_plan p = plan_over(2, 1, &unit, 1, events, FSDP_LENGTH(events), 2);
@@ -162,36 +161,43 @@ TEST(sections_of_a_unit_are_sent_in_order)
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.step_s, 5 + 2); /* (1 s + 4 s), then (1 s + 1 s) */
     events[2].kind = FSDP_PLAN_BEGIN;
-    events[3].kind = FSDP_PLAN_REDUCE; /* now only the first post is reduced, with 2000 bytes */
+    events[0].bytes = 1000;
+    events[3].kind = FSDP_PLAN_REDUCE; /* now only the first post is reduced, with 1000 bytes */
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.step_s, 2);
     events[0].kind = events[1].kind = FSDP_PLAN_BEGIN;
     ASSERT_ERROR(fsdp_scale_estimate_step(&p, &slow, &e), FSDP_ERR_STATE, "did not post");
 }
 
-/* A shard group inside a host sends nothing. The rows of the host's 4 ranks, 4 x 500 bytes, go to
- * the other 3 hosts in two halves: 2 x (3 messages + 2 s x 3 / 4). */
-TEST(replicas_exchange_each_row_once_for_a_host)
+/* A shard group inside a host sends nothing. Each of the host's 4 ranks sends 375 bytes to the
+ * other 3 hosts, and later as many: 3 messages and 1.5 s each time. The unit computes for 2 s
+ * between the two, and for 6 s after them, so 2.5 s are exposed. */
+TEST(sums_over_replicas_are_sent_while_other_units_compute)
 {
-    fsdp_plan_event events[] = {EVENT(UNSHARD, FORWARD, 8000, 0), EVENT(POST, BACKWARD, 0, 5),
-                                EVENT(REDUCE, BACKWARD, 2000, 5),
-                                EVENT(ALL_REDUCE, BACKWARD, 500, 5)};
+    fsdp_plan_event events[] = {
+        EVENT(UNSHARD, FORWARD, 8000, 0),   EVENT(POST, BACKWARD, 0, 5),
+        EVENT(REDUCE, BACKWARD, 2000, 5),   EVENT(POST_LANES, BACKWARD, 375, 5),
+        EVENT(SUM_LANES, BACKWARD, 375, 7), EVENT(ALL_REDUCE, BACKWARD, 500, 13)};
     fsdp_plan_unit unit = unit_over(4, 4);
     unit.replicas = 4;
-    fsdp_plan p = plan_over(16, 4, &unit, 1, events, FSDP_LENGTH(events), 5);
+    fsdp_plan p = plan_over(16, 4, &unit, 1, events, FSDP_LENGTH(events), 13);
     fsdp_scale_estimate e;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.exposed_gather_s + e.exposed_reduce_s, 0);
-    ASSERT_SAME(e.exposed_all_reduce_s, 2 * (3 + 2 * 0.75));
+    ASSERT_SAME(e.exposed_all_reduce_s, 2.5);
     ASSERT_SAME(e.host_sent_bytes, 3000);
-    ASSERT_SAME(e.step_s, 5 + 9);
-    /* Two shard groups of 2 ranks on each host: its two replicas are summed before it sends. */
-    unit = unit_over(2, 2);
-    unit.replicas = 8;
-    unit.local_replicas = 2;
-    events[3].bytes = 1000;
+    ASSERT_SAME(e.step_s, 13 + 2.5);
+    events[5].flops = p.flops = 8; /* the second transfer is exposed, too: 3.5 of its 4.5 s */
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
-    ASSERT_SAME(e.host_sent_bytes, 3000);
+    ASSERT_SAME(e.exposed_all_reduce_s, 2.5 + 3.5);
+    /* With two hosts, the lanes are exchanged at once. */
+    unit.replicas = 2;
+    events[3].bytes = 500;
+    events[4].kind = FSDP_PLAN_BEGIN;
+    p.world_size = 8;
+    ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
+    ASSERT_SAME(e.host_sent_bytes, 2000);
+    ASSERT_SAME(e.exposed_all_reduce_s, 0); /* 1 s + 2 s of the 3 s from 5 s to 8 s */
 }
 
 /* After forward, a host keeps the unit: the second gather stays inside it. The next micro-step
@@ -228,23 +234,6 @@ TEST(long_rows_are_several_messages)
     events[0].bytes += 4;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.step_s, 2 + (sent + 2) / 1000);
-}
-
-TEST(gradients_may_cross_in_fewer_bytes)
-{
-    fsdp_plan_event events[] = {EVENT(UNSHARD, FORWARD, 8000, 0), EVENT(POST, BACKWARD, 0, 0),
-                                EVENT(REDUCE, BACKWARD, 16000, 0)};
-    fsdp_plan_unit unit = unit_over(2, 1);
-    fsdp_plan p = plan_over(2, 1, &unit, 1, events, FSDP_LENGTH(events), 0);
-    fsdp_scale_options o = slow;
-    fsdp_scale_estimate e;
-    o.has_internode_reduce_dtype = true;
-    o.internode_reduce_dtype = FSDP_DTYPE_BF16;
-    ASSERT_OK(fsdp_scale_estimate_step(&p, &o, &e));
-    ASSERT_SAME(e.host_sent_bytes, 4000 + 4000);
-    unit.reduce_dtype = FSDP_DTYPE_BF16; /* the 16000 bytes are bfloat16 already */
-    ASSERT_OK(fsdp_scale_estimate_step(&p, &o, &e));
-    ASSERT_SAME(e.host_sent_bytes, 4000 + 8000);
 }
 
 /* 3 collectives over 8 hosts are 3 x 3 messages, and 800 bytes arrive from 7 of 8 hosts. */
@@ -374,38 +363,98 @@ static const char bert[] =
 
 /* Bytes that a host sends, in MB. They were computed from the numbers of parameters of PyTorch's
  * models: (H - 1) / H of bfloat16 all-gathers of all blocks twice and the rest once, and of float32
- * gradients. */
-static void check_bytes(fsdp_test *t, const char *json, const char *lengths, const double mb[4])
+ * or bfloat16 gradients. But of the gradient of an embedding with `numel` elements that is not tied
+ * to a head, each rank sends only the 512 rows of width 512 that it has looked up, with their
+ * numbers and a row of zeros. */
+static void check_bytes(fsdp_test *t, const char *json, const char *lengths, double numel,
+                        const double mb[4])
 {
-    static const char *const strategies[] = {"", "--sharding-strategy SHARD_GRAD_OP", "", ""};
+    static const char *const strategies[] = {"", "--sharding-strategy SHARD_GRAD_OP",
+                                             "--internode-reduce-dtype bf16", ""};
     char dir[PATH], flags[400];
     write_config(t, json, dir);
     CHECK_HERE();
     for (int i = 0; i < 4; i++) {
-        fsdp_scale_options o = slow;
         fsdp_scale_estimate e = {0};
         const int hosts = i == 3 ? 4 : 2;
+        const double others = hosts - 1;
         snprintf(flags, sizeof flags, "--bf16 --batch-size 2 %s %s", lengths, strategies[i]);
-        o.has_internode_reduce_dtype = i == 2;
-        o.internode_reduce_dtype = FSDP_DTYPE_BF16;
-        for (int local = 1; local <= 2; local++) { /* a byte crosses once for each host */
+        for (int local = 1; local <= 4; local *= 2) { /* a byte crosses once for each host */
             fsdp_plan *p = plan_of(t, dir, flags, hosts * local, local);
-            fsdp_status status = p ? fsdp_scale_estimate_step(p, &o, &e) : FSDP_ERR_STATE;
+            fsdp_status status = p ? fsdp_scale_estimate_step(p, &slow, &e) : FSDP_ERR_STATE;
             fsdp_plan_destroy(p);
             ASSERT_OK(status);
-            if (fabs(e.host_sent_bytes * 1e-6 - mb[i]) > 0.06)
+            const double whole = numel * (i == 2 ? 2 : 4) * others / hosts;
+            const double rows = local * others * (512 * 2048.0 / hosts + 2048 + 513 * 4.0);
+            const double expected = mb[i] + (numel > 0 ? rows - whole : 0) * 1e-6;
+            if (fabs(e.host_sent_bytes * 1e-6 - expected) > 0.06)
                 FAIL("case %d with %d ranks a host: %.3f MB, not %.1f", i, local,
-                     e.host_sent_bytes * 1e-6, mb[i]);
+                     e.host_sent_bytes * 1e-6, expected);
         }
     }
 }
 
 TEST(hosts_send_what_was_computed_from_the_parameters)
 {
-    check_bytes(t, llama_58m, "--max-seq-length 256", (const double[]){199.5, 174.2, 141.4, 299.3});
+    check_bytes(t, llama_58m, "--max-seq-length 256", 32000 * 512.0,
+                (const double[]){199.5, 174.2, 141.4, 299.3});
     CHECK_HERE();
-    check_bytes(t, t5_small, "--max-source-length 256 --max-target-length 64",
+    check_bytes(t, t5_small, "--max-source-length 256 --max-target-length 64", 0,
                 (const double[]){225.6, 181.5, 165.1, 338.4});
+}
+
+/* The bytes of the gradients that a host sends, compared with those of one rank a host. A host of 8
+ * ranks has two blocks of the order of additions, and a host of 3 two terms, unless the sum of a
+ * host may have any order. */
+TEST(hosts_send_a_sum_for_each_subtree_of_the_order_of_additions)
+{
+    static const struct {
+        const char *flags;
+        int hosts, local;
+        double times;
+    } cases[] = {
+        {"", 4, 2, 1},
+        {"", 4, 4, 1},
+        {"", 4, 8, 2},
+        {"", 2, 3, 2},
+        {"--internode-reduce-dtype float32", 4, 8, 1},
+        {"--internode-reduce-dtype float32", 2, 3, 1},
+        {"--internode-reduce-dtype bf16", 4, 8, 0.5},
+        {"--internode-reduce-dtype bf16", 4, 1, 0.5},
+        /* The shards are inside a host, so gathers send nothing. 4 hosts send each row twice, for
+         * 3 of 4 hosts, and 2 hosts once. The gradient of the embedding is a table in the sum
+         * inside a host only. */
+        {"--sharding-strategy HYBRID_SHARD --shard-size 2", 4, 2, 2},
+        {"--sharding-strategy HYBRID_SHARD --shard-size 2", 2, 2, 2},
+        {"--sharding-strategy HYBRID_SHARD --shard-size 2", 2, 4, 2},
+        {"--sharding-strategy HYBRID_SHARD --shard-size 2 --internode-reduce-dtype bf16", 4, 2,
+         1.5},
+    };
+    char dir[PATH], flags[400];
+    write_config(t, t5_small, dir);
+    CHECK_HERE();
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        const int hosts = cases[i].hosts, local = cases[i].local;
+        fsdp_scale_estimate e = {0};
+        snprintf(flags, sizeof flags,
+                 "--batch-size 2 --max-source-length 64 --max-target-length 64 %s", cases[i].flags);
+        fsdp_plan *p = plan_of(t, dir, flags, hosts * local, local);
+        CHECK_HERE();
+        double gathered = 0, reduced = 0;
+        for (size_t u = 0; u < p->n_units; u++) {
+            gathered += p->units[u].shard_ranks > local ? (double)p->units[u].all_gather_bytes : 0;
+            reduced += (double)p->units[u].reduce_scatter_bytes;
+        }
+        const fsdp_status status = fsdp_scale_estimate_step(p, &slow, &e);
+        const double small = (double)p->small_bytes;
+        fsdp_plan_destroy(p);
+        ASSERT_OK(status);
+        const double part = (hosts - 1.0) / hosts;
+        const double expected = (gathered + small + cases[i].times * reduced) * part;
+        if (fabs(e.host_sent_bytes - expected) > 1e-4 * expected)
+            FAIL("'%s' on %d hosts of %d ranks: %.0f bytes, not %.0f", cases[i].flags, hosts, local,
+                 e.host_sent_bytes, expected);
+    }
 }
 
 /* The products that the plan counts are those of the model's own formula (fsdp_model_type.work),
@@ -472,7 +521,7 @@ TEST(recomputation_and_micro_steps_are_counted)
 /* An estimate returns FSDP_ERR_NOMEM at each allocation that fails, and leaks nothing. */
 TEST(an_estimate_survives_a_failing_allocation)
 {
-    fsdp_plan_event events[] = {EVENT(UNSHARD, FORWARD, 8000, 0), EVENT(POST, BACKWARD, 0, 1),
+    fsdp_plan_event events[] = {EVENT(UNSHARD, FORWARD, 8000, 0), EVENT(POST, BACKWARD, 8000, 1),
                                 EVENT(REDUCE, BACKWARD, 16000, 1)};
     fsdp_plan_unit unit = unit_over(2, 1);
     fsdp_plan p = plan_over(2, 1, &unit, 1, events, FSDP_LENGTH(events), 1);

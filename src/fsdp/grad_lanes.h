@@ -1,0 +1,30 @@
+/* Sums gradients over the replicas (Note [Replicas] in param_context.h).
+ *
+ * Note [Lanes]. Each replica has summed the gradients of its rows over its mesh row, in
+ * fsdp_param_grad.partial. The replicas share a buffer with a lane for each of them, in which each
+ * writes its partial sums. If replicas are on several hosts, this is done in stages, between which
+ * backward goes on with other units, so that bytes cross the network while the ranks compute:
+ *   1. WRITE: each replica writes its lane. If several replicas are on a host, a REWRITE phase
+ *      follows, in which they add up their lanes (Note [Sums of a host] in grad_terms.h).
+ *   2. READ: each replica adds up all lanes. It then has the sums.
+ *
+ * With replicas on more than two hosts, each lane would cross to every other host. So then each
+ * replica adds up only a piece of the rows, and the replicas exchange the sums:
+ *   2. READ: each replica adds up its piece of all lanes. Its sums of earlier micro-steps are equal
+ *      to those of the other replicas, so it also adds the new sums to its piece of them. In a
+ *      REWRITE phase, it writes the result to a part of the buffer that nothing else uses.
+ *   3. READ: each replica copies the pieces of the others.
+ * The results are always exchanged in float32. So all replicas have sums with equal bits. */
+#pragma once
+#include "src/fsdp/grad_sums.h"
+
+/* Return true if the sums over the replicas are done in stages, because bytes cross a network. */
+bool fsdp_grad_lanes_are_staged(const fsdp_param_context *c);
+/* Stage 1 for `partial` of each parameter. b->lanes.exists is true afterwards. `last` is that of
+ * fsdp_grad_sums_add(). */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_lanes_write(fsdp_grad_buffer *b, bool last);
+/* The next stage. After the last one, the sums are added to those of earlier micro-steps, and
+ * b->lanes.exists is false. `scale` is that of fsdp_grad_sums_add(). */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_lanes_advance(fsdp_grad_buffer *b, float scale);
+/* Return the lanes to their pool, and forget them. No effect if there are none. */
+void fsdp_grad_lanes_drop(fsdp_grad_buffer *b);

@@ -1,0 +1,67 @@
+/* See grad_terms.h. */
+#include "src/fsdp/grad_terms.h"
+
+#include "src/comm/group.h"
+
+static int fewer(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+bool fsdp_grad_terms_exist(const fsdp_param_context *c, const fsdp_group *group)
+{
+    return group && fsdp_group_spans_hosts(group) &&
+           (fsdp_group_local_world_size(group) > 1 || c->options.set_internode_reduce_dtype);
+}
+
+fsdp_dtype fsdp_grad_term_dtype(const fsdp_param_context *c, const fsdp_group *group)
+{
+    return fsdp_grad_terms_exist(c, group) && c->options.set_internode_reduce_dtype
+               ? c->options.internode_reduce_dtype
+               : FSDP_DTYPE_F32;
+}
+
+/* Return true if the parts of each host are one term in any case. */
+static bool is_by_host(const fsdp_param_context *c, const fsdp_group *group)
+{
+    return fsdp_grad_terms_exist(c, group) && c->options.set_internode_reduce_dtype;
+}
+
+int fsdp_grad_block_parts(const fsdp_param_context *c, const fsdp_group *group, int leaves)
+{
+    const int local = fsdp_group_local_world_size(group);
+    const int parts = FSDP_SUM_BLOCK % leaves ? 1 : FSDP_SUM_BLOCK / leaves;
+    return is_by_host(c, group) && parts % local ? local : parts;
+}
+
+/* Return the number of parts of the largest subtree that begins with part `first`, has no parts of
+ * other hosts and no more than `block` parts. The last subtree of a block may be incomplete. The
+ * parts of a host follow each other, and all hosts have `local` parts. */
+static int subtree_parts(int ranks, int local, int block, int first)
+{
+    int n = 1;
+    while (2 * n <= block && first % (2 * n) == 0 && n < ranks - first &&
+           first / local == (fewer(first + 2 * n, ranks) - 1) / local)
+        n *= 2;
+    return fewer(n, ranks - first);
+}
+
+int fsdp_grad_term_parts(const fsdp_param_context *c, const fsdp_group *group, int leaves,
+                         int first)
+{
+    const int local = fsdp_group_local_world_size(group);
+    if (!fsdp_grad_terms_exist(c, group))
+        return 1;
+    return is_by_host(c, group) ? local - first % local
+                                : subtree_parts(fsdp_group_world_size(group), local,
+                                                fsdp_grad_block_parts(c, group, leaves), first);
+}
+
+int fsdp_grad_count_terms(const fsdp_param_context *c, const fsdp_group *group, int leaves)
+{
+    int terms = 0;
+    for (int r = 0; r < fsdp_group_world_size(group);
+         r += fsdp_grad_term_parts(c, group, leaves, r))
+        terms++;
+    return terms;
+}
