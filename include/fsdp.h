@@ -18,10 +18,10 @@
  *
  * The calls that train a model
  *
- *     fsdp_init_process_group(NULL, &group);                             who am I, who are my peers
- *     fsdp_default_device(group, &device);                               a card, or the CPU with
- * its threads fsdp_pretrained_open("t5-base", false, &weights);                  a Hugging Face
- * folder fsdp_model_create(&weights.config, &model);                        modules without memory
+ *     fsdp_init_process_group(NULL, &group);                              this rank and its peers
+ *     fsdp_default_device(group, &device);                                a GPU, or the CPU
+ *     fsdp_pretrained_open("t5-base", false, &weights);                   a Hugging Face folder
+ *     fsdp_model_create(&weights.config, &model);                         modules without memory
  *     fsdp_fully_sharded_data_parallel(model, group, device, &options);   each block is a unit
  *     fsdp_pretrained_load(&weights, model, group, seed, NULL);          each rank reads its rows
  *     fsdp_adamw_create(model, &adamw, &optimizer);

@@ -59,15 +59,15 @@ typedef struct fsdp_accelerated_scheduler fsdp_accelerated_scheduler;
 
 /** @name The accelerator @{ */
 /**
- * The arguments of Accelerator(). A field that is 0 or NULL has its default. What a field sets
- * takes precedence over the environment.
+ * The arguments of Accelerator(). A field that is 0 or NULL has its default. A field that is set
+ * takes precedence over the environment variables.
  *
- * The environment is what `fsdp launch` and `accelerate launch` set for their workers: the
- * variables of fsdp_options_from_environment(), and ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
- * ACCELERATE_USE_CPU, FSDP_AUTO_WRAP_POLICY, FSDP_TRANSFORMER_CLS_TO_WRAP, FSDP_MIN_NUM_PARAMS,
- * FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES, FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD,
- * PARALLELISM_CONFIG_DP_REPLICATE_SIZE and PARALLELISM_CONFIG_DP_SHARD_SIZE. FSDP_IGNORED_MODULES
- * is an error.
+ * The environment variables are those that `fsdp launch` and `accelerate launch` set for their
+ * workers: the variables of fsdp_options_from_environment(), and
+ * ACCELERATE_GRADIENT_ACCUMULATION_STEPS, ACCELERATE_USE_CPU, FSDP_AUTO_WRAP_POLICY,
+ * FSDP_TRANSFORMER_CLS_TO_WRAP, FSDP_MIN_NUM_PARAMS, FSDP_STATE_DICT_TYPE, FSDP_SYNC_MODULE_STATES,
+ * FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD, PARALLELISM_CONFIG_DP_REPLICATE_SIZE and
+ * PARALLELISM_CONFIG_DP_SHARD_SIZE. It is an error if FSDP_IGNORED_MODULES is set.
  */
 typedef struct fsdp_accelerator_options {
     /** An existing process group, e.g. that of fsdp_run_ranks(); borrowed, must outlive the
@@ -77,7 +77,7 @@ typedef struct fsdp_accelerator_options {
     /** This rank's device; borrowed, must outlive the accelerator. NULL: the accelerator creates
      * one, as fsdp_default_device() does. */
     fsdp_device *device;
-    bool cpu; /**< compute on the CPU, even if there is a card */
+    bool cpu; /**< compute on the CPU, even if there is a GPU */
     /** "no", "fp16" or "bf16". As in Accelerate, fp16 and bf16 are the dtype in which units compute
      * and reduce gradients. With fp16, the loss is scaled, too. NULL: ACCELERATE_MIXED_PRECISION,
      * or "no". */
@@ -98,13 +98,13 @@ typedef struct fsdp_accelerator_options {
      * schedule by 1, whatever the optimizer does */
     bool no_step_scheduler_with_optimizer;
     /** fsdp_plugin: how models are sharded. The struct is copied, but what its pointers point to,
-     * such as a mesh, must outlive the models. NULL: the environment decides. If fully_shard is
-     * set, the environment has no influence on these options, and mixed_precision must be NULL,
-     * because fully_shard->mp_policy has the dtypes. */
+     * such as a mesh, must outlive the models. NULL: the environment variables decide. If
+     * fully_shard is set, the environment variables have no influence on these options, and
+     * mixed_precision must be NULL, because fully_shard->mp_policy has the dtypes. */
     const fsdp_fully_shard_options *fully_shard;
-    /** Which modules become units. Borrowed until the last prepare. NULL: the environment decides.
-     * If the environment has no policy, a model of this library gets the units of `fsdp train`, and
-     * any other model is one unit. */
+    /** Which modules become units. Borrowed until the last call of a prepare function. NULL: the
+     * environment variables decide. If they choose no policy, a model of this library is divided
+     * into units as in `fsdp train`, and any other model is one unit. */
     const fsdp_wrap_policy *auto_wrap_policy;
     /** GradScalerKwargs for fp16; `disabled` and `group` are ignored. NULL: the defaults */
     const fsdp_grad_scaler_options *grad_scaler;
@@ -116,8 +116,8 @@ typedef struct fsdp_accelerator_options {
     /** Trackers, separated by commas: "tensorboard", "json" (lines in metrics.jsonl), "csv"
      * (metrics.csv, with a column for each name), "all" or "none"; copied. NULL: none */
     const char *log_with;
-    /** Program that gets each row as a JSON line on its standard input, e.g. for W&B or MLflow
-     * (docs/tracking.md); copied. NULL: none */
+    /** Program that gets each row of logged values (fsdp_accelerator_log()) as a JSON line on its
+     * standard input, e.g. for W&B or MLflow (docs/tracking.md); copied. NULL: none */
     const char *tracker_command;
     /** ProjectConfiguration(automatic_checkpoint_naming=True): see
      * fsdp_accelerator_save_state() */
@@ -157,7 +157,7 @@ FSDP_API fsdp_device *fsdp_accelerator_device(const fsdp_accelerator *accelerato
 /** Return "no", "fp16" or "bf16"; static storage. */
 FSDP_API const char *fsdp_accelerator_mixed_precision(const fsdp_accelerator *accelerator);
 FSDP_API int fsdp_accelerator_gradient_accumulation_steps(const fsdp_accelerator *accelerator);
-/** Get the scaler, which is disabled unless the precision is fp16. Borrowed. */
+/** Get the gradient scaler, which is disabled unless the precision is fp16. Borrowed. */
 FSDP_API fsdp_grad_scaler *fsdp_accelerator_scaler(const fsdp_accelerator *accelerator);
 
 /** print(): write formatted text to options->out on the main process only. */
@@ -199,12 +199,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
 
 /** @name prepare() @{ */
 /**
- * prepare(model): shard `model` in place, as the environment or the options say. The model may have
- * memory or not. If it has memory on the main process, all ranks get the values of the main
- * process. If FSDP_SYNC_MODULE_STATES is false, each rank keeps its own values instead. If the
- * options have fully_shard, fully_shard->sync_module_states decides. A model that the program has
- * sharded itself is not sharded again. Activation checkpointing, if it was chosen, is applied to
- * the blocks of a model of this library, or else to all units below the root. Collective.
+ * prepare(model): shard `model` in place, as the environment variables or the options say. The
+ * model's parameters may already have memory, but need not. If they have memory on the main
+ * process, all ranks get the values of the main process. If FSDP_SYNC_MODULE_STATES is false, each
+ * rank keeps its own values instead. If the options have fully_shard,
+ * fully_shard->sync_module_states decides. A model that the program has sharded itself is not
+ * sharded again. If the environment variables enable activation checkpointing, it is applied to the
+ * blocks if the model is from this library, and otherwise to all units below the root. Collective.
  *
  * The order in which models are prepared is the order of their files in
  * fsdp_accelerator_save_state().
@@ -217,8 +218,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trigger(fsdp_acceler
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_model(fsdp_accelerator *accelerator,
                                                                     fsdp_module *model);
 /**
- * prepare(optimizer). The optimizer may have been created before its model was sharded: it updates
- * the sharded parameters.
+ * prepare(optimizer): put an optimizer under the control of the accelerator. The optimizer may have
+ * been created before its model was sharded; its steps then update the sharded parameters.
  * @param optimizer all its parameters must belong to one prepared model; borrowed like a model
  * @return FSDP_ERR_INVALID if the optimizer was prepared before, has no parameters, or has a
  *         parameter that belongs to no prepared model (the message names it), FSDP_ERR_UNSUPPORTED
@@ -234,8 +235,8 @@ fsdp_accelerator_prepare_optimizer(fsdp_accelerator *accelerator, fsdp_optimizer
  * fsdp_accelerator_gather_for_metrics() drops the results of these repeated examples.
  *
  * After this call, read the loader with fsdp_accelerator_next(). If the sampler's `accumulation` is
- * above 1, it must be equal to gradient_accumulation_steps. The loader then returns only whole
- * accumulations.
+ * above 1, it must be equal to gradient_accumulation_steps. The number of batches in an epoch is
+ * then a multiple of gradient_accumulation_steps.
  *
  * @param loader with the sampler of a single rank: FSDP_SAMPLER_DEFAULT, rank 0 of 1; borrowed like
  *               a model
@@ -333,7 +334,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_forward_backward(
     fsdp_accelerator *accelerator, fsdp_module *model, const fsdp_batch *batch, double *loss);
 /**
  * Open a scope for the forward of any module, with the accelerator's tape and the current
- * micro-step. Nothing like autocast is needed: units have a mixed-precision policy.
+ * micro-step. Nothing like autocast is needed, because the mixed-precision policy of each unit
+ * determines the dtypes.
  * @param training true: with dropout and a tape, for fsdp_accelerator_backward(). false: as after
  *                 model.eval(), under torch.no_grad()
  * @param batch    borrowed until backward has ended. NULL: the module has other inputs. The random
@@ -412,8 +414,8 @@ FSDP_API int64_t fsdp_accelerated_scheduler_last_epoch(const fsdp_accelerated_sc
 /**
  * gather(): concatenate the tensors of all ranks along dimension 0, in rank order. Scalars give a
  * vector of one element for each rank.
- * @return FSDP_ERR_INVALID if dtypes or shapes differ; the message gives both, and says which
- *         function helps
+ * @return FSDP_ERR_INVALID if dtypes or shapes differ; the message contains the dtypes and shapes,
+ *         and names a function that makes shapes equal
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_gather(fsdp_accelerator *accelerator,
                                                              fsdp_tensor *tensor,
@@ -448,7 +450,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerator_pad_across_processes(fsdp_accelerator *accelerator, fsdp_tensor *tensor, int dim,
                                       double pad_index, bool pad_first, fsdp_tensor **padded);
-/** Bytes of a process: a text, a struct, a file, or anything else that the program makes of them.
+/** Bytes that a process passes to other processes. They may be a text, a struct, a file, or
+ * anything else.
  */
 typedef struct fsdp_object_bytes {
     const void *bytes; /**< [n], followed by a NUL byte, so that a text is a string */
@@ -484,7 +487,8 @@ typedef struct fsdp_checkpointed_object {
     /** state_dict(): add items to `dict`. Called on all ranks; the values of rank 0 are saved, and
      * tensors may be DTensors. */
     fsdp_status (*state_dict)(void *object, fsdp_state_dict *dict);
-    /** load_state_dict(): take the items of `dict`, whose tensors are whole. Called on all ranks.
+    /** load_state_dict(): set the state of the object from the items of `dict`, whose tensors are
+     * whole. Called on all ranks.
      */
     fsdp_status (*load_state_dict)(void *object, const fsdp_state_dict *dict);
     void *object; /**< borrowed until the accelerator is destroyed */
@@ -496,23 +500,27 @@ typedef struct fsdp_checkpointed_object {
  * @return FSDP_ERR_INVALID if a function is missing, or if the object was registered before */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_for_checkpointing(
     fsdp_accelerator *accelerator, const fsdp_checkpointed_object *object);
-/** A function of the program that save_state() or load_state() calls before anything else. It is
- * called on all ranks; if it fails on one, the call fails on all of them. It may be collective.
- * @param context what was registered
- * @param dir     the folder. save_state(): one with a temporary name, which gets its own name when
- *                it is complete; files that the function writes to it become a part of the state
+/** A function of the program that save_state() or load_state() calls before it does anything else.
+ * The hook is called on all ranks, and may be collective. If the hook fails on one rank,
+ * save_state() or load_state() fails on all ranks.
+ * @param context the `context` with which the hook was registered
+ * @param dir     the folder of the state. In save_state(), this is a folder with a temporary name,
+ *                which is renamed when the state is complete. Files that the hook writes into this
+ *                folder become a part of the state
  */
 typedef fsdp_status fsdp_accelerator_state_hook(void *context, fsdp_accelerator *accelerator,
                                                 const char *dir);
-/** register_save_state_pre_hook(): have save_state() call `hook`, after those that were registered
- * before. Its files must not have the names of files of the state.
+/** register_save_state_pre_hook(): from now on, save_state() calls `hook`, after the hooks that
+ * were registered earlier. A file that the hook writes must not have a name that save_state() uses
+ * for its own files.
  * @param context borrowed until the hook is removed
  * @param handle  out: for fsdp_accelerator_remove_hook(); may be NULL
  * @return FSDP_ERR_INVALID if `hook` is NULL */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_save_state_pre_hook(
     fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
     int64_t *handle);
-/** register_load_state_pre_hook(): likewise, of load_state(). */
+/** register_load_state_pre_hook(): from now on, load_state() calls `hook`, after the hooks that
+ * were registered earlier. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_hook(
     fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
     int64_t *handle);
@@ -520,19 +528,21 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_ho
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *accelerator,
                                                                   int64_t handle);
 /**
- * save_state(): write a folder that Accelerate, with FSDP, can load at any number of processes, and
- * fsdp_accelerate_load_state() too. The folder is complete or absent; the state that it had before
- * is replaced. Collective; if one rank fails, all fail.
+ * save_state(): write a folder that Accelerate, with FSDP, can load at any number of processes.
+ * fsdp_accelerate_load_state() can load the folder, too. The folder appears complete or not at all.
+ * If the folder exists and contains a state, that state is replaced. Collective; if one rank fails,
+ * all fail.
  *
  * - pytorch_model_fsdp_<i>/, optimizer_<i>/: models and optimizers, in the order of prepare; with
  *   FULL_STATE_DICT the files pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin, optimizer.bin, ...
  * - scheduler.bin, scheduler_1.bin, ...: schedulers
  * - scaler.pt: the scaler of fp16
  * - custom_checkpoint_<i>.pkl: registered objects, as torch.save() writes them
- * - random_states_<rank>.pkl: Python's generators after set_seed(), for Accelerate. They are not
- *   read here, where no random number depends on them
- * - accelerator_state.json: of this library: the number of forwards without a batch, for their
- *   random numbers
+ * - random_states_<rank>.pkl: the states of the random generators of Python, NumPy and PyTorch
+ *   after set_seed(), which Accelerate requires. This library does not read them, because its
+ *   random numbers do not depend on them
+ * - accelerator_state.json: a file that only this library reads: the number of training forwards
+ *   without a batch so far, on which their random numbers depend (fsdp_accelerator_scope_open())
  *
  * Positions of loaders are not saved, as in Accelerate: use fsdp_accelerator_skip_first_batches().
  * Accelerate itself loads optimizer i into model i, so it can load several models and optimizers

@@ -75,8 +75,9 @@ typedef struct fsdp_batch {
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
     /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [n, num_targets] labels that are
-     * numbers. In a row without labels, all of them are NaN. Otherwise NULL. `labels` then has 0
-     * for each row with labels, and FSDP_IGNORE_INDEX for the others. */
+     * numbers. If a row has no labels, all numbers of the row are NaN. `labels` has 0 for each row
+     * that has labels, and FSDP_IGNORE_INDEX for each row that has none. In all other cases,
+     * `targets` is NULL. */
     const float *targets;
     int32_t num_targets; /**< labels of a row; 0 if `targets` is NULL */
 
@@ -151,8 +152,8 @@ typedef struct fsdp_padded {
  * @return FSDP_ERR_INVALID if a row is invalid: a length is negative or does not fit the task; a
  *         label is negative but not FSDP_IGNORE_INDEX; an entry of position_ids is neither 0 nor
  *         one more than the entry before it; or there are several documents in a row, and the task
- *         is not CAUSAL_LM or MASKED_LM. The message names the row. FSDP_ERR_INVALID also if
- * `count` is negative or the batch has too many tokens for int32
+ *         is not CAUSAL_LM or MASKED_LM. The message names the row. Also FSDP_ERR_INVALID if
+ *         `count` is negative or the batch has too many tokens for int32
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
                                                        const fsdp_batch_format *format,

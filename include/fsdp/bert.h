@@ -17,11 +17,11 @@ extern "C" {
 /**
  * The configuration of a BERT model. Fields are named like the keys of a Hugging Face config.json.
  *
- * It describes three kinds of models: BertForSequenceClassification, BertForMaskedLM, and
+ * The struct describes three kinds of models: BertForSequenceClassification, BertForMaskedLM, and
  * BertModel, which has no head. If `architectures` in the file is BertModel, the model is a
- * BertModel, otherwise a BertForSequenceClassification: published models are BertForMaskedLM, and
- * most programs fine-tune them as classifiers. fsdp_model_config_set_task() makes it a
- * BertForMaskedLM.
+ * BertModel. Otherwise it is a BertForSequenceClassification, even if the file says
+ * BertForMaskedLM: most published models are BertForMaskedLM, and most programs fine-tune them as
+ * classifiers. fsdp_model_config_set_task() makes the configuration that of a BertForMaskedLM.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;
@@ -30,8 +30,8 @@ typedef struct fsdp_bert_config {
     int64_t type_vocab_size;         /**< number of segments: token_type_ids are less than this */
     int64_t num_labels; /**< number of classes: num_labels in the file, else the number of entries
                              of id2label in the file, else 2 */
-    /** problem_type of the file. Without it: regression if num_labels is 1, otherwise one class
-     * per sequence. */
+    /** problem_type in config.json. If it is missing there: regression if num_labels is 1,
+     * otherwise one class per sequence. */
     fsdp_problem_type problem_type;
     double hidden_dropout_prob, attention_probs_dropout_prob;
     double classifier_dropout; /**< if config.json has null, this field gets the value of
@@ -41,8 +41,9 @@ typedef struct fsdp_bert_config {
     fsdp_hidden_act hidden_act;
     bool tie_word_embeddings; /**< masked language model: the output embedding is the input
                                    embedding; false is not supported. Default true */
-    bool has_lm_head; /**< `architectures` in the file is BertForMaskedLM or BertForPreTraining */
-    fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
+    bool has_lm_head;         /**< true: `architectures` in config.json is BertForMaskedLM or
+                                   BertForPreTraining */
+    fsdp_dtype dtype;         /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_bert_config;
 
 /**

@@ -7,17 +7,18 @@
  * use. If a template uses another part, opening or rendering it fails, and the message names the
  * part and the line.
  *
- * For training, fsdp_chat_render() can also return where the assistant's texts are in the text, so
- * that only these have a loss:
+ * For training, fsdp_chat_render() can also return which parts of the text the assistant wrote, so
+ * that only these parts have a loss:
  *
  * - If the template has {% generation %} blocks, the assistant's texts are the texts in these
  *   blocks, as in transformers' assistant masks.
- * - Otherwise, two more texts are rendered for each turn of the assistant: one of the messages
- *   before the turn, with the generation prompt, and one of these messages and the turn. The first
- *   must be the beginning of the second, and the second the beginning of the whole text. What only
- *   the second has is the assistant's text, with the token that ends the turn. Some templates write
- *   earlier messages differently when others follow: they drop thoughts of earlier turns, or put
- *   the system's message before the last question. Rendering then fails, and the error names the
+ * - Otherwise, two more texts are rendered for each turn of the assistant. The first text has the
+ *   messages before the turn and the generation prompt. The second text has the same messages and
+ *   the turn. The first text must be the beginning of the second, and the second must be the
+ *   beginning of the whole text. The part of the second text that the first lacks is the
+ *   assistant's text, including the token that ends the turn. Some templates write a message
+ *   differently if other messages follow it: they drop the thoughts of earlier turns, or put the
+ *   system's message before the last question. Rendering then fails, and the error names the
  *   message.
  */
 #pragma once
@@ -56,7 +57,8 @@ typedef enum fsdp_chat_spans {
     FSDP_CHAT_SPANS_COMPLETION,
 } fsdp_chat_spans;
 
-/** Options of fsdp_chat_render(). With all fields zero: only the text of the conversation. */
+/** Options of fsdp_chat_render(). If all fields are zero, only the text of the conversation is
+ * returned. */
 typedef struct fsdp_chat_options {
     bool add_generation_prompt; /**< end with the beginning of a turn of the assistant */
     fsdp_chat_spans spans;      /**< which parts are returned in fsdp_chat_text.spans */
@@ -106,8 +108,9 @@ FSDP_API const char *fsdp_chat_template_source(const fsdp_chat_template *chat);
  * @param options      NULL: all zero
  * @param out          out: freed with fsdp_chat_text_fini(); its old contents are not freed
  * @return FSDP_ERR_FORMAT if `conversation` is not such an object; FSDP_ERR_INVALID if the template
- *         refuses it, fails on it, or takes too long; FSDP_ERR_UNSUPPORTED if the assistant's texts
- *         cannot be found, or if the template uses a part of Jinja that this library does not have
+ *         refuses the conversation (raise_exception), fails while it is rendered, or takes too
+ *         long; FSDP_ERR_UNSUPPORTED if the assistant's texts cannot be found, or if the template
+ *         uses a part of Jinja that this library does not have
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_chat_render(const fsdp_chat_template *chat,
                                                       const char *conversation, size_t bytes,

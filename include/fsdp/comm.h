@@ -2,9 +2,9 @@
  * @file
  * Process groups, which are the ranks that train together, and collectives for small data.
  *
- * In production a rank is a process that `fsdp launch` has started (transport "shm"), or mpirun,
- * mpiexec or srun (transport "shm" on one host, "mpi" on several). In tests a rank is a thread
- * (transport "threads"). The code is the same.
+ * In production, a rank is a process. Either `fsdp launch` has started it (transport "shm"), or
+ * mpirun, mpiexec or srun has (transport "shm" on one host, "mpi" on several). In tests, a rank is
+ * a thread (transport "threads"). The same code runs in processes and in threads.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -25,12 +25,13 @@ typedef enum fsdp_reduce_op {
 /**
  * torch.distributed.init_process_group: join the job that this process belongs to. Reads RANK,
  * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. If Open MPI or
- * MPICH has started this process as one of several, the job is all processes that it has started,
- * on one host or several: their library is loaded, MPI is initialized unless the program has done
- * so, and RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK are set. MPI is then
- * finalized when the process ends, or by the program if the program has initialized it. If no
- * launcher's variables are set, the group has only this rank (a world of one). But if srun without
- * an MPI has started several processes, it is an error that the variables are not set.
+ * MPICH has started this process as one of several, the job consists of all processes that it has
+ * started, on one host or several. This function then loads the MPI library, initializes MPI unless
+ * the program has done so, and sets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+ * and GROUP_RANK. If this function has initialized MPI, MPI is finalized when the process ends;
+ * otherwise the program must finalize it. If no launcher's variables are set, the group has only
+ * this rank (a world of one). There is one exception: if srun has started several processes without
+ * an MPI, this function returns an error.
  *
  * In a collective, a rank waits at most FSDP_TIMEOUT_S seconds (default 600) for a peer that does
  * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
@@ -38,12 +39,12 @@ typedef enum fsdp_reduce_op {
  * stopped because it gets no heartbeats: each process has a thread that sends a heartbeat to the
  * peers twice a second. Peers on other hosts may be silent twice as long.
  *
- * @param backend NULL: as the environment says; "shm": started by `fsdp launch`; "mpi": started by
- *                MPI. A world of one always uses the transport "local"
+ * @param backend NULL: as the environment variables say; "shm": started by `fsdp launch`; "mpi":
+ *                started by MPI. A world of one always uses the transport "local"
  * @param group   out: owned by the caller, destroyed with fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if an environment variable is wrong; FSDP_ERR_UNSUPPORTED if another
- *         launcher started the ranks, or MPI's library cannot be loaded or does not belong to it;
- * FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed
+ *         launcher started the ranks, or if the MPI library cannot be loaded or does not belong to
+ *         the launcher; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,
                                                              fsdp_group **group);

@@ -170,7 +170,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 
 /** Which part of a row with a prompt and a completion has a loss. */
 typedef enum fsdp_completion_loss {
-    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion, if the row has a prompt; else all of it */
+    FSDP_COMPLETION_LOSS_DEFAULT, /**< the completion if the row has a prompt, otherwise the whole
+                                       row */
     /** The completion. In a conversation without prompt and completion: the last message. */
     FSDP_COMPLETION_LOSS_ONLY,
     FSDP_COMPLETION_LOSS_ALL, /**< prompt and completion */
@@ -183,7 +184,8 @@ typedef struct fsdp_chat_rows {
                                       a conversation but no template; may be NULL */
     const char *kwargs;          /**< fsdp_chat_options.kwargs */
     bool assistant_only_loss;    /**< only the assistant's texts have a loss */
-    fsdp_completion_loss completion_loss; /**< also for texts with prompts */
+    fsdp_completion_loss completion_loss; /**< which part of a row has a loss; this applies to
+                                               conversations and to texts with prompts */
 } fsdp_chat_rows;
 /** Where a document of plain text ends. */
 typedef enum fsdp_documents {
@@ -193,13 +195,16 @@ typedef enum fsdp_documents {
     FSDP_DOCUMENTS_FILE,       /**< at the end of the file */
 } fsdp_documents;
 
-/** Type of the numbers in a token file without a header. All are little endian. */
+/** MULTI_LABEL: what the numbers mean if the label of a row is a list of numbers. */
 typedef enum fsdp_label_lists {
-    FSDP_LABEL_LISTS_AUTO,     /**< what the lists of all rows show; if they do not, an error */
-    FSDP_LABEL_LISTS_INDICES,  /**< the classes of the row: {3, 14}, as Sequence(ClassLabel) */
-    FSDP_LABEL_LISTS_MULTI_HOT /**< a number from 0 to 1 for each class */
+    FSDP_LABEL_LISTS_AUTO,     /**< decided from the lists of all rows; an error if they contradict
+                                    each other or fit both meanings */
+    FSDP_LABEL_LISTS_INDICES,  /**< a list has the indices of the row's classes, e.g. [3, 14], as
+                                    Sequence(ClassLabel) of datasets */
+    FSDP_LABEL_LISTS_MULTI_HOT /**< a list has a number from 0 to 1 for each class */
 } fsdp_label_lists;
 
+/** Type of the numbers in a token file without a header. All are little endian. */
 typedef enum fsdp_token_dtype {
     FSDP_TOKENS_DEFAULT, /**< uint16, as in nanoGPT */
     FSDP_TOKENS_U16,
@@ -215,9 +220,9 @@ typedef enum fsdp_packing {
      * run_clm, TRL's "wrapped"). Tokens attend to those of other rows in the same new row. The last
      * new row may be shorter. */
     FSDP_PACKING_WRAPPED,
-    /** Put whole rows together, so that few tokens are missing in each new row: best-fit
-     * decreasing, in windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that
-     * are put together do not attend to each other. */
+    /** Put whole rows together, so that each new row is nearly full: best-fit decreasing, in
+     * windows of 65,536 neighbouring rows (Ding et al. 2024; TRL's "bfd"). Rows that are put
+     * together do not attend to each other. */
     FSDP_PACKING_BFD,
 } fsdp_packing;
 
@@ -261,10 +266,10 @@ typedef struct fsdp_dataset_options {
      * lines. */
     bool skip_long_summaries;
     /** Columns of CSV, or keys of texts in JSON. A dot in the name of a key leads into an object:
-     * "translation.en". SEQ2SEQ: if both are NULL, they are "text" and "headline" or, if the file
-     * does not have both, another usual pair that it has: text and summary, article and highlights,
-     * document and summary, dialogue and summary, source and target, input and output, prompt and
-     * completion, question and answer; fsdp_dataset_note() then names them. CAUSAL_LM:
+     * "translation.en". SEQ2SEQ: if both are NULL, the first of these pairs that the file has is
+     * used: text and headline, text and summary, article and highlights, document and summary,
+     * dialogue and summary, source and target, input and output, prompt and completion, question
+     * and answer. If this is not text and headline, fsdp_dataset_note() names the pair. CAUSAL_LM:
      * source_column has prompts, and target_column has completions. If target_column is NULL,
      * source_column has texts without prompts. If both columns are NULL, "prompt" and "completion"
      * are used if the file has both, else "text". */
@@ -277,8 +282,9 @@ typedef struct fsdp_dataset_options {
      * texts, source_column has the first text and text_pair_column the second one. If source_column
      * is NULL, the texts are the first of these pairs that the file has: sentence1 and sentence2,
      * question1 and question2, premise and hypothesis, question and sentence, question and answer,
-     * text1 and text2, text and text_pair; or else "sentence", or "text". If label_column is NULL,
-     * it is "label", or "labels". */
+     * text1 and text2, text and text_pair. If the file has none of these pairs, each row has one
+     * text, in "sentence" or, if that is missing, in "text". If label_column is NULL, the class is
+     * in "label" or, if that is missing, in "labels". */
     const char *text_pair_column, *label_column;
     /** SEQ2SEQ: the languages of the source and the target, such as "en" and "de", as in
      * transformers' run_translation. In JSON, the texts are at the keys "en" and "de" of the object
@@ -288,9 +294,12 @@ typedef struct fsdp_dataset_options {
     /** JSON: the key of the array of rows in a file that is one object; NULL: "data", if the file
      * has it. Used only during fsdp_dataset_open(). */
     const char *json_field;
-    /** CSV: the character between two fields. 0: comma (.tsv, .tab: tab), tab, semicolon or
-     * bar, the first with which the header has the needed columns, else the one that splits header
-     * and rows alike; fsdp_dataset_note() names it if it is not the usual one. */
+    /** CSV: the character between two fields. 0: one of four candidates is chosen: the usual
+     * delimiter (a tab for .tsv and .tab, otherwise a comma), the other one of comma and tab,
+     * semicolon, and vertical bar. The library chooses the first candidate that splits the header
+     * into columns which include the needed ones. If no candidate does, it chooses the one that
+     * splits most of the first rows into as many fields as the header. fsdp_dataset_note() names
+     * the delimiter if it is not the usual one. */
     char delimiter;
     /** true: quotes in CSV are ordinary characters, so no field can contain a line end or the
      * delimiter (Python's csv.QUOTE_NONE). */
@@ -305,10 +314,11 @@ typedef struct fsdp_dataset_options {
     int64_t type_vocab_size, num_classes;
     /** CLASSIFICATION: what labels are. REGRESSION: a number, or a list of num_classes numbers.
      * MULTI_LABEL: a list of num_classes numbers from 0 to 1, a list of classes from 0 to
-     * num_classes - 1, or a list of names of classes. In CSV, a list is in brackets, as in JSON;
-     * numbers need no brackets there, "3,14". For both, num_classes must be given. */
+     * num_classes - 1, or a list of names of classes. In CSV, a list is in brackets, as in JSON. A
+     * list of numbers may also be without brackets: "3,14". num_classes must be given for
+     * REGRESSION and MULTI_LABEL. */
     fsdp_problem_type problem_type;
-    /** MULTI_LABEL: what a list of numbers is. */
+    /** MULTI_LABEL: what the numbers in a list mean. */
     fsdp_label_lists label_lists;
     /** CLASSIFICATION: [num_classes] names of the classes, which rows may use as labels. The entry
      * of a class without a name is NULL. If class_names itself is NULL, labels are numbers. Used
@@ -358,7 +368,7 @@ typedef struct fsdp_dataset_options {
  * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
  *   source_prefix is not prepended to ids. Ids are cut only if the options set a length. If the
- * first row has texts and no ids, all rows are pairs of texts, as in CSV.
+ *   first row has texts but no ids, all rows must be pairs of texts, as in CSV.
  * - CAUSAL_LM: optionally "labels" (as many as ids, not shifted, with FSDP_IGNORE_INDEX where there
  *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
@@ -367,12 +377,12 @@ typedef struct fsdp_dataset_options {
  *   opened. A conversation has "messages", or "prompt" and "completion" that are lists of messages
  *   (fsdp_chat_render()). options->chat says how it becomes a text, and which part has a loss.
  * - MASKED_LM: optionally "token_type_ids", "position_ids" as for CAUSAL_LM, and "labels" (as many
- *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is,
- * other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the key
- *   source_column or "text".
+ *   as ids, with FSDP_IGNORE_INDEX where there is no loss). A row with labels is used as it is. All
+ *   other rows are masked (fsdp_masking). Instead of input_ids, a row can have a text, under the
+ *   key source_column or "text".
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
- *   "position_ids", which must count up by one from 0. If the first row has texts and no ids, all
- * rows have a text or a pair of texts, as in CSV (text_pair_column).
+ *   "position_ids", which must count up by one from 0. If the first row has texts but no ids, every
+ *   row must have a text or a pair of texts, as in CSV (text_pair_column).
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. If a
  * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
@@ -442,13 +452,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable text about the file: keys of JSON lines (with the number of the first line
- * that has the key) or columns that are not used, and choices that this library has made, such as
- * columns, a delimiter, names of classes or a split. NULL if there is nothing to say. The dataset
- * owns the text. */
+/** Get a human-readable text about the file, or NULL if there is nothing to say. The text names the
+ * columns that are not used, or the keys of JSON lines that are not used, each with the number of
+ * the first line that has the key. It also names choices that this library has made, such as
+ * columns, a delimiter, names of classes or a split. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
-/** The rows and tokens of its file that a dataset does not use. */
+/** Numbers of rows and tokens that are in the file but that the dataset does not use. */
 typedef struct fsdp_left_out {
     int64_t counted_rows;  /**< rows for which cut_rows and cut_tokens were counted */
     int64_t cut_rows;      /**< rows whose source or target is longer than its limit, and is cut */
@@ -542,10 +552,10 @@ typedef enum fsdp_sampler_kind {
      */
     FSDP_SAMPLER_DEFAULT,
     /**
-     * torch's DistributedSampler with a DataLoader: rank r uses positions r, r + W, ... in batches
-     * of B. If W does not divide the number of samples, the first examples of an epoch are used
-     * again at its end; with drop_last, the remainder is left out. The permutation is this
-     * library's, not torch.randperm's.
+     * torch's DistributedSampler with a DataLoader: rank r of W ranks uses the positions r, r + W,
+     * r + 2 W, ... of the epoch's order, in batches of B. If W does not divide the number of
+     * samples, the first examples of an epoch are used again at its end; with drop_last, the
+     * remainder is left out. The permutation is this library's, not torch.randperm's.
      */
     FSDP_SAMPLER_DISTRIBUTED,
 } fsdp_sampler_kind;

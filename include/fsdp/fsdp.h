@@ -311,8 +311,8 @@ typedef struct fsdp_unit_info {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
-/** How fsdp_module_print() prints a unit. The comment after each constant shows how a unit is
- * printed whose module is a T5Block. */
+/** How fsdp_module_print() prints a unit. The comment after each constant shows how a unit whose
+ * module is a T5Block is printed. */
 typedef enum fsdp_print_form {
     FSDP_PRINT_FSDP2, /**< (0): FSDPT5Block( */
     FSDP_PRINT_FSDP1, /**< (0): FullyShardedDataParallel( (_fsdp_wrapped_module): T5Block( */
@@ -446,8 +446,9 @@ FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 
 /** The sharding that environment variables describe; see fsdp_options_from_environment(). */
 typedef struct fsdp_environment_options {
-    fsdp_sharding_strategy sharding_strategy; /**< for a hybrid one, the caller must create a mesh
-                                                 and set fully_shard.mesh, which is NULL */
+    fsdp_sharding_strategy sharding_strategy; /**< for a hybrid strategy, the caller must create a
+                                                   mesh and set fully_shard.mesh, which
+                                                   fsdp_options_from_environment() leaves NULL */
     fsdp_fully_shard_options fully_shard;     /**< for fsdp_fully_shard() and fsdp_auto_wrap() */
     bool activation_checkpointing;
 } fsdp_environment_options;
@@ -494,7 +495,8 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     /** fsdp_offload_policy.dir. If cpu_offload is false, offload_dir must be NULL. */
     const char *offload_dir;
     const fsdp_wrap_policy *auto_wrap_policy; /**< default: only the module itself becomes a unit.
-                                                 ModuleWrapPolicy is FSDP_WRAP_TRANSFORMER here */
+                                                   PyTorch's ModuleWrapPolicy corresponds to
+                                                   FSDP_WRAP_TRANSFORMER */
     fsdp_backward_prefetch backward_prefetch;
     const fsdp_mixed_precision *mixed_precision; /**< default: nothing is cast */
     /** [n_ignored_modules] The parameters of these modules and of all modules below them are
@@ -550,8 +552,8 @@ typedef struct fsdp_all_gather_extension {
      *               device with memory of its own, fsdp_tensor_copy_to_host() gets their elements
      * @param group  a group over which the function may communicate, e.g. to agree on a scale; NULL
      *               if there is only one rank
-     * @param packed out: [bytes] in host memory; `bytes` is the result of packed_bytes(); aligned
-     * to at least 16 bytes
+     * @param packed out: [bytes] in host memory, where `bytes` is the result of packed_bytes();
+     *               aligned to at least 16 bytes
      */
     fsdp_status (*pre_all_gather)(void *self, const fsdp_parameter *parameter,
                                   const fsdp_tensor *local, fsdp_group *group, void *packed,

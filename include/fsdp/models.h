@@ -95,7 +95,7 @@ FSDP_API fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config)
  * Change the head of the model for another task. BERT: CLASSIFICATION, with the number of classes
  * of the configuration, or MASKED_LM. No effect if the model is for this task already.
  * @return FSDP_ERR_INVALID if no model of this model_type has a head for the task; the message
- * names the model and both tasks
+ *         names the model, the task for which it has a head, and the requested task
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_set_task(fsdp_model_config *config,
                                                                 fsdp_task task);
@@ -136,9 +136,9 @@ FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float f
 /** Outputs of a forward: packed rows, owned by the scope. Ts, Tt and n are sizes of the batch (see
  * fsdp_batch), V is the size of the vocabulary, D is the width of the model. */
 typedef struct fsdp_model_outputs {
-    fsdp_tensor
-        *logits;              /**< SEQ2SEQ: [Tt, V]; CAUSAL_LM, MASKED_LM: [Ts, V];
-                                   CLASSIFICATION: [n, classes]. NULL if the model has no head (BertModel) */
+    /** SEQ2SEQ: [Tt, V]; CAUSAL_LM, MASKED_LM: [Ts, V]; CLASSIFICATION: [n, classes]. NULL if the
+     * model has no head (BertModel). */
+    fsdp_tensor *logits;
     fsdp_tensor *last_hidden; /**< output of the last norm: [Tt, D] for SEQ2SEQ, else [Ts, D] */
     fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ: [Ts, D]; else NULL */
 } fsdp_model_outputs;

@@ -130,11 +130,11 @@ typedef struct fsdp_option {
     bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
                                      one choice with two spellings. Case does not matter */
-    const char *const *completions; /**< words that a shell completes, where others are allowed,
-                                     too; NULL-terminated. CHOICE and DTYPE need none */
-    const char *metavar;            /**< name of the value in --help: "FILE", "N". A shell completes
-                                         files if it contains "FILE", "PATH" or "OUT", and folders if
-                                         it contains "DIR" */
+    const char *const *completions; /**< words that a shell completes, NULL-terminated; other values
+                                         are allowed, too. CHOICE and DTYPE need no such list */
+    const char *metavar;            /**< name of the value in --help: "FILE", "N". If the name
+                                         contains "FILE", "PATH" or "OUT", a shell completes files;
+                                         if it contains "DIR", a shell completes folders */
     const char *group; /**< heading in --help; NULL: the heading of the option before this one */
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
@@ -172,8 +172,9 @@ typedef struct fsdp_option {
 
 typedef struct fsdp_options fsdp_options;
 
-/** A map in a YAML file of another tool. A key of the map that does not begin with `prefix` is the
- * option with `prefix` before it: version in Accelerate's fsdp_config is fsdp_version. */
+/** A map in a YAML file of another tool. If a key of the map does not begin with `prefix`, the
+ * option's name is `prefix` followed by the key: the key version in Accelerate's fsdp_config is the
+ * option fsdp_version. */
 typedef struct fsdp_options_section {
     const char *name;    /**< "fsdp_config" */
     const char *prefix;  /**< "fsdp_" */
@@ -206,14 +207,16 @@ typedef struct fsdp_options_spec {
     bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
     /** name of a flag whose value may be a JSON object of options: --lr-scheduler-kwargs
-     * '{"min_lr": 1e-5}' is read as --min-lr 1e-5 is. NULL: none */
+     * '{"min_lr": 1e-5}' has the same effect as --min-lr 1e-5. NULL: none */
     const char *map_flag;
-    const char *map_keys; /**< the keys that it may have, separated by commas */
+    const char *map_keys; /**< the keys that the JSON object of map_flag may have, separated by
+                               commas */
     /** [n_sections] the maps that a file may contain; a map with another name is an error, unless
      * `other_sections` is set. NULL: the name of a map does not matter */
     const fsdp_options_section *sections;
     size_t n_sections;
-    bool other_sections; /**< maps with other names are only headings */
+    bool other_sections; /**< true: maps with other names are accepted, and their names are
+                              ignored */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
      * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
      * file. The function pointer itself may be NULL. */
@@ -224,8 +227,8 @@ typedef struct fsdp_options_spec {
     const char *(*refused_name)(const char *name);
     /** prefixes of the environment variables of another tool, separated by commas: "ACCELERATE_".
      * fsdp_options_notes() and fsdp_options_print() name the variables with such a prefix that no
-     * option reads. They also name variables with env_prefix whose name is nearly that of one that
-     * an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
+     * option reads. They also name a variable that begins with env_prefix if its name is nearly the
+     * name of a variable that an option reads, such as FSDP_SHARDING_STRATGY. NULL: none */
     const char *env_named;
     /** Compute values that were not given (fsdp_options_given()) from other values. May be NULL. */
     void (*derive)(void *target, const fsdp_options *options);

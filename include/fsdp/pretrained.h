@@ -134,9 +134,10 @@ typedef struct fsdp_pretrained {
     /** A prefix that was removed from all names in the files, because the model's names do not have
      * it, e.g. "model." if a LightningModule was saved; NULL: none. */
     char *name_prefix;
-    /** One of the names in the files to which a wrapper had added something that was removed
-     * (DistributedDataParallel, torch.compile, FSDP1, activation checkpointing, PEFT), as it was
-     * before; NULL: none. */
+    /** Wrappers (DistributedDataParallel, torch.compile, FSDP1, activation checkpointing, PEFT) add
+     * parts to the names of tensors, and fsdp_pretrained_open() removes these parts. wrapped_name
+     * is one of the names in the files that had such a part, as the file spells it; NULL: no name
+     * had one. */
     char *wrapped_name;
 } fsdp_pretrained;
 

@@ -32,7 +32,7 @@ typedef struct fsdp_profile_options {
                              ranks. */
     int64_t first_step; /**< first step of the window; the first call of fsdp_profile_step_begin()
                              begins step 0 */
-    int64_t n_steps;    /**< number of steps in the window; 0: 3 */
+    int64_t n_steps;    /**< number of steps in the window; 0 means 3 */
     size_t max_events;  /**< number of events (96 bytes each) that each rank keeps for the file; 0:
                              65536. If there are more events, only the newest ones are kept. The
                              times by category include all events. */

@@ -20,7 +20,7 @@ typedef enum fsdp_t5_family {
     FSDP_T5,  /**< "t5" */
     FSDP_MT5, /**< "mt5": the head's input is never scaled */
     FSDP_UMT5 /**< "umt5": the self-attention of every layer has its own relative_attention_bias; in
-                   the others, all layers of a stack share that of the first layer */
+                   the other families, all layers of a stack share the one of the first layer */
 } fsdp_t5_family;
 
 /**
@@ -51,8 +51,9 @@ typedef struct fsdp_t5_config {
     fsdp_hidden_act dense_act_fn;            /**< the function a */
     bool scale_decoder_outputs;              /**< multiply the decoder's output by d_model^-0.5
                                                   before the head */
-    bool tie_word_embeddings;                /**< new models get a tied head. fsdp_pretrained_open()
-                                                  sets this from the weights */
+    bool tie_word_embeddings;                /**< the head is tied to the embedding.
+                                                  fsdp_pretrained_open() sets this from the
+                                                  weights */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
     fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_t5_config;

@@ -43,10 +43,10 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
 /** Options of a device. A field that is 0 or NULL gets its default. */
 typedef struct fsdp_device_options {
-    /** "cpu"; "cuda": the card of this rank, which is card `local_rank` modulo the number of cards;
-     * "cuda:N": card N; "auto": a card if there is one that this library can use, else the CPU;
+    /** "cpu"; "cuda": the GPU of this rank, which is GPU `local_rank` modulo the number of GPUs;
+     * "cuda:N": GPU N; "auto": a GPU if there is one that this library can use, else the CPU;
      * "meta": computes shapes only. Default: $FSDP_DEVICE if it is set, else "cpu".
-     * CUDA_VISIBLE_DEVICES chooses and orders the cards, as in all programs with CUDA. */
+     * CUDA_VISIBLE_DEVICES chooses and orders the GPUs, as in all programs with CUDA. */
     const char *name;
     int threads; /**< number of threads that compute for this rank, including the calling thread;
                     default 1 */
@@ -59,15 +59,15 @@ typedef struct fsdp_device_options {
  * Create the device of a rank. For a rank of a group, fsdp_default_device() is simpler.
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID if the name is unknown, if there is no card N, or if a number is
- *         negative. FSDP_ERR_UNSUPPORTED for "cuda" if this build has no CUDA, if there is no card
- *         or no driver, or if the card is too old; also if the CPU does not have the instruction
- *         set `isa`.
+ * @return FSDP_ERR_INVALID if the name is unknown, if there is no GPU N, or if a number is
+ *         negative. FSDP_ERR_UNSUPPORTED for "cuda" if this build has no CUDA, if there is no GPU
+ *         or no driver, or if the GPU is too old; also if the CPU does not have the instruction set
+ *         `isa`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
-/** torch.cuda.device_count(): return the number of cards. Return 0 if this build has no CUDA, or if
+/** torch.cuda.device_count(): return the number of GPUs. Return 0 if this build has no CUDA, or if
  * there is no driver. */
 FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);

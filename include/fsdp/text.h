@@ -94,7 +94,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode_text(const fsdp_token
 
 /** Which text of a pair is truncated if both together are too long, as in transformers. */
 typedef enum fsdp_truncation {
-    FSDP_TRUNCATION_LONGEST_FIRST, /**< the longer one until both are equally long, then both */
+    FSDP_TRUNCATION_LONGEST_FIRST, /**< remove tokens from the longer text until both are equally
+                                        long, then from both */
     FSDP_TRUNCATION_ONLY_FIRST,
     FSDP_TRUNCATION_ONLY_SECOND,
 } fsdp_truncation;
@@ -106,7 +107,8 @@ typedef enum fsdp_offset_unit {
     FSDP_OFFSETS_BYTES,
 } fsdp_offset_unit;
 
-/** With all fields zero: special tokens, no limit, no offsets. */
+/** If all fields are zero, special tokens are added, the length is not limited, and no offsets are
+ * returned. */
 typedef struct fsdp_encode_options {
     bool no_special_tokens;
     int max_length; /**< largest length of the whole result; 0: no limit */
@@ -164,7 +166,7 @@ enum {
 };
 
 /**
- * Convert ids to text, as decode() of transformers does; flags 0:
+ * Convert ids to text, as decode() of transformers does. With flags 0, the text is that of
  * clean_up_tokenization_spaces=False. NUL characters are left out of the text.
  *
  * @param ids   [count]
@@ -217,9 +219,10 @@ FSDP_API const char *fsdp_tokenizer_token_text(const fsdp_tokenizer *tokenizer, 
 FSDP_API bool fsdp_tokenizer_is_special(const fsdp_tokenizer *tokenizer, int32_t id);
 /** Return model_max_length of tokenizer_config.json, or 0 if there is no limit. */
 FSDP_API int64_t fsdp_tokenizer_model_max_length(const fsdp_tokenizer *tokenizer);
-/** Return true if transformers' tokenizer(text, pair) returns token_type_ids: if model_input_names
- * of tokenizer_config.json has them or, without that field, if its tokenizer_class is one of BERT's
- * family. Without a class, true for a tokenizer.json and a vocab.txt. */
+/** Return true if transformers' tokenizer(text, pair) returns token_type_ids. model_input_names in
+ * tokenizer_config.json decides. If that field is missing, tokenizer_class decides: the result is
+ * true for the classes of BERT's family. If both are missing, the result is true if the tokenizer
+ * was read from a tokenizer.json or a vocab.txt. */
 FSDP_API bool fsdp_tokenizer_returns_type_ids(const fsdp_tokenizer *tokenizer);
 /** Return the path of the file that was opened; borrowed. */
 FSDP_API const char *fsdp_tokenizer_path(const fsdp_tokenizer *tokenizer);

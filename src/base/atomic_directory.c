@@ -29,7 +29,8 @@ struct fsdp_atomic_directory {
     char *temporary;
     char *aside;
     fsdp_existing existing;
-    fsdp_is_stale_fn *is_stale; /* NULL: no old entry is stale */
+    fsdp_is_stale_fn *is_stale; /* decides which entries of the old directory are not kept; NULL:
+                                   all are kept */
     void *context;              /* argument of is_stale */
 };
 
@@ -66,8 +67,8 @@ static bool contains_path(const char *path, const char *inner)
 
 /* Return an error if `path` is the working directory or the home directory, or contains one of
  * them. If the working directory were replaced, the caller would be left in a removed directory. If
- * the home directory were replaced, every file of the user would need a hard link; such a call is
- * surely a mistake. */
+ * the home directory were replaced, every old file in it would have to be linked into the new
+ * directory; such a call is surely a mistake. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -362,9 +363,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of a folder in the old directory. If the folder is stale, or if the new directory also
- * has a folder of this name, the entries of the folder are kept one by one, and not the folder as a
- * whole. is_stale() has been called for the entry. */
+/* An entry of a folder in the old directory, with the result of is_stale() for this entry. A folder
+ * is usually kept as a whole. Its entries are kept one by one if the folder is stale, or if the new
+ * directory also has a folder with its path. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;

@@ -168,7 +168,8 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
         return FSDP_ERR_NOMEM;
     f->fd = -1;
     struct stat st;
-    /* A link in /proc to a pipe has no target with a path. */
+    /* Do not follow links to a pipe or a device: the target of a link such as /proc/self/fd/1 to a
+     * pipe is not a path. */
     const bool special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
     fsdp_status status = FSDP_OK;
     if (!special)

@@ -52,7 +52,7 @@ static inline uint16_t fsdp_f16_from_f32(float f)
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) { /* below 2^-14: subnormal, rounded by the float adder */
+    if (magnitude < 0x38800000u) { /* below 2^-14, the result is subnormal; adding 0.5 rounds it */
         float shifted = fsdp_f32_from_bits(magnitude) + 0.5f;
         return (uint16_t)(sign | (fsdp_bits_from_f32(shifted) - 0x3f000000u));
     }

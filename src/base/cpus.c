@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A limit is a number of processors or of bytes; no_limit means that there is no limit. For memory
- * without a limit, version 1 shows the largest number of pages in bytes, which is more than
- * no_limit. */
+/* A limit is a number of processors, or a number of bytes of memory. no_limit, or any larger
+ * number, means that there is no limit. If memory has no limit, cgroup version 1 gives the size of
+ * the largest possible number of pages in bytes, which is larger than no_limit. */
 static const double no_limit = 4e18;
 static const double most_cpus = 1e9; /* a larger quota counts as no limit */
 
@@ -114,10 +114,12 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* A resource that cgroups limit. Each list ends with NULL. The hierarchies of cgroups are searched
- * for only at their usual mount points. */
+/* A resource that cgroups limit. The field limit_2 reads the limit of a cgroup of version 2, and
+ * limit_1 that of a cgroup of version 1. A hierarchy of cgroups is searched for only at its usual
+ * mount points: `mounts_1` for version 1 (a list that ends with NULL), and the array mounts_2 below
+ * for version 2. */
 typedef struct resource {
-    const char *controller; /* the resource's name in version 1 */
+    const char *controller; /* the name of the resource's controller in version 1 */
     limit_fn *limit_2, *limit_1;
     const char *const *mounts_1;
 } resource;

@@ -21,8 +21,9 @@ static bool is_pending(void)
     return sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
 }
 
-/* If the size of files is limited, block SIGXFSZ in this thread. Do nothing if the signal is
- * pending already: it is then blocked, and belongs to the program. */
+/* If the size of files is limited, block SIGXFSZ in this thread. Do nothing if a SIGXFSZ is pending
+ * already: the program has then blocked this signal itself, and expects to receive the pending
+ * one. */
 static guard begin(void)
 {
     struct rlimit limit;

@@ -1,8 +1,9 @@
-/* System calls that may make a file longer. They behave as the calls after which they are named,
- * except that a process whose files are limited in size (RLIMIT_FSIZE, `ulimit -f`) gets the error
- * EFBIG instead of the signal SIGXFSZ, which would end a program that does not handle it. Signal
- * handlers are not changed, because they belong to the program. Instead, the signal is blocked in
- * the calling thread during the call, and then discarded. Without a limit, the only cost is
+/* System calls that may make a file longer. Each function behaves like the system call in its name,
+ * with one difference. If the size of the process's files is limited (RLIMIT_FSIZE, `ulimit -f`)
+ * and the file would exceed the limit, the function fails with EFBIG, but the process does not get
+ * the signal SIGXFSZ, which ends a program that does not handle it. Signal handlers are not
+ * changed, because they belong to the program. Instead, the signal is blocked in the calling thread
+ * during the call, and then discarded. If the size is not limited, the only cost is one call of
  * getrlimit(). */
 #pragma once
 #include <stddef.h>

@@ -254,7 +254,7 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
         pthread_cond_wait(&stage->done, &stage->lock);
     bool failed = stage->failed && stage->failed <= ticket;
     pthread_mutex_unlock(&stage->lock);
-    /* `error` was written before `failed` was seen, and it never changes, so it can be read without
-     * the lock. */
+    /* The worker wrote `error` before this thread read `failed` under the lock, and `error` never
+     * changes afterwards. So it can be read without the lock. */
     return failed ? fsdp_error_restore(&stage->error) : FSDP_OK;
 }

@@ -10,7 +10,7 @@ FSDP_PRINTF(2, 3) fsdp_status fsdp_io_error(const char *path, const char *what, 
 fsdp_status fsdp_io_sync(int fd, const char *path);
 fsdp_status fsdp_io_sync_path(const char *path);
 
-/* What comes after PATH in a temporary name; see Note [Names of what is unfinished] in
+/* The infixes that follow PATH in temporary names; see Note [Names of what is unfinished] in
  * unfinished.c. */
 #define FSDP_UNFINISHED ".fsdp-tmp-"
 #define FSDP_ASIDE ".fsdp-old-"

@@ -16,15 +16,16 @@
 
 /* ---- preparing the text ------------------------------------------------------------------------
  *
- * find_literals() runs before jansson reads the text. It limits the nesting, refuses half of a
- * surrogate pair, and finds what jansson's values represent in another way (json_internal.h):
- * literals of numbers, and strings that begin with \u0000. If there are any, jansson reads a copy
- * of the text. In the copy, each of these numbers is replaced by a string of \u0000 and the
- * literal, and each of these strings has one more \u0000 at its beginning. */
+ * find_literals() runs before jansson reads the text. It limits the nesting, and refuses half of a
+ * surrogate pair. It also finds the numbers that jansson cannot represent (integers beyond 64 bits,
+ * NaN and infinities), and the strings that begin with \u0000. If there are any, jansson reads a
+ * changed copy of the text. In the copy, each of these numbers is replaced by a string that
+ * consists of \u0000 and the text of the number. Each of these strings gets one more \u0000 at its
+ * beginning, so that it differs from a replaced number (json_internal.h). */
 
 typedef struct literal {
-    size_t at, bytes; /* offset and length in the original text; a string that begins with \u0000:
-                         offset behind its quote, and 0 */
+    size_t at, bytes; /* a number: its offset and length in the original text. A string that begins
+                         with \u0000: the offset after its opening quote, and length 0 */
 } literal;
 
 typedef struct scan {
@@ -44,7 +45,7 @@ enum {
     RAW_EXTRA = OPEN_BYTES + CLOSE_BYTES
 };
 
-/* Return how many bytes longer the copy is than the text because of a literal. */
+/* Return the number of bytes by which a literal makes the copy longer than the original text. */
 static size_t extra_bytes(const literal *l)
 {
     return l->bytes ? RAW_EXTRA : OPEN_BYTES - 1;
@@ -231,7 +232,7 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
         memcpy(out, s->text + from, l->at - from);
         out += l->at - from;
         from = l->at + l->bytes;
-        if (!l->bytes) { /* a string whose quote was copied */
+        if (!l->bytes) { /* a string; its opening quote was copied above */
             memcpy(out, raw_open + 1, OPEN_BYTES - 1);
             out += OPEN_BYTES - 1;
             continue;
@@ -356,7 +357,8 @@ const char *fsdp_json_string(const json_t *value, size_t *length)
 {
     const char *text = json_string_value(value);
     *length = json_string_length(value);
-    if (*length && text[0] == 0) { /* it is stored with one more NUL at its beginning */
+    if (*length && text[0] == 0) { /* a string that begins with a NUL is stored with an additional
+                                      NUL */
         text++;
         --*length;
     }

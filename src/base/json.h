@@ -66,8 +66,8 @@ fsdp_json_node fsdp_json_root(fsdp_json *doc);
 
 /* ---- lookup: these functions never fail; a missing value has kind FSDP_JSON_NONE ---- */
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
-/* If the value is a number that the getters of numbers refuse, an integer beyond 64 bits, NaN or an
- * infinity, return its literal in the document. Otherwise return NULL. */
+/* The getters of numbers refuse integers beyond 64 bits, NaN and infinities. If the value is such a
+ * number, return its text in the document. Otherwise return NULL. */
 const char *fsdp_json_literal(fsdp_json_node node);
 size_t fsdp_json_len(fsdp_json_node node); /* number of entries of an array or object, else 0 */
 /* Return the value of `key`. The result has kind FSDP_JSON_NONE if `node` is not an object or lacks
@@ -90,7 +90,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *k
                                               int64_t max, int64_t *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t fallback, int64_t *out);
-/* Get a finite number, which may be an integer. */
+/* Get a number as a double. An integer is accepted; NaN and infinities are refused. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallback,
                                               double *out);
@@ -136,8 +136,9 @@ void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
-/* Set the value to a text that the user gave, such as the path of a file, which may be in any
- * encoding: bytes that are not UTF-8 become \xE9, as in Python's repr. A NULL `value` is null. */
+/* Set the value to a text that the user gave, such as the path of a file. The text may be in any
+ * encoding: each byte that is not UTF-8 is written as an escape such as \xE9, as in Python's repr.
+ * A NULL `value` is null. */
 void fsdp_json_set_any_str(fsdp_json_node object, const char *key, const char *value);
 /* Set the value to `value` [length], which need not end in NUL and may contain NULs. The caller has
  * checked that it is UTF-8. */
@@ -160,8 +161,9 @@ fsdp_json_node fsdp_json_append_object(fsdp_json_node array);
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array);
 
 /* ---- writing ---- */
-/* Return FSDP_OK, or the first failure of a setter with its message. Call it after the last setter
- * of a document that is not printed. */
+/* Return FSDP_OK, or the first failure of a setter, with its message. Printing or writing a
+ * document reports such a failure, too, so only a document that is neither printed nor written
+ * needs this call. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_check_built(const fsdp_json *doc);
 /* Print a document to *text, which the caller owns and frees with fsdp_free(). It ends in a NUL,
  * which *bytes does not count. `bytes` may be NULL. */

@@ -114,7 +114,7 @@ static size_t sequence_length(const unsigned char *s)
     if (s[0] > 0xf4)
         return 0;
     for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) /* also if the text ends here */
+        if ((s[i] & 0xc0) != 0x80) /* also true for the NUL at the end of the text */
             return 0;
         code = code << 6 | (s[i] & 0x3f);
     }
@@ -145,7 +145,7 @@ static json_t *make_stringn(const char *value, size_t length)
     fsdp_str text = {0};
     if (!length || value[0])
         return json_stringn_nocheck(value, length);
-    fsdp_str_append(&text, "", 1); /* one NUL more: see json_internal.h */
+    fsdp_str_append(&text, "", 1); /* the additional NUL that json_internal.h describes */
     fsdp_str_append(&text, value, length);
     json_t *made = text.failed ? NULL : json_stringn_nocheck(text.data, text.len);
     fsdp_str_fini(&text);

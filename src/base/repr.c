@@ -52,9 +52,9 @@ static int next_up(char *digits, int exponent)
 }
 
 /* Set `digits` to the shortest digits that read back as x, and return the decimal exponent of the
- * first digit. If any decimal with at most DBL_DIG digits reads back as a normal x, it is x rounded
- * to DBL_DIG digits. So fewer digits are tried for subnormal numbers only. The digits may end in
- * zeros. */
+ * first digit. If x is normal and some decimal with at most DBL_DIG digits reads back as x, this
+ * decimal is x rounded to DBL_DIG digits. So fewer digits are tried only if x is subnormal. The
+ * digits may end in zeros. */
 static int shortest_digits(double x, char digits[MAX_DIGITS + 1])
 {
     int fraction_exponent;

@@ -76,8 +76,8 @@ static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
     return atomic_load_explicit(&pool->inside, memory_order_relaxed) == 0;
 }
 
-/* Spin until done() is true, but for at most SPIN_NS nanoseconds. The caller must check again under
- * the lock. */
+/* Spin until done() is true, but for at most SPIN_NS nanoseconds. The caller must call done() again
+ * under the lock. */
 static void spin_until(const fsdp_thread_pool *pool,
                        bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
 {

@@ -288,7 +288,8 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* a call failed: call both again to get its error */
+    if (d->options->model_only) { /* one of the calls above failed: call both again to get its
+                                     error */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }

@@ -76,8 +76,8 @@ static int64_t count_not_finite(const double *numbers, int64_t n)
 }
 
 /* How to recognize elements that are not finite, for a type that no kernel converts. An element
- * consists of one or two little-endian parts. A part is not finite if its bits under `mask` equal
- * `bits`. Types of 4 and 6 bits are not listed, because all their values are finite. */
+ * consists of one or two little-endian parts. A part is not finite if (part & mask) == bits. Types
+ * of 4 and 6 bits are not listed, because all their values are finite. */
 typedef struct not_finite {
     const char *dtype;
     unsigned mask, bits;

@@ -13,7 +13,8 @@ static int sweep_dimension(const fsdp_dcp_extent *extents, size_t n, int ndim)
     return 0;
 }
 
-/* The dimension along which compare_extents() sorts. qsort() passes no argument to it. */
+/* The dimension along which compare_extents() sorts. It is a variable, because qsort() cannot pass
+ * an argument to compare_extents(). */
 static _Thread_local int sorted_dimension;
 
 static int compare_extents(const void *a, const void *b)

@@ -289,7 +289,8 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         if (!item->fqn)
             return bad_metadata(md, "state_dict_metadata", "a key is no text");
         item->path = lookup(paths, item->fqn, NULL, 0);
-        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may omit the path */
+        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* a checkpoint of PyTorch need not have
+                                                            the path */
             return bad_metadata(md, item->fqn, "planner_data has no path of it");
         FSDP_TRY(read_item(md, dict->list.items[i + 1], places, item));
         md->n++;

@@ -151,8 +151,9 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
     fsdp_pickle_put_str(w, "checkpoint_id");
-    fsdp_pickle_put_none(w); /* path of the folder; none, because the folder may be moved */
-    fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid and never compares it */
+    fsdp_pickle_put_none(w); /* checkpoint_id is the path of the folder; write None, because the
+                                folder may be moved */
+    fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid here, and never reads it */
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);

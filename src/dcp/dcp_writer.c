@@ -24,8 +24,8 @@ enum {
     FILE_NAME = 32     /* room for the name of a rank's file */
 };
 
-/* Which part of one entry of the manifest a rank has, and the signature of the entry on that
- * rank. */
+/* What a rank says about one entry of the manifest: which part of the entry the rank has, and the
+ * signature of the entry on that rank. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
@@ -62,11 +62,13 @@ struct fsdp_dcp_job {
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
     claim *own_claims; /* [n] */
-    /* [world_size][n] The claims that the ranks have exchanged. It is NULL if every rank computes
-     * the claims instead: with thousands of ranks they are too many to be kept. */
+    /* [world_size][n] The claims that the ranks have exchanged. NULL if the ranks have not
+     * exchanged claims: each rank then computes the claims of all ranks whenever it needs them,
+     * because the claims of thousands of ranks would take too much memory. */
     claim *claims;
-    /* [world_size] each: memory for the boxes of one entry, so that nothing is allocated after the
-     * first meeting. `extents` has only the boxes that are not empty. */
+    /* [world_size] each: memory for the boxes that the ranks have of one entry. It is allocated
+     * before the first meeting (Note [Ranks meet three times] in dcp_writer.h), so that no
+     * allocation can fail after this meeting. `extents` has only the boxes that are not empty. */
     ranked_box *boxes;
     fsdp_dcp_extent *extents;
     bool *writes; /* [world_size][n] true: the rank writes the entry; see find_writers() */
@@ -267,7 +269,7 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
 }
 
 /* Return the checksum of this rank's signatures, and of the boxes of all ranks as this rank
- * computes them. Dimensions that the tensor does not have are the same on all ranks. */
+ * computes them. Only the dimensions that the tensor has are included. */
 static uint32_t checksum_of_claims(const fsdp_dcp_job *run)
 {
     uint32_t crc = 0;
@@ -546,8 +548,8 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Do this rank's part of creating a job, up to the first meeting of the ranks. If `mine` is an
- * error, do nothing and return it. */
+/* Do this rank's part of creating a job, up to the first meeting of the ranks (Note [Ranks meet
+ * three times] in dcp_writer.h). If `mine` is an error, do nothing and return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {

@@ -5,8 +5,8 @@
 #include "src/dcp/group_directory.h"
 
 /* Write the checkpoint that the manifest describes. Collective; if one rank fails, all fail. The
- * call needs a few MiB of memory. It also needs one byte for each entry and rank; on rank 0, a few
- * hundred bytes.
+ * call needs a few MiB of memory, and in addition one byte for each pair of an entry and a rank. On
+ * rank 0, it needs a few hundred bytes for each such pair.
  *
  * Note [Ranks meet three times]. Every rank computes by itself which rank writes which entries. It
  * uses the placements of the tensors (fsdp_dcp_tensor.part_of). Then the ranks meet three times. A
@@ -40,16 +40,16 @@
  * @param group NULL: this rank writes alone
  * @return FSDP_ERR_INVALID if the ranks have different entries, or if their rows of a tensor
  *         overlap (replicas may have the same rows) or do not cover the tensor; the message
- *         contains the fqn. FSDP_ERR_IO if the disk is full, before or while writing. Errors of a
- * tensor's read(). */
+ *         contains the fqn. FSDP_ERR_IO if the disk is full, before or while writing. Also the
+ *         errors of a tensor's read(). */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
                                                    fsdp_group *group,
                                                    const fsdp_dcp_manifest *manifest);
 
-/* A save in steps, for callers that want only the first meeting of fsdp_dcp_save_manifest(). After
- * a job is created, each rank can write its file at any time and in any thread, without
- * communication. The caller sends the positions of all entries to rank 0, and rank 0 completes the
- * job. */
+/* A save in steps, for callers that want only the first of the meetings of fsdp_dcp_save_manifest()
+ * (Note [Ranks meet three times]). After a job is created, each rank can write its file at any time
+ * and in any thread, without communication. The caller sends the positions of all entries to rank
+ * 0, and rank 0 completes the job. */
 typedef struct fsdp_dcp_job fsdp_dcp_job;
 /* Create a job. Collective; if one rank fails, all fail. The job borrows the manifest and
  * place->arg until it is destroyed. */

@@ -14,7 +14,8 @@
 
 enum {
     MAX_PLACES = 32, /* largest number of candidate places */
-    MAX_PROBES = 8,  /* largest number of parameters that are searched for (probe()) */
+    MAX_PROBES = 8,  /* largest number of probes, the parameters whose names are searched for
+                        (probe()) */
     MAX_TOP = 12,    /* largest number of keys that a message lists */
     UNUSUAL = 1000   /* larger than any depth; rank_of() adds it to the depth of an unusual place */
 };
@@ -144,9 +145,10 @@ char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-/* A place in the checkpoint that may be the place of the model or of the optimizer. The keys in the
- * place begin with `prefix`. `wrapper` is only for the place of an optimizer: it is the prefix that
- * a wrapper added to the names of the parameters. */
+/* A place: a dict in the checkpoint that may contain the model or the optimizer's state. The keys
+ * of the items in this dict begin with `prefix`. `wrapper` is used only for a place that may
+ * contain the optimizer's state: it is the prefix that a wrapper added to the names of the
+ * parameters. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;

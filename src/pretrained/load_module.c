@@ -22,7 +22,7 @@ enum {
 typedef struct load_item {
     fsdp_parameter *parameter;
     const char *name;                   /* first name of `parameter` */
-    const fsdp_checkpoint_entry *entry; /* NULL: the parameter is drawn at random */
+    const fsdp_checkpoint_entry *entry; /* NULL: the parameter is initialized at random */
     fsdp_dtype dtype;                   /* dtype of the entry */
     /* This rank's rows in the file, or all rows if the parameter is sharded in a dimension other
      * than 0. */

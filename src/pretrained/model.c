@@ -308,7 +308,8 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
     return status;
 }
 
-/* Load or draw the values of the model. Collective. On the meta device there are no values. */
+/* Load the values of the model, or initialize them at random. Collective. On the meta device there
+ * are no values. */
 static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
                                const fsdp_device *device)
 {

@@ -29,12 +29,14 @@ typedef struct fsdp_model_options {
     const char *const *frozen;
     size_t n_frozen;
     int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
-    int problem_type;      /* 1 + fsdp_problem_type; 0: as in config.json, or as num_labels says */
-    const char *labels_of; /* for messages: the data whose labels say num_labels; NULL: an option */
+    int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
+                              missing there, the type that num_labels implies */
+    const char *labels_of; /* for messages: the path of the data from whose labels num_labels was
+                              determined; NULL if num_labels comes from an option */
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
     bool masked_lm; /* open a masked language model, whatever head config.json describes */
-    /* Open a masked language model if config.json describes one. Without this flag, a pretrained
-     * BERT is opened as the classifier that will be made of it. */
+    /* Open a masked language model if config.json describes one. Without this flag, such a model is
+     * opened as a classifier, because a pretrained BERT is usually fine-tuned as one. */
     bool keep_lm_head;
     bool ignore_mismatched_sizes; /* initialize a weight at random if its shape in the files is
                                      not its shape in the model */
@@ -54,12 +56,12 @@ typedef struct fsdp_model {
     fsdp_module *module;
     fsdp_named_sharding *named; /* what options->named selects in `module` */
     fsdp_group *group;          /* borrowed; NULL: a single rank */
-    fsdp_load_report report;    /* empty if the weights were drawn */
+    fsdp_load_report report;    /* empty if the weights were initialized at random */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */
     char **label_names;
-    /* label_names came from the options, so fsdp_model_save() writes them to config.json. */
+    /* true: label_names came from the options, so fsdp_model_save() writes them to config.json. */
     bool writes_label_names;
     /* A seq2seq model: the text that is put before each source text, from config.json
      * (text_prefix.h). "": no text. NULL: config.json does not say. */
@@ -82,7 +84,7 @@ typedef struct fsdp_model_save_options {
     /* The tokenizer to copy: a file or a folder. NULL: copy the tokenizer of the model's folder. */
     const char *tokenizer;
     /* A seq2seq model: the text that was put before each source text in training, for config.json.
-     * NULL: the config.json of the model's folder stays as it is in this respect. */
+     * NULL: keep the text that is in the config.json of the model's folder. */
     const char *text_prefix;
 } fsdp_model_save_options;
 

@@ -8,10 +8,10 @@
 typedef struct fsdp_model_tokenizer { /* zero-filled: not open */
     /* NULL: there is no tokenizer. Data that are token ids do not need one. */
     fsdp_tokenizer *tokenizer;
-    char why_none[256]; /* the error message if `tokenizer` is NULL */
+    char why_none[256]; /* the reason why `tokenizer` is NULL, for error messages */
     /* NULL: there is no chat template. Only conversations need one. */
     fsdp_chat_template *chat_template;
-    char why_no_chat[512]; /* the error message if `chat_template` is NULL */
+    char why_no_chat[512]; /* the reason why `chat_template` is NULL, for error messages */
 } fsdp_model_tokenizer;
 
 /* Open the tokenizer at `path`. If `path` is NULL, open the tokenizer of the model. If the model

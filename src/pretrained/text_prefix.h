@@ -1,5 +1,5 @@
-/* The text that is put before each text for a model: `prefix` of config.json, a key of
- * transformers' PretrainedConfig. */
+/* The text that is put before each source text of a model, such as "summarize: ". In config.json it
+ * has the key `prefix`, which is a key of transformers' PretrainedConfig. */
 #pragma once
 #include <fsdp/base.h>
 

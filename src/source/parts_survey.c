@@ -122,7 +122,8 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     }
     fsdp_source_close(main);
     if (status == FSDP_OK && s->parts->n == before)
-        /* Nothing was found. When the caller opens `dir`, the error says what is missing. */
+        /* Nothing was found, so list `dir` itself. When the caller opens it, the error says what is
+         * missing. */
         status = fsdp_parts_add(s->parts, dir);
     return status;
 }

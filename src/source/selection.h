@@ -23,11 +23,11 @@ typedef struct fsdp_selection {
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
-/* Select the tensors of the model's state dict. This is the dict nearest to the top that has one of
- * the keys "model", "state_dict", "model_state_dict" and "module". If there is no such dict, all
- * tensors at the top are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top
- * either. Returns FSDP_ERR_INVALID if two such dicts are equally near the top; the message names
- * them. */
+/* Select the tensors of the model's state dict. This is the dict that is stored under the key
+ * "model", "state_dict", "model_state_dict" or "module". If there are several such dicts, the one
+ * that is nearest to the top is the model's. If there is no such dict, all tensors at the top are
+ * selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top either. Returns
+ * FSDP_ERR_INVALID if two such dicts are equally near the top; the message names both. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Return true if `name` has the form "state.<parameter>.<key>", and <parameter> is the name of a
  * tensor in the selection. With flatten_optimizer_state_dict, torch gives such names to the tensors

@@ -10,7 +10,8 @@
 #include "src/source/source_internal.h"
 
 enum {
-    /* Bytes of tensor rows that are read at one time. A single row may be larger. */
+    /* Upper limit of the bytes of tensor rows that are read at one time. Only a single row may be
+     * larger. */
     WINDOW_BYTES = 32 << 20
 };
 
@@ -274,7 +275,7 @@ const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Fill the window with rows of `item`, beginning with the row that contains byte `offset`. */
+/* Read rows of `item` into source->window, beginning with the row that contains byte `offset`. */
 static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                                size_t row_bytes)
 {
@@ -299,7 +300,8 @@ static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item
     return FSDP_OK;
 }
 
-/* Read bytes of a DCP tensor or of a joined tensor, window by window. */
+/* Read bytes of a tensor that may be stored in several parts: a DCP tensor or a joined tensor. Its
+ * rows are first read into source->window, and the bytes are copied from there. */
 static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                               unsigned char *out, size_t bytes)
 {

@@ -41,8 +41,9 @@ typedef struct fsdp_source_item {
     const struct fsdp_dcp_item *dcp;
     /* Set if the parts of the tensor are in the files of several ranks. */
     const struct fsdp_joined *joined;
-    /* The value of the item in a torch.save file. NULL for a joined tensor. Also NULL in all other
-     * formats. In a DCP checkpoint, fsdp_source_value() reads a plain value when it is called. */
+    /* The value of the item if the format is torch.save; NULL for a joined tensor. In all other
+     * formats, this is NULL. (fsdp_source_value() reads a plain value of a DCP checkpoint when it
+     * is called.) */
     const fsdp_pickle_value *value;
 } fsdp_source_item;
 
@@ -92,8 +93,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_sou
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* Get the entry of `tensor`. The value of `item` is plain and contains `tensor`. The source owns
- * the memory that *entry points to, including the tensor's data. */
+/* `tensor` is a tensor inside the plain value of `item`. Set *entry to a description of this
+ * tensor. The source owns the memory that *entry points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,

@@ -15,17 +15,19 @@ struct fsdp_source {
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
 
-    fsdp_dcp_reader *dcp;            /* set for DCP; otherwise NULL */
-    fsdp_checkpoint_reader *weights; /* set for SAFETENSORS (one file) and HF; otherwise NULL */
-    fsdp_torch_archive *archive;     /* set for TORCH; otherwise NULL */
+    fsdp_dcp_reader *dcp;            /* set if the format is DCP; otherwise NULL */
+    fsdp_checkpoint_reader *weights; /* set if the format is HF, or SAFETENSORS with a single file;
+                                        otherwise NULL */
+    fsdp_torch_archive *archive;     /* set if the format is TORCH; otherwise NULL */
     fsdp_mapping map;                /* the mapped file of `archive` */
     /* [n_ranks] TORCH: the files of all ranks. They are opened when the first DTensor is found. */
     struct fsdp_source_rank *ranks;
     size_t n_ranks;
-    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS (a folder): the files of all ranks */
+    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS with a folder: the files of all ranks */
     size_t n_shards;
 
-    fsdp_torch_archive **values; /* [n] DCP: the plain values, each opened when first needed */
+    fsdp_torch_archive **values; /* [n] DCP: the archives of the plain values; each is opened when
+                                    its value is first needed */
     /* The rows that were read last from a DCP tensor or a joined tensor. They are kept for the next
      * read. */
     struct {

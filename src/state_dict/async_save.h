@@ -16,7 +16,7 @@
 #include "src/tensor/snapshot.h"
 
 typedef struct fsdp_async_save_options {
-    fsdp_group_place place; /* where to save; its callbacks are called in the thread of rank 0 */
+    fsdp_group_place place; /* where to save; the thread of rank 0 calls the callbacks of `place` */
     uint64_t staging_bytes; /* size of the staging memory of this rank */
     /* Called before each read of bytes from the snapshot. Tests use it to delay a save or to make
      * it fail. May be NULL. */

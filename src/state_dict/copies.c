@@ -98,9 +98,10 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Make all copies. Ranks wait for each other whenever a write begins. The tensors of a unit are
- * adjacent in the list, and fsdp_writing_next() combines adjacent tensors of the same unit into one
- * write. So ranks wait for each other only once per unit.
+/* Make all copies. Ranks wait for each other whenever a write of a tensor begins
+ * (fsdp_tensor_begin_write()). The tensors of a unit are adjacent in the list, and
+ * fsdp_writing_next() combines adjacent tensors of the same unit into one write. So ranks wait for
+ * each other only once per unit.
  *
  * If a copy fails, this rank makes no further copies. It still begins and ends a write for each
  * remaining tensor, so that its peers do not wait forever. */

@@ -19,9 +19,9 @@ enum {
 
 /* --- save --- */
 
-/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. The host cannot read the
- * memory of this tensor, or the tensor is stored in a file or in halves
- * (fsdp_tensor_is_held_elsewhere()). */
+/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. This function is used for
+ * tensors whose bytes cannot be read through a pointer: the tensor is in the memory of a device, in
+ * a file, or stored in halves (fsdp_tensor_is_held_elsewhere()). */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;

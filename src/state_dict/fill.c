@@ -2,9 +2,9 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Ranks wait for each other whenever a write begins. The tensors of a unit are adjacent in the
- * dict, and fsdp_writing_next() combines adjacent tensors of the same unit into one write. So ranks
- * wait for each other only once per unit. */
+/* Ranks wait for each other whenever a write of a tensor begins (fsdp_tensor_begin_write()). The
+ * tensors of a unit are adjacent in the dict, and fsdp_writing_next() combines adjacent tensors of
+ * the same unit into one write. So ranks wait for each other only once per unit. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

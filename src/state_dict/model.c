@@ -76,7 +76,8 @@ void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
 }
 
 /* Check that `tensor` can become the tensor of parameter p, which is in no unit. `tensor` must not
- * be the tensor of another parameter, because a tensor can have only one gradient sink. */
+ * be the tensor of another parameter, because the gradient of a tensor can go to only one
+ * parameter. */
 static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
                                     const fsdp_tensor *tensor)
 {
@@ -224,8 +225,8 @@ static fsdp_status assign_all(const set_run *run)
          * again. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
-            p->data->sink = NULL; /* the old tensor may outlive the parameter, which owns the
-                                     sink */
+            p->data->sink = NULL; /* the old tensor may outlive the parameter, which owns this
+                                     gradient sink */
         fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor);
     }
     return FSDP_OK;

@@ -315,9 +315,9 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    /* Only SGD's state dict has no number of steps. If it has momentum, SGD has taken at least one
-     * step; SGD need not know how many, so 1 is enough. For other optimizers, steps_of() overwrites
-     * this. */
+    /* Only SGD's state dict has no number of steps. If the dict has a momentum_buffer for this
+     * parameter, SGD has taken at least one step. SGD need not know how many steps, so 1 is enough.
+     * For other optimizers, steps_of() overwrites this value. */
     run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }

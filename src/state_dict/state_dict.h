@@ -100,9 +100,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
 
-/* Save as fsdp_dcp_save() does, but to `place`. `mine` is FSDP_OK, or the error of a step that this
- * rank took before the call. If one rank passes an error, the call fails on all ranks. `dict` is
- * not read if `mine` is an error. */
+/* Save as fsdp_dcp_save() does, but to the directory that `place` describes. `mine` is FSDP_OK, or
+ * the error of a step that this rank took before the call. If one rank passes an error, the call
+ * fails on all ranks. `dict` is not read if `mine` is an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                                  const fsdp_group_place *place, fsdp_group *group);
 /* Save only this rank's parts, to a file in the format of fsdp_torch_save(). Not collective. */

@@ -135,9 +135,9 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 
 /* ---- values that hold other values ----------------------------------------------------------- */
 
-/* Record that `holder` holds `value`. Return FSDP_ERR_FORMAT if another value already holds
- * `holder`, because a held value must not change. Also return FSDP_ERR_FORMAT if `value` is nested
- * too deeply. */
+/* Record that `holder` holds `value`, that is, contains it. Return FSDP_ERR_FORMAT if another value
+ * already holds `holder`, because a held value must not change. Also return FSDP_ERR_FORMAT if
+ * `value` is nested too deeply. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -329,8 +329,8 @@ static fsdp_status op_tuple(machine *m, unsigned unused)
     return push_tuple(m, above.values, above.n);
 }
 
-/* Append `items` [n] to the container on top of the stack, which must be of kind `kind`. An OPAQUE
- * container ignores the items. */
+/* Append `items` [n] to the container on top of the stack, which must be of kind `kind`. If the
+ * container is an OPAQUE value, ignore the items. */
 static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
 {
     FSDP_TRY(require_items(m, 1));
@@ -590,8 +590,9 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* Push the result of a call of a name whose meaning is REBUILD. The result is a tensor with
- * attributes. FSDP1, for example, adds an attribute to the tensors of its state dicts. */
+/* Push the result of calling a function that has the meaning FSDP_PICKLE_REBUILD. PyTorch uses this
+ * function for a tensor that has attributes. FSDP1, for example, adds an attribute to the tensors
+ * of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {
@@ -651,7 +652,8 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
-    case FSDP_PICKLE_UNKNOWN: /* never here: such a name is OPAQUE, which is handled above */
+    case FSDP_PICKLE_UNKNOWN: /* cannot occur: the value of a name with this meaning is OPAQUE, and
+                                 the code above handles OPAQUE values */
     case FSDP_PICKLE_TYPE:
         break;
     }
@@ -659,7 +661,7 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
 }
 
 /* NEWOBJ_EX: call a class with positional and named arguments. Named arguments are accepted only if
- * the class is OPAQUE. */
+ * the class is an OPAQUE value, because all arguments of such a call are ignored. */
 static fsdp_status op_call_by_names(machine *m, unsigned unused)
 {
     fsdp_pickle_value *names;

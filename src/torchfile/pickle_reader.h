@@ -127,7 +127,7 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
 /* Return the first OPAQUE value in the tree below `value`, or `value` itself if it is OPAQUE. The
  * search is depth first. Returns NULL if there is none. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value);
-/* Return true if `value` is the NAME `name`, or a RECORD of a call of `name`. */
+/* Return true if `value` is a NAME whose name is `name`, or a RECORD of a call of this name. */
 bool fsdp_pickle_is_call(const fsdp_pickle_value *value, const char *name);
 /* Return argument `i` of a RECORD, or item `i` of a TUPLE, LIST or PERSISTENT. Returns NULL if
  * there is none. */

@@ -20,8 +20,8 @@ typedef struct fsdp_pickle_writer {
         const char *module, *name; /* static */
     } globals[FSDP_PICKLE_MAX_GLOBALS];
     int n_globals;
-    /* The texts of fsdp_pickle_put_shared_str(): a hash table [shared_cap], a power of two, in
-     * which a free place has no text. */
+    /* Hash table of the texts that were passed to fsdp_pickle_put_shared_str(). It has shared_cap
+     * slots, a power of two. In a free slot, `text` is NULL. */
     struct fsdp_pickle_shared {
         const char *text; /* borrowed */
         uint32_t number;

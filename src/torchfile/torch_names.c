@@ -50,7 +50,8 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
     {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
     {"torch", "Tensor", FSDP_PICKLE_TYPE},
-    /* The names in DTensors. PyTorch has moved the classes from module to module. */
+    /* Names that occur in pickled DTensors. Different versions of PyTorch have these classes in
+     * different modules below torch.distributed. */
     {"torch._utils", "_rebuild_wrapper_subclass", FSDP_PICKLE_CALL},
     {"torch.distributed.*", "DTensor", FSDP_PICKLE_TYPE},
     {"torch.distributed.*", "DTensorSpec", FSDP_PICKLE_CALL},

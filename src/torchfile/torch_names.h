@@ -7,9 +7,9 @@
 /* The Python names that this library recognises. Pass this list to fsdp_pickle_create(). */
 extern const fsdp_pickle_names fsdp_torch_names;
 
-/* Return the element type that the NAME `name` means. It is the name of a storage class
- * ("FloatStorage") or of a dtype ("float8_e4m3fn"). Returns NULL if this library does not know the
- * name. */
+/* `name` is a value of kind FSDP_PICKLE_NAME, such as the storage class "FloatStorage" or the dtype
+ * "float8_e4m3fn". Return the element type that this name means, or NULL if this library does not
+ * know the name. */
 const fsdp_safetensors_dtype *fsdp_torch_dtype(const fsdp_pickle_value *name);
 
 typedef struct fsdp_torch_dtype_names {

@@ -193,9 +193,9 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
     }
 }
 
-/* Create the memory of a copy. fsdp_checkpoint_advise() may release pages of this memory. The
- * memory must therefore be a shared mapping, whose released pages keep their contents. Released
- * pages of a private mapping would lose their contents. */
+/* Allocate memory for a contiguous copy of a tensor. fsdp_checkpoint_advise() may release pages of
+ * this memory. The memory must therefore be a shared mapping, whose released pages keep their
+ * contents. Released pages of a private mapping would lose their contents. */
 static fsdp_status new_copy(fsdp_torch_archive *archive, size_t bytes, unsigned char **copy)
 {
     if (!FSDP_GROW(archive->copies, archive->copies_cap, archive->n_copies + 1))

@@ -9,7 +9,7 @@
 enum {
     FSDP_ZIP_ALIGNMENT =
         64, /* alignment of a record's data, relative to the archive's first byte */
-    FSDP_ZIP_LOCAL_BYTES = 30, /* without name and extra field */
+    FSDP_ZIP_LOCAL_BYTES = 30, /* size of a local header without its name and extra field */
     FSDP_ZIP_CENTRAL_BYTES = 46,
     FSDP_ZIP_END_BYTES = 22,
     FSDP_ZIP_LOCATOR64_BYTES = 20,
