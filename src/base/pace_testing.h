@@ -8,10 +8,10 @@
  * product before them.
  *
  * A rank that has begun a product sleeps when it begins the next product, or a phase of a shared
- * buffer (src/comm/comm.h), or ends one. So its peers see what it does at the time at which a slower
- * processor would have done it. If the time has passed already, the rank is late. At the end of the
- * process, a line on stderr says how much time the products were given, and by how much the rank was
- * late. */
+ * buffer (src/comm/comm.h), or ends one. So its peers see what it does at the time at which a
+ * slower processor would have done it. If the time has passed already, the rank is late. At the end
+ * of the process, a line on stderr says how much time the products were given, and by how much the
+ * rank was late. */
 #pragma once
 
 #ifdef FSDP_TESTING
@@ -24,7 +24,5 @@ static inline void fsdp_pace_product(double flops)
 {
     (void)flops;
 }
-static inline void fsdp_pace_settle(void)
-{
-}
+static inline void fsdp_pace_settle(void) {}
 #endif

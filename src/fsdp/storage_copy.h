@@ -22,8 +22,8 @@ typedef struct fsdp_copy_memory {
      * the new rows in the copy. */
     int unwritten;
     bool is_gathered; /* A gather has written this rank's rows, and no reshard has followed yet. */
-    /* This rank's part of the copy between forward and backward, in private memory from a pool: Note
-     * [Secondary shards]. NULL: none is kept. */
+    /* This rank's part of the copy between forward and backward, in private memory from a pool:
+     * Note [Secondary shards]. NULL: none is kept. */
     fsdp_buffer *part;
     int part_ranks; /* Number of ranks whose parts are one copy; valid while there is a part. */
 } fsdp_copy_memory;

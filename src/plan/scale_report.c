@@ -63,6 +63,17 @@ static int kept_ranks(const fsdp_plan *p)
     return ranks;
 }
 
+/* Return true if several hosts are estimated, and backward's gathers send nothing between them. */
+static bool gathers_once(const fsdp_scale_report *r)
+{
+    bool has_hosts = false, gathers_again = false;
+    for (size_t i = 0; i < r->n; i++) {
+        has_hosts |= r->estimates[i].hosts > 1;
+        gathers_again |= r->estimates[i].backward_gather_bytes > 0.0;
+    }
+    return has_hosts && !gathers_again;
+}
+
 static void print_assumptions(const fsdp_scale_report *r, FILE *out)
 {
     const fsdp_scale_options *o = r->options;
@@ -79,6 +90,9 @@ static void print_assumptions(const fsdp_scale_report *r, FILE *out)
             fsdp_human_duration(o->interconnect.latency_s).text);
     if (kept_ranks(p))
         fprintf(out, "after forward, %d ranks keep the parameters of a unit\n", kept_ranks(p));
+    if (gathers_once(r))
+        fprintf(out,
+                "a host keeps what forward gathers: backward gathers nothing from other hosts\n");
     if (p->set_internode_reduce_dtype)
         fprintf(out, "gradients cross between hosts in %s\n",
                 fsdp_dtype_name(p->internode_reduce_dtype));
@@ -124,6 +138,7 @@ static void set_estimate(fsdp_json_node o, const fsdp_scale_estimate *e)
     fsdp_json_set_f64(o, "efficiency", e->efficiency);
     fsdp_json_set_f64(o, "tokens_per_s", e->tokens_per_s);
     fsdp_json_set_f64(o, "host_sent_bytes", e->host_sent_bytes);
+    fsdp_json_set_f64(o, "backward_gather_bytes", e->backward_gather_bytes);
     fsdp_json_set_f64(o, "flops", e->flops);
     fsdp_json_set_i64(o, "rank_bytes", e->rank_bytes);
     for (size_t i = 0; i < FSDP_LENGTH(quantiles); i++)

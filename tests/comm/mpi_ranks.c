@@ -117,7 +117,7 @@ static int count_successes(const char *log)
 
 /* After a failure MPI is not finalized, so the launcher's exit status is not 0. */
 void mpi_ranks_run(fsdp_test *t, const mpi_launcher *l, const char *body, int ranks, int hosts,
-                bool has_failure)
+                   bool has_failure)
 {
     char log[256];
     if (!is_installed(l->words[0]))

@@ -149,14 +149,14 @@ static fsdp_status discard_a_part(fsdp_group *group, void *arg)
 }
 
 static const mpi_body bodies[] = {{"conformance", comm_conformance},
-              {"stress", run_stress},
-              {"random", run_random},
-              {"fail", fail_last_rank},
-              {"large", exchange_large_parts},
-              {"diverge", diverge},
-              {"leave", leave_early},
-              {"stop", stop_last_rank},
-              {"discard", discard_a_part}};
+                                  {"stress", run_stress},
+                                  {"random", run_random},
+                                  {"fail", fail_last_rank},
+                                  {"large", exchange_large_parts},
+                                  {"diverge", diverge},
+                                  {"leave", leave_early},
+                                  {"stop", stop_last_rank},
+                                  {"discard", discard_a_part}};
 
 TEST(body_of_a_rank_of_mpi)
 {

@@ -84,8 +84,8 @@ static fsdp_status expect_bytes(const char *what, int ranks, uint64_t actual, ui
 {
     return actual == expected
                ? FSDP_OK
-               : fsdp_error(FSDP_ERR_STATE, "%s to %d ranks sends %llu bytes, not %llu", what, ranks,
-                            (unsigned long long)actual, (unsigned long long)expected);
+               : fsdp_error(FSDP_ERR_STATE, "%s to %d ranks sends %llu bytes, not %llu", what,
+                            ranks, (unsigned long long)actual, (unsigned long long)expected);
 }
 
 /* Compare with reshard_after_forward true, whose gradients are the same: there, the second gather

@@ -16,6 +16,8 @@
 #   MEASURE_FLOPS (5e9)         operations per second of a rank
 #   MEASURE_RATE (1gbit)        of the cables, with headers; MEASURE_NET (0.956Gb,50us) is what the plan gets:
 #                               of 1,514 bytes on a cable, 1,448 are payload
+#   MEASURE_BUFFERS (131072)    bytes of TCP's buffers for one connection. The cables have queues of 50 ms, which
+#                               larger buffers fill (0: as large as the kernel makes them)
 #   MEASURE_PREFIX ()           put before the programs: with "chrt -r 1", other programs disturb the ranks less
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +27,7 @@ fsdp=$build/fsdp-testing hosts=$here/hosts.sh
 export HOSTS_PREFIX=${HOSTS_PREFIX:-fsdpm} HOSTS_NET=${HOSTS_NET:-10.79.2}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 models=${MEASURE_MODELS:-llama t5} strategies=${MEASURE_STRATEGIES:-full grad hybrid secondary}
-steps=${MEASURE_STEPS:-6} rate=${MEASURE_RATE:-1gbit} net=${MEASURE_NET:-0.956Gb,50us}
+buffers=${MEASURE_BUFFERS:-131072} steps=${MEASURE_STEPS:-6} rate=${MEASURE_RATE:-1gbit} net=${MEASURE_NET:-0.956Gb,50us}
 export FSDP_TEST_FLOPS=${MEASURE_FLOPS:-5e9}
 [ "$(id -u)" = 0 ] || { echo "measure.sh: needs root" >&2; exit 2; }
 for program in ip tc nsenter unshare mpirun.openmpi "$fsdp"; do
@@ -68,7 +70,7 @@ flags_of() { # MODEL STRATEGY RANKS_OF_A_HOST HOSTS
     full) ;;
     grad) flags="$flags --sharding-strategy SHARD_GRAD_OP" ;;
     hybrid) flags="$flags --sharding-strategy HYBRID_SHARD --shard-size $3" ;;
-    secondary) flags="$flags --reshard-after-forward $3" ;;
+    secondary) flags="$flags --reshard-after-forward $(($3 > 1 ? $3 : 2))" ;;
     esac
 }
 bytes() { "$hosts" bytes | awk '{ sum += $1; n++ } END { printf "%.0f\n", sum / n }'; }
@@ -76,13 +78,16 @@ bytes() { "$hosts" bytes | awk '{ sum += $1; n++ } END { printf "%.0f\n", sum / 
 run_on() {
     ${MEASURE_PREFIX:-} "$hosts" exec 1 mpirun.openmpi --mca plm_rsh_agent "$hosts ssh" \
         --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 \
-        --mca pml ob1 --mca btl self,vader,tcp --bind-to none --oversubscribe -x FSDP_TEST_FLOPS \
+        --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_sndbuf "$buffers" \
+        --mca btl_tcp_rcvbuf "$buffers" --bind-to none --oversubscribe -x FSDP_TEST_FLOPS \
         -H "$("$hosts" list "$1")" "$fsdp" train $flags --max-steps "$2" --metrics "$3" \
         --no-save-model --overwrite-output >out 2>err || { cat out err >&2; return 1; }
 }
 compute() { # MODEL: seconds of a step of one rank alone
     [ ! -e "$1.compute" ] || { cat "$1.compute"; return; }
     flags_of "$1" full 1 1
+    "$fsdp" plan $flags --world-size 1 --interconnect "$net" --flops-per-rank 1G --json >flops.json 2>err
+    number flops.json flops >"$1.flops"
     ${MEASURE_PREFIX:-} "$fsdp" train $flags --max-steps "$steps" --metrics one.jsonl \
         --no-save-model --overwrite-output >out 2>err || { cat out err >&2; return 1; }
     number one.jsonl step_s >"$1.compute"
@@ -94,8 +99,7 @@ echo "$header" | sed 's/[^|]*/---/g; s/.*/|&|/'
 measure() { # MODEL STRATEGY HOSTS SLOTS
     alone=$(compute "$1") || return
     flags_of "$1" "$2" "$4" "$3"
-    "$fsdp" plan $flags --world-size 1 --interconnect "$net" --flops-per-rank 1G --json >flops.json 2>err
-    per_rank=$(calc %.6g "$(number flops.json flops) / $alone")
+    per_rank=$(calc %.6g "$(cat "$1.flops") / $alone")
     "$fsdp" plan $flags --world-size $(($3 * $4)) --local-world-size "$4" --interconnect "$net" \
         --flops-per-rank "$per_rank" --json >plan.json 2>err || { cat err >&2; return 1; }
     before=$(bytes)
@@ -127,8 +131,9 @@ for shape in ${*:-2x1 2x2 4x1}; do
     "$hosts" up "$n_hosts" "$rate" || exit 1
     for model in $models; do
         for strategy in $strategies; do
-            # With one rank on each host, there is nothing to shard inside of a host.
-            case $slots$strategy in 1hybrid | 1secondary) continue ;; esac
+            # With one rank on each host, there is nothing to shard inside of a host, and two of four
+            # hosts keep a unit together.
+            case $shape$strategy in 2x1hybrid | 2x1secondary | *x1hybrid) continue ;; esac
             measure "$model" "$strategy" "$n_hosts" "$slots" || status=1
         done
     done
