@@ -283,7 +283,7 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
 /* Operations call this before every product [m, k] x [k, n] of their shapes. On meta: count the
  * 2 m n k operations that a real run would compute here (fsdp_device.product_flops). On other
- * devices: only for tests (pace_testing.h). No effect where a real run computes no values. */
+ * devices: only for tests (src/trace/pace_testing.h). No effect where a real run computes no values. */
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {

@@ -6,8 +6,8 @@
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/pace_testing.h"
 #include "src/base/philox.h"
+#include "src/trace/pace_testing.h"
 
 fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_tape *tape, const fsdp_scope_options *options,
                             fsdp_scope **scope)

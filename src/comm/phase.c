@@ -15,9 +15,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/pace_testing.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
+#include "src/trace/pace_testing.h"
 #include "src/trace/trace.h"
 
 static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)

@@ -9,7 +9,7 @@
 #   of the plan's the same, as a part of what the plan says can be hidden
 #   MiB, plan     peak memory of rank 0's allocator, in the run and in the plan
 # More ranks than cores must compute at the same time. So ranks compute at a rate far below that of a
-# core (FSDP_TEST_FLOPS, src/base/pace_testing.h) and sleep for the rest of the time. The rate of whole
+# core (FSDP_TEST_FLOPS, src/trace/pace_testing.h) and sleep for the rest of the time. The rate of whole
 # steps, which the plan gets, is measured first with one rank.
 # usage: FSDP_BUILD=build tests/hosts/measure.sh [SHAPE...]     a SHAPE is HOSTSxRANKS, such as 2x1
 #   MEASURE_MODELS (llama t5)   MEASURE_STRATEGIES (full grad hybrid secondary)   MEASURE_STEPS (6)

@@ -1,5 +1,5 @@
 /* See pace_testing.h. */
-#include "src/base/pace_testing.h"
+#include "src/trace/pace_testing.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

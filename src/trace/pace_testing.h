@@ -1,5 +1,5 @@
 /* Computation at a given rate, with which tests measure how a run on several hosts overlaps
- * communication with computation; see Note [Hooks for tests] in alloc_testing.h.
+ * communication with computation; see Note [Hooks for tests] in src/base/alloc_testing.h.
  *
  * If the environment variable FSDP_TEST_FLOPS is set, it is the number of floating-point operations
  * per second at which each rank computes its matrix products. The rank computes as usual, and then
