@@ -74,10 +74,10 @@ typedef struct fsdp_batch {
      * or FSDP_IGNORE_INDEX. */
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
-    /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [n, num_targets] labels that are
-     * numbers. If a row has no labels, all numbers of the row are NaN. `labels` has 0 for each row
-     * that has labels, and FSDP_IGNORE_INDEX for each row that has none. In all other cases,
-     * `targets` is NULL. */
+    /** If the task is CLASSIFICATION and its problem type is not SINGLE_LABEL: the numbers that are
+     * to be predicted, [n, num_targets]. For a row without labels, they are NaN. The field `labels`
+     * then contains 0 for each row that has numbers here, and FSDP_IGNORE_INDEX for each row that
+     * has none. For all other tasks and problem types, this field is NULL. */
     const float *targets;
     int32_t num_targets; /**< labels of a row; 0 if `targets` is NULL */
 

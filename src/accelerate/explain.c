@@ -1,4 +1,4 @@
-/* See explain.h. explain_print.c prints it. */
+/* See explain.h. explain_print.c prints the explanation. */
 #include "src/accelerate/explain.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@ fsdp_status fsdp_explain_read(const char *path, const char *ranks, fsdp_launch_c
 
 /* ---- values ---- */
 
-/* Return the sharding strategy, without regard to parallelism_config, which may turn it into a
- * hybrid one. fsdp_accelerate_check() has already refused contradictory keys. */
+/* Return the sharding strategy that the file has without its parallelism_config, which may turn the
+ * strategy into a hybrid one. fsdp_accelerate_check() has already refused contradictory keys. */
 static fsdp_sharding_strategy base_strategy(const fsdp_accelerate_config *a,
                                             const fsdp_options *options)
 {
@@ -38,7 +38,7 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
 }
 
 /* Set out->strategy, out->replicas and out->shards. Without parallelism_config, a hybrid strategy
- * has one replica on each host, and there is only one host. */
+ * has one replica on each host. The explanation is for a single host, so it has one replica. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {

@@ -168,7 +168,7 @@ static void print_checkpoints(const fsdp_explained *x, FILE *out)
     line(out, "checkpoints", "%s: %s", x->state_dict, text);
 }
 
-/* ---- what has no effect ---- */
+/* ---- keys that have no effect ---- */
 
 /* Return the reason why `fsdp train` ignores option `name` of the launcher. Return NULL if it does
  * not ignore the option. */

@@ -105,8 +105,8 @@ static void draw(FILE *out, const char *const *words, size_t count, size_t posit
     fflush(out);
 }
 
-/* Change *position, the index of the selected word, as `key` says. Return true if `key` is Enter,
- * which ends the choice. */
+/* Change *position, the index of the selected word, if `key` moves the selection or is a digit.
+ * Return true if `key` is Enter, which ends the choice. */
 static bool press(int key, const char *const *words, size_t count, size_t *position)
 {
     if ((key == KEY_UP || key == 'k') && *position > 0)
@@ -118,7 +118,7 @@ static bool press(int key, const char *const *words, size_t count, size_t *posit
         const size_t found = fsdp_menu_find(text, words, count);
         if (found < count)
             *position = found;
-        else if (key == '0') /* Accelerate's menus count from 0. */
+        else if (key == '0') /* Accelerate's menus count from 0, so 0 means the first word there. */
             *position = 0;
     }
     return key == '\r' || key == '\n';

@@ -43,7 +43,7 @@ bool fsdp_answer_is(const fsdp_answers *a, const char *key, const char *value)
     return strcmp(fsdp_answer(a, key), value) == 0;
 }
 
-/* ---- what is refused ---- */
+/* ---- answers that are refused ---- */
 
 static const char *refuse_environment(const char *value)
 {

@@ -19,19 +19,23 @@ typedef enum fsdp_question_kind {
 } fsdp_question_kind;
 
 typedef struct fsdp_question {
-    const char *key;     /* in the file; of several questions with one key, at most one applies */
-    const char *section; /* the map that contains the key; NULL: the top level; "": not written */
+    /* Key in the file; if several questions have the same key, at most one of them applies. */
+    const char *key;
+    /* The map that contains the key; NULL: the top level; "": the answer is not written to the
+     * file. */
+    const char *section;
     const char *prompt;
     fsdp_question_kind kind;
     const char *const *values;             /* CHOICE: NULL-terminated */
     const char *const *shown;              /* CHOICE: what the menu shows; NULL: `values` */
     const char *value;                     /* default; NULL: the answer has none */
     const char *default_without_questions; /* default if the user is not asked; NULL: `value` */
-    long least;                            /* INT: the smallest number */
+    long least;                            /* INT: the smallest number that is allowed */
     bool may_be_empty;
     bool (*applies)(const fsdp_answers *answers);
-    bool (*asked)(const fsdp_answers *answers); /* NULL: always asked if it applies */
-    const char *(*refuse)(const char *value);   /* return why `value` is refused; NULL: it is not */
+    /* NULL: the user is asked whenever the question applies. */
+    bool (*asked)(const fsdp_answers *answers);
+    const char *(*refuse)(const char *value); /* return why `value` is refused; NULL: it is not */
     const char *needs; /* for an error message: which answers make this question apply */
     const char *hint;  /* YES_NO: added to the error message for a wrong answer; may be NULL */
 } fsdp_question;

@@ -175,7 +175,7 @@ static fsdp_status answer_all(fsdp_answers *a, const fsdp_menu_io *io)
     return fsdp_answers_check(a);
 }
 
-/* ---- answers that are given ---- */
+/* ---- answers from the command line ---- */
 
 static const char *renamed(const char *key)
 {
@@ -225,7 +225,7 @@ static bool is_given(const fsdp_answers *a, const char *key)
     return false;
 }
 
-/* Store the answer `value` to the questions whose key is `key`. `distributed_type=FSDP` gives two
+/* Store the answer `value` to all questions whose key is `key`. `distributed_type=FSDP` gives two
  * answers: MULTI_GPU, and use_fsdp=yes. `distributed_type=MULTI_GPU` also gives use_fsdp=no, unless
  * use_fsdp was given, because the default of use_fsdp without questions is yes. */
 static fsdp_status give(fsdp_answers *a, const char *key, const char *value)
@@ -267,7 +267,7 @@ static fsdp_status give_pair(fsdp_answers *a, const char *pair)
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- asking all questions ---- */
 
 fsdp_status fsdp_accelerate_ask(const char *const *given, size_t n, const fsdp_menu_io *io,
                                 fsdp_yaml *config)

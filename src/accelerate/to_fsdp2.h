@@ -3,7 +3,7 @@
 #pragma once
 #include "src/accelerate/yaml_tree.h"
 
-/* Called with a line for the user about each key that is not carried over as it is. */
+/* Called for each key that is not copied unchanged, with a message for the user. */
 typedef void fsdp_to_fsdp2_say_fn(void *context, const char *message);
 
 /* Convert `config`, which was read from the file `path`. Return FSDP_ERR_INVALID if it is not a

@@ -10,8 +10,8 @@
 #include "src/options/options_parse.h"
 #include "src/train_config/config_accelerate.h"
 
-/* The keys that files of Accelerate 1.15 may have at the top level, with their defaults. Accelerate
- * always writes the keys that have a default here. NULL: the key has no default. */
+/* The keys that files of Accelerate 1.15 may have at the top level. `value` is the default of a
+ * key, or NULL. Accelerate always writes the keys that have a default here. */
 static const struct {
     const char *key, *value;
     bool is_string;

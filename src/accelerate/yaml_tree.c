@@ -135,7 +135,8 @@ static bool needs_escapes(const char *text)
 
 static void print_text(fsdp_str *out, const char *text, bool quoted)
 {
-    /* If `quoted` is false, -1 is a number and ~ is null. In quotes they would become strings. */
+    /* If `quoted` is false, a text such as -1 is a number and ~ is null. Print them without quotes,
+     * because quotes would make strings of them. */
     if (!quoted && (is_plain(text) || looks_like_another_type(text))) {
         fsdp_str_printf(out, "%s", text);
         return;
@@ -160,7 +161,7 @@ static int compare_keys(const void *a, const void *b)
 
 static void print_entries(fsdp_str *out, fsdp_yaml *node, int indent);
 
-/* Print what follows "key:" or "-". */
+/* Print the value that follows "key:" or "-". */
 static void print_value(fsdp_str *out, fsdp_yaml *value, int indent, bool in_list)
 {
     if (value->kind == FSDP_YAML_SCALAR) {

@@ -25,7 +25,7 @@ static fsdp_status open_device(fsdp_accelerator *a, const fsdp_accelerator_optio
     return FSDP_OK;
 }
 
-/* Create a mesh (replicate, shard) if the environment gives the sizes of one. A hybrid strategy
+/* Create a mesh (replicate, shard) if the environment variables give its sizes. A hybrid strategy
  * without sizes has one replica, as in fsdp_fully_shard(), and needs no mesh. */
 static fsdp_status open_mesh(fsdp_accelerator *a)
 {

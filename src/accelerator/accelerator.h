@@ -17,23 +17,23 @@ struct fsdp_accelerated_scheduler {
 typedef struct fsdp_accelerated_loader {
     fsdp_loader *loader; /* borrowed */
     int64_t epoch;
-    int64_t given;   /* batches of the epoch that were returned or skipped */
-    int64_t batches; /* batches of an epoch on this rank */
+    int64_t given;   /* number of batches of the current epoch that were returned or skipped */
+    int64_t batches; /* number of batches of this rank in an epoch */
     bool ended;      /* the program has got the end of the epoch; the next read begins a new one */
 } fsdp_accelerated_loader;
 
 typedef struct fsdp_prepared_optimizer {
     fsdp_optimizer *optimizer; /* borrowed */
     size_t model;              /* index of the model whose parameters the optimizer updates */
-    /* fp16: true if, since the last update of the scale, the gradients were unscaled (unscaled), or
-     * the optimizer has made a step (stepped). */
+    /* fp16: what has happened since the loss scale was last updated. unscaled: the gradients were
+     * unscaled. stepped: the optimizer has made a step. */
     bool unscaled, stepped;
     bool skipped; /* the last step was skipped, because a gradient was not finite */
 } fsdp_prepared_optimizer;
 
 /* An object of fsdp_accelerator_register_for_checkpointing(). */
 typedef struct fsdp_registered_object {
-    fsdp_checkpointed_object is; /* is.name is the copy `name` */
+    fsdp_checkpointed_object is; /* its member `name` points to the copy `name` below */
     char *name;                  /* owned */
 } fsdp_registered_object;
 
@@ -50,14 +50,16 @@ struct fsdp_accelerator {
     bool owns_group;
     fsdp_device *device;
     bool owns_device;
-    fsdp_device_mesh *mesh;           /* for HSDP, if the environment gives sizes; owned; or NULL */
-    fsdp_activation_offload *offload; /* for offloaded activations; owned; or NULL */
+    /* Mesh for HSDP if the environment gives its sizes, otherwise NULL; owned. */
+    fsdp_device_mesh *mesh;
+    /* Where activations are offloaded; NULL if they are not; owned. */
+    fsdp_activation_offload *offload;
     fsdp_accelerator_settings settings;
     FILE *out;
     fsdp_tape *tape;
     fsdp_grad_scaler *scaler;
-    /* fp16: an optimizer has stepped since the scale was last updated. The update waits for the
-     * next forward, so that all optimizers of an iteration use one scale. */
+    /* fp16: an optimizer has stepped since the loss scale was last updated. The scale is updated
+     * only at the next forward, so that all optimizers of an iteration use the same scale. */
     bool update_pending;
 
     fsdp_module **models; /* [n_models] in the order of prepare; borrowed */
@@ -72,7 +74,7 @@ struct fsdp_accelerator {
     size_t n_objects, cap_objects;
     fsdp_registered_hook *hooks; /* [n_hooks] in the order in which they were registered */
     size_t n_hooks, cap_hooks;
-    int64_t next_hook; /* handle of the next one */
+    int64_t next_hook; /* handle that the next registered hook gets */
 
     fsdp_loader *active; /* the loader that was read last and has not ended, or NULL */
     /* Other loaders whose epoch has begun and not ended, the newest last. For example, the training
@@ -80,18 +82,21 @@ struct fsdp_accelerator {
     fsdp_loader **outer;
     size_t n_outer, cap_outer;
 
-    bool accumulating; /* between accumulate_begin and accumulate_end */
+    bool accumulating; /* true between the calls accumulate_begin and accumulate_end */
     bool sync_gradients;
-    int micro_step, n_micro_steps; /* while accumulating: index, number of micro-steps; else 0, 1 */
-    int next_micro_step;           /* 0: the next batch begins an accumulation */
-    int planned;                   /* number of micro-steps of the current accumulation */
+    /* While accumulating: index and number of micro-steps; otherwise 0 and 1. */
+    int micro_step, n_micro_steps;
+    /* Index of the micro-step of the next batch; 0: this batch begins an accumulation. */
+    int next_micro_step;
+    int planned; /* number of micro-steps of the current accumulation */
     uint64_t seed;
     uint32_t forwards; /* number of training scopes that were opened without a batch */
     bool triggered;
 
-    fsdp_tracking *tracking; /* NULL on all but the main process, and while no trackers are open */
-    bool tracks;             /* trackers are open */
-    int64_t iteration;       /* number of the next checkpoint */
+    /* NULL while no trackers are open, and on all processes except the main one. */
+    fsdp_tracking *tracking;
+    bool tracks;       /* trackers are open */
+    int64_t iteration; /* number of the next checkpoint */
 };
 
 /* ---- objects.c: find a prepared object; if it was not prepared, return -1 or NULL ---- */
@@ -114,7 +119,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_know_loader(const fsdp_accelerator 
 int64_t fsdp_accelerator_rows_of_round(const fsdp_accelerator *a);
 
 /* ---- step.c ---- */
-/* fp16: update the scale if an optimizer has stepped since the last update. */
+/* fp16: update the loss scale if an optimizer has stepped since the last update. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_update_scale(fsdp_accelerator *a);
 /* Set the optimizer's learning rate to that of the schedule at last_epoch. */
 void fsdp_accelerated_scheduler_apply(const fsdp_accelerated_scheduler *scheduler);
@@ -127,7 +132,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_accelerator_call_hooks(fsdp_accelerator *a, boo
 
 /* ---- trackers.c ---- */
 void fsdp_accelerator_close_trackers(fsdp_accelerator *a, double seconds);
-/* Check options->log_with. Return an error if it has an unknown name, or the name of a service
+/* Check options->log_with. Return an error if it contains an unknown name, or the name of a service
  * although `command` (options->tracker_command) is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerator_check_trackers(const char *log_with,
                                                             const char *command);

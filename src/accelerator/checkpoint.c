@@ -128,7 +128,8 @@ static fsdp_status write_small(const fsdp_accelerator *a, const char *dir)
     return status;
 }
 
-/* Read accelerator_state.json if the folder has it. A folder that Accelerate wrote does not. */
+/* Read accelerator_state.json if the folder has this file. A folder that Accelerate wrote does not
+ * have it. */
 static fsdp_status read_small(fsdp_accelerator *a, const char *dir)
 {
     fsdp_json *doc = NULL;
@@ -205,8 +206,8 @@ static fsdp_status init_prepared(const fsdp_accelerator *a, prepared *p)
     return enough ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Set the schedulers to what was read from the checkpoint. As in PyTorch, the base learning rate of
- * the checkpoint replaces that of the schedule. */
+/* Set the schedulers to the states that were read from the checkpoint. As in PyTorch, the base
+ * learning rate in the checkpoint replaces that of the schedule. */
 static void place_schedulers(const fsdp_accelerator *a, const prepared *p)
 {
     for (size_t i = 0; i < a->n_schedulers; i++) {

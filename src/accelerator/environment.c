@@ -88,8 +88,8 @@ static fsdp_status read_precision(const fsdp_accelerator_options *o, fsdp_accele
                       strcmp(word, "fp8") == 0 ? "; this library does not compute in float8" : "");
 }
 
-/* Set s->fully_shard to the options that the caller gave. If there are none, set it to those of the
- * environment, with the mp_policy of s->precision. */
+/* Set s->fully_shard to the options that the caller gave. If the caller gave none, set it to the
+ * options that environment variables give, with the mp_policy of s->precision. */
 static fsdp_status read_sharding(const fsdp_accelerator_options *o, fsdp_accelerator_settings *s)
 {
     fsdp_mixed_precision mp;

@@ -5,20 +5,23 @@
 #include <fsdp/options.h>
 
 typedef struct fsdp_accelerator_settings {
-    int precision; /* index into fsdp_accelerator_precisions */
+    int precision; /* index in fsdp_accelerator_precisions */
     bool cpu;
     int gradient_accumulation_steps;
     bool sync_with_dataloader, split_batches, even_batches, step_scheduler_with_optimizer;
-    fsdp_fully_shard_options fully_shard; /* its mesh is NULL unless the caller gave it */
-    bool code_shards;                     /* the caller gave `fully_shard` */
-    bool sync_module_states;              /* FSDP_SYNC_MODULE_STATES is not false */
+    /* Its field `mesh` is NULL unless the caller gave a mesh. */
+    fsdp_fully_shard_options fully_shard;
+    /* true: the caller gave the options `fully_shard`, so those in the environment are not used. */
+    bool code_shards;
+    bool sync_module_states; /* FSDP_SYNC_MODULE_STATES is not false */
     bool activation_checkpointing, activation_offload;
     int replicas, shard_size; /* sizes of a mesh for HSDP; 0: not given */
-    bool is_hybrid;           /* the strategy of the environment is a hybrid one */
+    bool is_hybrid;           /* true: the environment gives a hybrid strategy */
 
-    const fsdp_wrap_policy *auto_wrap_policy; /* the caller's; NULL: none */
-    bool wraps;                               /* the environment gives a wrap policy */
-    fsdp_wrap_policy policy;                  /* the policy of the environment, if `wraps` */
+    const fsdp_wrap_policy *auto_wrap_policy; /* the policy that the caller gave; NULL: none */
+    bool wraps; /* true: the environment gives a wrap policy, which is `policy` */
+    /* The wrap policy of the environment; undefined unless `wraps` is true. */
+    fsdp_wrap_policy policy;
     /* The policy is TRANSFORMER_BASED_WRAP without classes: use the default units of the model. */
     bool default_units;
     fsdp_options *variables; /* owns the strings of `policy`; NULL if none were parsed */

@@ -246,7 +246,7 @@ fsdp_status fsdp_accelerator_reduce(fsdp_accelerator *a, fsdp_tensor *tensor, co
 
 /* ---- pad_across_processes ---- */
 
-/* Set one element of `dtype` at `to` to `value`. */
+/* Write `value` to `to` as one element of the dtype `dtype`. */
 static fsdp_status element_of(fsdp_accelerator *a, double value, fsdp_dtype dtype, void *to)
 {
     const float single = (float)value;

@@ -1,4 +1,5 @@
-/* Bytes of all ranks: gather_object, broadcast_object_list. */
+/* Implements gather_object and broadcast_object_list, which exchange objects between ranks. An
+ * object is a sequence of bytes, and its length may be different on each rank. */
 #include <stdint.h>
 #include <string.h>
 

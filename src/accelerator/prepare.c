@@ -38,8 +38,8 @@ static fsdp_status has_values(fsdp_module *model, bool *yes)
 }
 
 /* Set *sync to true if rank 0 must broadcast the model's values to all ranks. If the caller gave
- * fully_shard, it decides. Otherwise values are broadcast if rank 0 has them, unless
- * FSDP_SYNC_MODULE_STATES is false. */
+ * fully_shard options, their sync_module_states decides. Otherwise the values are broadcast if rank
+ * 0 has values, unless FSDP_SYNC_MODULE_STATES is false. */
 static fsdp_status choose_sync(fsdp_accelerator *a, fsdp_module *model, bool *sync)
 {
     bool mine = false;

@@ -17,7 +17,8 @@ fsdp_status fsdp_accelerator_accumulate_begin(fsdp_accelerator *a)
                                           "accumulate_end");
     if (a->next_micro_step == 0)
         a->planned = a->settings.gradient_accumulation_steps;
-    /* The last batch of a loader ends the accumulation, even if it then has fewer micro-steps. */
+    /* The last batch of a loader ends the accumulation, even if the accumulation has had fewer
+     * micro-steps than usual. */
     if (a->settings.sync_with_dataloader && fsdp_accelerator_end_of_dataloader(a))
         a->planned = a->next_micro_step + 1;
     a->micro_step = a->next_micro_step;

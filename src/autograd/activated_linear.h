@@ -1,33 +1,35 @@
-/* A linear layer that is applied to an activation function of its input, as one operation.
+/* A linear layer whose input first goes through an activation function. Both are computed as one
+ * operation.
  *
- * Note [Activated in parts]. A feed-forward layer multiplies an activation of x by w. The
- * activation is as large as x, and backward needs it only for the gradient of w. So forward does
- * not keep it (Note [Derived results] in derived.h), and backward computes it again, for one part
- * of the features at a time. Each part takes three steps. First, the product of dy with w gives the
- * gradient of the part's activation. Second, one pass over this gradient, which is still in the
- * caches, overwrites it with the activation. The same pass overwrites the saved x with the gradient
- * of x. Third, the product of dy with the activation gives the part's gradient of w. So the whole
- * activation and its whole gradient are never in memory, and the exponential that both need is
- * computed once. The sum of terms that makes one element of a product is never split between parts.
- * So products with our own tiles (src/kernels/cpu/gemm.h) give the same bits as without parts.
+ * Note [Activated in parts]. A feed-forward layer multiplies a(x), the result of an activation
+ * function, by w. a(x) is as large as x, and backward needs a(x) only for the gradient of w. So
+ * forward does not keep a(x) (Note [Derived results] in derived.h), and backward computes it again,
+ * for one part of the features at a time. Each part takes three steps. First, the product of dy
+ * with w gives the gradient of the part of a(x). Second, one pass over this gradient, which is
+ * still in the caches, overwrites it with the part of a(x). The same pass overwrites the saved x
+ * with the gradient of x. Third, the product of dy with the part of a(x) gives the part's gradient
+ * of w. So neither the whole a(x) nor its whole gradient is ever in memory, and the exponential
+ * that both of them need is computed once. Each element of a product is a sum of terms. Parts never
+ * divide such a sum, so products with our own tiles (src/kernels/cpu/gemm.h) give the same bits as
+ * without parts.
  *
- * In forward, the whole activation is usually computed at once. But if the layer is in a
- * checkpointed part or has no backward, memory matters more than time. Then the activation is
- * computed for a part of the rows at a time.
+ * In forward, a(x) is usually computed as a whole. But if the layer is in a checkpointed part of
+ * the model or has no backward, memory matters more than time. Then a(x) is computed for a part of
+ * the rows at a time.
  *
  * Legend: T rows of x, D features in, N features out. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* y [T, N] = (a(x) * up) w^T + bias, with x and up [T, D] and w [N, D]. If `transposed` (conv1d), w
- * is [D, N]. If up is NULL, y = a(x) w^T + bias. bias may be NULL. All tensors have the same dtype.
- * s owns y. */
+/* Compute y [T, N] = (a(x) * up) w^T + bias, with x and up [T, D] and w [N, D]. If `transposed`
+ * (conv1d), w is [D, N]. If up is NULL, compute y = a(x) w^T + bias. bias may be NULL. All tensors
+ * have the same dtype. s owns y. */
 fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                    fsdp_tensor *up, fsdp_tensor *w, fsdp_tensor *bias,
                                    bool transposed);
 
-/* y = dropout(relu(x), p) w^T + bias. The activation is dropout(relu(x), p). It overwrites x if
- * nothing else refers to x's memory. Backward needs the whole activation and not x, because it can
- * compute the gradient of x from the activation. So the activation is kept. */
+/* Compute y = dropout(relu(x), p) w^T + bias. dropout(relu(x), p) is written over x if nothing else
+ * refers to x's memory. Backward needs all of dropout(relu(x), p), so it is kept. Backward does not
+ * need x, because it can compute the gradient of x from dropout(relu(x), p). */
 fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, fsdp_tensor *w,
                                        fsdp_tensor *bias);

@@ -6,7 +6,7 @@
 
 /* Return a(x). For FSDP_ACTIVATION_NONE, return x itself. */
 fsdp_tensor *fsdp_activate(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x);
-/* Return dropout(a(gate) * up, p). Backward computes the result again, so it is not kept. `gate`
- * and `up` must have the same shape and dtype. p must be in [0, 1]. */
+/* Return dropout(a(gate) * up, p). The result is not kept for backward, which computes it again.
+ * `gate` and `up` must have the same shape and dtype. p must be in [0, 1]. */
 fsdp_tensor *fsdp_gated_dropout(fsdp_scope *s, fsdp_activation a, fsdp_tensor *gate,
                                 fsdp_tensor *up, float p);

@@ -27,8 +27,8 @@ enum {
 /* A table to which the gradients of some rows of a leaf are added. */
 typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed */
-    /* [n] index[i] is the row of the table for the i-th requested row of the leaf. The caller must
-     * free the array with fsdp_free(). */
+    /* [n] The gradient of the i-th row that the caller has requested is added to row index[i] of
+     * the table. The caller must free the array with fsdp_free(). */
     int32_t *index;
     int32_t unused_row; /* value in `index` for requested rows that get no gradient */
 } fsdp_grad_rows;
@@ -37,22 +37,22 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* These three fields describe how operations have read the leaf since they were last reset.
-     * The code that supplies `target` resets them. looked_up: some operation has read only some of
-     * the rows (fsdp_op.reads_rows). lookups: the total number of rows that such operations have
-     * read. read_whole: some operation has read the whole leaf. Under activation checkpointing, the
-     * first run of a checkpointed part already sets these fields, although only the second run
-     * records nodes. */
+    /* looked_up, lookups and read_whole describe how operations have read the leaf since the code
+     * that supplies `target` last reset these three fields. looked_up: some operation has read only
+     * some of the rows (fsdp_op.reads_rows). lookups: the total number of rows that such operations
+     * have read. read_whole: some operation has read the whole leaf. With activation checkpointing,
+     * the forward of a checkpointed part already sets these fields, although nodes are recorded
+     * only when backward runs the part a second time. */
     bool looked_up, read_whole;
     int64_t lookups;
-    /* Number of nodes that read the leaf and whose backward has not run yet. Nodes that the second
-     * run of a checkpointed part will record are included. Once the number is 0, the gradient is
-     * complete, unless another forward reads the leaf later. */
+    /* Number of nodes that read the leaf and whose backward has not run yet. The number includes
+     * the nodes that will be recorded when backward runs a checkpointed part a second time. Once
+     * the number is 0, the gradient is complete, unless another forward reads the leaf later. */
     int n_readers;
-    /* If this leaf is the first of several leaves whose gradients one product can compute (Note
-     * [Joined products] in joined_linear.h), the number of these leaves, otherwise 0. The product
-     * needs gradients that are adjacent in memory. The operation sets n_joined, then calls `target`
-     * of these leaves in order. */
+    /* One product can compute the gradients of several leaves (Note [Joined products] in
+     * joined_linear.h) if these gradients are adjacent in memory. In the first of these leaves,
+     * n_joined is the number of the leaves; in all other leaves, n_joined is 0. The operation sets
+     * n_joined, then calls `target` of the leaves in order. */
     int n_joined;
     /* Set *dst to the tensor to which the caller must write a gradient of the leaf. If *beta is 0,
      * this is the first gradient, and it overwrites the tensor. If *beta is 1, it is added to the
@@ -65,17 +65,17 @@ struct fsdp_grad_sink {
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
     fsdp_tensor *grad; /* the tensor to which the default target writes; owned */
-    /* How many times the owner of `target` has dropped a gradient of this leaf. Always 0 if
-     * `target` is the default target. */
+    /* How often the owner of `target` has dropped a gradient of this leaf that was not used yet.
+     * Always 0 if `target` is the default target. */
     uint64_t n_dropped;
 };
 /* The default `target`: *dst is self->grad, which is float32 and is created by the first call. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-/* Get the leaf's target in forward, for an operation that writes the leaf's gradient before it
- * calls fsdp_record(). During the call of target(), sink->n_readers already counts the node that
- * the operation will record. */
+/* Get the leaf's target in forward. An operation calls this if it writes the leaf's gradient before
+ * it calls fsdp_record(). During the call of target(), sink->n_readers already counts the node that
+ * fsdp_record() will add for this operation. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scope *s,
                                                           fsdp_tensor *leaf, fsdp_tensor **dst,
                                                           float *beta);
@@ -84,20 +84,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scop
  * already has a gradient, or if something else refers to `grad`. */
 bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad);
 
-/* Leaves that future nodes will read. A leaf is listed once for each of these nodes. */
+/* A list of leaves. Nodes that are not recorded yet will read these leaves. A leaf is listed once
+ * for each of these nodes. */
 typedef struct fsdp_leaf_list {
     fsdp_tensor **items;
     size_t n, cap;
 } fsdp_leaf_list;
 FSDP_MUST_CHECK fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf);
-/* Empty the list. No node will read the leaves that are still in it. */
+/* Empty the list. Call this when it is known that no node will read the leaves that are still in
+ * the list. */
 void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 
 typedef struct fsdp_node fsdp_node;
 typedef struct fsdp_derived fsdp_derived;
 
-/* The kind of work that an operation does. It decides the operation's category in traces, and
- * whether checkpointing with keeps_results (checkpoint.h) may keep its results. */
+/* The kind of work that an operation does. The kind decides the operation's category in traces. It
+ * also decides whether activation checkpointing with keeps_results (checkpoint.h) may keep the
+ * operation's results. */
 typedef enum fsdp_op_kind {
     FSDP_OP_OTHER,
     FSDP_OP_MATMUL,
@@ -125,16 +128,16 @@ typedef struct fsdp_op {
      * stores the new sum in grad_in[i]. If `continues` is false, the sweep adds up the
      * gradients. */
     bool continues;
-    void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() does */
-    /* Forward already computes the gradients, and backward only passes them on. So the second run
-     * of a checkpointed part must compute this operation, even if backward reads nothing else that
-     * this operation computes. */
+    void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() is used */
+    /* True if forward already computes the gradients and backward only passes them on. When
+     * backward runs a checkpointed part a second time, it must then compute this operation, even if
+     * backward reads nothing else that this operation computes. */
     bool has_gradients;
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the
      * right shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
-     * kernels. If this function is NULL, the result cannot be recomputed. It is then kept in memory
-     * until all operations that read it in backward have read it. */
+     * kernels. NULL: the result cannot be recomputed, so it is kept in memory until all operations
+     * that read it in backward have read it. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
@@ -188,9 +191,9 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* A leaf in `in` whose target has already received a gradient in forward. NULL if there is no
-     * such leaf. This gradient is right only if backward reaches the node. Otherwise backward
-     * fails. */
+    /* A leaf in `in` to whose target the operation has already written a gradient during forward.
+     * NULL if there is no such leaf. The gradient is correct only if backward later reaches the
+     * node; backward fails if it does not. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */
@@ -207,27 +210,29 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 typedef struct fsdp_run {
     fsdp_device *device;
     fsdp_tape *tape; /* NULL: no gradients */
-    /* In the first run of a checkpointed part (Note [Recomputation] in checkpoint.h), the tape is
-     * hidden: `tape` is NULL, and hidden_tape is the tape. At other times, hidden_tape is NULL. */
+    /* While a checkpointed part runs for the first time (Note [Recomputation] in checkpoint.h),
+     * operations must not record nodes. So `tape` is NULL, and hidden_tape points to the tape. At
+     * other times, hidden_tape is NULL. */
     fsdp_tape *hidden_tape;
-    /* hidden_leaves: while the first run of a part is in progress, the list of the leaves that
-     * operations of the part have read so far. expected_leaves: while the second run of the part is
-     * in progress, the leaves of that list that the second run has not read yet. At other times,
-     * the pointer is NULL. */
+    /* A checkpointed part runs first in forward and a second time in backward. During the first
+     * run, hidden_leaves is the list of the leaves that operations of the part have read so far.
+     * During the second run, expected_leaves contains those leaves of this list that the second run
+     * has not read yet. At other times, the pointer is NULL. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
-    /* keeping: where the first run of a part stores the results that it keeps. recalling: where the
-     * second run of a part finds these results. NULL: none. */
+    /* keeping: where a checkpointed part stores, during its first run, the results that it keeps.
+     * recalling: where the part finds these results during its second run. NULL: none. */
     struct fsdp_kept *keeping, *recalling;
-    /* Used for early stop (Note [Early stop] in early_stop.h). counting: the state of the part
-     * whose first run is in progress. stopping: the state of the part whose second run is in
-     * progress. A pointer is NULL while no such run is in progress. */
+    /* Used for early stop (Note [Early stop] in early_stop.h). counting: the state of the
+     * checkpointed part whose first run is in progress. stopping: the state of the part whose
+     * second run is in progress. A pointer is NULL while no such run is in progress. */
     struct fsdp_early_stop *counting, *stopping;
-    /* True if the second run has passed its stopping point. Operations then compute no values,
-     * because backward reads nothing that would be computed after this point. */
+    /* True after the second run of a checkpointed part has passed its stopping point. Operations
+     * then compute no values, because backward reads nothing that they would compute. */
     bool without_values;
     fsdp_scope_options options;
-    uint64_t rng_calls; /* number of dropout calls so far; a part of the key of random numbers */
+    /* number of dropout calls so far; each call gets a key that depends on it */
+    uint64_t rng_calls;
     /* Module buffers are stored as float32, but their values are rounded to this dtype. */
     fsdp_dtype buffer_dtype;
     float loss_factor; /* the head multiplies the sum of the label losses by this factor */
@@ -243,27 +248,28 @@ struct fsdp_scope {
     size_t n_owned, cap_owned;
 };
 
-/* If memory was missing (FSDP_ERR_NOMEM) and the message does not name a module yet, add the module
- * in whose forward this happened: "forward of decoder.block.3: ...". Modules call this from the
- * innermost to the outermost. */
+/* If the scope has failed because memory was missing (FSDP_ERR_NOMEM), add to the message the
+ * module whose forward failed, unless the message already names a module: "forward of
+ * decoder.block.3: ...". Each enclosing module calls this, the innermost first. */
 void fsdp_scope_name_module(fsdp_scope *s, const char *path);
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
 /* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or if the
  * scope fails. */
 fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
-/* Create an activation [shape], owned by s. Returns NULL if the scope has failed, or fails in this
- * call. The tensor has no memory if values are not needed (Note [Early stop] in early_stop.h). */
+/* Create an activation [shape], owned by s. Return NULL if the scope has already failed, or if this
+ * call makes it fail. The tensor has no memory if values are not needed (Note [Early stop] in
+ * early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Create a reference to `t` that `outer` owns, so that `t` outlives the scope in which it was
- * made. */
+/* Create a reference to `t` that the scope `outer` owns, so that `t` still exists when the scope in
+ * which `t` was made is closed. */
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
 /* Like fsdp_check_inputs(), but a matrix may have any row stride if its rows are contiguous. */
 bool fsdp_check_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
-/* Set *value to the value of a gradient with one element. If the value is already known to be 1, it
- * is not read from the device, so the host does not wait for kernels. On meta, the value is 1.
- * Return false if the scope has failed. */
+/* Set *value to the value of a gradient with one element. If grad->is_one says that the value is 1,
+ * the value is not read from the device, so the host does not wait for kernels. On meta, the value
+ * is 1. Return false if the scope has failed. */
 bool fsdp_grad_scalar(fsdp_scope *s, const fsdp_tensor *grad, double *value);
 /* Let the scope fail with FSDP_ERR_INVALID. The message begins with `op`, the name of the
  * operation. */
@@ -272,7 +278,7 @@ static inline bool fsdp_scope_ok(const fsdp_scope *s)
 {
     return s->run->status == FSDP_OK;
 }
-/* Return true if the operations in this scope will have a backward. */
+/* Return true if backward may run for the operations in this scope. */
 static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
 {
     return s->run->tape || s->run->hidden_tape;
@@ -281,9 +287,11 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
  * is meta, or the second run of a checkpointed part has passed its stopping point (Note [Early
  * stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
-/* Operations call this before every product [m, k] x [k, n] of their shapes. On meta: count the
- * 2 m n k operations that a real run would compute here (fsdp_device.product_flops). On other
- * devices: only for tests (src/trace/pace_testing.h). No effect where a real run computes no values. */
+/* Operations call this before every product [m, k] x [k, n] of their shapes. On the meta device:
+ * add the 2 m n k operations that a real run would compute at this point to
+ * fsdp_device.product_flops. On other devices it is only for tests (src/trace/pace_testing.h). It
+ * has no effect if a real run would compute no values at this point (Note [Early stop] in
+ * early_stop.h). */
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
@@ -305,8 +313,8 @@ typedef struct fsdp_region fsdp_region;
  * several modules, which are then one unit. Any function may be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
-    /* Cast tensors that the module's forward creates itself. They are cast in the same way as
-     * pre_forward casts the module's inputs. */
+    /* Cast tensors that the module's forward creates itself, in the same way as pre_forward casts
+     * the module's inputs. */
     fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
@@ -319,8 +327,8 @@ typedef struct fsdp_region_hooks {
      * (the forward had a tape), also drop the gradients of the step. */
     void (*cancel)(void *self, bool has_backward);
     void *self;
-    /* Used by backward: number of marked regions with these hooks that the sweep has not left
-     * yet. */
+    /* Used by backward: the number of marked regions (Note [Regions]) that have these hooks and
+     * that the sweep has not passed yet. */
     uint32_t reached;
     bool ended; /* used by backward: end_backward has been called */
 } fsdp_region_hooks;

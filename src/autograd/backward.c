@@ -11,12 +11,12 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    /* `outer` is set only if `tape` is the inner tape of a checkpointed part. It is the tape whose
-     * backward runs the part. */
+    /* tape: the tape of this backward. outer: NULL, unless `tape` is the inner tape of a
+     * checkpointed part; then `outer` is the tape whose backward runs the part again. */
     fsdp_tape *tape, *outer;
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] the gradients of each node's outputs */
-    bool *reached;       /* [n_nodes] the node is marked: a root depends on it */
+    bool *reached;       /* [n_nodes] true if a root depends on the node */
     uint32_t *open;      /* index + 1 of each region entered and not yet left, outermost first */
     size_t n_open;
 } sweep;
@@ -78,11 +78,11 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Some operations add gradients to the targets of leaves during forward. Check the nodes of these
- * operations: backward must reach all of them, and no owner of such a target may have dropped the
- * gradients in the meantime. Called before any hook. The check depends only on data that is the
- * same on all ranks, so either all ranks fail or none does. A NULL `reached` means that backward
- * reaches no node. */
+/* Some operations already add gradients to the targets of leaves during forward. Check the nodes of
+ * these operations: backward must reach all of them, and the owners of the targets must not have
+ * dropped these gradients since. This check is made before any hook is called. The check depends
+ * only on data that is the same on all ranks, so either all ranks fail or none does. A NULL
+ * `reached` means that backward reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -117,7 +117,7 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* dst += grad. The two may have different dtypes. */
+/* Add `grad` to `dst`. The two tensors may have different dtypes. */
 static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
 {
     fsdp_tensor *same = grad;
@@ -131,7 +131,7 @@ static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* Add to a leaf's target the gradient that an operation returned for the leaf. */
+/* An operation has returned the gradient `grad` for a leaf. Add it to the leaf's target. */
 static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_tensor *dst;
@@ -232,8 +232,8 @@ static void release_grads(sweep *w, size_t i)
 }
 
 /* Called for an operation whose backward() itself adds to the gradients of its inputs
- * (fsdp_op.continues). Operations whose backward has already run may have given gradients to
- * input i. If a node made input i, move the sum of these gradients to grad_in[i]. */
+ * (fsdp_op.continues). Other operations that read input i may already have computed gradients of
+ * it. If input i is the result of a node, move the sum of these gradients to grad_in[i]. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -261,7 +261,8 @@ static void region_path(const fsdp_tape *tape, uint32_t region, char *text, size
     }
 }
 
-/* Say in the error which operation has failed. If memory was missing, also say in which module. */
+/* Prepend the name of the operation that has failed to the error message. If memory was missing,
+ * also prepend the path of its module. */
 static void name_operation(const fsdp_tape *tape, const fsdp_node *node, fsdp_status status)
 {
     char path[160] = "";
@@ -291,7 +292,7 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     else
         name_operation(w->tape, node, status);
     fsdp_scope_close(s);
-    release_grads(w, i); /* not earlier: a tensor in grad_in may be one of these gradients */
+    release_grads(w, i); /* only now, because a tensor in grad_in may be one of these gradients */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -330,8 +331,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
 }
 
 /* Give the hooks of an inner tape to the outer tape, so that the outer tape's backward calls
- * end_backward() of these hooks when it ends. A tape keeps hooks in regions, so each region of the
- * inner tape that has hooks gets a region on the outer tape. The new region contains no nodes. */
+ * end_backward() of these hooks when it ends. A tape refers to hooks only through regions. So for
+ * each region of the inner tape that has hooks, add a region without nodes to the outer tape. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -354,8 +355,8 @@ static fsdp_status run_sweep(sweep *w)
         FSDP_TRY(leave_regions(w, i + 1));
         if (!w->reached[i])
             continue;
-        /* A region is entered because it is marked, whether or not a gradient arrived in it. So
-         * every rank runs the same hooks, whatever its data is. */
+        /* Enter every marked region, even if no gradient has arrived in it. So every rank runs the
+         * same hooks, whatever its data is. */
         FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));

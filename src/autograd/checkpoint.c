@@ -9,28 +9,31 @@
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 
-/* Results that the first run keeps, in the order in which they were computed. */
+/* Results that the first run of a checkpointed part keeps, in the order in which they were
+ * computed. */
 typedef struct fsdp_kept {
     fsdp_activation_offload *offload;
-    uint64_t number; /* number of the checkpointed call, for fsdp_stash_put() */
+    uint64_t number; /* number of the checkpointed call; passed to fsdp_stash_put() */
     struct kept_result {
         const fsdp_op *op;
-        /* Number of the operation in the first run (Note [Early stop] in early_stop.h). */
+        /* Number of the operation that computed these results, counted in the first run (Note
+         * [Early stop] in early_stop.h). */
         uint32_t number;
-        /* The results that stash_latest() has not stored yet. Only the last item can have such
-         * results. In all other items, these pointers are NULL. */
+        /* Results that stash_latest() has not stored yet. Only the last item of the list can have
+         * such results. In all other items, these pointers are NULL. */
         fsdp_tensor *latest[FSDP_MAX_RECALLED];
         /* The stored results; NULL if backward does not need them. */
         fsdp_stashed *results[FSDP_MAX_RECALLED];
     } * items;
     /* next: index of the first item that the second run has not used yet. */
     size_t n, cap, next;
-    /* products: number of products that the first run has computed so far. products_again: number
-     * of products that the second run has reached so far. */
+    /* products: number of matrix products that the first run has computed so far. products_again:
+     * number of matrix products that the second run has reached so far. */
     uint64_t products, products_again;
 } fsdp_kept;
 
-/* What the node of a checkpointed part keeps for the second run. */
+/* The data that the node of a checkpointed part stores so that the part can run a second time in
+ * backward. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
@@ -39,7 +42,7 @@ typedef struct segment {
     fsdp_dtype buffer_dtype;
     float loss_factor; /* value of fsdp_run.loss_factor before the first run */
     fsdp_tape *tape;   /* the outer tape */
-    /* [n_out]: `result[k]` is the index, among the part's results, of the node's output k. */
+    /* [n_out]: output k of the node is result number `result[k]` of the part. */
     int result[FSDP_MAX_OUT];
     /* inputs[i] is input i of the part, as stored. It is NULL if the part has no input i, or if the
      * node itself saves input i. The node itself saves inputs that are derived results, unless
@@ -67,7 +70,7 @@ static void segment_destroy(void *host)
 {
     segment *g = host;
     fsdp_leaf_list_clear(&g->leaves);
-    /* Drop the newest first, because the offload file is a stack. */
+    /* Drop the newest items first, because the offload file is a stack. */
     for (size_t i = g->kept.n; i-- > 0;)
         drop_results(&g->kept.items[i]);
     for (int i = FSDP_MAX_IN; i-- > 0;)
@@ -78,21 +81,20 @@ static void segment_destroy(void *host)
 
 /* --- kept results --- */
 
-/* Return true if the first run keeps the results of this operation, which is an attention or a
- * product. As in torchtitan, it keeps the results of every attention and of every second product:
- * the first, the third, and so on. *products is the number of products before this operation. If
- * this operation is a product, *products is incremented. */
+/* Return true if the first run keeps the results of operation `op`, which is an attention or a
+ * matrix product. As in torchtitan, the results of every attention are kept, and those of every
+ * second product: the first, the third, and so on. *products is the number of products before this
+ * operation. If `op` is a product, *products is incremented. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the results in `latest` of the last item. The results of an item are not stored at once.
- * They are stored when the results of another operation are kept or, if there is no such operation,
- * when the first run has ended. The reason for the delay is that backward may not need the results
- * of the last item, and only the end of the first run shows whether it does. If it does not,
- * stash_last() drops the results before it calls this function, so they are never written to the
- * file. */
+/* Store the results in `latest` of the last item. This is done only when the results of another
+ * operation are kept or, if there is no such operation, when the first run has ended. The reason
+ * for the delay is that backward may not need the results of the last item, and only the end of the
+ * first run shows whether it does. If backward does not need them, stash_last() drops the results
+ * before it calls this function, so they are never written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -158,10 +160,10 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The target() of a leaf of the inner tape. The second run creates such a leaf for each input that
- * needs a gradient. It also records a node of source_op, whose input is the leaf. The part reads
- * the output of this node in place of the input. The output has the same memory as the leaf, so
- * nothing is copied. */
+/* The function target() for a leaf of the inner tape. The second run creates such a leaf for each
+ * input of the part that needs a gradient. It also records a node of source_op with the leaf as
+ * input, and the part reads the output of this node instead of its input. The output shares the
+ * memory of the leaf, so nothing is copied. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -188,10 +190,11 @@ static void source_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
 
 static const fsdp_op source_op = {.name = "checkpoint input", .backward = source_backward};
 
-/* An input of the part in the second run. */
+/* One input of a checkpointed part, as the second run needs it. */
 typedef struct inner_input {
-    /* The leaf of the inner tape in which the gradient of the input is summed. NULL if the input
-     * needs no gradient, or if an earlier input is the same tensor and already has the leaf. */
+    /* The leaf of the inner tape that collects the gradient of the input. NULL if the input needs
+     * no gradient, or if an earlier input is the same tensor, so that the leaf of the earlier input
+     * is used. */
     fsdp_tensor *leaf;
     fsdp_tensor *read; /* the tensor that is passed to the part in place of the input */
 } inner_input;
@@ -217,8 +220,8 @@ static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     return (inner_input){.leaf = alias, .read = read};
 }
 
-/* Get input i of the part, owned by s. Return NULL if there is no such input or if the scope
- * fails. */
+/* Get input i of the checkpointed part, owned by s. Return NULL if there is no such input or if the
+ * scope fails. */
 static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
     const segment *g = n->host;
@@ -237,8 +240,8 @@ typedef struct root_list {
     int n;
 } root_list;
 
-/* Add `root` and its gradient `grad` to the list. Do nothing if `grad` is NULL. Also do nothing if
- * `root` has no node on the inner tape: then `root` depends on nothing that needs a gradient. */
+/* Add `root` and its gradient `grad` to the list. Do nothing if `grad` is NULL, or if `root` has no
+ * node on the inner tape: such a root depends on nothing that needs a gradient. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -247,9 +250,9 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
-/* Backward does not need the values of the part's results. So replace a result by a tensor that has
- * the same place on the tape but no memory. A result that is one of the part's inputs is not
- * replaced. */
+/* Replace a result of the part by a tensor that has the same place on the tape but no memory,
+ * because backward does not read the values of the part's results. A result that is one of the
+ * part's inputs is not replaced. */
 static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
@@ -281,9 +284,9 @@ static int same_input(const fsdp_node *n, int i)
 }
 
 /* Run the part again, and then the backward of the inner tape. The roots of this backward are the
- * part's results, and also each input that operations after the part have read. These operations
- * have already computed gradients of input i, and so_far[i] is the sum of these gradients. The part
- * adds its own gradient of input i to this sum. */
+ * part's results, and also each input of the part that later operations in forward have read, too.
+ * Backward has already run these later operations. so_far[i] is the sum of the gradients of input i
+ * that they have computed, and the part adds its own gradient of input i to this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -379,8 +382,9 @@ static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const
     fsdp_record(s, &args);
 }
 
-/* Create the state of a part and store the inputs in it. Without offload, inputs that are derived
- * results are not stored here, because the node saves them. Return NULL if the scope fails. */
+/* Create the state of a checkpointed part and store the part's inputs in it. Without offload,
+ * inputs that are derived results are not stored here, because the node saves them. Return NULL if
+ * the scope fails. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -402,8 +406,8 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* Called when the first run has ended. Store the last kept result if backward needs it; otherwise
- * drop it. */
+/* Called when the first run has ended. Store the results of the last item if backward needs them;
+ * otherwise drop them. */
 static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
@@ -438,9 +442,9 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
         /* There is no tape, so this call is not checkpointed now. But if operations are being
-         * counted, this call is inside the first run of an enclosing part. In the second run of the
-         * enclosing part, this call will be checkpointed. Therefore, that second run must not stop
-         * early. */
+         * counted (run->counting), this call is in the first run of an enclosing checkpointed part,
+         * and it will be checkpointed in the second run of that part. The second run must then not
+         * stop early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

@@ -1,5 +1,5 @@
-/* Activation checkpointing (Chen et al. 2016, arXiv 1604.06174; torch.utils.checkpoint): a part of
- * a forward keeps only its inputs, and runs a second time in backward.
+/* Activation checkpointing (Chen et al. 2016, arXiv 1604.06174; torch.utils.checkpoint): from a
+ * part of the forward, only the inputs are kept, and backward runs the part a second time.
  *
  * Note [Recomputation]. In forward, the part runs while the tape is hidden. Then a single node is
  * recorded for the whole part. In backward, this node runs the part again, on an inner tape, and
@@ -11,9 +11,9 @@
  * that later readers of the input, on the outer tape, have given it. So all gradients are added one
  * by one in the input's dtype, in the same order as without checkpointing.
  *
- * The regions of the part's modules exist only on the inner tape. The hooks of these modules
- * recognise the second run by fsdp_run.recomputing. Their end_backward functions are called by the
- * backward of the outer tape. After the second run, the part's results are on the inner tape, but
+ * The regions of the part's modules exist only on the inner tape. The hooks of these modules find
+ * in fsdp_run.recomputing that the run is the second one. The backward of the outer tape calls
+ * their end_backward functions. After the second run, the part's results are on the inner tape, but
  * without values, because nothing reads the values.
  *
  * With selection by operation (keeps_results; torchtitan's "op"), the first run also keeps the
@@ -57,20 +57,20 @@ enum {
     FSDP_MAX_RECALLED = 2 /* largest number of results of an operation */
 };
 
-/* Reuse the `n` results of `op` if this is the second run of a part and the first run has kept
- * these results. In this case, set `out` to the results, owned by s, and return true. Otherwise
- * return false; the caller then computes the results. The scope fails if the two runs do not
- * match. */
+/* If a checkpointed part runs for the second time and the first run has kept the `n` results of
+ * `op`, set `out` to the results, owned by s, and return true. Otherwise return false, and the
+ * caller computes the results. The scope fails if the two runs do not match. */
 bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* Keep the results `out` [n] of `op` if this is the first run of a part. If `op` is a product, its
- * results are kept only if it is the first, third, fifth, ... product of the part. The elements of
- * kept results must not change afterwards. In other runs, this function has no effect. */
+/* If a checkpointed part runs for the first time, keep the results `out` [n] of `op`. If `op` is a
+ * matrix product, its results are kept only if it is the first, third, fifth, ... product of the
+ * part. The elements of kept results must not change afterwards. In other runs, this function has
+ * no effect. */
 void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
-/* Run the backward of an inner tape as a part of the backward of `outer`. It differs in two ways
- * from fsdp_backward(). First, end_backward() of the inner tape's hooks is not called when this
- * function ends, but when the backward of `outer` ends. Second, n may be 0. If `outer` is NULL,
- * this function is the same as fsdp_backward(). */
+/* Run the backward of `tape`, the inner tape of a checkpointed part, during the backward of the
+ * tape `outer`. There are two differences from fsdp_backward(). First, end_backward() of the inner
+ * tape's hooks is not called at the end of this function, but at the end of the backward of
+ * `outer`. Second, n may be 0. If `outer` is NULL, this function is the same as fsdp_backward(). */
 FSDP_MUST_CHECK fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                  fsdp_tensor *const *grads, int n,
                                                  fsdp_tape *outer);

@@ -7,11 +7,12 @@
 #include "src/base/assert.h"
 
 struct fsdp_derived {
-    int refs;                /* one for the node, and one for the result while it exists */
-    fsdp_tensor *result;     /* borrowed; NULL once the result has been freed */
-    fsdp_tensor *recomputed; /* owned; NULL before the first use and after the last reader */
-    int readers;             /* number of nodes that have saved the result and will still read it */
-    bool for_each;           /* release `recomputed` after each reader, not only after the last */
+    int refs; /* number of references: one from the node, and one from the result while it exists */
+    fsdp_tensor *result; /* borrowed; NULL once the result has been freed */
+    /* owned; NULL until it is first needed, and again after the last reader */
+    fsdp_tensor *recomputed;
+    int readers;   /* number of nodes that have saved the result and will still read it */
+    bool for_each; /* release `recomputed` after each reader, not only after the last */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];

@@ -27,13 +27,14 @@
  * recorded. The node must not have saved another derived result. If `for_each` is true, the result
  * is recomputed once for each reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
-/* Call this when the node is destroyed. No operation needs its result after that. Accepts NULL. */
+/* Call this when the node that can recompute the result is destroyed. No operation needs the result
+ * after that. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
 /* Keep the result for its readers, so that it is not recomputed. Call this directly after
  * fsdp_derived_create(). */
 void fsdp_derived_hold(fsdp_derived *derived);
-/* Call this when no further node will save the result. If no node has saved the result, the
- * reference that fsdp_derived_hold() has taken is dropped. Accepts NULL. */
+/* Call this when no further node will save the result. If no node has saved it, drop the reference
+ * that fsdp_derived_hold() took. Accepts NULL. */
 void fsdp_derived_release(fsdp_derived *derived);
 /* Call this when a node saves the result. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
@@ -46,6 +47,7 @@ bool fsdp_derived_is_wanted(const fsdp_derived *derived);
 /* Return true if `t` is the result of a node on the scope's tape, and if that node can recompute
  * it. */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
-/* Recompute the derived results that `n` refers to and that are missing. Then everything that `n`
- * saved is available until the node is cleared. s has no tape. */
+/* Node `n` may refer to derived results (Note [Derived results]). Recompute those that are not in
+ * memory. After this call, everything that `n` saved is available until the node is cleared. s has
+ * no tape. */
 void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n);

@@ -47,7 +47,7 @@ static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
 }
 
 /* Return the number of the operation that computes the values of `t`, or 0 if the values existed
- * before the part ran. `t` is an input of the operation that was counted last. */
+ * before the checkpointed part ran. `t` must be an input of the operation that was counted last. */
 static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
 {
     if (t->node && t->generation == stop->mark)
@@ -70,9 +70,9 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* The inputs that an operation saves may depend on the inputs that need gradients, but the
-     * first run does not know which inputs need gradients. So if the operation saves anything,
-     * assume that backward needs all of its inputs. */
+    /* Which inputs an operation saves may depend on which inputs need gradients, and the first run
+     * does not know that. So if the operation saves anything, assume that backward needs all inputs
+     * of the operation. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

@@ -10,12 +10,12 @@
  * point on, operations get no kernels and create tensors without memory, as on the meta device.
  *
  * The first run finds the stopping point. It numbers the operations and marks their results with
- * these numbers. It records the number of the last operation whose values backward might read; when
- * in doubt, it assumes that backward reads them. These values are the operation's result, or only
- * what the operation keeps besides its result (a norm's moments). The first run counts all
+ * these numbers. It records the number of the last operation whose values backward might read. The
+ * values are the operation's result, or only what the operation keeps besides its result (a norm's
+ * moments). When in doubt, the first run assumes that backward reads them. The first run counts all
  * operations that the second run counts, and perhaps more. So if the two runs count differently,
- * the second run stops too late rather than too early. If the second run computes something that
- * the first run did not compute, the second run may fail.
+ * the second run stops too late rather than too early. The second run may fail if it computes
+ * something that the first run did not compute.
  *
  * A part may contain calls of modules that have activation checkpointing of their own. Such
  * checkpointing takes effect only in the second run of the part. If a part contains such calls, its
@@ -25,9 +25,9 @@
 
 typedef struct fsdp_early_stop {
     bool is_off;
-    const fsdp_args *inputs; /* inputs of the part; set in its first run only */
-    /* The first run sets fsdp_tensor.generation of its results to this value, and fsdp_tensor.node
-     * to the number of the operation that computed them. */
+    const fsdp_args *inputs; /* inputs of the checkpointed part; set only during its first run */
+    /* The first run sets fsdp_tensor.generation of each result to this value, and fsdp_tensor.node
+     * to the number of the operation that computed the result. */
     uint64_t mark;
     uint32_t n;      /* number of operations counted so far */
     uint32_t needed; /* number of the last operation whose values backward reads; 0: none */
@@ -36,22 +36,23 @@ typedef struct fsdp_early_stop {
     bool result_is_needed;
 } fsdp_early_stop;
 
-/* Call begin_first() before the first run of the part, and end_first() after it. Call
- * begin_second() before the second run, and end_second() after it. Operations are counted only
- * between the two calls of such a pair. */
+/* A checkpointed part runs twice. Call begin_first() before its first run, and end_first() after
+ * it. Call begin_second() before its second run, and end_second() after it. Operations are counted
+ * only between `begin` and `end`. */
 void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t mark,
                                  const fsdp_args *inputs);
 void fsdp_early_stop_end_first(fsdp_run *run);
 void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run);
 void fsdp_early_stop_end_second(fsdp_run *run);
-/* Count an operation, even if it has not computed values. Called by fsdp_record(), and by code in
- * which two operations share a node. */
+/* Count an operation, even if it has not computed values. fsdp_record() calls this. If two
+ * operations share a node, their code calls this for the operation without a node of its own. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
-/* Return true if the operation that was counted last is operation `needed`, the last one whose
- * values backward reads. Backward begins with the last operations, so it needs the result of this
- * operation almost at once. So if this function returns true, the caller keeps the result and does
- * not let backward recompute it. */
+/* Return true if the operation that was counted last is the last one whose values backward reads
+ * (fsdp_early_stop.needed). Backward begins with the last operations, so it needs the result of
+ * this operation almost at once. Therefore, if this function returns true, the caller keeps the
+ * result in memory and does not let backward recompute it. */
 bool fsdp_early_stop_is_reached(const fsdp_run *run);
-/* Return true if the next operation is the last one that the second run computes, and if backward
- * does not read the result of that operation. The operation then need not compute its result. */
+/* Return true if the second run of a checkpointed part will stop after the next operation, and if
+ * backward does not read the result of that operation. The operation then need not compute its
+ * result. */
 bool fsdp_early_stop_is_unread(const fsdp_run *run);

@@ -6,7 +6,7 @@
 
 enum {
     IN_X,
-    IN_W,        /* the weights, then the biases */
+    IN_W,        /* the first weight; the other weights and then the biases follow */
     SAVED_X = 0, /* set only if a weight needs a gradient */
     SAVED_W      /* the weights; set only if x needs a gradient */
 };
@@ -63,8 +63,8 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
 }
 
 /* Return n gradients [rows, width] as one matrix [rows, n * width]. Usually attention has already
- * written them as columns of one matrix; otherwise copy them to a new one. The gradient of a result
- * that nothing has read is 0. */
+ * written them as columns of one matrix; otherwise copy them to a new one. Where grad_out[i] is
+ * NULL, because nothing has read result i, its gradient is 0. */
 static fsdp_tensor *joined(fsdp_scope *s, fsdp_tensor *const *grad_out, int n, int64_t rows,
                            int64_t width, fsdp_dtype dtype)
 {
@@ -101,8 +101,8 @@ static char *column_ptr(const fsdp_tensor *t, int64_t first)
     return (char *)fsdp_tensor_ptr(t) + (size_t)first * fsdp_dtype_size(t->dtype);
 }
 
-/* Return true if one product can write all n gradients: each is in memory directly after the one
- * before it. */
+/* Return true if each of the n gradients begins directly after the end of the previous one, so that
+ * one product can write them all. */
 static bool are_neighbours(const fsdp_grad_destination *d, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -114,7 +114,7 @@ static bool are_neighbours(const fsdp_grad_destination *d, int n)
     return true;
 }
 
-/* dw[first] to dw[first + n - 1] = dy^T x. */
+/* Compute the gradients dw[first] to dw[first + n - 1] by one product, dy^T x. */
 static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_tensor *dy,
                              const fsdp_tensor *x, const fsdp_grad_destination *dw, int first,
                              int n)
@@ -134,8 +134,8 @@ static void weight_gradients(fsdp_scope *s, const joined_options *o, const fsdp_
                                   .beta = dw[first].beta});
 }
 
-/* Ask the owner of the targets to place the gradients of inputs [first, first + n) directly one
- * after another (fsdp_grad_sink.n_joined). */
+/* Request that the owner of the targets places the gradients of inputs [first, first + n) directly
+ * one after another (fsdp_grad_sink.n_joined). */
 static void announce_joined(const fsdp_node *node, int first, int n)
 {
     const fsdp_tensor *leaf = node->in[first].leaf;

@@ -19,10 +19,10 @@ enum {
     FSDP_MAX_JOINED = 3
 };
 
-/* out[i] [T, N] = x w[i]^T + bias[i] for i in [0, n), with x [T, D] and every w[i] [N, D]. If
- * `bias` is NULL, no layer has a bias; otherwise every layer has one. n is at most FSDP_MAX_JOINED.
- * All tensors have the same dtype. s owns the results. Pass them only to fsdp_attention(), because
- * they may not be contiguous. If the scope fails, all out[i] are NULL. */
+/* Compute out[i] [T, N] = x w[i]^T + bias[i] for i in [0, n), with x [T, D] and every w[i] [N, D].
+ * If `bias` is NULL, no layer has a bias; otherwise every layer has one. n is at most
+ * FSDP_MAX_JOINED. All tensors have the same dtype. s owns the results. Pass them only to
+ * fsdp_attention(), because they may not be contiguous. If the scope fails, all out[i] are NULL. */
 void fsdp_joined_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *const *w,
                         fsdp_tensor *const *bias, int n, fsdp_tensor **out);
 

@@ -52,13 +52,14 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
     fsdp_scope_check(s, fsdp_scope_kernels(s)->gemm(fsdp_scope_context(s), args));
 }
 
-/* Return the number of columns of w in memory. */
+/* Return the number of columns of w as it is stored: D, or N for conv1d. */
 static int64_t weight_columns(const fsdp_linear_shape *o)
 {
     return o->transposed ? o->out_features : o->in_features;
 }
 
-/* Return the address in w, or in its gradient, of the first element of feature `first`. */
+/* Return the address of the first element of w that belongs to input feature `first`. `w` may also
+ * be the gradient of w. */
 static void *feature_at(const fsdp_linear_shape *o, const fsdp_tensor *w, int64_t first)
 {
     const int64_t at = o->transposed ? first * o->out_features : first;
@@ -100,7 +101,7 @@ void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_
                                   .c_dtype = o->dtype});
 }
 
-/* dw = dy^T x, or x^T dy for conv1d. */
+/* Compute dw = dy^T x or, for conv1d, dw = x^T dy. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_linear_part part,
                                  const void *dy, const void *x, fsdp_grad_destination dw)
 {

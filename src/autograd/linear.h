@@ -19,8 +19,8 @@ bool fsdp_linear_check(fsdp_scope *s, const char *op, const fsdp_tensor *x, cons
 /* Create y, which has x's shape except that its last dimension is N. Its values are not computed
  * yet. */
 fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
-/* y = x w^T + bias for `rows` rows of x (conv1d: x w + bias). The scope must have kernels. If the
- * kernel fails, the scope fails. */
+/* Compute y = x w^T + bias for `rows` rows of x. For conv1d, compute y = x w + bias. The scope must
+ * have kernels. If the kernel fails, the scope fails. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
 /* A part of the D input features: [first, first + features). The next two functions compute the
@@ -28,21 +28,23 @@ void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t 
 typedef struct fsdp_linear_part {
     int64_t first, features;
 } fsdp_linear_part;
-/* dx [T, features] = dy w, for the columns of w that belong to the part. */
+/* Compute dx [T, features] = dy w, for the columns of w that belong to the part of the input
+ * features. */
 void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                 fsdp_linear_part part, const void *dy, const fsdp_tensor *w,
                                 void *dx);
-/* dw = dy^T x, for the columns of dw that belong to the part, with x [T, features]. If dw.beta is
- * 1, the product is added to dw. */
+/* Compute dw = dy^T x, for the columns of dw that belong to the part of the input features, with x
+ * [T, features]. If dw.beta is 1, the product is added to dw. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
                                  fsdp_grad_destination dw);
-/* Get the destination of the gradient of w, which is input i of n
+/* Return the destination for the gradient of w, if w is input i of node n
  * (fsdp_input_grad_destination()). */
 fsdp_grad_destination fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
                                               const fsdp_linear_shape *shape,
                                               fsdp_tensor **grad_in);
-/* Compute the gradient of the bias, which is input i of n: the column sums of dy. */
+/* Compute the gradient of the bias, which is input i of node n. The gradient is the column sums of
+ * dy. */
 void fsdp_linear_bias_gradient(fsdp_scope *s, const fsdp_node *n, int i,
                                const fsdp_linear_shape *shape, const fsdp_tensor *dy,
                                fsdp_tensor **grad_in);

@@ -2,10 +2,10 @@
  * in backward.
  *
  * Each operation has four steps: check the shapes, create the output with fsdp_new(), run the
- * kernel, call fsdp_record(). On the meta device fsdp_scope_kernels() is NULL, and only the kernel
- * is skipped. So an operation requests the same memory there as on other devices. Temporaries and
- * tensors that only backward needs are released (fsdp_drop) before the operation returns; the tape
- * holds its own references. */
+ * kernel, call fsdp_record(). On the meta device, fsdp_scope_kernels() is NULL, so the operation
+ * skips the kernel, and only the kernel. So it allocates the same memory as on other devices.
+ * Temporaries and tensors that only backward needs are released (fsdp_drop) before the operation
+ * returns; the tape holds its own references. */
 #pragma once
 #include "src/autograd/autograd.h"
 
@@ -14,16 +14,16 @@
  * name of t[i] in error messages. */
 bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
-/* Like fsdp_check_floats(), but with fsdp_check_rows(). */
+/* Like fsdp_check_floats(), but check `t` with fsdp_check_rows() instead of fsdp_check_inputs(). */
 bool fsdp_check_float_rows(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                            const char *const *names, int n);
 /* Check that the kernels compute in `t`'s dtype; if not, return false and fail the scope. */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
 /* Return true if kernels compute in this dtype: float32, bfloat16 or float16. */
 bool fsdp_is_computed_in(fsdp_dtype dtype);
-/* Promote x as PyTorch does: if the dtypes of x and `other` differ, convert x to float32. Return x
- * itself if the two dtypes are equal. Also return x itself if kernels do not compute in one of the
- * two dtypes. In this case, the caller's own check reports an error. Return NULL if the scope
+/* Promote x as PyTorch does for an operation on x and `other`: if their dtypes differ, convert x to
+ * float32. Return x itself if the two dtypes are equal, or if kernels do not compute in one of
+ * them. In the latter case, the caller's own check reports an error. Return NULL if the scope
  * fails. Release the result with fsdp_drop_promoted(). */
 fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
 void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
@@ -42,7 +42,7 @@ int64_t fsdp_leading_rows(const fsdp_tensor *t);
 /* The place where a kernel writes the gradient of an input. */
 typedef struct fsdp_grad_destination {
     fsdp_tensor *tensor; /* NULL: the gradient is not needed, or the scope failed */
-    float beta;          /* 0: overwrite, 1: add */
+    float beta;          /* 0: the gradient overwrites the tensor; 1: it is added to the tensor */
 } fsdp_grad_destination;
 /* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i].
@@ -59,11 +59,11 @@ fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node
  * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                                   fsdp_tensor **grad_in);
-/* Like fsdp_input_grad_like(), but return `t` itself if nothing else refers to it. So a kernel that
- * works element by element can overwrite `t`. `t` is the gradient of an output, or input i as this
- * node saved it. If something else refers to `t`, return a new tensor. This is so, for example, if
- * `add` has passed `t` on to both of its inputs, if `t` is the gradient of a root and belongs to
- * the caller, or if `t` is a leaf. */
+/* Like fsdp_input_grad_like(), but return `t` itself if nothing else refers to it. Then a kernel
+ * that works element by element can write the gradient over `t`. `t` is the gradient of an output,
+ * or the saved input i. If something else refers to `t`, return a new tensor. Something else refers
+ * to `t`, for example, if `add` has passed `t` on to both of its inputs, if `t` is the gradient of
+ * a root and belongs to the caller, or if `t` is a leaf. */
 fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                                       fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)

@@ -7,8 +7,8 @@
 #include "src/base/philox.h"
 
 enum {
-    LEAST_FEATURES = 512, /* minimum number of features of a part in backward */
-    LEAST_ROWS = 128,     /* minimum number of rows of a part in forward */
+    LEAST_FEATURES = 512, /* minimum number of features in each part in backward */
+    LEAST_ROWS = 128,     /* minimum number of rows in each part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -43,7 +43,7 @@ static int64_t part_length(int64_t n, int64_t bytes_of_one, int64_t bytes, int64
     const int64_t parts = n > most ? (n + most - 1) / most : 1;
     const int64_t even = (n + parts - 1) / parts, part = (even + align - 1) / align * align;
     if (n - (parts - 1) * part < align)
-        return even; /* avoids a very small last part */
+        return even; /* a part of `part` items would leave a very small last part */
     return part < n ? part : n;
 }
 
@@ -61,8 +61,8 @@ typedef struct backward_run {
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_destination dw;
-    fsdp_tensor *part; /* the gradient of a part of the activation; later the part of the activation
-                          itself */
+    /* The gradient of a part of a(x). Later overwritten with this part of a(x) itself. */
+    fsdp_tensor *part;
     const fsdp_tensor *dy;
 } backward_run;
 
@@ -152,10 +152,10 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* Return the number of parts into which the rows of the activation are split. Both runs of a
- * checkpointed part of the model get the same number. The numbers of rows of any two parts differ
- * by at most one, so no part has only a few rows while others have many. This matters because a
- * product of only a few rows might add its terms in a different order. */
+/* The rows of the activation are split into parts of nearly equal size. Return the number of these
+ * parts. The number is the same in both runs of a checkpointed part of the model. The sizes of any
+ * two parts differ by at most one row, so no part has only a few rows while others have many. This
+ * matters because a product of only a few rows might add its terms in a different order. */
 static int64_t parts_of_rows(const fsdp_device_traits *traits, const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -262,9 +262,9 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* relu_dropout() records no node. The node of the linear operation also computes the gradients of
- * relu and dropout. But relu_dropout() is counted as an operation (Note [Early stop] in
- * early_stop.h), because backward reads its result. */
+/* relu_dropout() records no node, because the node of the linear operation also computes the
+ * gradients of relu and dropout. But relu_dropout() is still counted as an operation (Note [Early
+ * stop] in early_stop.h), because backward reads its result. */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)

@@ -26,8 +26,8 @@ enum {
 };
 
 typedef struct attention_options {
-    /* The caller's options, with defaults filled in. In a node, the offsets point to the node's
-     * `host` memory. */
+    /* The caller's options, with defaults filled in. In the options of a node, the pointers to
+     * offsets point into the node's `host` memory. */
     fsdp_attention_options user;
     int64_t head_dim;
     uint64_t dropout_key;
@@ -64,7 +64,8 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
-/* Return the number of pairs (query, key that it sees) of sequence b and one head. */
+/* Return the number of pairs of a query and a key that this query sees, for sequence b and one
+ * head. */
 static double pairs_of_sequence(const fsdp_attention_options *o, int64_t b)
 {
     const int64_t queries = o->q_offsets[b + 1] - o->q_offsets[b];
@@ -79,8 +80,8 @@ static double pairs_of_sequence(const fsdp_attention_options *o, int64_t b)
     return pairs;
 }
 
-/* Count n products of attention, each of 2 x pairs x width of a head. Operations of the kernel that
- * compute a product a second time are not counted. */
+/* Count n matrix products of attention, each of 2 x pairs x head_dim floating-point operations per
+ * head. If the kernel computes a product a second time, the second time is not counted. */
 static void count_products(const fsdp_scope *s, const attention_options *o, int n)
 {
     double pairs = 0.0;
@@ -89,8 +90,9 @@ static void count_products(const fsdp_scope *s, const attention_options *o, int 
     fsdp_scope_count_product(s, (int64_t)pairs, o->user.heads * o->head_dim, n);
 }
 
-/* Create the tensors for the gradients of q, k and v, all of which the kernel writes. Gradients of
- * joined columns are joined columns, too (Note [Joined products] in joined_linear.h). */
+/* Create the tensors for the gradients of q, k and v; the kernel writes all three. If q, k and v
+ * are adjacent column blocks of one tensor, the gradients are adjacent column blocks, too (Note
+ * [Joined products] in joined_linear.h). */
 static void new_gradients(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *d[3])
 {
     fsdp_tensor *const *qkv = n->saved;
@@ -117,7 +119,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     fsdp_tensor *d[3];
     new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
-    count_products(s, o, 4); /* dp, dv, dq and dk */
+    count_products(s, o, 4); /* the products for dp, dv, dq and dk */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (kernels) {
         fsdp_attention_args args =
@@ -280,7 +282,7 @@ static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_te
 {
     results[0] = fsdp_new(s, q->dtype, 2, q->shape);
     results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
-    count_products(s, o, 2); /* q k^T and p v */
+    count_products(s, o, 2); /* the products q k^T and p v */
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (!kernels)
         return;

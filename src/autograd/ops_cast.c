@@ -1,6 +1,6 @@
-/* torch.Tensor.to(dtype): conversion to another dtype. Backward converts the gradient back to the
- * dtype of the input. If the input is a leaf, backward does not convert the gradient, because the
- * target of a leaf accepts gradients of any dtype. */
+/* Conversion to another dtype, as by torch.Tensor.to(dtype). Backward converts the gradient back to
+ * the dtype of the input. If the input is a leaf, backward does not convert the gradient, because
+ * the target of a leaf accepts gradients of any dtype. */
 #include "src/autograd/ops.h"
 
 static void cast(const fsdp_kernels *k, fsdp_scope *s, const fsdp_tensor *to,

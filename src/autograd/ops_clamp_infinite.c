@@ -1,9 +1,9 @@
 /* Protection against overflow in float16, as in transformers' T5: if any element is infinite, all
  * elements are clamped to a finite bound.
  *
- * Backward needs to know which elements were clamped, and which elements were equal to the bound
- * already. The clamped values do not show this, so two bits are kept for each element. A byte
- * before these bits says whether any of the bits is set. */
+ * Backward must distinguish elements that were clamped from elements that were equal to the bound
+ * before. The clamped values do not show the difference, so two bits are kept for each element. A
+ * byte before these bits says whether any of the bits is set. */
 #include "src/autograd/ops.h"
 
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,

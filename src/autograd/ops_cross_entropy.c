@@ -1,8 +1,8 @@
 /* Losses for a classification head, which has so few classes that all logits fit in memory: softmax
  * cross-entropy for class labels, and mean squared error or binary cross-entropy for targets that
- * are numbers. Backward computes d_logits from the saved logits, so the gradient of the loss may
- * have any value. The loss over a vocabulary, in ops_loss.c, requires that its gradient is 1.
- * Legend: T rows, V classes or labels. */
+ * are numbers. Backward computes d_logits from the saved logits, so the loss may have any gradient.
+ * This is different from the loss over a vocabulary (ops_loss.c), whose gradient must be 1. Legend:
+ * T rows, V classes or labels. */
 #include "src/autograd/ops.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Looks up rows of a table by id. Backward needs only the ids, not the table, so it can run while
- * the parameter is resharded. */
+/* Looks up rows of a table by id. Backward needs only the ids and not the table, so backward can
+ * run while the table's parameter is resharded. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 

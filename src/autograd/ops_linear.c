@@ -1,6 +1,6 @@
-/* linear: y = x w^T + bias with w [N, D]. Its backward: dx = dy w, dw = dy^T x, dbias = column sums
- * of dy. conv1d does the same with w stored as its transpose, [D, N].
- * Legend: T rows of x, D features in, N features out. */
+/* The operation linear computes y = x w^T + bias with w [N, D]. Its backward computes dx = dy w and
+ * dw = dy^T x; dbias is the column sums of dy. The operation conv1d is the same, except that w is
+ * stored as its transpose, [D, N]. Legend: T rows of x, D features in, N features out. */
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/linear.h"
 

@@ -3,15 +3,17 @@
  *
  * Note [Loss computes its gradients in forward]. Softmax needs the logits twice: for the loss and
  * for the gradient. The logits of a chunk are not kept, and computing them twice would cost a third
- * of the operation's time. So if gradients are needed, they are computed at once for each chunk.
- * The logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw = d_logits^T x are
- * kept for backward. Backward only passes dx and dw on, which is correct only if the gradient of
- * the loss is 1. The gradient of a bias, the sum of the rows of d_logits, is kept in the same way.
+ * of the operation's time. So if gradients are needed, forward computes them for each chunk as soon
+ * as it has the logits. The logits x w^T are replaced by d_logits in place, and dx = d_logits w and
+ * dw = d_logits^T x are kept for backward. Backward only returns dx and dw, which is correct only
+ * if the gradient of the loss is 1. The gradient of a bias, the sum of the rows of d_logits, is
+ * kept in the same way.
  *
- * If w is a parameter of a unit, dw is added to the unit's gradient buffer at once, so there is no
- * second buffer of its size. Then the tape's backward fails if it does not reach the loss, or if
- * the unit has dropped its gradients in the meantime. If x is not needed any more, dx overwrites x.
- * This is safe, because row i of dx is written only after the last read of rows 0 to i of x.
+ * If w is a parameter of a unit, forward adds dw directly to the unit's gradient buffer, so no
+ * second buffer of the size of dw is needed. In this case, the tape's backward fails if it does not
+ * reach the loss, or if the unit has dropped its gradients in the meantime. If x is not needed any
+ * more, dx overwrites x. This is safe, because row i of dx is written only after the last read of
+ * rows 0 to i of x.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -21,8 +23,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* The number of rows of a chunk is rounded up to a multiple of this. Chunks then have few
-     * different shapes, and GEMM primitives are cached by shape. */
+    /* The number of rows of a chunk is rounded up to a multiple of this. GEMM primitives are cached
+     * by shape, and the rounding reduces the number of different shapes. */
     ROW_ALIGN = 8
 };
 enum {
@@ -47,8 +49,8 @@ typedef struct loss_options {
 typedef struct loss_run {
     fsdp_scope *s;
     fsdp_tensor *x, *w, *bias; /* bias: NULL if there is none */
-    /* rows [n]: indices of the labelled rows of x. labels [n]: their labels, in the same block of
-     * host memory. */
+    /* rows [n]: indices of the labelled rows of x. labels [n]: the labels of these rows. Both
+     * arrays are in one block of host memory. */
     int32_t *rows, *labels;
     /* n: number of labelled rows. chunk: rows of a chunk; the last chunk may have fewer. */
     int64_t n, chunk;
@@ -62,8 +64,8 @@ typedef struct loss_run {
     fsdp_tensor *gathered;
     fsdp_tensor *dx, *dw; /* NULL if not needed */
     float beta;           /* beta of the next product that writes dw */
-    /* db [V]: gradient of the bias; NULL if not needed. ones [chunk], in the dtype of x: its
-     * product with d_logits is the sum of the rows of d_logits; NULL if db is NULL. */
+    /* db [V]: gradient of the bias; NULL if not needed. ones [chunk]: a vector of ones in the dtype
+     * of x; its product with d_logits is the sum of the rows of d_logits. NULL if db is NULL. */
     fsdp_tensor *db, *ones;
     float db_beta; /* beta of the next product that writes db */
     bool wrote;    /* dw is the target of the leaf w, not a separate tensor */
@@ -86,7 +88,8 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
     return false;
 }
 
-/* Pass dw on. If w is a leaf without a gradient so far, dw itself becomes its gradient. */
+/* Return dw as the gradient of w. But if w is a leaf that has no gradient yet, make dw itself the
+ * gradient of the leaf. */
 static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
 {
     fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
@@ -264,8 +267,8 @@ static bool find_labelled(loss_run *r, const int32_t *labels)
     return true;
 }
 
-/* Return the maximum number of rows of a chunk: as many as have loss_bytes bytes of logits, but at
- * least least_loss_rows and at most loss_rows (fsdp_device_traits). */
+/* Return the maximum number of rows of a chunk: the number of rows whose logits take loss_bytes
+ * bytes, but at least least_loss_rows and at most loss_rows (fsdp_device_traits). */
 static int64_t most_rows(const fsdp_device_traits *traits, int64_t row_bytes)
 {
     const int64_t rows = row_bytes ? traits->loss_bytes / row_bytes : traits->loss_rows;
@@ -281,7 +284,7 @@ static int64_t logits_ld(const fsdp_device_traits *traits, int64_t vocab)
     return (vocab + traits->loss_columns - 1) / traits->loss_columns * traits->loss_columns;
 }
 
-/* Return the number of rows of a chunk. All chunks have nearly the same size, so the last one is
+/* Return the number of rows of a chunk. The n rows are divided evenly, so that the last chunk is
  * not a small remainder. */
 static int64_t chunk_rows(const fsdp_device_traits *traits, int64_t n, int64_t row_bytes)
 {
@@ -293,8 +296,9 @@ static int64_t chunk_rows(const fsdp_device_traits *traits, int64_t n, int64_t r
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Create a tensor for dw, with the dtype and shape that the default target uses. So backward need
- * not copy dw: this tensor can itself become the gradient of the leaf. */
+/* Create a tensor for dw. It has the dtype and shape that fsdp_grad_sink_default_target() uses for
+ * the gradient of a leaf. Because of this, the tensor can itself become the gradient of the leaf,
+ * and backward need not copy dw. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;
@@ -325,8 +329,8 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Create the tensors for the gradient of the bias. A leaf's gradient is float32, as its target is.
- */
+/* Create the tensors for the gradient of the bias. If the bias is a leaf, its gradient is float32,
+ * as its target is. */
 static void open_bias_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -385,7 +389,7 @@ static void open_buffers(loss_run *r)
     r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->ld});
 }
 
-/* The logits, and the gradients of w and x. */
+/* Count the products that compute the logits and the gradients of w and x. */
 static void count_products(const loss_run *r)
 {
     const int products = 1 + (r->dw != NULL) + (r->dx != NULL);

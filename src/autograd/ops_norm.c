@@ -1,7 +1,8 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
- * 2016). Their results are derived (Note [Derived results] in derived.h). A result may be
- * recomputed in the backward of another unit, when the weights of the norm are not gathered. So a
- * node saves copies of the weights, unless their values can also be read elsewhere. */
+ * 2016). Backward may recompute their results instead of keeping them (Note [Derived results] in
+ * derived.h). This may happen in the backward of another unit, while the weights of the norm are
+ * not gathered. So a node saves copies of the weights, unless another storage has the same values
+ * at that time. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
@@ -15,7 +16,7 @@ enum {
     SAVED_W,    /* from lasting_of() */
     SAVED_RSTD, /* rms_norm: [vectors] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
-    SAVED_BIAS  /* from lasting_of(); NULL if there is no bias */
+    SAVED_BIAS  /* the bias, from lasting_of(); NULL if there is no bias */
 };
 
 static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)
@@ -27,9 +28,9 @@ static fsdp_tensor *over_lasting(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_scope_own(s, t);
 }
 
-/* Return a tensor with the values of w that can be read even while w is resharded: one over
- * w->storage->lasting if that exists, otherwise a copy of w. Return NULL if w is NULL or no node
- * will be recorded. */
+/* Return a tensor that has the values of w and can be read even while w is resharded. It is a
+ * tensor over w->storage->lasting if that storage exists, otherwise a copy of w. Return NULL if w
+ * is NULL or no node will be recorded. */
 static fsdp_tensor *lasting_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
 {
     if (!w || !is_recorded)
@@ -46,7 +47,7 @@ static fsdp_tensor *lasting_of(fsdp_scope *s, const fsdp_tensor *w, bool is_reco
 
 /* --- rms_norm --- */
 
-/* Return the number of vectors that are normalised: each has as many elements as w. */
+/* Return the number of vectors that are normalised. Each vector has as many elements as w. */
 static int64_t n_vectors(const fsdp_tensor *x, const fsdp_tensor *w)
 {
     return fsdp_leading_rows(x) * (fsdp_last_dim(x) / w->shape[0]);
@@ -223,8 +224,8 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Create the result. The result gets no memory if two conditions hold: the norm is the last
- * operation that the second run of a checkpointed part computes, and backward reads only the
+/* Create the result. It gets no memory if two conditions hold: the norm is the last operation that
+ * is computed when backward runs a checkpointed part again, and backward reads only the norm's
  * moments. Both hold in BERT, because its blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {

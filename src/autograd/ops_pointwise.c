@@ -7,8 +7,8 @@
 
 /* --- add, mul, scale --- */
 
-/* Pass the gradient on without a copy. This is safe, because operations overwrite a gradient only
- * if nothing else refers to it. */
+/* Return grad_out as the gradient of both inputs, without a copy. This is safe, because operations
+ * overwrite a gradient only if nothing else refers to it. */
 static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                          fsdp_tensor **grad_in)
 {
@@ -57,10 +57,11 @@ static bool check_pair(fsdp_scope *s, const char *op, fsdp_tensor *x, const char
            fsdp_check_same_shape(s, op, x, x_name, y, y_name);
 }
 
-/* Return a tensor for x + y. If in_place is true, the result may use x's memory, but only in the
- * second run of a checkpointed part. In other runs, this would not lower the peak of memory. In one
- * measurement, it even raised the peak by 39 MiB (bert-base, bf16), because results that are kept
- * for a long time then occupied the memory of products. */
+/* Return a tensor for x + y. The result uses x's memory only if in_place is true and the second run
+ * of a checkpointed part is in progress. In other runs, using x's memory would not lower the peak
+ * of memory. In one measurement, it even raised the peak by 39 MiB (bert-base, bf16): a sum is kept
+ * until backward, and x's memory would otherwise have been used again for the results of matrix
+ * products. */
 static fsdp_tensor *sum_result(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *y, bool in_place)
 {
     return in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
@@ -225,9 +226,9 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
 }
 
-/* Compute relu. The node saves the result relu(x) instead of x. The result is sufficient: the
- * derivative of relu is the same at relu(x) as at x. And it costs no memory, because the linear
- * operation that follows keeps relu(x) anyway. */
+/* Compute relu. The node saves the result relu(x) instead of x. Backward can use relu(x) as well as
+ * x, because the derivative of relu has the same value at both. Saving relu(x) costs no memory,
+ * because the linear operation that follows keeps relu(x) anyway. */
 static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
@@ -316,8 +317,8 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
-/* Compute out = dropout(from), and record a node of `op` with input x and result `out`. `from` is
- * x, or was computed from x. `out` may use the memory of `from`. */
+/* Compute out = dropout(from), and record a node of `op` with input x and result `out`. `from` is x
+ * itself or a tensor that was computed from x. `out` may use the memory of `from`. */
 static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
                                   const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {

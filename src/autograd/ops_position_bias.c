@@ -9,11 +9,11 @@
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
-/* Computes the same as T5Attention._relative_position_bucket in transformers. Half of the buckets
- * hold a single distance each. Each of the others holds a range of distances; the ranges grow
- * exponentially up to max_distance. Like torch, this function computes the logarithm and the
- * quotients in float32 and truncates the result. With other rounding, some distances at a boundary
- * would be in a different bucket. */
+/* Return the bucket of a distance, as T5Attention._relative_position_bucket in transformers does.
+ * Half of the buckets hold a single distance each. Each of the others holds a range of distances;
+ * the ranges grow exponentially up to max_distance. Like torch, this function computes the
+ * logarithm and the quotients in float32 and truncates the result. With other rounding, some
+ * distances at a boundary would be in a different bucket. */
 int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
                                       int64_t max_distance)
 {
@@ -41,7 +41,8 @@ typedef struct position_bias_options {
     fsdp_dtype dtype; /* dtype of the weight */
 } position_bias_options;
 
-/* Return the bucket of each of the 2 * span - 1 distances. The caller frees the array. */
+/* Return an array with the bucket of each of the 2 * span - 1 distances. The caller frees the
+ * array. */
 static int32_t *buckets_of_columns(fsdp_scope *s, const position_bias_options *o)
 {
     const int64_t columns = 2 * o->span - 1;
@@ -84,8 +85,9 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         sum_gradient(s, k, o, grad_out[0], sum);
-    /* The gradient is returned as float32. If the weight is a leaf, this is enough: the caller
-     * converts the gradient to the dtype of the leaf's target and adds it there. */
+    /* The gradient is returned in float32, whatever the dtype of the weight is. If the weight is a
+     * leaf, the caller converts the gradient to the dtype of the leaf's target and adds it
+     * there. */
     grad_in[0] = sum;
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;

@@ -26,8 +26,8 @@ static void gather_rows_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor 
 
 static const fsdp_op gather_rows_op = {.name = "gather_rows", .backward = gather_rows_backward};
 
-/* Check the row indices. Backward copies gradients and does not add them, so no row may occur
- * twice. */
+/* Check the row indices. No row may occur twice, because backward copies the gradients of rows
+ * instead of adding them. */
 static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_rows)
 {
     unsigned char *seen = fsdp_calloc((size_t)n_rows / 8 + 1, 1);

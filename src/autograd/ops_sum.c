@@ -1,4 +1,5 @@
-/* The sum of all elements: first the sum of each column, then the sum of these sums. */
+/* Computes the sum of all elements: first the sum of each column, then the sum of these column
+ * sums. */
 #include <string.h>
 
 #include "src/autograd/ops.h"

@@ -1,4 +1,4 @@
-/* Scopes: they own intermediate tensors and keep the first failure. */
+/* Implements scopes. A scope owns intermediate tensors and keeps the first failure. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

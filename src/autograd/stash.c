@@ -20,16 +20,16 @@ struct fsdp_stashed {
     int refs;
     fsdp_tensor *tensor; /* NULL while the tensor is only in the file */
     /* On a device with its own memory: the copy of the tensor in host memory that a request to the
-     * file reads or writes. It exists from the start of the request until the request is known to
-     * have ended. Otherwise NULL. */
+     * file reads or writes. The copy exists from the start of the request until the rank's thread
+     * has seen that the request has ended. Otherwise NULL. */
     void *host;
     /* The following fields are used only with offload. */
     uint64_t number; /* number of the first call that stored the tensor */
     uint64_t offset;
     size_t bytes;
     fsdp_file_ticket ticket; /* the last request to the file that uses the tensor's memory */
-    bool is_back;            /* backward has requested the tensor, which then stays in memory */
-    bool is_read;            /* `ticket` is a read, which must be waited for before the first use */
+    bool is_back; /* backward has requested the tensor, so its memory is not released any more */
+    bool is_read; /* `ticket` is a read, which must be waited for before the first use */
     fsdp_device *device;
     fsdp_dtype dtype;
     bool is_table;
@@ -41,8 +41,8 @@ struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
     uint64_t calls; /* number of calls begun so far */
-    /* The stored items, in the order of their positions in the file. A dropped item leaves a
-     * NULL. */
+    /* The stored items, in the order of their positions in the file. The entry of a dropped item
+     * becomes NULL. */
     fsdp_stashed **items;
     size_t n_items, cap_items;
     int64_t peak_bytes;
@@ -105,8 +105,8 @@ static uint64_t end_of_file(const fsdp_activation_offload *offload)
     return (last->offset + last->bytes + FILE_ALIGN - 1) / FILE_ALIGN * FILE_ALIGN;
 }
 
-/* Set *data to the memory that a request to the file uses, and *after to the event that the request
- * waits for. */
+/* Set *data to the memory from which a request will write the item to the file or into which it
+ * will read it. Set *after to the event for which the request must wait. */
 static fsdp_status memory_of_request(fsdp_stashed *item, void **data, fsdp_event **after)
 {
     *after = NULL;
@@ -301,8 +301,8 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* The worker thread may still use the tensor's memory, so wait for its last request. If the
-         * request has failed, its error no longer matters. */
+        /* The file's worker thread may still use the tensor's memory, so wait for the last request
+         * for this tensor. If the request has failed, its error no longer matters. */
         fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);

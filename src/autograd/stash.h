@@ -1,10 +1,12 @@
-/* Tensors that a checkpointed call keeps between forward and backward, in memory or in a file.
+/* Stores the tensors that a call with activation checkpointing keeps between forward and backward,
+ * in memory or in a file.
  *
- * Note [Activation offload]. Calls are numbered in the order of forward. When call n stores a
- * tensor, the file's worker thread starts writing it at once. The tensor's memory is released when
- * call n + 2 begins, so the write can take as long as one whole call. Only tensors of at most two
- * calls are in memory, however slow the disk is. Backward runs in the opposite order. When a call
- * runs again, the worker thread starts reading the tensors of the call before it.
+ * Note [Activation offload]. Calls of checkpointed parts are numbered in the order of forward. When
+ * call n stores a tensor, the file's worker thread starts writing it at once. The tensor's memory
+ * is released when call n + 2 begins, so the write can take as long as one whole call. Only tensors
+ * of at most two calls are in memory, however slow the disk is. Backward runs in the opposite
+ * order. When a call runs again, the worker thread starts reading the tensors of the call before
+ * it.
  *
  * Several calls may keep the same tensor. For example, each decoder block keeps the encoder's
  * output. Such a tensor is written once. It stays in memory as long as anything else holds it. The
@@ -15,10 +17,10 @@
 
 #include "src/tensor/tensor.h"
 
-/* Begin a call, and set *number to the number of this call. The caller passes *number to
- * fsdp_stash_put(). If offload is NULL, only set *number to 0. Otherwise, also release the memory
- * of the tensors that were stored before the previous call began. Return FSDP_ERR_IO if one of
- * these tensors could not be written to the file. */
+/* Begin the call of a checkpointed part, and set *number to its number, for fsdp_stash_put(). If
+ * offload is NULL, only set *number to 0. Otherwise, also release the memory of the tensors that
+ * were stored before the previous call began. Return FSDP_ERR_IO if one of these tensors could not
+ * be written to the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload,
                                                     uint64_t *number);
 /* Call this when call `number` runs again in backward. It starts reading, from the file, the
@@ -34,7 +36,7 @@ typedef struct fsdp_stashed fsdp_stashed;
  * if the disk is full. The caller must pass *stashed to fsdp_stash_drop(). */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number,
                                            fsdp_tensor *t, fsdp_stashed **stashed);
-/* Get the tensor, with its elements in memory. *t is set to a new reference. The tensor then stays
- * in memory until fsdp_stash_drop(). */
+/* Get the tensor, with its elements in memory, and set *t to a new reference. From now until
+ * fsdp_stash_drop(), the tensor stays in memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_get(fsdp_stashed *stashed, fsdp_tensor **t);
 void fsdp_stash_drop(fsdp_stashed *stashed); /* accepts NULL */

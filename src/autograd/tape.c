@@ -54,7 +54,7 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     return FSDP_OK;
 }
 
-/* Return the index of a leaf in the list, or list->n if it is not in the list. */
+/* Return the index of `leaf` in the list, or list->n if the list does not contain it. */
 static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
 {
     size_t i = 0;
@@ -63,8 +63,8 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* Remove one entry of a leaf from the list. Return false if the list is NULL or has no entry for
- * that leaf. */
+/* Remove one entry for `leaf` from the list. Return false if the list is NULL or contains no such
+ * entry. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -166,9 +166,9 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* Record that a new node reads `leaf`. In the second run of a checkpointed part, the first run has
- * already called record_read() for the leaves in expected_leaves. So do not call it again for
- * these. */
+/* Record that a new node reads `leaf`. If a checkpointed part runs for the second time, its first
+ * run has already called record_read() for the leaves in expected_leaves, so do not call it again
+ * for these leaves. */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -211,12 +211,12 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* Called for an operation while the tape is hidden. The operation records no node now, because the
- * second run will record one. Instead, add the leaves that the operation reads to hidden_leaves.
- * Also call record_read() for each of these leaves that is not in expected_leaves. If
- * expected_leaves is not empty, this first run is inside the second run of an enclosing part. The
- * first run of the enclosing part has then already called record_read() for the leaves in
- * expected_leaves. */
+/* Called for an operation during the first run of a checkpointed part, while the tape is hidden.
+ * The operation records no node now, because the second run will record one. Instead, add the
+ * leaves that the operation reads to hidden_leaves. Also call record_read() for each of these
+ * leaves that is not in expected_leaves. If expected_leaves is not empty, this first run is inside
+ * the second run of an enclosing part. The first run of the enclosing part has then already called
+ * record_read() for the leaves in expected_leaves. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

@@ -13,20 +13,22 @@
 
 /* A batch and its reference count. Callers see only `head`. */
 typedef struct batch {
-    fsdp_batch head; /* must be first: a pointer to `head` is cast to a pointer to the batch */
+    /* must be first, because a pointer to `head` is cast to a pointer to the batch */
+    fsdp_batch head;
     atomic_int refs;
 } batch;
 
 typedef struct sizes {
     int64_t sequences, source_tokens, target_tokens, labels;
-    int64_t targets; /* number of labels of a row if labels are real numbers; 0: labels are classes
-                        or ids */
+    /* Number of labels of each row if the labels are real numbers. 0: the labels are classes or
+     * ids. */
+    int64_t targets;
     bool types, origins;
 } sizes;
 
 /* ---- sizes ---- */
 
-/* Return the number of labels of a row. Ignored labels at its end are not counted. */
+/* Return the number of labels of a row, without the ignored labels at its end. */
 static int32_t kept_labels(const fsdp_batch_row *row)
 {
     int32_t n = row->labels_len;
@@ -35,7 +37,7 @@ static int32_t kept_labels(const fsdp_batch_row *row)
     return n;
 }
 
-/* Return true if a document begins at token i of the row. */
+/* Return true if token i of the row is the first token of a document. */
 static bool begins(const fsdp_batch_row *row, int32_t i)
 {
     return i == 0 || (row->position_ids && row->position_ids[i] == 0);
@@ -73,7 +75,7 @@ static fsdp_status check_labels(const fsdp_batch_row *row, int32_t index, fsdp_t
     return FSDP_OK;
 }
 
-/* Check the labels of a row that are real numbers. */
+/* Check the labels of a row, which are real numbers. */
 static fsdp_status check_targets(const fsdp_batch_row *row, int32_t index, const sizes *n)
 {
     if (row->targets_len == 0 && (n->targets == 0 || row->labels_len == 0))
@@ -239,7 +241,8 @@ static void fill_masked(const fsdp_batch_row *row, int32_t *labels)
         labels[i] = row->labels ? row->labels[i] : FSDP_IGNORE_INDEX;
 }
 
-/* Set the labels of row `index` that are real numbers. If the row has none, set them to NaN. */
+/* Set the labels of row `index`, which are real numbers. If the row has no labels, set them to
+ * NaN. */
 static void fill_targets(const fsdp_batch_row *row, int32_t index, int32_t n, float *targets)
 {
     for (int32_t i = 0; i < n; i++)

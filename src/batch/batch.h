@@ -12,8 +12,8 @@ typedef struct fsdp_batch_arrays {
     int64_t *source_positions, *target_positions;
 } fsdp_batch_arrays;
 
-/* Create a batch, as fsdp_batch_create() does. With `origins`, the batch also has source_positions
- * and target_positions, which the caller fills in through *arrays. */
+/* Create a batch, as fsdp_batch_create() does. If `origins` is true, the batch also has
+ * source_positions and target_positions, which the caller fills in through *arrays. */
 FSDP_MUST_CHECK fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
                                              const fsdp_batch_format *format, bool origins,
                                              fsdp_batch_arrays *arrays, fsdp_batch **out);

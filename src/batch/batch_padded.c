@@ -7,7 +7,8 @@
 
 fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, int64_t *end)
 {
-    int64_t begin = -1, after = -1; /* after: the column after the first run of ones */
+    /* `after` is the first column after the first sequence of consecutive ones */
+    int64_t begin = -1, after = -1;
     for (int64_t i = 0; i < width; i++) {
         if (mask[i] != 0 && mask[i] != 1)
             return fsdp_error(FSDP_ERR_INVALID,
@@ -36,8 +37,9 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
-    int32_t num_targets;  /* number of labels of a row if labels are real numbers; 0: labels are
-                             classes or ids */
+    /* Number of labels of each row if the labels are real numbers. 0: the labels are classes or
+     * ids. */
+    int32_t num_targets;
     fsdp_batch_row *rows; /* [p->rows] */
     int64_t *first;       /* [p->rows]: each row's first column that is not padding */
     int32_t *at;          /* the first unused element of the block */
@@ -50,10 +52,10 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Convert one row of a padded array to int32. `wide` is the row, and columns [first, end) of it are
- * converted. *out is set to the result, or to NULL if `wide` is NULL. Values must be in [0, limit)
- * or, if limit is 0, in [0, INT32_MAX]. If `labels` is true, the value FSDP_IGNORE_INDEX is also
- * allowed. `what` is the name of the array in error messages. */
+/* Convert columns [first, end) of the row `wide` of a padded array to int32. *out is set to the
+ * result, or to NULL if `wide` is NULL. Values must be in [0, limit) or, if limit is 0, in [0,
+ * INT32_MAX]. If `labels` is true, the value FSDP_IGNORE_INDEX is also allowed. `what` is the name
+ * of the array in error messages. */
 static fsdp_status narrow_to_int32(packing *k, const char *what, const int64_t *wide, int64_t first,
                                    int64_t end, int64_t limit, bool labels, const int32_t **out)
 {
@@ -111,7 +113,7 @@ static fsdp_status pack_row(packing *k, int64_t row)
     return FSDP_OK;
 }
 
-/* For each token of the batch, record where it is found in the padded arrays. */
+/* For each token of the batch, record its position in the padded arrays. */
 static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch_arrays *to)
 {
     int64_t source = 0, target = 0;

@@ -27,9 +27,9 @@ enum {
     MAX_MEMORY_STEPS = 50,
     RATE_TRIES = 8
 };
-/* Steps run for about this long while memory is sampled. */
+/* Memory is sampled while untimed steps run, for about this many seconds. */
 static const double MEMORY_SECONDS = 1.5;
-/* Each shape of matrix product is measured for about this long. */
+/* The rate of each shape of matrix product is measured for about this many seconds. */
 static const double RATE_SECONDS = 0.15;
 
 /* --- running steps --- */
@@ -41,9 +41,11 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    /* [batch, source + n_labels]. Each row has its source ids, followed by its label ids. */
+    /* [batch, source + n_labels]: memory for one batch. Each row has the source ids, then the label
+     * ids. */
     int32_t *ids;
-    /* Labels in a row. It is 0 for causal models, whose labels are the source ids. */
+    /* Number of label ids in a row. It is 0 for causal models, because their labels are the source
+     * ids. */
     int32_t n_labels;
     fsdp_profile *profile; /* NULL: nothing is profiled */
     double loss, grad_norm;
@@ -57,7 +59,8 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    /* Do not profile the first step: it allocates the memory that later steps reuse. */
+    /* The first step allocates memory that later steps use again, so it is not profiled by
+     * default. */
     if (!c->profile_steps && options.first_step == 0) {
         options.first_step = 1;
         options.n_steps = c->steps - 1;
@@ -140,7 +143,8 @@ static fsdp_status make_batch(run *r, uint64_t micro_batch, fsdp_batch **batch)
     return status;
 }
 
-/* Run the forward and the backward pass. Set *out to the loss, which may not be computed yet. */
+/* Run the forward and the backward pass. Set *out to the loss. On a device with a stream, the loss
+ * may not have been computed yet when this returns. */
 static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step, fsdp_tensor **out)
 {
     fsdp_scope *s;
@@ -176,8 +180,8 @@ static fsdp_status update(run *r, fsdp_clip *clip)
     return FSDP_OK;
 }
 
-/* Run the kernels of a step. The host waits for none of them, unless there are several ranks: Note
- * [Late norm] in src/optim/clip_grad.h. */
+/* Start the kernels of a step. With one rank, the host does not wait until they end. With several
+ * ranks, it waits as described in Note [Late norm] in src/optim/clip_grad.h. */
 static fsdp_status start_step(run *r, const fsdp_batch *batch, int step, fsdp_tensor **loss)
 {
     fsdp_clip *clip;
@@ -190,8 +194,8 @@ static fsdp_status start_step(run *r, const fsdp_batch *batch, int step, fsdp_te
     return status;
 }
 
-/* Run one step. *took is set to its duration, without the time that making the batch takes. A step
- * ends when the device has ended its kernels. */
+/* Run one step. Set *took to its duration, from the time when the batch is ready to the time when
+ * the device has completed all kernels of the step. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -207,7 +211,8 @@ static fsdp_status train_step(run *r, int step, double *took)
     status = start_step(r, batch, step, &loss);
     fsdp_optimizer_zero_grad(r->optimizer);
     if (status == FSDP_OK)
-        status = fsdp_tensor_item(loss, &r->loss); /* waits for the device */
+        /* fsdp_tensor_item() waits until the device has computed the loss */
+        status = fsdp_tensor_item(loss, &r->loss);
     *took = fsdp_clock_s() - begin;
     fsdp_tensor_release(loss);
     fsdp_batch_release(batch);
@@ -232,8 +237,8 @@ typedef struct used {
     double cpu_s, faults, waited_s;
 } used;
 
-/* Get the processor time and the minor page faults of the process since it began. Get the time
- * spent waiting for peers since the group was created. */
+/* Return the processor time and the number of minor page faults of this process since it began, and
+ * the time that this rank has waited for peers since the group was created. */
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
@@ -287,8 +292,8 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     return status;
 }
 
-/* Run steps that are not timed, during which the launching process samples memory. Rank 0 decides
- * how many steps all ranks run. */
+/* Run steps that are not timed. During these steps, the launching process samples the memory of the
+ * ranks. Rank 0 decides how many steps all ranks run. */
 static fsdp_status memory_steps(run *r, double step_s)
 {
     double n = ceil(MEMORY_SECONDS / step_s), took;
@@ -313,8 +318,8 @@ fsdp_status fsdp_bench_product_rate(fsdp_device *device, fsdp_dtype dtype, int64
     return FSDP_OK;
 }
 
-/* Measure matrix products in the largest shapes of a step, each on one thread. Each rank takes its
- * highest rate. *gflops is set to the mean of these rates over the ranks. */
+/* On each rank, measure matrix products in the largest shapes of a step, on one thread. Set *gflops
+ * to the mean over the ranks of the highest rate of each rank. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -324,10 +329,9 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Measure the rate of matrix products, and set *gflops to the highest rate of all tries. Matrix
- * products alone must have a higher rate than a whole step. If the measured rate is not higher,
- * other processes used the cores during the measurement. Then measure again, up to RATE_TRIES times
- * in all. */
+/* Measure the rate of matrix products several times, and set *gflops to the highest rate. Single
+ * matrix products must have a higher rate than a whole step. If the highest rate so far is not
+ * higher, other processes have used the cores, so measure again, up to RATE_TRIES times in all. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;
@@ -451,8 +455,8 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Set the time of a category. The key is the name of the category with underscores: for "waiting
- * for peers" it is waiting_for_peers. */
+/* Set the time of a category. The key is the name of the category, with underscores instead of
+ * spaces: "waiting for peers" becomes waiting_for_peers. */
 static void set_row(fsdp_json_node object, const char *name, double ms)
 {
     char key[64];

@@ -1,12 +1,12 @@
 /* `fsdp bench train`: the work of one rank. It creates a model of a given shape from a seed, shards
- * it, and trains it on random tokens. It trains as `fsdp train` would: float32 master weights,
- * clipping at 1.0, AdamW. First come `steps` timed steps. In a few more steps, the launching
- * process samples memory. Finally, all ranks at the same time measure the speed of single matrix
- * products, in the shapes of this run.
+ * it, and trains it on random tokens, in the same way as `fsdp train`: with float32 master weights,
+ * clipping at 1.0 and AdamW. First, it runs `steps` timed steps. Then it runs a few more steps, in
+ * which the launching process samples memory. Finally, all ranks measure the speed of single matrix
+ * products in the shapes of this run, at the same time.
  *
  * Note [Model FLOP utilisation]. `flops` is the number of operations that one rank needs in a step
  * to compute the loss and its gradients. Operations that recompute a result are not counted, and
- * neither are those for results that are never used. Each model type counts its own operations
+ * neither are operations whose results are never used. Each model type counts its own operations
  * (fsdp_model_type.work).
  *
  * A linear layer computes three matrix products: forward, data gradient and weight gradient.
@@ -47,11 +47,13 @@ typedef struct fsdp_bench_config {
     int32_t target; /* target tokens of a row; 0 for all models except SEQ2SEQ */
     int steps;
     uint64_t seed;
-    const char *device;        /* as fsdp_rank_device_create() takes it; NULL: the default */
-    const char *isa;           /* NULL: the best instruction set */
-    double start_s;            /* when the job started, by fsdp_clock_s() */
-    const char *profile;       /* file for the trace of the profiled steps; NULL: no trace file */
-    const char *profile_steps; /* "A:B", the profiled steps; NULL: a few steps after the warm-up */
+    const char *device; /* as fsdp_rank_device_create() takes it; NULL: the default */
+    const char *isa;    /* NULL: the best instruction set */
+    /* the time at which the job was started, as fsdp_clock_s() counts it */
+    double start_s;
+    const char *profile; /* file for the trace of the profiled steps; NULL: no trace file */
+    /* the profiled steps as "A:B"; NULL: a few steps after the warm-up */
+    const char *profile_steps;
     /* Also sum the time of the profiled steps by category. This needs no trace file. */
     bool breakdown;
     /* Rank 0 prints the table of time by category to this file; NULL: no table. */
@@ -62,7 +64,7 @@ typedef struct fsdp_bench_config {
 
 /* The stages that rank 0 reports to the launching process. */
 typedef enum fsdp_bench_stage {
-    FSDP_BENCH_BUILT, /* the model has its initial values, and the timed steps begin */
+    FSDP_BENCH_BUILT, /* the model has its initial values; the timed steps begin now */
     FSDP_BENCH_MEMORY_BEGIN,
     FSDP_BENCH_MEMORY_END,
 } fsdp_bench_stage;
@@ -70,38 +72,40 @@ typedef void fsdp_bench_stage_fn(void *arg, fsdp_bench_stage stage);
 
 typedef struct fsdp_bench_result {
     int64_t parameters;
-    double step_s;             /* median over the steps after the first */
+    double step_s;             /* median duration of a step, without the first one */
     double first_step_s;       /* duration of the first step */
-    double first_step_after_s; /* from the start of the job to the end of the first step */
-    double ready_after_s;      /* from the start of the job to the start of the first step */
+    double first_step_after_s; /* time from the start of the job to the end of the first step */
+    double ready_after_s;      /* time from the start of the job to the start of the first step */
     /* The next fields are means over the steps after the first. */
     double forward_s, backward_s, clip_s, optimizer_s;
-    double wait_s; /* part of these four times in which this rank waits for peers */
+    /* the time that this rank waits for peers; it is included in the four times above */
+    double wait_s;
     /* Processor time of this rank. If it is much less than step_s x threads, other processes used
      * the cores. */
     double cpu_s;
-    /* page_faults is the mean over the steps after the first; page_faults_last is the number in the
+    /* page_faults: mean number per step, without the first step. page_faults_last: number in the
      * last step. */
     double page_faults, page_faults_last;
     double tokens_per_s; /* source and target tokens of all ranks per second */
     double flops;        /* operations of one rank in one step */
-    /* See Note [Model FLOP utilisation]. NAN if the device has no rate of one thread. */
+    /* See Note [Model FLOP utilisation]. NAN if the device has no threads whose rate can be
+     * measured. */
     double gemm_gflops, mfu;
     char device[256]; /* the device of this rank, by fsdp_device_describe() */
     /* losses of this rank's rows, in the first and in the last timed step */
     double first_loss, last_loss;
     double grad_norm; /* gradient norm in the last timed step, before clipping */
-    /* [n_where] time by category in the profiled steps */
+    /* [n_where]: the time of the profiled steps by category */
     fsdp_profile_row where[FSDP_PROFILE_ROWS];
     size_t n_where; /* 0 if no steps were profiled */
-    /* [n_names] the most expensive operations of the profiled steps on this rank */
+    /* [n_names]: the operations that took most time on this rank in the profiled steps */
     fsdp_profile_name names[FSDP_PROFILE_NAMES];
     size_t n_names;
     fsdp_memory_stats memory; /* measured after the last step, summed over the ranks */
 } fsdp_bench_result;
 
 /* Run the benchmark. Collective. On each rank, *result has the times of this rank and the figures
- * that are computed from them. */
+ * that are computed from these times. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);

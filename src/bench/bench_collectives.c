@@ -25,18 +25,22 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_shared_buffer *shared; /* [ranks][max_bytes]: one lane for each rank */
-    float *give, *get;          /* [max_bytes] each; give[i] is value_of(weight_of(rank), i) */
+    /* [max_bytes] each: input and result of a collective; give[i] is value_of(weight_of(rank),
+     * i) */
+    float *give, *get;
     int rank, ranks;
     size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
-    /* Number of the current call, the same on all ranks. It is in the fsdp_phase_info of each
-     * phase, so ranks that are in different calls get an error. */
+    /* Number of the current call. Each rank counts its calls, and passes this number when it begins
+     * a phase of the shared buffer (fsdp_phase_info). If two ranks are in different calls, they get
+     * an error. */
     uint32_t call;
-    double memcpy_seconds[FSDP_BENCH_MAX_SIZES]; /* for each size */
-    int64_t wrong;                               /* wrong elements so far, on all ranks */
+    double memcpy_seconds[FSDP_BENCH_MAX_SIZES]; /* duration of one memcpy of each size */
+    /* number of wrong elements so far, on all ranks together */
+    int64_t wrong;
 } bench;
 
-/* The weight of a rank is a factor of all that it contributes. It is at most 16, so that sums over
- * FSDP_COMM_MAX_RANKS ranks are exact in float32. */
+/* Return the factor by which all elements that a rank contributes are multiplied (value_of()). It
+ * is at most 16, so that sums over FSDP_COMM_MAX_RANKS ranks are exact in float32. */
 static int weight_of(int rank)
 {
     return rank % 16 + 1;
@@ -48,8 +52,9 @@ static int sum_of_weights(int ranks)
     return ranks / 16 * 136 + last * (last + 1) / 2;
 }
 
-/* Return element i of what a rank of this weight contributes. The values depend on the position, so
- * that rows in a wrong place are found, and are small whole numbers, so that sums are exact. */
+/* Return element i of what a rank with the factor `weight` contributes. The value depends on i, so
+ * that rows in a wrong place are detected. The values are small whole numbers, so that sums are
+ * exact. */
 static float value_of(int weight, size_t i)
 {
     return (float)(weight * (int)(i % 31 + 1));
@@ -74,8 +79,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Add up the lanes of all ranks, element by element, and write the sums to `get`. Only bytes
- * [first, first + bytes) of each lane are read. */
+/* Set `get` to the sums of the lanes of all ranks, element by element. Only bytes [first, first +
+ * bytes) of each lane are read. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -135,8 +140,8 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* fsdp_all_reduce() replaces `get` by the sum. So the input of each call is the result of the
- * previous call, and the values grow with every call. */
+/* fsdp_all_reduce() replaces its input by the sum, in `get`. So the input of each call is the
+ * result of the previous call, and the values grow with each call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -148,10 +153,10 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* What the result of the first call must be. */
+/* What this rank's result of the first call must be. */
 typedef enum expected {
     OWN,        /* what this rank contributes */
-    EACH_RANKS, /* the parts of all ranks, one after the other */
+    EACH_RANKS, /* what each rank contributes, one after the other */
     SUM,        /* the sum of what all ranks contribute */
     FIRST_RANKS /* what rank 0 contributes */
 } expected;
@@ -161,7 +166,9 @@ typedef struct measurement {
     fsdp_status (*run)(bench *b);
     expected expected;
     bool result_is_part, result_is_shared;
-    double bus; /* the bus bandwidth is the algorithm bandwidth times this, times (n - 1) / n */
+    /* On n ranks, the bus bandwidth is the algorithm bandwidth x `bus` x (n - 1) / n. If `bus` is
+     * 0, the bus bandwidth is equal to the algorithm bandwidth. */
+    double bus;
 } measurement;
 
 static const measurement measurements[FSDP_BENCH_COLLECTIVES] = {
@@ -245,14 +252,15 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Measure one collective. The result of the first call is checked. The duration of the second call
- * determines how many calls fill a round. *seconds is set to the median over the rounds, and *wrong
- * to the number of wrong elements on all ranks. */
+ * decides how many calls a round has. Set *seconds to the median over the rounds of the duration of
+ * a call, and *wrong to the number of wrong elements on all ranks. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds, int64_t *wrong)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    /* Fill `get`, because all_reduce_copied() reads its input from `get` and writes its result
-     * there. The other collectives only write `get`; -1 is in no result. */
+    /* Fill `get`. all_reduce_copied() reads its input from `get` and writes its result there. The
+     * other collectives only write to `get`; it is filled with -1, which no correct result
+     * contains. */
     if (m->run == all_reduce_copied)
         fill_buffer(b, b->get, held);
     else
@@ -273,7 +281,7 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds, int6
     return FSDP_OK;
 }
 
-/* Measure collective i with the size number k. */
+/* Measure collective i with size k, an index into the list of sizes. */
 static fsdp_status measure_size(bench *b, int i, int k, fsdp_bench_collective_fn *each, void *arg)
 {
     const measurement *m = &measurements[i];
@@ -301,8 +309,8 @@ static size_t rounded(const bench *b, int64_t bytes)
     return (n ? n : 1) * unit;
 }
 
-/* Fail if the buffers of all ranks do not fit into the memory of the host. The copied collectives
- * also use some scratch memory, which is small and not counted. */
+/* Return an error if the buffers of all ranks do not fit into the memory of the host. The scratch
+ * memory of the copied collectives is small and is not counted. */
 static fsdp_status check_memory(const bench *b, size_t bytes)
 {
     const double wanted = 3.0 * (double)bytes * b->ranks,
@@ -355,7 +363,7 @@ static fsdp_status check_config(const bench *b)
     return FSDP_OK;
 }
 
-/* Set b->bytes to the size number k, and return true if there is one. */
+/* Set b->bytes to size k, an index into the list of sizes. Return false if there is no size k. */
 static bool choose_size(bench *b, int k)
 {
     const fsdp_bench_collectives_config *c = b->config;
@@ -366,7 +374,8 @@ static bool choose_size(bench *b, int k)
     return k == 0;
 }
 
-/* Measure collective i with all sizes. Small sizes may be equal when they are rounded. */
+/* Measure collective i with all sizes. Two small sizes may become equal when they are rounded; then
+ * the second one is skipped. */
 static fsdp_status measure_sizes(bench *b, int i, fsdp_bench_collective_fn *each, void *arg)
 {
     size_t before = 0;

@@ -1,7 +1,8 @@
 /* `fsdp bench collectives`: the work of one rank. Each collective is timed for each size, in two
- * ways. "shared" is what units do: the ranks exchange data in memory that all of them map. "copied"
- * is the function of <fsdp/comm.h>, whose result is in the rank's own memory. A broadcast is timed
- * only as "copied". For comparison, all ranks run memcpy at the same time.
+ * ways. "shared" is the way in which FSDP units (fsdp_fully_shard()) communicate: the ranks
+ * exchange data in memory that all of them map. "copied" is the function of <fsdp/comm.h>, whose
+ * result is in the rank's own memory. A broadcast is timed only as "copied". For comparison, memcpy
+ * is timed, with all ranks running it at the same time.
  *
  * Note [Bytes of a collective]. Bytes are counted as in nccl-tests: the size of a rank's input or
  * of its result, whichever is larger. For an all-gather, this is the result. For a reduce-scatter,
@@ -55,7 +56,7 @@ enum {
     FSDP_BENCH_COLLECTIVES = 8,
     FSDP_BENCH_MAX_SIZES = 64
 };
-/* Return the collective of measurement i; "memcpy" for i = 0. */
+/* Return the name of the collective that is measured by measurement i: "memcpy" if i is 0. */
 const char *fsdp_bench_collective_name(int i);
 /* Return the way in which measurement i is done: "shared" or "copied". */
 const char *fsdp_bench_collective_method(int i);

@@ -1,5 +1,5 @@
-/* See class_items.h. Every row becomes a JSON object, whatever the form of the file is, so the
- * columns are chosen and the results are written in one way. */
+/* See class_items.h. A row of any file format is converted to a JSON object. So one code for JSON
+ * objects chooses the columns and writes the results. */
 #include "src/classify/class_items.h"
 
 #include <string.h>
@@ -20,14 +20,15 @@ enum {
     STDIN_BYTES_MAX = 1 << 30
 };
 
-/* The state while a file is read. */
+/* What the functions below need while they read the input. */
 typedef struct reader {
     const fsdp_classify_config *config;
-    const char *path; /* for messages */
+    const char *path; /* name of the input in error messages */
     fsdp_class_items *items;
-    fsdp_dataset_options options; /* which columns are asked for */
-    fsdp_text_columns columns;    /* names of keys of the rows */
-    bool chosen;                  /* `columns` is set */
+    fsdp_dataset_options options; /* the columns that the user named */
+    /* the columns of the text and of the second text; valid if `chosen` is true */
+    fsdp_text_columns columns;
+    bool chosen;
 } reader;
 
 void fsdp_class_items_fini(fsdp_class_items *items)
@@ -41,7 +42,8 @@ void fsdp_class_items_fini(fsdp_class_items *items)
 
 /* ---- one text ---- */
 
-/* Append a row and its texts. The row belongs to the list, and is destroyed if this fails. */
+/* Append a row and its texts. The list takes ownership of `row`, and destroys it if this function
+ * fails. */
 static fsdp_status append(fsdp_class_items *items, fsdp_json *row, fsdp_data_text text,
                           fsdp_data_text pair)
 {
@@ -53,7 +55,8 @@ static fsdp_status append(fsdp_class_items *items, fsdp_json *row, fsdp_data_tex
     return FSDP_OK;
 }
 
-/* Append a text that is not from a row of several columns. */
+/* Append a text that is not part of a row of a file. A row is made for it, with the keys "text"
+ * and, if `pair` is not NULL, "text_pair". */
 static fsdp_status add_text(fsdp_class_items *items, const char *text, size_t length,
                             const char *pair)
 {
@@ -112,7 +115,7 @@ static fsdp_status add_advice(const reader *r, fsdp_status status)
                       fsdp_last_error());
 }
 
-/* Choose the columns by the first row. */
+/* Choose the columns of the texts by the keys of `row`, the first row of the file. */
 static fsdp_status choose_keys(reader *r, fsdp_json_node row, bool arrow)
 {
     FSDP_TRY(fsdp_text_columns_choose(&r->options, has_text, &row, &r->columns));
@@ -133,7 +136,7 @@ static fsdp_status get_text(fsdp_json_node row, const char *name, fsdp_data_text
     return fsdp_json_get_strn(found, NULL, &text->bytes, &text->length);
 }
 
-/* Append a row of JSON, CSV or Arrow. The row belongs to the list, also if this fails. */
+/* Append a row of JSON, CSV or Arrow. This function takes ownership of `row`, even if it fails. */
 static fsdp_status add_row(reader *r, fsdp_json *row, bool arrow)
 {
     const fsdp_json_node root = fsdp_json_root(row);
@@ -219,7 +222,7 @@ static fsdp_status has_columns(const fsdp_csv_row *header, void *options, bool *
     return FSDP_OK;
 }
 
-/* Make an object of a row, whose keys are the names in the header. */
+/* Make a JSON object from a row of CSV. Its keys are the names in the header. */
 static fsdp_status row_of_fields(const fsdp_csv_row *header, const fsdp_csv_row *row,
                                  fsdp_json **out)
 {
@@ -239,7 +242,8 @@ static fsdp_status row_of_fields(const fsdp_csv_row *header, const fsdp_csv_row 
     return status;
 }
 
-/* An object cannot have two values of one key. */
+/* Return an error if two columns have the same name, because a JSON object cannot have a key
+ * twice. */
 static fsdp_status check_names(const fsdp_csv_row *header)
 {
     size_t length;
@@ -251,7 +255,8 @@ static fsdp_status check_names(const fsdp_csv_row *header)
     return FSDP_OK;
 }
 
-/* Replace the name of a column by the spelling of the header. */
+/* Replace *name, which the user may have written with other upper and lower case, by the name of
+ * the column in the header. */
 static fsdp_status spell(const fsdp_csv_row *header, char **name)
 {
     size_t length;
@@ -354,7 +359,7 @@ static fsdp_status read_lines(reader *r, fsdp_input *input)
     return status;
 }
 
-/* Add the line of `text` [bytes] that begins at *at, and move *at to the next line. */
+/* Add the line of `text` [bytes] that begins at *at as a text, and move *at to the next line. */
 static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *at)
 {
     const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
@@ -366,7 +371,7 @@ static fsdp_status add_line(reader *r, const char *text, size_t bytes, size_t *a
                                    : add_text(r->items, line, length, NULL);
 }
 
-/* Read standard input, which may be a pipe. An fsdp_input must be a file. */
+/* Read standard input as a whole. It may be a pipe, which an fsdp_input does not support. */
 static fsdp_status read_stdin(reader *r)
 {
     char *text;
@@ -384,7 +389,8 @@ static fsdp_status read_stdin(reader *r)
 
 /* ---- files ---- */
 
-/* Options of rows have no effect on plain text. */
+/* Return an error if the user gave an option that has no effect on this kind of input. `rows`,
+ * `csv` and `json` say what the input is; all three are false for plain text. */
 static fsdp_status check_form(const reader *r, bool rows, bool csv, bool json)
 {
     const fsdp_classify_config *c = r->config;
@@ -414,7 +420,7 @@ static fsdp_status read_file(reader *r)
     return status;
 }
 
-/* Read the file or standard input. */
+/* Read the file or standard input that --input names. If there is no --input, do nothing. */
 static fsdp_status read_input(reader *r, bool from_stdin)
 {
     if (!r->config->input)

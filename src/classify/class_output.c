@@ -1,7 +1,8 @@
-/* See class_output.h. A result is added to its row under the keys "label" and "score", or
- * "predictions" if several labels were asked for. If a row already has one of these keys, such as
- * the true label, all results get the keys "predicted_label" and so on: nothing of the input is
- * overwritten. In CSV, several labels are columns label_1, score_1, label_2, ... */
+/* See class_output.h. The result for a text is added to the text's row, under the keys "label" and
+ * "score", or under "predictions" if several labels per text are shown. If any row already has one
+ * of these keys, for example the true label as "label", all results use the keys "predicted_label"
+ * and so on instead, so that no value of the input is overwritten. In CSV, several labels are in
+ * the columns label_1, score_1, label_2, ... */
 #include "src/classify/class_output.h"
 
 #include <string.h>
@@ -18,12 +19,12 @@ struct fsdp_class_output {
     char *const *labels;
     size_t n_labels, n_shown;
     size_t next;        /* index of the item that is written next */
-    const char *prefix; /* begins the keys of results; may be "" */
+    const char *prefix; /* what the keys of the results begin with: "" or "predicted_" */
     bool csv;
     FILE *out;              /* used if `file` is NULL */
     fsdp_atomic_file *file; /* NULL: print to `out` */
-    size_t *order;          /* [n_labels] classes, the best first */
-    char **columns;         /* CSV: [n_columns] the keys of all rows */
+    size_t *order;          /* [n_labels] the classes in descending order of score */
+    char **columns;         /* CSV: [n_columns] the keys that occur in the rows */
     size_t n_columns, columns_cap;
 };
 
@@ -32,7 +33,9 @@ static bool is_list(const fsdp_class_output *o)
     return o->config->top_k != FSDP_CLASSIFY_BEST;
 }
 
-/* Return a key of the results. `number` counts the labels of CSV from 1; 0: without a number. */
+/* Return the key for `name`, which is "label", "score" or "predictions". In CSV with several
+ * labels, `number` is the number of the label, from 1, and is appended to the key. Otherwise it is
+ * 0. */
 static char *key_of(const fsdp_class_output *o, const char *name, size_t number)
 {
     return number ? fsdp_strdup_printf("%s%s_%zu", o->prefix, name, number)
@@ -53,7 +56,7 @@ static fsdp_status any_row_has(const fsdp_class_output *o, const char *name, siz
     return FSDP_OK;
 }
 
-/* Set *taken to true if a row has one of the keys of results. */
+/* Set *taken to true if a row has a key that the results would get with o->prefix. */
 static fsdp_status are_keys_taken(const fsdp_class_output *o, bool *taken)
 {
     *taken = false;
@@ -97,7 +100,8 @@ const char *fsdp_class_output_renamed(const fsdp_class_output *o)
 
 /* ---- CSV ---- */
 
-/* Append a field, in quotes where RFC 4180 needs them. */
+/* Append a CSV field. It is put in quotes if RFC 4180 requires this, and also if it is empty or
+ * begins with a space. */
 static void add_field(fsdp_str *line, const char *text, bool first)
 {
     if (!first)
@@ -116,8 +120,8 @@ static void add_field(fsdp_str *line, const char *text, bool first)
     fsdp_str_append(line, "\"", 1);
 }
 
-/* Append a value of a row: a text as it is, null or nothing as an empty field, another value as
- * JSON. */
+/* Append a value of a row as a CSV field: a string as it is, null or a missing value as an empty
+ * field, any other value as JSON. */
 static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
 {
     static const char before[] = "{\"v\":";
@@ -140,7 +144,7 @@ static fsdp_status add_value(fsdp_str *line, fsdp_json_node value, bool first)
     const fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, &json, &bytes);
     fsdp_json_destroy(doc);
     FSDP_TRY(status);
-    json[bytes - 1] = 0; /* without the object around the value */
+    json[bytes - 1] = 0; /* remove the brace that closes {"v":...} */
     add_field(line, json + sizeof before - 1, first);
     fsdp_free(json);
     return FSDP_OK;
@@ -154,7 +158,7 @@ static bool has_column(const fsdp_class_output *o, const char *name)
     return false;
 }
 
-/* Collect the keys of all rows, in the order in which they first appear. */
+/* Set o->columns to the keys of all rows, in the order in which they first occur. */
 static fsdp_status collect_columns(fsdp_class_output *o)
 {
     for (size_t i = 0; i < o->items->n; i++)
@@ -244,7 +248,8 @@ static fsdp_status add_json_row(const fsdp_class_output *o, fsdp_json_node row,
 
 /* ---- writing ---- */
 
-/* Print a line, and free it. */
+/* Append a line to the output file, or print it to o->out if there is no file. Then free the line.
+ * If `status` is an error, only free the line, and return `status`. */
 static fsdp_status print_line(const fsdp_class_output *o, fsdp_status status, fsdp_str *line)
 {
     const size_t bytes = line->len;
@@ -254,14 +259,15 @@ static fsdp_status print_line(const fsdp_class_output *o, fsdp_status status, fs
     if (status == FSDP_OK && o->file)
         status = fsdp_atomic_file_append(o->file, text, bytes);
     else if (status == FSDP_OK)
-        fwrite(text, 1, bytes, o->out); /* the caller finds out whether this failed */
+        /* a failure is found later: main() checks stdout with ferror() */
+        fwrite(text, 1, bytes, o->out);
     fsdp_str_fini(line);
     fsdp_free(text);
     return status;
 }
 
-/* Order the classes by their scores. As in Python's sort, equal scores keep the order of classes.
- */
+/* Set o->order to the classes in descending order of score. Classes with equal scores stay in
+ * ascending order, as in Python's sort. */
 static void sort_classes(fsdp_class_output *o, const double *scores)
 {
     for (size_t i = 0; i < o->n_labels; i++) {

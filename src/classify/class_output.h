@@ -8,17 +8,19 @@
 typedef struct fsdp_class_output fsdp_class_output;
 
 /* Prepare the output of results for `items`. `labels` [n_labels] are the names of the classes.
- * `out` is used if config->output is NULL. Both are borrowed, as are `items` and `config`. Returns
- * FSDP_ERR_INVALID if a row has the keys that the results need. */
+ * Results are printed to `out` if config->output is NULL. All pointers are borrowed until the
+ * output is closed. Returns FSDP_ERR_INVALID if the rows already have the keys that the results
+ * need. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_output_open(const fsdp_classify_config *config,
                                                    const fsdp_class_items *items,
                                                    char *const *labels, size_t n_labels, FILE *out,
                                                    fsdp_class_output **output);
-/* Write the scores [n_labels] of the next item. */
+/* Write the result for the next item. `scores` [n_labels] are the scores of its classes. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_output_write(fsdp_class_output *output,
                                                     const double *scores);
-/* The keys of the results, if they are not the usual ones because rows have those; else NULL. */
+/* If rows already have the usual keys of the results, return the keys that are used instead, as
+ * text for a message. Otherwise return NULL. */
 const char *fsdp_class_output_renamed(const fsdp_class_output *output);
-/* Let the file appear if `status` is FSDP_OK, else remove what was written. Returns `status`, or an
- * error of writing. Accepts NULL. */
+/* Close the output. If `status` is FSDP_OK, the output file gets its final name. Otherwise, the
+ * part that was written is removed. Returns `status`, or the error of writing. Accepts NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_output_close(fsdp_class_output *output, fsdp_status status);

@@ -20,7 +20,7 @@
 #include "src/pretrained/model_tokenizer.h"
 #include "src/tensor/cards.h"
 
-/* What makes scores of logits. */
+/* The function that converts logits to scores. */
 typedef enum score_function {
     SCORE_SOFTMAX,
     SCORE_SIGMOID,
@@ -41,7 +41,7 @@ typedef struct classifier {
     score_function function;
     char **labels; /* [n_labels]; owned */
     size_t n_labels, batch_size;
-    int64_t n_cut;  /* texts of this rank that were cut */
+    int64_t n_cut;  /* number of texts that this rank has cut to the maximum length */
     double *scores; /* [n_labels] */
 } classifier;
 
@@ -80,8 +80,9 @@ static fsdp_status check_model(const classifier *c)
     return FSDP_OK;
 }
 
-/* Choose the function as transformers' pipeline does. A model with one label whose config.json has
- * no problem_type is trained by regression, but the pipeline shows it as a probability. */
+/* Choose the score function as transformers' pipeline does. If config.json has no problem_type and
+ * the model has one label, the pipeline uses a sigmoid, although training treats such a model as a
+ * regression. */
 static fsdp_status choose_function(classifier *c)
 {
     const char *type;
@@ -176,7 +177,8 @@ static fsdp_status open_model(classifier *c)
 
 /* ---- texts ---- */
 
-/* Every rank reads the input, which a pipe does not allow. */
+/* Return an error if there are several ranks and the input may be a pipe, because every rank reads
+ * the whole input. */
 static fsdp_status check_input(const classifier *c)
 {
     const char *input = c->config->input;
@@ -217,7 +219,7 @@ static fsdp_status open_output(classifier *c, FILE *out)
 
 /* ---- classifying ---- */
 
-/* Encode items [first, first + n). The rows borrow the lists of `examples` [n]. */
+/* Encode items [first, first + n) as `rows` [n]. The rows point into `examples` [n]. */
 static fsdp_status encode(classifier *c, size_t first, size_t n, fsdp_example *examples,
                           fsdp_batch_row *rows)
 {
@@ -254,7 +256,7 @@ static fsdp_status make_batch(classifier *c, size_t first, size_t n, fsdp_batch 
     return status;
 }
 
-/* Compute the logits [batch->rows, n_labels]. Collective. */
+/* Run the model on `batch` and set `logits` [batch->rows, n_labels]. Collective. */
 static fsdp_status compute(const classifier *c, const fsdp_batch *batch, float *logits)
 {
     const fsdp_scope_options options = {.batch = batch};
@@ -284,7 +286,7 @@ static void set_scores(const classifier *c, const float *logits)
         c->scores[i] /= sum;
 }
 
-/* Write the result of item `index`. */
+/* Write the result for item `index`, whose logits are `logits` [n_labels]. */
 static fsdp_status report(const classifier *c, size_t index, const float *logits)
 {
     for (size_t i = 0; i < c->n_labels; i++)
@@ -297,8 +299,8 @@ static fsdp_status report(const classifier *c, size_t index, const float *logits
     return fsdp_class_output_write(c->output, c->scores);
 }
 
-/* Run the round of which item `first` is the first. `mine` [batch_size, n_labels] is memory for the
- * logits of this rank, and `all` for those of all ranks. */
+/* Run one round. `first` is the index of the round's first item. `mine` [batch_size, n_labels] is
+ * memory for the logits of this rank, and `all` is memory for the logits of all ranks. */
 static fsdp_status run_round(classifier *c, size_t first, float *mine, float *all)
 {
     const size_t left = c->items.n - first, begin = (size_t)c->rank * c->batch_size;

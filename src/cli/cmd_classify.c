@@ -80,7 +80,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* The name of the output file says in which form it is. */
+/* Check that the name of the output file has an ending for which results can be written. */
 static fsdp_status check_output(const char *output)
 {
     if (!output)

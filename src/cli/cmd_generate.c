@@ -121,7 +121,8 @@ static bool is_interactive(const generate_config *c)
     return run->chat && !c->prompt && n == 0 && !run->input && !run->input_ids && !run->messages;
 }
 
-/* Return the name of an option for conversations that was given, or NULL. */
+/* Return the name of the first option that was given and that needs a conversation, or NULL if
+ * there is none. */
 static const char *option_of_chat(const fsdp_generate_config *run)
 {
     return run->system                   ? "system"
@@ -154,7 +155,7 @@ static fsdp_status check_chat(const generate_config *c, const fsdp_options *opti
     return FSDP_OK;
 }
 
-/* Return FSDP_ERR_INVALID if --output is a file from which the run reads. */
+/* Return FSDP_ERR_INVALID if the file --output is one of the files that the run reads. */
 static fsdp_status check_output(const generate_config *config)
 {
     const struct {
@@ -219,7 +220,7 @@ static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, si
         fsdp_json_append_i64(array, ids[i]);
 }
 
-/* Set *doc to what --json prints for a result. */
+/* Set *doc to the JSON object that --json prints for a result. */
 static fsdp_status result_json(const fsdp_generate_result *r, fsdp_json **doc)
 {
     FSDP_TRY(fsdp_json_create("generate", doc));
@@ -378,8 +379,8 @@ static void print_note(const char *note, void *arg)
     fprintf(stderr, "fsdp generate: note: %s\n", note);
 }
 
-/* Return the number of texts, if there are several on the command line and each is one word, as
- * when the quotes around a text were forgotten. Otherwise return 0. */
+/* Return the number of texts on the command line if there are several and each of them is a single
+ * word: the user has probably forgotten the quotes around a text. Otherwise return 0. */
 static int count_lone_words(char *const *words, int n)
 {
     for (int i = 0; i < n; i++)

@@ -149,8 +149,9 @@ static bool try_port(int *port)
     return found;
 }
 
-/* Choose the TCP port on which rank 0 of programs other than fsdp listens. If the user has not
- * given one, and the default is in use, take a free port, as `accelerate launch` does. */
+/* Choose the TCP port on which rank 0 listens if the ranks run another program than fsdp. If the
+ * user gave no port and the default port is in use, take a free port, as `accelerate launch`
+ * does. */
 static fsdp_status choose_port(const fsdp_launch_config *c, int *port)
 {
     const int wanted = *port;
@@ -260,7 +261,8 @@ static bool asks_for_text(const fsdp_launch *launch)
     return false;
 }
 
-/* Run the job over several hosts, whose launchers meet. */
+/* Run the job over several hosts. A launcher has been started on each of them, and the launchers
+ * find each other. */
 static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
                         const fsdp_options *options)
 {
@@ -268,7 +270,9 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     int code = FSDP_EXIT_FAILURE;
     signal(SIGPIPE, SIG_IGN);
     fsdp_status status = fsdp_hosts_job_init(&job, options);
-    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get it, also if a file has the secret */
+    /* The ranks must not get the secret, even if the launcher read it from a file and not from
+     * here. */
+    unsetenv(FSDP_JOB_SECRET_ENV);
     if (status == FSDP_OK)
         status = fsdp_hosts_run(&job, &code);
     if (status != FSDP_OK)
@@ -277,12 +281,12 @@ static int run_on_hosts(fsdp_launch *launch, const fsdp_launch_config *c,
     return code;
 }
 
-/* Run the job on hosts that were named. */
+/* Run the job on the hosts that the user has named. This launcher starts the others by ssh. */
 static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fsdp_host_list *hosts,
                       const fsdp_options *options)
 {
     int code;
-    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get it */
+    unsetenv(FSDP_JOB_SECRET_ENV); /* ranks must not get the secret */
     if (!fsdp_options_given(options, "master-addr"))
         launch->master_addr = hosts->names[0];
     signal(SIGPIPE, SIG_IGN);
@@ -291,7 +295,7 @@ static int run_by_ssh(fsdp_launch *launch, const fsdp_launch_config *c, const fs
     return code;
 }
 
-/* Check what only one host needs, and run the ranks. */
+/* Run a job that has only this host. */
 static int run_here(fsdp_launch *launch, const fsdp_launch_config *c)
 {
     unsetenv(FSDP_JOB_SECRET_ENV);

@@ -73,7 +73,7 @@ static const fsdp_option own[] = {
      .help = "print one JSON object instead of tables"},
 };
 
-/* Options of train that do not affect a plan, such as --data, --epochs and --output. */
+/* Options of `fsdp train` that do not affect a plan. */
 static const char *const not_looked_at[] = {
     "from-config",
     "tokenizer",
@@ -237,7 +237,9 @@ static fsdp_status check(void *config, const fsdp_options *options)
     return fsdp_train_options()->check(config, options);
 }
 
-/* The speed of this machine is measured only for an estimate without --flops-per-rank. */
+/* Return the reason why option `name` has no effect, or NULL if it has an effect. The options for
+ * speed only matter if the plan measures the speed of this machine: for an estimate without
+ * --flops-per-rank. */
 static const char *without_effect(const void *config, const fsdp_options *options, const char *name)
 {
     const plan_config *c = config;

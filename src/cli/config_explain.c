@@ -1,5 +1,5 @@
-/* `fsdp config explain FILE`: says what a configuration file does; with --model, also the memory
- * and the communication of a training step. */
+/* `fsdp config explain FILE`: prints in words what a run with this configuration file does. With
+ * --model, also prints the memory and the communication of a training step. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static const fsdp_options_spec spec = {
     .max_positional = 1,
 };
 
-/* ---- the plan of a model ---- */
+/* ---- planning the training of a model ---- */
 
 typedef struct arguments {
     char *words[MAX_ARGUMENTS];
@@ -95,7 +95,7 @@ FSDP_PRINTF(2, 3) static void add(arguments *a, const char *format, ...)
     a->failed |= !word;
 }
 
-/* Make the command line of `fsdp train` that is planned. All other options come from environment
+/* Make the command line of `fsdp train` for the plan. All other options come from environment
  * variables, as in ranks that `fsdp launch` starts. */
 static void add_all(arguments *a, const explain_options *o)
 {
@@ -147,8 +147,8 @@ static fsdp_status plan(const fsdp_train_config *config, const fsdp_explained *x
     return FSDP_OK;
 }
 
-/* Plan the training of a rank that has the environment variables that the launcher would set
- * because of the file. */
+/* Plan a training run in which each rank has the environment variables that the launcher would set
+ * because of the configuration file. */
 static fsdp_status plan_model(const fsdp_launch_config *launch, const fsdp_options *launch_options,
                               const explain_options *o)
 {

@@ -13,7 +13,8 @@
 #include "src/train_config/config_device.h"
 
 enum {
-    /* Larger products are measured in this size, so that a measurement needs little memory. */
+    /* Largest matrices of the product whose speed is measured. If the model has larger ones, the
+     * measurement uses these sizes, so that it needs little memory. */
     MOST_ROWS = 512,
     MOST_FEATURES = 4096
 };
@@ -89,7 +90,8 @@ static fsdp_status measure_flops(const fsdp_train_config *train, const fsdp_plan
     return status;
 }
 
-/* Set *options to what the command line says. `plan` is one of the plans. */
+/* Set *options to the values that the user gave. If the user did not give --flops-per-rank, measure
+ * the rate with the products of `plan`, which is one of the plans. */
 static fsdp_status read_options(const fsdp_train_config *train, const fsdp_plan_scale_config *c,
                                 const fsdp_plan *plan, fsdp_scale_options *options,
                                 char source[160])

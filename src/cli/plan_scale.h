@@ -20,8 +20,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_plan_scale_check(fsdp_plan_scale_config *config
 FSDP_MUST_CHECK fsdp_status fsdp_plan_scale_print(const fsdp_train_config *train,
                                                   const fsdp_plan_scale_config *config,
                                                   const fsdp_plan *plan, bool json);
-/* Make a plan for each number of ranks, and print one table of their estimates to stdout. A number
- * of ranks below local_world_size is on one host. Then check --memory-limit for each number. */
+/* Make a plan for each number of ranks in `sizes`, and print one table of their estimates to
+ * stdout. A plan for fewer than local_world_size ranks assumes that all of them are on one host.
+ * Then check --memory-limit for each plan. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_scale_print_sizes(const fsdp_train_config *train,
                                                         const fsdp_plan_scale_config *config,
                                                         const int *sizes, size_t n,

@@ -49,10 +49,10 @@ typedef struct fsdp_comm_failure {
     char message[640];
 } fsdp_comm_failure;
 
-/* Describes what the rank of the board waits for: `peer` must end `target` phases of the buffer
- * whose number is `number`. The rank writes this only after it has waited for longer than one
- * polling interval (wait.c). It then increments `sequence`. When the wait ends, it increments
- * `sequence` again. So `sequence` is odd during the wait. */
+/* Describes what a rank waits for: the rank `peer` must have ended `target` phases of the shared
+ * buffer whose number is `number`. The waiting rank writes this only after it has waited for longer
+ * than one polling interval (wait.c). It then increments `sequence`. When the wait ends, it
+ * increments `sequence` again. So `sequence` is odd during the wait. */
 typedef struct fsdp_comm_blocked {
     _Atomic uint64_t sequence;
     _Atomic uint64_t target;

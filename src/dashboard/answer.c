@@ -17,11 +17,12 @@
 enum {
     LOG_BYTES = 32768 /* number of bytes at the end of a log that are shown */
 };
-/* A run or a rank is silent if it has written no line for silent_s plus the time of silent_steps of
- * its steps. */
+/* A run or a rank counts as silent when its file has got no new line for silent_s seconds plus the
+ * duration of silent_steps of its steps. */
 static const double silent_s = 20;
 static const double silent_steps = 3;
-/* The files of a run belong to a copy if they changed this long after the last line was written. */
+/* If the file of metrics was changed more than copy_s seconds after the time in the newest line of
+ * the ranks, the folder is taken for a copy: copying files gives them a new time. */
 static const double copy_s = 60;
 
 static void put_number(fsdp_str *to, const char *key, double value)
@@ -147,7 +148,7 @@ static double newest_time(const fsdp_dashboard_run *run)
     return newest;
 }
 
-/* Return true if the rank ran on a host with the name of this one. */
+/* Return true if the rank ran on a host that has the same name as this host. */
 static bool ran_here(const fsdp_rank *rank)
 {
     char host[sizeof rank->host];
@@ -174,8 +175,9 @@ static const char *written_state(const fsdp_rank *rank, const char *otherwise)
     return *rank->state ? rank->state : otherwise;
 }
 
-/* Return the state of a rank: what it wrote; "gone" if its process has vanished; "silent" if it has
- * written nothing for long. */
+/* Return the state of a rank. It is the state that the rank wrote last. But if the rank has not
+ * ended and has written nothing for a long time, it is "gone" if the process does not exist any
+ * more, otherwise "silent". */
 static const char *state_of_rank(const fsdp_rank *rank, double now)
 {
     if (rank->ended)
@@ -208,8 +210,9 @@ static const char *state_of_run(const fsdp_dashboard_run *run, double now, const
     return run->n_ranks ? written_state(run->ranks[0], "starting") : "running";
 }
 
-/* Return true if the files say how long the rank was stopped, or waited for its disk or for memory.
- * The first thread of a rank with several threads or with a GPU also waits for those. */
+/* Return true if `stopped_s` of the rank is the time in which the rank was stopped, or waited for
+ * its disk or for memory. If a rank has several threads or a GPU, its first thread also waits for
+ * the other threads or for the GPU, and stopped_s includes this time. */
 static bool can_know_stopped(const fsdp_rank *rank)
 {
     return rank->knows_cpu && rank->threads == 1 && strncmp(rank->device, "cpu", 3) == 0;
@@ -234,9 +237,9 @@ static void put_split(fsdp_str *to, const fsdp_dashboard_run *run)
     shut(to, "]");
 }
 
-/* Append where the ranks that have not ended run: the host of the first one, whether this host has
- * that name, and whether the folder seems to be a copy. In a copy, files are newer than the times
- * of the lines in them. */
+/* Append where the run takes place: the host of the first rank that has not ended (or of rank 0 if
+ * all have ended), whether this host has the same name, and whether the folder seems to be a copy,
+ * as described at copy_s. */
 static void put_place(fsdp_str *to, const fsdp_dashboard_run *run)
 {
     const fsdp_rank *rank = run->n_ranks ? run->ranks[0] : NULL;
@@ -275,8 +278,8 @@ static void put_numbers(fsdp_str *to, const fsdp_dashboard_run *run)
                run->tail.size > 0 ? (double)run->tail.offset / (double)run->tail.size : 1);
 }
 
-/* Append the strings and numbers of an object. If `outermost` is true, also append the strings and
- * numbers of its member "config", as an object. */
+/* Append the strings and numbers of `object`. If `outermost` is true, also append an object
+ * "config" with the strings and numbers of the member "config" of `object`. */
 static void put_values_of(fsdp_str *to, fsdp_json_node object, bool outermost)
 {
     for (fsdp_json_node v = fsdp_json_first(object); v.value; v = fsdp_json_next(v)) {
@@ -543,8 +546,8 @@ static void put_rank(fsdp_str *to, const fsdp_rank *rank, double now)
     shut(to, "}");
 }
 
-/* Append the collectives of a unit: the counts of the first rank, and the mean and the maximum of
- * the times that the ranks waited. */
+/* Append the collectives of a unit. The counts are those of the first rank. The waiting times are
+ * the mean and the maximum over the ranks. */
 static void put_unit(fsdp_str *to, const fsdp_dashboard_run *run, size_t index)
 {
     const fsdp_rank_unit *u = &run->ranks[0]->units[index];

@@ -15,14 +15,17 @@
 #include "src/base/str.h"
 #include "src/dashboard/scan.h"
 
-static const int64_t slice_ns = 8000000;         /* the reader holds the lock for about this time */
+/* The reader holds the lock for about this long at a time. */
+static const int64_t slice_ns = 8000000;
 static const int64_t scan_every_ns = 1000000000; /* least time between two scans for new files */
 static const int64_t scan_share = 50; /* after a scan that took t, scan again after at least 50 t */
 static const int64_t look_every_ns = 60000000000; /* time until a checkpoint is checked again */
 enum {
-    PAUSE_MS = 400,     /* pause of the reader when nothing is left to read */
-    SHORT_PAUSE_MS = 1, /* pause of the reader otherwise, in which the server can get the lock */
-    MAX_LOOKED = 50     /* if there are more checkpoints, only changed ones are checked again */
+    PAUSE_MS = 400, /* pause of the reader when it has read all lines */
+    /* Pause of the reader when lines are left, so that the server can get the lock. */
+    SHORT_PAUSE_MS = 1,
+    /* If the board has more checkpoints than this, it checks again only changed ones. */
+    MAX_LOOKED = 50
 };
 
 struct fsdp_board {
@@ -54,9 +57,10 @@ static char *name_of_run(const struct fsdp_board_content *c, size_t dir, const c
 
 /* --- what a scan has found --- */
 
-/* Return true if `found` in the folder `dir` is another name for something that is shown already:
- * it was seen in this folder or an earlier one as (`other_dir`, `other_path`), and has the inode
- * `inode`. */
+/* Return true if the item `found` in the folder `dir` of the board is shown already under another
+ * path. `other_path` in the folder `other_dir` is the path of an item that is shown, and `inode` is
+ * its inode. An item is shown under the first path that the scan finds, so the result is false if
+ * `other_dir` comes after `dir`. */
 static bool is_other_name(size_t dir, const fsdp_found *found, size_t other_dir,
                           const char *other_path, const fsdp_inode *inode)
 {
@@ -337,8 +341,8 @@ static fsdp_status scan_all(fsdp_board *b)
     return status;
 }
 
-/* Read new lines of all runs. Each run gets an equal part of slice_ns, so that a long file does not
- * delay the other runs. Set *more to true if lines are left. */
+/* Read new lines of all runs. Each run gets an equal part of the time slice_ns, so that a long file
+ * does not delay the other runs. Set *more to true if lines are left. */
 static fsdp_status read_runs(fsdp_board *b, bool *more)
 {
     fsdp_status status = FSDP_OK;
@@ -379,8 +383,8 @@ static bool choose_checkpoint(fsdp_board *b, size_t *index, int *root)
     return false;
 }
 
-/* Check one checkpoint. Set *any to false if none is due. Only this thread changes the list of
- * checkpoints, so `index` stays valid without the lock. */
+/* Check the checkpoint that is due next. Set *any to false if none is due. Only this thread changes
+ * the list of checkpoints, so `index` stays valid without the lock. */
 static fsdp_status look_at_a_checkpoint(fsdp_board *b, bool *any)
 {
     size_t index;

@@ -66,9 +66,9 @@ struct fsdp_board_content {
 };
 
 /* Create a board of the folders `paths` [n]. If folders overlap, a run, checkpoint or log that is
- * in several of them is shown once, in the first one. Returns FSDP_ERR_NOT_FOUND or
- * FSDP_ERR_INVALID with a message if one of them is not a folder that can be read. If `may_come`, a
- * folder that does not exist yet may appear later. */
+ * in several of them is shown once, in the first one. If `may_come` is true, a folder that does not
+ * exist yet is no error, because it may appear later. Returns FSDP_ERR_NOT_FOUND or
+ * FSDP_ERR_INVALID with a message if another path is not a folder that can be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_board_create(const char *const *paths, size_t n, bool may_come,
                                               fsdp_board **board);
 void fsdp_board_destroy(fsdp_board *board); /* accepts NULL */

@@ -1,5 +1,5 @@
-// Charts as SVG, drawn by hand: lines with bands, and stacked areas. Everything that is shown is
-// text or an attribute, never markup, so no name in a file can become an element.
+// Draws charts as SVG: lines with bands, and stacked areas. Names and texts are set as text nodes
+// or attributes, never as markup, so no name in a file can become an element of the page.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -82,8 +82,8 @@ function percent(part) {
     return isFinite(part) ? (100 * part).toFixed(part > 0 && part < 0.1 ? 1 : 0) + " %" : "–";
 }
 
-// Return a function that writes the numbers of a column with the same number of decimals: four
-// digits for the median, so that the points are below each other.
+// Return a function that formats the numbers of a column with the same number of decimals, so that
+// their decimal points are below each other. The median gets four digits.
 function alignedNumbers(values) {
     const sizes = values.filter(v => v !== null && v !== undefined && isFinite(v) && v !== 0).map(Math.abs).sort((a, b) => a - b);
     const middle = sizes.length ? sizes[sizes.length >> 1] : 1;
@@ -93,7 +93,7 @@ function alignedNumbers(values) {
     return v => v === null || v === undefined || !isFinite(v) ? "–" : Math.abs(v) >= 1e5 || v !== 0 && Math.abs(v) < 0.5 * 10 ** -decimals ? shortNumber(v) : v.toFixed(decimals);
 }
 
-// As alignedNumbers(), for durations: all in ms or all in s, if they are short.
+// Like alignedNumbers(), for durations: if all are short, all are in ms or all in s.
 function alignedDurations(values) {
     const known = values.filter(v => v !== null && v !== undefined && isFinite(v) && v > 0), most = Math.max(...known, 0);
     if (most >= 120 || most < 1e-3)
@@ -113,7 +113,8 @@ function niceStep(span, count) {
     return 10 * power;
 }
 
-// Steps of time are whole seconds, minutes or hours.
+// Return the distance between ticks of an axis of times: a whole number of seconds, minutes or
+// hours.
 function timeStep(span, count) {
     const steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400];
     for (const step of steps)
@@ -122,7 +123,8 @@ function timeStep(span, count) {
     return niceStep(span / 86400, count) * 86400;
 }
 
-// At least three ticks, if numbers between two of them make sense. least: the least step, or 0.
+// Return the ticks of an axis: about `count`, and twice as many if these are fewer than three. `least`
+// is the smallest distance between two ticks; 0: any distance.
 function ticks(low, high, count, isTime, least) {
     const few = ticksOf(low, high, count, isTime, least || 0);
     return few.length < 3 ? ticksOf(low, high, 2 * count, isTime, least || 0) : few;
@@ -138,7 +140,8 @@ function ticksOf(low, high, count, isTime, least) {
     return all;
 }
 
-// Return a function that writes all ticks of an axis alike: with the same decimals, or all as powers.
+// Return a function that formats all ticks of an axis in the same way: with the same number of
+// decimals, or all as powers of ten.
 function tickNumbers(all) {
     const sizes = all.map(Math.abs).filter(v => v > 0), most = Math.max(...sizes, 0), least = Math.min(...sizes);
     if (!sizes.length || most >= 1e5 && least >= 1e3)
@@ -147,12 +150,12 @@ function tickNumbers(all) {
     if (least < 1e-3)
         return v => v === 0 ? "0" : Number(v.toPrecision(3)).toExponential();
     if (most >= 100 * least && all.every((v, i) => i === 0 || v / all[i - 1] > 1.2))
-        return digits; // a log scale: 0.01, 0.1, 1
+        return digits; // the ticks of a log scale, such as 0.01, 0.1, 1
     const decimals = Math.min(6, Math.max(...all.map(v => (digits(v).split(".")[1] || "").length)));
     return v => v.toFixed(decimals);
 }
 
-// The same for times, in one unit.
+// Like tickNumbers(), for times: all ticks have the same unit.
 function tickTimes(all) {
     const most = Math.max(...all), two = n => String(Math.round(n)).padStart(2, "0");
     if (most < 300 && !(all.length > 1 && all.every(v => v % 60 === 0)))
@@ -178,8 +181,9 @@ function logTicks(low, high) {
 
 // ---- smoothing ----
 
-// The exponential moving average that TensorBoard shows. Its weight is that of a point in a curve
-// of about 200 points, so that a long run is smoothed as much as a short one.
+// Smooth values with the exponential moving average that TensorBoard shows. `weight` is for a curve
+// of at most about 200 points. For a longer curve, the weight is increased, so that a long run is
+// smoothed as much as a short one.
 function smooth(values, weight) {
     if (weight <= 0)
         return values;
@@ -250,8 +254,9 @@ function nearestIndex(xs, value) {
     return low > 0 && value - xs[low - 1] < xs[low] - value ? low - 1 : low;
 }
 
-// Show values under the pointer, at a touch, and with the arrow keys. `rows(value)` returns the
-// position to mark and [[class, name, text], ...]. The position survives a redraw.
+// Show the values of the chart at the pointer, after a touch, or at the place that the arrow keys
+// select. `rows(value)` returns the position to mark and [[class, name, text], ...]. The position
+// is kept when the chart is drawn again.
 function addReadout(frame, x, invert, xs, rows) {
     const cross = svg("line", {class: "cross", y1: TOP, y2: frame.bottom, visibility: "hidden"}, frame.root);
     let tip = null;
@@ -333,7 +338,8 @@ function bandPath(line, x, y, low, high) {
     return there ? there + back + "Z" : "";
 }
 
-// The range of values to show. Without spikes: what the smoothed curves and almost all points have.
+// Return the range of values that the axis shows. If withoutSpikes is true, it is the range of the
+// smoothed curves and of almost all points.
 function valueRange(lines, isLog, withoutSpikes) {
     const all = [];
     for (const line of lines)
@@ -361,8 +367,9 @@ function valueRange(lines, isLog, withoutSpikes) {
     return {low, high};
 }
 
-// The lines that the axis is made for: that of the best run, and those that can be shown with it while
-// it stays readable. Another line joins if the range grows at most fourfold.
+// Return the lines for which the axis is made: the line of the best run, and the lines that can be
+// shown together with it. Other lines are added one by one, as long as each makes the range at most
+// four times as large.
 function nearLines(lines, isLog) {
     const map = isLog ? Math.log10 : v => v, ranges = new Map();
     for (const line of lines) {
@@ -389,7 +396,8 @@ function nearLines(lines, isLog) {
     return lines.filter(line => near.includes(line) || !ranges.has(line));
 }
 
-// Name the lines that are outside the axis, with an arrow, at the edge where they are.
+// Print the names of the lines that are outside the range of the axis, with an arrow, at the upper
+// or lower edge.
 function drawFarLines(frame, far, range, format) {
     let above = 0, below = 0;
     for (const line of far) {
@@ -471,7 +479,7 @@ function clock(seconds) {
 
 // ---- stacked areas ----
 
-// layers: [{name, kind, y: []}] over the same x: [], from the bottom to the top
+// layers: [{name, kind, y: []}] from the bottom to the top, all with the x values `xs`
 function drawStack(figure, xs, layers, options) {
     const frame = makeFrame(figure, options.title, options.note);
     if (!xs.length) {
@@ -479,7 +487,7 @@ function drawStack(figure, xs, layers, options) {
             "no values yet");
         return;
     }
-    // One sample is an area, too.
+    // A single sample is drawn as an area, too, so give it a width.
     const wide = xs.length === 1 ? [xs[0] - 0.5, xs[0] + 0.5] : xs;
     const value = (layer, i) => layer.y[xs.length === 1 ? 0 : i] || 0;
     let highest = options.most || 0;

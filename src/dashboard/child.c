@@ -18,7 +18,8 @@ enum {
     MOST_FOLDERS = 8,
     WORDS = 8 + MOST_FOLDERS
 };
-static const int64_t start_ns = 10000000000; /* time that the child has to print its address */
+/* Maximum time until the child prints the address of its page. */
+static const int64_t start_ns = 10000000000;
 
 extern char **environ;
 
@@ -58,9 +59,10 @@ static char **environment_of_child(void)
     return variables;
 }
 
-/* Start the child in its own process group, or in its own session if it stays. So Ctrl-C reaches
- * only the run, and the page can be viewed until the run has ended. A child that stays does not
- * keep the console open. Return 0, or the number of the error. */
+/* Start the child so that Ctrl-C on the terminal does not reach it: the page can then be viewed
+ * until the run has ended. For this, the child gets its own process group. If `stays` is true, the
+ * child may outlive this process. It then gets its own session and does not use stderr, so that it
+ * does not keep the terminal open. Return 0, or the number of the error. */
 static int spawn(const char *program, char *const *words, int in, int out, bool stays, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;

@@ -7,8 +7,10 @@
 #include <fsdp/base.h>
 
 typedef struct fsdp_dashboard_child {
-    pid_t pid;     /* 0: none */
-    int keep_open; /* end of a pipe; the child ends when it is closed; -1: the child stays */
+    pid_t pid; /* 0: none */
+    /* Writing end of a pipe. The child ends when this process closes it or ends. -1: the child
+     * outlives this process. */
+    int keep_open;
     char address[128];
 } fsdp_dashboard_child;
 

@@ -1,9 +1,10 @@
-// What the numbers of several runs say: which was best, which was slow and why, and what went
-// wrong. Each finding is {kind, run, parts, why}: `parts` are texts, of which [text] is bold, and
-// runs, whose names the page shows as links.
+// Finds out from the numbers of several runs which run was best, which was slow and why, and what
+// went wrong. Each finding is {kind, run, parts, why}. `parts` are texts and runs; a text in an
+// array, [text], is bold, and the page shows a run as a link with its name.
 "use strict";
 
-// Where the time of a step goes, as a mean over the ranks, in seconds. null without rank files.
+// Return how the mean time of a step over the ranks is divided, in seconds; null if the run has no
+// rank files.
 function splitOf(run) {
     const ranks = run.ranks.filter(r => r[1] > 0);
     if (!ranks.length)
@@ -14,7 +15,8 @@ function splitOf(run) {
         compute: Math.max(0, seconds - wait - data - noCore - stopped) / steps};
 }
 
-// The parts of a step as text. Times without a core or stopped are left out where there is almost none.
+// Return the parts of a step as text. The times without a core and stopped are left out if they are
+// almost 0.
 function splitText(split) {
     const part = (seconds, text) => `${percent(seconds / split.step)} ${text}`;
     return [part(split.compute, "computing"), split.noCore > 0.01 * split.step ? part(split.noCore, "without a core") : "",
@@ -22,8 +24,8 @@ function splitText(split) {
         part(split.wait, "waiting for other ranks"), part(split.data, "waiting for data")].filter(text => text).join(", ");
 }
 
-// The rank for which the others wait: it is busy, without a core, or stopped longer than they are.
-// null if there is none.
+// Return the rank for which the other ranks wait, because it is busy, without a core, or stopped
+// for longer than the others; null if there is no such rank.
 function stragglerOf(run) {
     const ranks = run.ranks.filter(r => r[1] > 0).map(r => ({rank: r[0], step: r[2] / r[1], wait: r[3] / r[1], data: r[4] / r[1],
         own: (r[2] - r[3] - r[4]) / r[1], noCore: r[5] / r[1], stopped: (r[6] || 0) / r[1]}));
@@ -42,8 +44,8 @@ function stragglerOf(run) {
         stopped: slowest.stopped / slowest.step, noCore: slowest.noCore / slowest.step, data: slowest.data / slowest.step};
 }
 
-// The rank that is stopped most, if that is clearly longer than the others are: they wait for it even
-// if they are busy as long, since they are not stopped at the same time. null if there is none.
+// Return the rank that is stopped longest, if it is stopped for clearly longer than the others;
+// null if there is no such rank. The other ranks wait for it even if their own work takes as long.
 function stoppedOf(run) {
     const ranks = run.ranks.filter(r => r[1] > 0 && r[6] !== null).map(r => ({rank: r[0], stopped: r[6] / r[2]}));
     if (!ranks.length)
@@ -55,7 +57,7 @@ function stoppedOf(run) {
 
 const STOPPED = "something stops its process (a signal, a debugger, a container that is paused), or it waits for its disk or for memory.";
 
-// What makes a rank the slow one, as a sentence.
+// Return a sentence that says why the rank is slow.
 function stragglerCause(straggler) {
     switch (straggler.cause) {
     case "stopped":
@@ -69,7 +71,8 @@ function stragglerCause(straggler) {
     }
 }
 
-// The loss by which runs are compared: that of validation, if several have one, else of training.
+// Return by which loss the runs are compared: the validation loss if several runs have one,
+// otherwise the training loss.
 function rankBy(runs) {
     const validated = runs.filter(run => run.best_loss !== null).length;
     if (validated === runs.length || validated > 1)
@@ -77,7 +80,7 @@ function rankBy(runs) {
     return {name: "training loss", curve: "train/loss", of: lastLoss, at: run => run.step};
 }
 
-// The mean training loss of the last twentieth of a run.
+// Return the mean training loss over the last twentieth of a run.
 function lastLoss(run) {
     const curve = run.curves && run.curves["train/loss"];
     if (!curve || !curve.mean.length)
@@ -90,12 +93,14 @@ function settingsOf(run) {
     return run.description && run.description.config || {};
 }
 
-// Keys that say where files are or what a run is called: they differ between any two runs.
+// Options that say where files are or how a run is called. They differ between any two runs, so
+// they are not compared.
 const PLACES = new Set(["output", "metrics", "logging-dir", "run-name", "project", "checkpoint-dir", "profile", "plot",
     "resume", "checkpoint", "overwrite-output", "dashboard", "dashboard-port", "dashboard-stays", "rank-metrics",
     "tracker-command", "report-to", "with-tracking", "offload-dir", "config"]);
 
-// [[key, [value of each run]], ...] of settings that differ. The number of ranks counts as one.
+// Return the settings that differ between the runs: [[key, [value of each run]], ...]. The number
+// of ranks counts as a setting.
 function differingSettings(runs) {
     const known = runs.filter(run => run.description);
     if (known.length < 2)
@@ -127,8 +132,9 @@ function timeOutside(run) {
     return whole > 0 ? {validation: run.validation_s / whole, save: run.save_s / whole} : {validation: 0, save: 0};
 }
 
-// Why `slow` needs more time than `fast`, as sentences. Times are for a step; if the runs have steps
-// of different sizes, they are compared for as many tokens.
+// Return sentences that say why a step of `slow` takes longer than a step of `fast`. If the steps
+// of the two runs have different numbers of tokens, compare the times for the same number of
+// tokens.
 function reasons(slow, fast) {
     const a = splitOf(slow), b = splitOf(fast), found = [];
     if (!a)
@@ -158,7 +164,8 @@ function reasons(slow, fast) {
     return found;
 }
 
-// Why `slow` computes longer: a setting, or another host. The page has no other evidence.
+// Return the reason why `slow` computes longer: different settings, or another host. The page does
+// not know other reasons.
 function computeReason(slow, fast, times, scale) {
     const settings = costlyDifference(slow, fast), moved = slow.host && fast.host && slow.host !== fast.host;
     return `It computes ${times > 0 && isFinite(times) ? times.toPrecision(2) + " times as long" : "long"}`
@@ -167,8 +174,8 @@ function computeReason(slow, fast, times, scale) {
             : "; no setting that costs time differs, and the files do not say why.");
 }
 
-// Whether a loss ends clearly above where it began, or above its best stretch: by more than its noise
-// explains. null if not.
+// Return {from, to} if the loss ends clearly higher than it began, or clearly higher than its
+// lowest stretch, otherwise null. "Clearly" means by more than the noise of the loss.
 function riseOf(values) {
     if (values.length < 20)
         return null;
@@ -222,15 +229,16 @@ function troubles(run) {
     return found;
 }
 
-// The speed of a run: tokens in a second, if all runs count tokens; else steps.
+// Return how the speed of the runs is measured: in tokens per second if all runs count tokens,
+// otherwise in steps per second.
 function speedOf(runs) {
     return runs.every(run => run.tokens_per_s > 0)
         ? {of: run => run.tokens_per_s, text: run => shortNumber(run.tokens_per_s) + " tokens/s"}
         : {of: run => 1 / run.step_s, text: run => duration(run.step_s) + " a step"};
 }
 
-// The noise of a curve: the standard deviation of its last values around a line through their
-// neighbours. 0 if there are too few.
+// Return the noise of a curve: the standard deviation of its last values, each compared with the
+// mean of its neighbours. The result is 0 if there are too few values.
 function noiseOf(values) {
     const last = values.filter(v => v !== null).slice(-8);
     let sum = 0;
@@ -239,8 +247,8 @@ function noiseOf(values) {
     return last.length > 2 ? Math.sqrt(sum / (last.length - 2)) : 0;
 }
 
-// Losses that differ by less count as the same: half a percent, or what the noise of the best curve
-// explains, at most two percent.
+// Two losses count as equal if they differ by at most this margin: half a percent or, if it is
+// larger, the noise of the best curve, but at most two percent.
 function marginOf(run, by) {
     const curve = run.curves && run.curves[by.curve], loss = Math.abs(by.of(run));
     return Math.max(0.005 * loss, Math.min(0.02 * loss, curve ? 2 * noiseOf(curve.mean) : 0));
@@ -255,7 +263,7 @@ function sameText(apart, margin, loss) {
         + `; less than ${percent(margin / loss)} counts as the same, since another --seed changes as much.`;
 }
 
-// The finding about which runs are best. `sorted` has two runs or more, the best one first.
+// Return the finding about the best runs. `sorted` has at least two runs, the best one first.
 function bestFinding(sorted, measured, by, result) {
     const first = sorted[0], margin = marginOf(first, by);
     const same = sorted.filter(run => by.of(run) - by.of(first) <= margin), next = sorted[same.length];
@@ -277,8 +285,9 @@ function bestFinding(sorted, measured, by, result) {
             going.length ? "Some runs still go on." : ""]};
 }
 
-// The runs that are clearly slower than the fastest one. If these are most of the runs, it is the
-// fastest one that stands out: then only those that are slower than most.
+// Return the runs that are clearly slower than the fastest one. If these are more than half of the
+// runs, the fastest run is an exception: then return only runs that are clearly slower than the
+// median, or the slowest one.
 function slowRuns(timed, speed) {
     const sorted = [...timed].sort((a, b) => speed.of(a) - speed.of(b)), fastest = speed.of(sorted[sorted.length - 1]);
     const slow = sorted.filter(run => fastest > 1.25 * speed.of(run));
@@ -288,7 +297,7 @@ function slowRuns(timed, speed) {
     return slower.length ? slower : slow.slice(0, 1);
 }
 
-const SLOW_FINDINGS = 3; // so many slow runs are explained; the others are named
+const SLOW_FINDINGS = 3; // maximum number of slow runs that are explained; the other slow runs are only named
 
 function compare(runs) {
     const found = [], explained = new Set(), measured = runs.filter(run => run.steps > 0);

@@ -2,8 +2,9 @@
 #pragma once
 #include <stdbool.h>
 
-/* Return true if `host`, a Host header or NULL, names the loopback interface: 127.0.0.1, localhost
- * or [::1], with any port, since a tunnel (ssh -L) may have another one. */
+/* Return true if `host`, the value of a Host header or NULL, names the loopback interface:
+ * 127.0.0.1, localhost or [::1]. The port in `host` does not matter, because the browser may use a
+ * tunnel (ssh -L) with another port. */
 bool fsdp_gate_host(const char *host);
 /* If the first component of `path` is `token`, return the rest of the path, which begins after the
  * slash; "" for the page itself. Otherwise return NULL. The time that this takes does not depend on

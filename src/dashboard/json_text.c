@@ -81,7 +81,8 @@ static bool is_plain(const unsigned char c)
     return c >= 0x20 && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' && c != 0x7f;
 }
 
-/* Append text that is valid UTF-8, and escape characters as fsdp_json_text_stringn() says. */
+/* Append text that is valid UTF-8. Characters are escaped as described at
+ * fsdp_json_text_stringn(). */
 static void append_valid(fsdp_str *to, const char *text, size_t n)
 {
     size_t begin = 0;

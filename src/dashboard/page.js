@@ -1,5 +1,5 @@
-// The page: asks the server for what is new, keeps it, and shows it. Names and texts that come from
-// files are only ever set as text.
+// The program of the page. It asks the server for new data, keeps them, and shows them. Names and
+// texts from files are set only as text, never as markup.
 "use strict";
 
 const PERIOD_MS = 1500;
@@ -11,7 +11,8 @@ const state = {
 const byId = id => document.getElementById(id);
 const LIVE = new Set(["training", "validation", "starting", "running", "saving a checkpoint", "saving the model"]);
 
-// What the page remembers while its tab is open. Browsers may forbid that.
+// Store a value as long as the tab of the page is open. If the browser forbids this, the value is
+// not stored.
 function remember(key, value) {
     try { sessionStorage.setItem("fsdp-" + key, value); } catch (error) { /* then it is forgotten */ }
 }
@@ -42,14 +43,14 @@ function takeRuns(answer) {
     const kept = new Set();
     for (const fresh of answer.runs) {
         const old = state.runs.get(fresh.id);
-        if (!fresh.curves && old) { // nothing new: keep what was sent before
+        if (!fresh.curves && old) { // nothing has changed: keep the data that the server sent before
             fresh.curves = old.curves;
             fresh.description = old.description;
             fresh.saved = old.saved;
         }
         fresh.curves = fresh.curves || {};
         for (const curve of Object.values(fresh.curves))
-            if (curve.like && fresh.curves[curve.like]) { // the same steps as another curve
+            if (curve.like && fresh.curves[curve.like]) { // the curve has the same steps as the curve `like`, and the server sent them only once
                 curve.step = fresh.curves[curve.like].step;
                 curve.at = fresh.curves[curve.like].at;
             }
@@ -115,7 +116,8 @@ function row(cells, attributes) {
 function cell(text, kind) {
     return el("td", kind ? {class: kind} : {}, text);
 }
-// The heads of columns: [name, what it means, class]. showHelp() shows the meaning.
+// Make the heading row of a table. A column is its name, or [name, help text, class]. showHelp()
+// shows the help text.
 function heads(...columns) {
     return el("thead", {}, row(columns.map(column => {
         const [name, help, kind] = Array.isArray(column) ? column : [column];
@@ -132,7 +134,8 @@ const HELP = {
     data: "Share of the time of a step in which the rank waits for the next batch.",
 };
 
-// Show what a column means, under its head: under the pointer, at a touch, and with the focus.
+// Show the help text of a column below its heading when the pointer is on the heading, after a
+// touch, and when the heading has the focus.
 function showHelp(event) {
     const head = event.type === "keydown" ? null : event.target.closest && event.target.closest("[data-help]"), tip = byId("help");
     for (const old of document.querySelectorAll("[aria-describedby=help]"))
@@ -154,10 +157,11 @@ function placeHelp() {
     tip.style.left = Math.max(8, Math.min(box.left, width - tip.offsetWidth - 8)) + "px";
 }
 
-// Replace a table only if it would look different, so that a selection of text and the focus stay.
+// Replace the rows of a table only if the table would look different. Otherwise a selection of text
+// and the focus would be lost.
 function fill(table, head, rows) {
     const body = el("tbody", {}, ...rows), names = [...head.querySelectorAll("th")].map(th => th.textContent);
-    for (const tr of rows) // a narrow page shows the rows of some tables as cards
+    for (const tr of rows) // on a narrow page, the rows of some tables are shown as cards with these labels
         [...tr.children].forEach((td, i) => td.setAttribute("data-label", names[i]));
     const probe = el("table", {}, head, body);
     if (table.wasHtml === probe.innerHTML)
@@ -179,15 +183,17 @@ function fill(table, head, rows) {
 const PARTS = [["compute", "computing"], ["core", "no core free"], ["stop", "stopped, or on disk"], ["wait", "waiting for other ranks"],
     ["data", "waiting for data"], ["other", "validation and checkpoints"]];
 
-// Where the time goes, in seconds a step: [[kind, seconds], ...]. null without rank files.
+// Return the parts of the time of a step in seconds: [[kind, seconds], ...]; null if the run has no
+// rank files.
 function partsOf(run) {
     const split = splitOf(run);
     return split && [["compute", split.compute], ["core", split.noCore], ["stop", split.stopped], ["wait", split.wait], ["data", split.data],
         ["other", run.steps > 0 ? (run.validation_s + run.save_s) / run.steps : 0]];
 }
 
-// The bars of all runs have one scale, so that a run whose steps take twice as long has a bar twice
-// as long. `most` is the longest time a step.
+// Return the bar with the parts of a run's step. The bars of all runs have the same scale: a run
+// whose steps take twice as long has a bar that is twice as long. `most` is the longest time of a
+// step among the runs.
 function splitBar(run, most) {
     const parts = partsOf(run);
     if (!parts)
@@ -258,8 +264,8 @@ function drawRuns() {
         }));
 }
 
-// A button that looks like a link and chooses a run for the details below. From a finding, it also
-// scrolls to them.
+// Return a button that looks like a link and selects a run, whose details are below. In a finding,
+// the button also scrolls to the details.
 function runLink(run, isFinding) {
     return el("button", {type: "button", class: "link", title: "details of " + run.folder + "/" + run.file, "data-run": run.id, onclick: () => {
         chooseRun(run.id);
@@ -268,12 +274,14 @@ function runLink(run, isFinding) {
     }}, run.name);
 }
 
-// Text in whose lines no option is broken after one of its hyphens.
+// Return the parts of `text` for a paragraph. In an option such as --batch-size, the browser must
+// not break the line after a hyphen.
 function withOptions(text) {
     return text.split(/(--[a-z][\w-]*(?: [A-Z]+)?)/).map((part, i) => i % 2 ? el("span", {class: "option"}, part) : part);
 }
 
-// Until somebody chooses a run, the details are those of the first finding, as soon as all is read.
+// As long as the user has not selected a run, show the details of the run of the first finding. Do
+// this only when the server has read all files.
 function chooseFirst() {
     const finding = state.result.findings.find(found => found.run);
     if (state.isChosen || !finding)
@@ -310,7 +318,8 @@ function optionName(key) {
     return key === "ranks" ? key : "--" + key;
 }
 
-// With fewer settings than runs, a row is a run: it reads as further columns of the table of runs.
+// If there are fewer settings than runs, the table has a row for each run, like the table of runs.
+// Otherwise it has a row for each setting.
 function drawSettings() {
     const runs = shownRuns(), rows = differingSettings(runs), text = value => value === "" ? "(empty)" : String(value);
     byId("differences").hidden = rows.length === 0;
@@ -335,7 +344,8 @@ function curveNames() {
     return names;
 }
 
-// Runs whose curves cover each other can be told apart by their dashes, too.
+// Each line also has a pattern of dashes, so that runs whose curves are at the same place can be
+// distinguished.
 function dashOf(run) {
     const i = state.order.indexOf(run.id);
     return "dash" + (i + Math.floor(i / 8)) % 4;
@@ -343,7 +353,7 @@ function dashOf(run) {
 
 function lineOf(run, name) {
     const curve = run.curves[name];
-    if (!curve || curve[axis()][0] === null) // event files say nothing about time
+    if (!curve || curve[axis()][0] === null) // event files have no times
         return null;
     return {name: run.name, kind: colour(run), dash: dashOf(run), isBest: state.result.best.has(run.id), x: curve[axis()], y: curve.mean,
         min: curve.min, max: curve.max, dots: name.startsWith("eval/")};
@@ -355,7 +365,8 @@ function legendMark(run) {
     return mark;
 }
 
-// Return true if the rates of several runs differ so much that one of them would be a flat line.
+// Return true if the values of the runs differ so much that the line of one of them would look
+// flat.
 function spansDecades(lines) {
     const most = lines.map(line => Math.max(...line.y.filter(v => v > 0)));
     return most.length > 1 && Math.max(...most) > 10 * Math.min(...most) && Math.min(...most) > 0;
@@ -445,7 +456,8 @@ function drawMemory() {
     if (!rank)
         return;
     const samples = rank.samples, xs = samples.map(s => s[1]);
-    // Several samples may have the same step, such as those of a validation: the last one counts.
+    // Several samples may have the same step, for example during a validation. Keep only the last
+    // one of them.
     const kept = samples.filter((s, i) => i + 1 === samples.length || samples[i + 1][1] > s[1]);
     const most = Math.max(0, ...state.detail.ranks.flatMap(r => r.samples.map(s => s[8])));
     drawStack(byId("memory"), kept.map(s => s[1]), state.detail.purposes.map((name, i) => ({name: purposeName(name), kind: PURPOSE_KINDS[i % 8], y: kept.map(s => s[10 + i])})),
@@ -519,8 +531,9 @@ function quoted(path) {
 
 // ---- the log ----
 
-// `fsdp launch --log-dir DIR` writes DIR/<id>/attempt_<n>/<rank>/stderr.log. Name such a log by what
-// it has; the title of the list is the path.
+// Return the name of a log that `fsdp launch --log-dir DIR` has written as
+// DIR/<id>/attempt_<n>/<rank>/stderr.log: the rank, the stream and the attempt. Any other log has
+// its path as its name.
 function logName(log) {
     const found = /^(?:(.*)\/)?[^/]+\/attempt_(\d+)\/(\d+)\/(stdout|stderr)\.log$/.exec(log.path);
     if (!found)
@@ -528,7 +541,8 @@ function logName(log) {
     return (found[1] ? found[1] + ": " : "") + `rank ${found[3]}, ${found[4]}` + (found[2] === "0" ? "" : `, attempt ${Number(found[2]) + 1}`);
 }
 
-// The names of all logs; those of several launches into one folder also have the name of its folder.
+// Return the names of all logs. If logs of several launches have the same name, their paths are
+// added.
 function logNames(logs) {
     const names = logs.map(logName), counts = new Map();
     for (const name of names)
@@ -536,7 +550,8 @@ function logNames(logs) {
     return logs.map((log, i) => (counts.get(names[i]) > 1 ? `${names[i]}, ${log.path}` : names[i]) + ` (${bytes(log.bytes)})`);
 }
 
-// The newest log that is not empty; of those, the one whose path has most in common with the run's.
+// Return the id of the log to show first: one that is not empty and whose path has the longest
+// beginning in common with the path of the run's file. If several are equal, it is the newest one.
 function chooseLog() {
     const run = state.run === null ? null : state.runs.get(state.run), path = run ? run.file : "";
     const common = log => {
@@ -550,7 +565,8 @@ function chooseLog() {
     return sorted.length ? sorted[0].id : null;
 }
 
-// Terminals overwrite a line after a carriage return, and hide escape sequences. So does this.
+// Return the text as a terminal would show it: after a carriage return, the rest of a line replaces
+// its beginning, and escape sequences are not shown.
 function plainLog(text) {
     return text.replace(/\x1b\[[0-9;?]*[ -\/]*[@-~]|\x1b\][^\x07]*\x07/g, "").replace(/\r+\n/g, "\n").split("\n")
         .map(line => line.slice(line.replace(/\r+$/, "").lastIndexOf("\r") + 1)).join("\n").replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "");

@@ -9,7 +9,8 @@ enum {
     FSDP_RANK_UNITS = 4096   /* maximum number of units of a rank; the rest is left out */
 };
 
-/* What a rank did in an interval. When there are too many samples, they are merged in pairs. */
+/* What a rank did in an interval. When a rank has too many samples, neighbouring samples are merged
+ * in pairs. */
 typedef struct fsdp_rank_sample {
     double time, step;              /* at the end of the interval: seconds since 1970, steps done */
     double seconds, wait_s, data_s; /* sums over the steps in the interval */
@@ -34,12 +35,13 @@ typedef struct fsdp_rank {
     char host[128], device[64], state[64], message[1024]; /* "" if unknown */
     double started, time; /* start of the rank, and time of its last line: seconds since 1970 */
     double step;
-    /* Sums over all steps, without the first step if there are others. */
+    /* Sums over all steps. The first step, whose time includes the warm-up, is left out as soon as
+     * there are other steps. */
     double steps, seconds, wait_s, data_s, no_core_s;
     /* Time of the steps in which the first thread neither ran, nor was ready to run, nor waited for
-     * ranks or data. Only meaningful if knows_cpu. */
+     * ranks or data. Only meaningful if knows_cpu is true. */
     double stopped_s;
-    bool knows_cpu;  /* the lines have the time in which the rank ran */
+    bool knows_cpu;  /* true: the lines of the rank's file say how long the rank ran on a core */
     bool saw_step;   /* a line with a step was read */
     bool only_first; /* the sums contain only the first step */
     bool ended;      /* the rank wrote that it has ended or failed */

@@ -53,8 +53,8 @@ static fsdp_curve *find_curve(fsdp_dashboard_run *run, const char *prefix, const
     return &added->curve;
 }
 
-/* Return true if a key gets no curve, because it identifies the line, or because it is only used to
- * compute other values. */
+/* Return true if no curve is made for the values of `key`, because the key identifies the line, or
+ * because its values are only used to compute other values. */
 static bool is_no_measure(const char *key)
 {
     static const char *const keys[] = {"kind", "step", "epoch", "tokens", "label_tokens"};
@@ -72,7 +72,7 @@ static fsdp_status add_points(fsdp_dashboard_run *run, const char *prefix, fsdp_
         if (is_no_measure(v.key) || kind == FSDP_JSON_OBJECT || kind == FSDP_JSON_ARRAY ||
             kind == FSDP_JSON_BOOL || kind == FSDP_JSON_NULL)
             continue;
-        /* Treat a string that is not a number as -Infinity. A curve shows both as gaps. */
+        /* A string that is not a number counts as -Infinity. The curve then shows a gap. */
         const double value = fsdp_line_number(line, v.key, -(double)INFINITY);
         fsdp_curve *curve = find_curve(run, prefix, v.key);
         if (curve)
@@ -322,8 +322,8 @@ fsdp_status fsdp_dashboard_run_read(fsdp_dashboard_run *run, int root, int64_t d
 
 /* --- event files --- */
 
-/* Read one event file by a path that contains its descriptor. So the file that was checked is read,
- * even if a link has replaced it since then. */
+/* Read one event file through a path that contains the descriptor of the file. So the file that was
+ * checked is read, even if a symbolic link has replaced it in the meantime. */
 static fsdp_status read_event_file(int root, const char *path, fsdp_metrics_curves *curves)
 {
     char opened[64];

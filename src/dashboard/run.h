@@ -40,7 +40,8 @@ typedef struct fsdp_dashboard_run {
     double first_seconds;  /* the time of the first step, which includes the warm-up */
     double tokens;         /* number of tokens in all steps */
     double validations, validation_s;
-    double saves, call_s, held_s;  /* number of saves, and the time that training lost by them */
+    /* Number of saves, and the time that training lost during the calls and afterwards. */
+    double saves, call_s, held_s;
     double best_loss, best_step;   /* smallest validation loss; NaN if there was no validation */
     double changed_at;             /* when the file of metrics changed last: seconds since 1970 */
     bool has_summary;              /* the run wrote that it has ended */

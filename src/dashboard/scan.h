@@ -8,8 +8,8 @@
 #include <fsdp/base.h>
 
 enum {
-    FSDP_SCAN_DEPTH = 8,       /* folders below this depth are not looked at */
-    FSDP_SCAN_ENTRIES = 50000, /* maximum number of directory entries that are looked at */
+    FSDP_SCAN_DEPTH = 8,       /* the scan does not enter folders below this depth */
+    FSDP_SCAN_ENTRIES = 50000, /* maximum number of directory entries that a scan reads */
     FSDP_SCAN_FOUND = 1024     /* maximum number of items that are returned */
 };
 

@@ -121,8 +121,8 @@ static void restart(fsdp_tail *tail, const fsdp_tail_reader *reader)
     reader->restart(reader->context);
 }
 
-/* `piece` [bytes] was read at tail->offset. Copy the part of it that belongs to the first bytes of
- * the file to tail->head. */
+/* Update tail->head, the copy of the first bytes of the file, from `piece` [bytes], which was read
+ * from the file at tail->offset. */
 static void keep_head(fsdp_tail *tail, const char *piece, size_t bytes)
 {
     if (tail->offset >= FSDP_TAIL_HEAD_BYTES)

@@ -6,7 +6,8 @@
 
 enum {
     FSDP_TAIL_LINE_BYTES = 4 << 20, /* a longer line is left out and counted as bad */
-    FSDP_TAIL_HEAD_BYTES = 256      /* if any of these first bytes changes, the file is a new one */
+    /* If one of this many first bytes changes, the file is taken for a new one. */
+    FSDP_TAIL_HEAD_BYTES = 256
 };
 
 typedef struct fsdp_tail {
@@ -27,8 +28,8 @@ typedef struct fsdp_tail_reader {
     /* Called for each complete line, with its JSON object. An error ends the reading; only
      * FSDP_ERR_NOMEM should do that. */
     fsdp_status (*line)(void *context, fsdp_json_node line);
-    /* Called if the file was begun again, before its first line is read. The function must forget
-     * all earlier lines. */
+    /* Called if the file was replaced, truncated or written again, before its first line is read
+     * again. The function must forget all earlier lines. */
     void (*restart)(void *context);
     void *context;
 } fsdp_tail_reader;

@@ -43,7 +43,8 @@ typedef struct fsdp_chat_row_options {
 #define FSDP_CHAT_ROW(at, name) .offset = (at) + offsetof(fsdp_chat_row_options, name)
 
 void fsdp_chat_row_options_derive(fsdp_chat_row_options *chat, const fsdp_options *options);
-/* Set the fields of *rows that have an option; the template is set by the caller. */
+/* Set the fields of *rows for which there are options, except the template, which the caller
+ * sets. */
 void fsdp_chat_row_options_apply(const fsdp_chat_row_options *chat, fsdp_chat_rows *rows);
 /* Return FSDP_ERR_INVALID if the user asked for an option that has no effect on the rows. `uses` is
  * what fsdp_dataset_uses() returned for the dataset of `path`. */

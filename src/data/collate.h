@@ -1,4 +1,5 @@
-/* Makes batches of examples that depend on the draw (fsdp_dataset_draw()). */
+/* Makes batches of examples that depend on seed and epoch, which an fsdp_draw contains
+ * (fsdp_dataset_draw()). */
 #pragma once
 #include <fsdp/data.h>
 

@@ -23,8 +23,9 @@
 
 typedef struct part {
     fsdp_dataset *dataset; /* owned */
-    uint64_t key;          /* different for each part, so that no two parts have the same draws */
-    int64_t count;         /* examples in an epoch of the mixture */
+    /* Different for each part, so that the random numbers of two parts are not the same. */
+    uint64_t key;
+    int64_t count; /* examples in an epoch of the mixture */
 } part;
 
 typedef struct mixture {

@@ -53,8 +53,8 @@ static void set_coordinates(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Returns the color with which this rank joins its group along dimension d (fsdp_group_split()).
- * Ranks have the same color if their coordinates differ only in dimension d. */
+/* Returns the color for fsdp_group_split(), which puts ranks with the same color into one group.
+ * All ranks whose coordinates differ only in dimension d have the same color. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -64,7 +64,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Returns the distance in ranks between neighbours along dimension d. */
+/* Returns the difference between the ranks of two neighbours along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;
@@ -73,17 +73,19 @@ static int stride_of(const fsdp_device_mesh *m, int d)
     return stride;
 }
 
-/* Return the number of the host of rank `rank`. The group of a plan does not record which ranks are
- * on which host, so its ranks are assumed to fill the hosts in order. */
+/* Return the number of the host that runs rank `rank`. The group of a plan does not record the
+ * hosts of its ranks. In this case, assume that the ranks fill the hosts in order. */
 static int host_of(const fsdp_group *group, int rank)
 {
     return fsdp_group_is_plan(group) ? rank / fsdp_group_local_world_size(group)
                                      : fsdp_group_host(group, rank);
 }
 
-/* Check that the groups along dimension d have equally many ranks on each host that they have any
- * on. Memory is then shared in the same way everywhere, and all ranks choose the same buffers.
- * `first` is a rank with coordinate 0. *expected is that number, or 0 if it is not known yet. */
+/* A group along dimension d of the mesh may have ranks on several hosts. Check that it has the same
+ * number of ranks on each of these hosts, and that this number is *expected. Then the ranks of all
+ * groups share memory in the same way and choose the same kinds of buffers. `first` is the rank of
+ * the group whose coordinate along d is 0. If *expected is 0, no group has been checked yet, and
+ * *expected is set to the number. */
 static fsdp_status check_hosts_of_group(const fsdp_device_mesh *m, const fsdp_group *group, int d,
                                         int first, int *expected)
 {

@@ -76,8 +76,8 @@ static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gath
 }
 
 /* Gathers the parts of all ranks along mesh dimension d into `whole`. All ranks send the same
- * number of bytes: the size of the first rank's part, which is the largest. A rank with a smaller
- * part sends padding after it. The padding is not copied to `whole`. */
+ * number of bytes: the size of the first rank's part, which is the largest. A rank whose part is
+ * smaller adds padding, which is not copied to `whole`. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -227,9 +227,9 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* Changes the placements of `t`, whose spec is `from`, to those of `to`, on mesh dimension `first`
- * and all later mesh dimensions. *out is set to the result. If a step was needed, the result is a
- * new tensor without a spec, otherwise `t` itself. */
+/* `t` has the placements of the spec `from`. Changes its placements on mesh dimension `first` and
+ * all later mesh dimensions to those of the spec `to`. *out is set to the result. If a step was
+ * needed, the result is a new tensor without a spec, otherwise `t` itself. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
@@ -249,8 +249,8 @@ static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *fro
     return FSDP_OK;
 }
 
-/* If `t` has no spec, sets *out to `t` itself. Otherwise sets *out to a copy without a spec and
- * releases `t`. */
+/* Sets *out to a tensor without a spec, and takes over the caller's reference to `t`. If `t` has no
+ * spec, *out is `t` itself. Otherwise *out is a copy, and `t` is released. */
 static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
 {
     if (!t->spec) {
@@ -347,8 +347,9 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
            t->spec->placements[first].kind == FSDP_REPLICATE)
         first++;
     if (!t->spec || first == t->spec->mesh_ndim) {
-        if (fsdp_tensor_is_held_elsewhere(t)) /* the result must be a copy, because callers read it
-                                               * without begin_read() */
+        /* Callers read the result without fsdp_tensor_begin_read(). So if t has data only while a
+         * read of it is open, return a copy. */
+        if (fsdp_tensor_is_held_elsewhere(t))
             return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
         *full = fsdp_tensor_retain(t);
         return FSDP_OK;

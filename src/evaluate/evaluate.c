@@ -58,8 +58,8 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* Get one text for each row of the dataset: the source with its prefix if `sources` is true, else
- * the target. */
+/* Set *rows to one text per row of the dataset. If `sources` is true, this is the source text with
+ * its prefix; otherwise, it is the target text. */
 static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
@@ -82,14 +82,14 @@ static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_r
     return status;
 }
 
-/* Return the rank that generates the text of `row` (Note [Evaluating on several ranks] in
- * evaluate.h). */
+/* Return the rank that processes row `row` (Note [Evaluating on several ranks] in evaluate.h). */
 static int rank_of_row(const evaluator *v, size_t row)
 {
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* Append the texts of this rank's rows to `packed`, each with its NUL. */
+/* Append the generated texts of the rows that this rank processes to `packed`, each with its
+ * NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -116,8 +116,8 @@ static fsdp_status unpack_texts(const evaluator *v, const char *all, size_t stri
     return FSDP_OK;
 }
 
-/* On rank 0, add the texts of all other ranks to `rows`. On another rank, `rows` stays as it is,
- * with this rank's texts only. Collective. */
+/* On rank 0, add the texts that the other ranks have generated to `rows`. On the other ranks,
+ * `rows` does not change. Collective. */
 static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 {
     int world_size = fsdp_group_world_size(v->group);
@@ -177,8 +177,9 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* Refuse options that do not fit the model's task. Options for source and target texts need a
- * seq2seq model, and --max-seq-length needs a model of another task. */
+/* Return an error if the user gave an option that does not fit the model's task. Options for source
+ * and target texts are only for seq2seq models, and --max-seq-length is only for models of other
+ * tasks. */
 static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -236,7 +237,7 @@ static fsdp_status check_task(const evaluator *v)
     return check_task_options(v);
 }
 
-/* Return what is put before each source text of the current model. */
+/* Return the prefix that is put before each source text for the current model. */
 static const char *source_prefix(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -246,7 +247,8 @@ static const char *source_prefix(const evaluator *v)
                                    : fsdp_train_task_prefix(v->model->info.format.task);
 }
 
-/* Report the prefix that comes from the model's config.json. */
+/* If the prefix comes from the model's config.json, log a warning that shows it, because the user
+ * did not give this prefix. */
 static void note_prefix(const evaluator *v)
 {
     const char *prefix = v->model->text_prefix;
@@ -284,7 +286,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Log a warning if rows of --data are cut or dropped. */
+/* Log a warning if rows of --data were cut or left out. */
 static fsdp_status warn_of_left_out(const evaluator *v)
 {
     fsdp_left_out out;
@@ -363,8 +365,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Return an error that says which rows have a loss that is not finite, and why. The caller has
- * filled loop->parameters. Collective. */
+/* Find the rows whose loss is not finite, and the cause. Return the error that reports them. The
+ * caller has filled loop->parameters. Collective. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -383,7 +385,7 @@ static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                       dtype == FSDP_DTYPE_F16 ? fsdp_human_not_finite_advice(dtype) : "");
 }
 
-/* Return an error with the cause if the loss is not finite. Collective. */
+/* If the loss in `sum` is not finite, return an error that says why. Collective. */
 static fsdp_status check_loss(const evaluator *v, const char *name, fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -431,8 +433,8 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     return FSDP_OK;
 }
 
-/* Generate a text for each row of `batch`. The text of batch row i is written to rows->items[first
- * + i]. */
+/* Generate a text for each row of `batch`. The text of row i of the batch is written to
+ * rows->items[first + i]. */
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
@@ -460,9 +462,9 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* Set *config to the model's settings for generation, overridden by those that the user gave.
- * One text is generated for each row. If the user gave neither --max-new-tokens nor --max-length,
- * at most max_target_length new tokens are generated. */
+/* Set *config to the settings for generating texts: those of the model, overridden by those that
+ * the user gave. One text is generated for each row. If the user gave neither --max-new-tokens nor
+ * --max-length, at most max_target_length new tokens are generated. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -483,8 +485,8 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     return FSDP_OK;
 }
 
-/* Prepare v->generation, and check that the model can generate texts with it. This is done before
- * the loss is computed, so that errors are reported early. */
+/* Set v->generation, and check that the model can generate texts with these settings. This is done
+ * before the loss is computed, so that errors are reported early. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
@@ -493,7 +495,7 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to decode texts with: %s", name,
                           v->tokenizer.why_none);
     fsdp_status status = generation_config(v, &v->generation);
-    /* an FSDP_ERR_FORMAT error already names a file */
+    /* an FSDP_ERR_FORMAT message already contains the name of a file */
     if (status != FSDP_ERR_FORMAT)
         fsdp_error_context(status, "%s", name);
     return fsdp_agree(v->group, status);
@@ -512,8 +514,9 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
-/* Generate texts for block m of the rows. If block m is beyond the last row, the batch is empty.
- * Even then, this rank takes part in the collective operations of the other ranks. */
+/* Generate texts for block m of the rows (Note [Evaluating on several ranks] in evaluate.h). If
+ * block m is beyond the last row, the batch is empty, but this rank must still take part in the
+ * collective operations of the other ranks. */
 static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;

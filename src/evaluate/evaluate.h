@@ -24,16 +24,17 @@ typedef struct fsdp_evaluate_config {
     /* true: first evaluate a model that has the shape of the first model and random weights, and
      * then evaluate `models` */
     bool untrained;
-    bool from_config;       /* give all models random weights */
+    bool from_config;       /* do not load weights: all models get random weights */
     int64_t seed;           /* for random weights, sampling and masking */
     double mlm_probability; /* share of the tokens that a masked language model predicts */
     const char *tokenizer;  /* NULL: each model's own tokenizer */
     const char *data;       /* file or folder; never NULL */
-    /* Data set whose targets are the candidates for the best constant sentence. NULL: the report
-     * has no best constant sentence. */
+    /* Data set whose target texts are the candidates for the best constant sentence: the candidate
+     * that scores best if it is the prediction for every row. NULL: no such sentence is
+     * reported. */
     const char *baseline_data;
-    /* put before each source text; NULL: what each model's config.json says, else the default of
-     * `fsdp train` */
+    /* put before each source text; NULL: the prefix in each model's config.json or, if there is
+     * none, the default prefix of `fsdp train` */
     const char *task_prefix;
     /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
     const char *text_column, *target_column;
@@ -43,12 +44,12 @@ typedef struct fsdp_evaluate_config {
     int64_t max_samples;        /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
     /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets is
-     * true if the user gave --max-target-length. If the user gave a length, both texts and rows of
-     * token ids are cut to it. If not, texts are cut to the default length, and rows of token ids
-     * are not cut. */
+     * true if the user gave --max-target-length. If the user gave a length, texts and rows of token
+     * ids are both cut to this length. If not, texts are cut to the default length, and rows of
+     * token ids are not cut. */
     bool cut_sources, cut_targets;
-    /* Not options. A flag is true if the user asked for the option of the same name
-     * (fsdp_options_asked_for()). It is an error to ask for an option that would have no effect. */
+    /* Not options. A member is true if the user gave the option of the same name
+     * (fsdp_options_asked_for()). An option that is given but would have no effect is an error. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
             generate, mlm_probability;

@@ -5,7 +5,7 @@
 #include "src/evaluate/evaluate.h"
 #include "src/train/measures.h"
 
-/* One text for each row; owned. */
+/* One text for each row of a data set; owned. */
 typedef struct fsdp_text_rows {
     char **items; /* [n]; NULL: the text of this row is not known */
     size_t n;
@@ -30,10 +30,11 @@ typedef struct fsdp_evaluations {
     fsdp_task task;                 /* the same for all models */
     fsdp_problem_type problem_type; /* classifiers: the same for all models */
     bool have_texts;                /* `references` is filled, so each model generates texts */
-    char no_texts[256];             /* why the data has no references */
-    fsdp_text_rows references;      /* targets of all rows; only rank 0 uses them */
-    fsdp_text_rows candidates;      /* rank 0: targets of --baseline-data; empty elsewhere */
-    fsdp_text_rows prompts; /* rank 0: sources of all rows, for --prompts; empty elsewhere */
+    /* why the texts of the data cannot be read, if have_texts is false */
+    char no_texts[256];
+    fsdp_text_rows references; /* targets of all rows; only rank 0 uses them */
+    fsdp_text_rows candidates; /* rank 0: targets of --baseline-data; empty elsewhere */
+    fsdp_text_rows prompts;    /* rank 0: sources of all rows, for --prompts; empty elsewhere */
 } fsdp_evaluations;
 
 /* Print tables or one JSON line to `out`, then write the files --prompts and --predictions. */

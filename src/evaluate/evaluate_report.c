@@ -21,8 +21,8 @@ static const char *const *borrowed(const fsdp_text_rows *rows)
 
 /* --- tables --- */
 
-/* Return the measures that the tables have for classifiers (accuracy, ...) and set *n to their
- * number. Set *n to 0 if the models are not classifiers. */
+/* Return the measures, such as accuracy, that the tables show for classifiers. Set *n to their
+ * number, which is 0 if the models are not classifiers. */
 static const fsdp_measure_field *measures_of(const fsdp_evaluations *e, size_t *n)
 {
     const fsdp_measure_field *fields = fsdp_measure_fields(e->problem_type, n);

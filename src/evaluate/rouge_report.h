@@ -18,7 +18,7 @@ typedef struct fsdp_rouge_report_options {
     size_t examples;     /* number of references to print with their predictions */
 } fsdp_rouge_report_options;
 
-/* The scores in the table, for callers that also write them elsewhere. */
+/* The scores that the table shows, for callers that also need them for other outputs. */
 typedef struct fsdp_rouge_report_scores {
     /* [n_sets]: memory that the caller provides for the scores of each set of predictions; NULL:
      * not needed */

@@ -366,8 +366,9 @@ static bool is_number(const char *text, size_t n)
 }
 
 /* Called for an item that contains optimizer state. Its `name` ends in "state.<parameter>.<key>",
- * and `rest` points to "<parameter>.<key>" in `name`. If <parameter> is a number or ends with the
- * name of a probe, add the place of this state to `to`, the list of candidates. */
+ * and `rest` points to "<parameter>.<key>" in `name`. If <parameter> is a number or ends with one
+ * of the names that probe() returns, add the place of this state to `to`, the list of candidates.
+ */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

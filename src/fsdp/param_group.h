@@ -89,8 +89,8 @@ bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_
 /* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);
 /* Begin a gather: write this rank's rows or its part, or start to read the rows from a file. Has an
- * effect only if the group is in FSDP_STATE_SHARDED or FSDP_STATE_SECONDARY, and neither summoned
- * nor being written. */
+ * effect only if the group is in FSDP_STATE_SHARDED or FSDP_STATE_SECONDARY, is not summoned, and
+ * no caller is writing its local tensors (fsdp_tensor_begin_write()). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g);
 /* Gather and wait for the peers' rows. No effect if the group is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);

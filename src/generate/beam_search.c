@@ -60,7 +60,7 @@ void fsdp_beam_search_offer(fsdp_beam_search *s, int32_t beam, const float *scor
         fsdp_top_k_offer(&s->candidates, (fsdp_candidate){scores[id] + before, beam, (int32_t)id});
 }
 
-/* --- the end of a step: what becomes of the candidates --- */
+/* --- the end of a step: candidates become finished beams or running beams --- */
 
 static fsdp_status continue_beam(const fsdp_beam_search *s, const fsdp_candidate *c,
                                  fsdp_beam *beam)
@@ -85,10 +85,9 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Candidate c has ended. Insert the candidate into the finished beams, after those with an equal
- * score. If there are already num_beams finished beams, the candidate replaces the worst of them.
- * But if the candidate's score is not better than that of the worst finished beam, the candidate is
- * dropped instead. */
+/* Candidate c has ended. Add it to the finished beams, after those with an equal score. If there
+ * are already num_beams finished beams, the candidate replaces the worst of them or, if its score
+ * is not better than the score of the worst one, is dropped. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);

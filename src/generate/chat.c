@@ -1,6 +1,7 @@
-/* See chat.h. Rank 0 has the conversation. The other ranks take part in generating each answer, but
- * have no prompts of their own. An error that concerns one message, such as a conversation that has
- * become too long, is shown, and the conversation goes on without that message. */
+/* See chat.h. Only rank 0 has the conversation. The other ranks take part in generating each
+ * answer, but have no prompts of their own. If an error concerns only one message, for example
+ * because the message makes the conversation too long for the model, the error is shown to the
+ * user, and the conversation continues without this message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -110,7 +111,8 @@ static fsdp_status make_prompt(const conversation *c, fsdp_json *doc)
     return check_room(g, g->prompts.items[0].ids.len);
 }
 
-/* Send rank 0's value of *generate to all ranks. It is true if they must now generate an answer. */
+/* Set *generate on all ranks to its value on rank 0. Rank 0 passes true if all ranks must now
+ * generate an answer, and false at the end of the conversation. */
 static fsdp_status announce(const generate_run *g, bool *generate)
 {
     int32_t word = *generate;
@@ -141,8 +143,8 @@ static fsdp_status show(const conversation *c, const char *text)
     return FSDP_OK;
 }
 
-/* Answer the user message `text`. Errors that do not end the conversation are shown, not
- * returned. */
+/* Generate an answer to the user message `text`, and append both to the conversation. Errors after
+ * which the conversation can continue are shown to the user, and FSDP_OK is returned. */
 static fsdp_status answer(conversation *c, const char *text)
 {
     fsdp_json *doc = NULL;
@@ -171,7 +173,8 @@ static fsdp_status answer(conversation *c, const char *text)
     fsdp_json_destroy(status == FSDP_OK ? c->doc : doc);
     if (status == FSDP_OK)
         c->doc = doc;
-    /* random numbers depend on the seed and the turn */
+    /* The seed of the random numbers of sampling is combined with run->turn, so each answer uses
+     * other random numbers. */
     c->run->turn = ++c->n_turns;
     return status;
 }

@@ -1,14 +1,16 @@
-/* Interactive conversations, and texts that are shown while they are generated. */
+/* Interactive conversations on a terminal, and fsdp_chat_stream, which shows a text while it is
+ * generated. */
 #pragma once
 #include "src/generate/generate_run_internal.h"
 #include "src/generate/text_stream.h"
 
-/* Shows a text while it is generated. */
+/* Shows the text of a sequence on the terminal while its ids are generated. */
 typedef struct fsdp_chat_stream {
     const generate_run *run;
     fsdp_text_stream text;
-    fsdp_str *copy; /* the text is also appended to this; NULL: not needed */
-    /* The text continues the text of these ids; NULL: it continues nothing. */
+    fsdp_str *copy; /* the shown text is also appended to this; NULL: it is not */
+    /* The ids that come before the text. They are not shown, but determine how the first new id is
+     * decoded. NULL: the text begins a new message, and no ids come before it. */
     const fsdp_token_list *follows;
 } fsdp_chat_stream;
 
@@ -19,6 +21,7 @@ fsdp_status fsdp_chat_stream_id(void *stream, int32_t row, int32_t sequence, int
  * the stream. Return `status`, or the error from showing the text. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_stream_end(fsdp_chat_stream *stream, fsdp_status status);
 
-/* Run the conversation until the input ends or the user ends it. A line is a message, or a command:
- * /exit, /clear, /system TEXT. Collective; only rank 0 reads and shows. */
+/* Run the conversation until the input ends or the user ends it. Each input line is a message, or
+ * one of the commands /exit, /clear and /system TEXT. Collective. Only rank 0 reads the input and
+ * shows the answers. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_run(generate_run *run);

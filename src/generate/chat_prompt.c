@@ -7,9 +7,9 @@
 #include "src/text/chars/utf8.h"
 #include "src/text/chat/chat.h"
 
-/* Before a conversation whose last message is to be continued is rendered, this tag is appended to
- * that message. The tag shows where the message ends in the rendered text. transformers does the
- * same. */
+/* Used for conversations whose last message is to be continued. Before such a conversation is
+ * rendered, this tag is appended to the last message. The position of the tag in the rendered text
+ * shows where the message ends. transformers does the same. */
 #define TAG "CONTINUE_FINAL_MESSAGE_TAG "
 
 static bool is_message_list(fsdp_json_node row, const char *key)
@@ -100,9 +100,9 @@ static char *find_last(char *text, const char *what)
     return found;
 }
 
-/* Cut the rendered text at TAG, the end of the message that is to be continued. If the template has
- * removed the space at the end of TAG, it removes white space at the end of messages. In this case,
- * also remove the white space before TAG. */
+/* Cut the rendered text at TAG, where the message that is to be continued ends. TAG ends with a
+ * space. If this space is missing in the rendered text, the template removes white space from the
+ * ends of messages. In this case, also remove the white space before TAG. */
 static fsdp_status cut_at_tag(fsdp_chat_text *text)
 {
     char name[sizeof TAG] = TAG;
@@ -119,8 +119,9 @@ static fsdp_status cut_at_tag(fsdp_chat_text *text)
     return FSDP_OK;
 }
 
-/* Set *copy to a copy of the conversation in which the messages have the key "messages". The copy
- * shares values with the document of `row`, so it must be freed before that document. */
+/* Set *copy to a copy of the conversation in which the key of the messages is "messages", even if
+ * it is "prompt" in `row`. The copy shares values with the document of `row`, so the caller must
+ * free the copy before that document. */
 static fsdp_status copy_row(fsdp_json_node row, fsdp_json **copy)
 {
     FSDP_TRY(fsdp_json_create(fsdp_json_name(row.doc), copy));
@@ -157,8 +158,8 @@ static fsdp_status render(const fsdp_chat_prompts *chat, fsdp_json_node row, fsd
     return status;
 }
 
-/* Like render(). But if the last message is to be continued, render a copy of the row with TAG
- * appended to that message, then cut the text at TAG. */
+/* Render a row. If its last message is to be continued, render a copy of the row in which TAG is
+ * appended to this message; render() then cuts the text at TAG. */
 static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
                               fsdp_chat_text *text)
 {
@@ -167,7 +168,8 @@ static fsdp_status render_row(const fsdp_chat_prompts *chat, fsdp_json_node row,
     size_t bytes = 0;
     fsdp_status status = copy_row(row, &plain);
     if (status == FSDP_OK && chat->continue_final_message) {
-        /* `plain` shares values with `row`, so append TAG to a message in a separate document */
+        /* `plain` shares values with `row`, so TAG is appended in `tagged`, a document of its
+         * own. */
         status = fsdp_json_print(plain, FSDP_JSON_COMPACT, &printed, &bytes);
         if (status == FSDP_OK)
             status = fsdp_json_parse(fsdp_json_name(row.doc), 1, printed, bytes, &tagged);
@@ -224,7 +226,8 @@ fsdp_status fsdp_conversation_answer(const fsdp_chat_prompts *chat, fsdp_json_no
 
 /* --- the end of a turn --- */
 
-/* Render a conversation that consists of a question and the answer TAG. */
+/* Render a conversation of two messages: a user message, and TAG as the assistant's answer. In the
+ * rendered text, the end-of-turn token follows TAG. */
 static fsdp_status render_turn(const fsdp_chat_prompts *chat, fsdp_chat_text *text)
 {
     static const fsdp_chat_prompts no_system = {0};
@@ -269,8 +272,8 @@ fsdp_status fsdp_chat_add_end_of_turn(const fsdp_chat_prompts *chat,
     if (!chat->chat_template)
         return FSDP_OK;
     fsdp_status status = render_turn(chat, &text);
-    /* This is not an error: a template that refuses this conversation may accept the user's
-     * conversations. */
+    /* A failure here is not an error: a template that refuses the test conversation of
+     * render_turn() may accept the user's conversations. */
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     status = find_end(tokenizer, &text, &id);

@@ -19,13 +19,14 @@ typedef struct fsdp_chat_prompts {
 
 /* Return true if the row has a list of messages under "messages" or "prompt". */
 bool fsdp_is_conversation(fsdp_json_node row);
-/* Append the ids of a conversation to *ids. Without continue_final_message, the last message must
- * not be the assistant's. Error messages contain neither file nor line. */
+/* Render a conversation, and append the ids of the text to *ids. The last message must not be the
+ * assistant's, unless chat->continue_final_message is true. Error messages contain neither the file
+ * nor the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_prompt_encode(const fsdp_chat_prompts *chat,
                                                     const fsdp_tokenizer *tokenizer,
                                                     fsdp_json_node row, fsdp_token_list *ids);
-/* Create a conversation that consists of chat->system as system message, unless it is NULL, and
- * `text` as user message. The caller owns *doc. */
+/* Create a conversation of chat->system as the system message, if it is not NULL, and `text` as the
+ * user message. The caller owns *doc. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversation_create(const fsdp_chat_prompts *chat,
                                                      const char *text, size_t length,
                                                      fsdp_json **doc);

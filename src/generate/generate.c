@@ -1,6 +1,6 @@
-/* See generate.h. The model reads each prompt only once, and stores its keys and values in the
- * cache. All sequences of the prompt (beams or samples) continue from these. Sequences that have
- * ended are removed from the cache, so later steps do less work. */
+/* See generate.h. The model reads each prompt only once, and stores the prompt's keys and values in
+ * the cache. All sequences that are generated for a prompt (beams or samples) start with these keys
+ * and values. Sequences that have ended are removed from the cache, so later steps do less work. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,14 +17,14 @@
 #include "src/models/model_type.h"
 #include "src/report/human.h"
 
-/* The score of an output for which beam search has no finished beam. transformers uses the same
- * number. */
+/* The score of an output if beam search has finished fewer beams than the number of outputs.
+ * transformers uses the same number. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* One row of the batch, which is a prompt, and the sequences that are generated for it. A sequence
- * that has not ended is a running sequence. Each running sequence has a row in the cache. */
+/* One row of the batch: a prompt and the sequences that are generated for it. A sequence that has
+ * not ended is called a running sequence. Each running sequence has a row in the cache. */
 typedef struct prompt {
-    /* [num_return_sequences], a part of generation.outputs. The ids of each output begin with the
+    /* [num_return_sequences]; points into generation.outputs. The ids of each output begin with the
      * prompt. */
     fsdp_generated *outputs;
     int64_t max_new;
@@ -47,9 +47,10 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs]: memory for the arrays `live` of all prompts */
-    int32_t rows;     /* number of rows in the cache */
-    int32_t *from;    /* [largest number of rows]: cache rows whose sequences continue */
+    int32_t *live; /* [n_outputs]: memory for the arrays `live` of all prompts */
+    int32_t rows;  /* number of rows in the cache */
+    /* [largest number of rows]: the cache rows of the sequences that continue after this step */
+    int32_t *from;
     int32_t *ids;     /* [largest number of rows]: the next id of each row in `from` */
     int32_t going_on; /* number of elements of `from` and `ids` so far */
     int64_t step, vocab;
@@ -75,9 +76,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* If the settings come from a config.json without eos_token_id, use the model's default. If
-         * they come from a generation_config.json without eos_token_id, there is no end of
-         * sequence. */
+        /* The settings have no eos_token_id. If they come from a config.json, use the model's
+         * default. If they come from a generation_config.json, no id ends a sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -160,7 +160,7 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    /* + 1, because the last new id is never an input of the model, so it needs no position */
+    /* The last new id is never an input of the model, so it needs no position. Hence + 1. */
     int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
@@ -329,8 +329,8 @@ static bool all_go_on(const generation *g)
     return true;
 }
 
-/* Choose the next id of each running sequence. Then reduce the cache to the rows of the sequences
- * that continue. */
+/* Choose the next id of each running sequence. Then remove the rows of sequences that have ended
+ * from the cache. */
 static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
     int32_t first = 0;
@@ -367,11 +367,12 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* Set *rows to the number of running sequences of all ranks together. `status` is that of this
- * rank; if a rank failed, all ranks return an error. */
+/* Set *rows to the sum of the numbers of running sequences of all ranks. `status` is the status of
+ * this rank. If it is an error on any rank, all ranks return an error. */
 static fsdp_status count_rows(const generation *g, fsdp_status status, int64_t *rows)
 {
-    const int64_t failed = INT64_MIN / INT32_MAX; /* makes any sum of rows negative */
+    /* so low that the sum is negative if at least one rank adds it */
+    const int64_t failed = INT64_MIN / INT32_MAX;
     fsdp_group *group = g->model->group;
     *rows = status == FSDP_OK ? g->rows : failed;
     if (!group || fsdp_group_world_size(group) == 1)

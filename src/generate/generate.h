@@ -1,6 +1,7 @@
 /* Generates sequences like transformers' generate(): by greedy search, beam search or sampling,
- * with a cache of keys and values. Every model that has a decoder (fsdp_decoder) can generate.
- * Ranks of a sharded model run in lockstep, each with its own prompts. */
+ * with a cache of keys and values. Every model that has a decoder (fsdp_decoder) can generate. If
+ * the model is sharded, each rank has its own prompts, and all ranks run the same number of
+ * steps. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/text.h>
@@ -8,8 +9,9 @@
 #include "src/models/generation_config.h"
 #include "src/pretrained/model.h"
 
-/* Called for each new id of greedy search and sampling, as soon as it is chosen. `row` and
- * `sequence` are indices as in fsdp_generate(). If it fails, generation ends with that status. */
+/* A callback for greedy search and sampling. It is called for each new id, as soon as the id is
+ * chosen. `row` is the row of the batch, and `sequence` is the index among the outputs of this row.
+ * If the callback fails, generation ends with the callback's status. */
 typedef fsdp_status fsdp_generate_id_fn(void *arg, int32_t row, int32_t sequence, int32_t id);
 
 /* Options; {0} means defaults. */
@@ -22,9 +24,10 @@ typedef struct fsdp_generate_options {
     /* index of the batch's first row among all rows of the input; for sampling and error
      * messages */
     int64_t first_row;
-    const fsdp_tokenizer *tokenizer; /* for stop_strings; else it may be NULL */
-    fsdp_generate_id_fn *on_id;      /* NULL: not called */
-    void *arg;                       /* argument of on_id */
+    /* used only for stop_strings; NULL is allowed if there are none */
+    const fsdp_tokenizer *tokenizer;
+    fsdp_generate_id_fn *on_id; /* NULL: not called */
+    void *arg;                  /* argument of on_id */
 } fsdp_generate_options;
 
 /* One generated sequence. */
@@ -40,8 +43,8 @@ typedef struct fsdp_generated {
 void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
 
 /* Read the model's generation_config.json or, if there is none, the settings in its config.json.
- * Missing keys get transformers' defaults. As in transformers, a generation_config.json without an
- * eos_token_id means that every text reaches its maximum length. */
+ * Missing keys get transformers' defaults. As in transformers, if there is a generation_config.json
+ * without an eos_token_id, no id ends a sequence, so every sequence gets its maximum length. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
@@ -52,19 +55,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
 typedef struct fsdp_setting_flag {
     char text[40];
 } fsdp_setting_flag;
-/* Return the flag of the first setting that the user asked for, or "" if there is none. */
+/* Return the command line flag of the first setting that the user gave, or "" if the user gave
+ * none. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
-/* Check that each setting that the user asked for has an effect. `config` is the result of applying
- * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in three cases: the user asked
- * for an option of beam search, but num_beams is 1; the user asked for an option of sampling, but
- * do_sample is false; the user gave the same limit in two ways, as --max-length and as
- * --max-new-tokens. An option with a neutral value, such as a length penalty of 1, is always
- * allowed. The message names the option. */
+/* Check that each setting that the user gave has an effect. `config` is the result of applying
+ * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in three cases: the user gave
+ * an option of beam search, but num_beams is 1; the user gave an option of sampling, but do_sample
+ * is false; the user limited the length in two ways, with --max-length and with --max-new-tokens.
+ * An option whose value changes nothing, such as a length penalty of 1, is always allowed. The
+ * message names the option. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
                                                            const fsdp_generation_config *config);
 
-/* Warn if the model's generation_config.json has unsupported keys that would change the result.
- * Also warn if it has no end-of-sequence id. */
+/* Warn if the model's generation_config.json has keys that this library does not support and that
+ * would change the result. Also warn if it has no end-of-sequence id. */
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
 /* Check that the model can generate with these settings. Returns FSDP_ERR_UNSUPPORTED or

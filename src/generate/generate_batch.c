@@ -1,4 +1,4 @@
-/* Generates for some prompts of a run. */
+/* Generates the outputs for a range of the prompts of a run. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate_run_internal.h"

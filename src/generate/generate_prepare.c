@@ -12,8 +12,8 @@
 #include "src/tensor/cards.h"
 
 enum {
-    /* default limit of new tokens for an answer; the default for other texts, 20, would be too
-     * few */
+    /* the default of max_new_tokens for answers in conversations; transformers' default, a total
+     * length of 20, would be too short */
     DEFAULT_ANSWER_TOKENS = 1024
 };
 
@@ -35,10 +35,11 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the tokenizer that the user gave, or else the model's tokenizer. A run needs a tokenizer if
- * the user gave one, or if there are prompts that are text. If a run does not need a tokenizer, a
- * failure to open the model's tokenizer is not an error: the run continues without a tokenizer. If
- * the model has a tokenizer, but it is damaged or does not fit the model, a note is reported. */
+/* Open the tokenizer that the user gave with --tokenizer, or else the model's tokenizer. The run
+ * needs a tokenizer if the user gave one, or if there are prompts that are text. If the run does
+ * not need a tokenizer and the model's tokenizer cannot be opened, the run continues without a
+ * tokenizer. If this is because the tokenizer is damaged or does not fit the model, the user gets a
+ * note. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -63,8 +64,8 @@ static fsdp_status open_tokenizer(generate_run *g)
     return FSDP_OK;
 }
 
-/* If there are several ranks, check that `path` is a regular file. Every rank reads the file. From
- * a pipe, each rank would get only a part of the prompts. */
+/* If there are several ranks, return an error unless `path` is a regular file. Every rank reads the
+ * whole file; if it were a pipe, each rank would get only a part of the prompts. */
 static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
 {
     if (!path || g->world_size == 1)
@@ -83,8 +84,9 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* Return the number of ids to which texts are cut; 0: they are not cut. The default for T5 is 512,
- * as in training. The default for texts that a causal model continues is 0, as in transformers. */
+/* Return the number of ids to which a text is cut, or 0 if texts are not cut. By default, texts for
+ * T5 are cut to 512 ids, as in training, and texts that a causal model continues are not cut, as in
+ * transformers. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -100,7 +102,7 @@ static bool has_texts(const fsdp_prompts *prompts)
     return false;
 }
 
-/* Refuse options for texts that would have no effect. */
+/* Return an error if --task-prefix, --system or --text-column was given but has no effect. */
 static fsdp_status check_texts(const generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -232,7 +234,8 @@ static fsdp_status check_lengths(generate_run *g)
     return FSDP_OK;
 }
 
-/* Report a device other than the CPU to the user, who may not have asked for it. */
+/* Inform the user which device is used, unless it is the CPU: the device may have been chosen by
+ * default. */
 static void note_device(const generate_run *g)
 {
     char device[256], note[300];
@@ -243,8 +246,8 @@ static void note_device(const generate_run *g)
     fsdp_generate_note(g, note);
 }
 
-/* Open the chat template. Add the token with which it ends a turn to the end-of-sequence ids, so
- * that this token ends an answer. */
+/* Open the chat template. If the template ends a turn with a special token, add this token to the
+ * end-of-sequence ids, so that an answer ends with it. */
 static fsdp_status open_chat(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -289,8 +292,9 @@ static fsdp_status set_generation(generate_run *g)
     return FSDP_OK;
 }
 
-/* Check that text can be shown while it is generated. There must be only one sequence, and tokens
- * that were chosen must not change later. */
+/* Return an error if text is to be shown while it is generated, but this is not possible: there
+ * must be only one sequence, and beam search is excluded, because it may replace ids that it has
+ * chosen. */
 static fsdp_status check_stream(const generate_run *g)
 {
     if (!g->config->part)

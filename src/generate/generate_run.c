@@ -50,8 +50,9 @@ static fsdp_status append_text(void *arg, const char *text, size_t bytes)
     return FSDP_OK;
 }
 
-/* Decode the new ids of a sequence as the continuation of its prompt's last message. The caller
- * frees *text with fsdp_free(). */
+/* For --continue-final-message: decode the new ids of a sequence as the continuation of its
+ * prompt's last message, so that a space at the beginning is kept. The caller frees *text with
+ * fsdp_free(). */
 static fsdp_status decode_continuation(const generate_run *g, const gathered_row *row, char **text)
 {
     fsdp_text_stream stream;
@@ -83,8 +84,7 @@ static fsdp_status decode_row(const generate_run *g, const gathered_row *row, ch
                                  (size_t)(row->n - row->prompt_length), FSDP_DECODE_TEXT, text);
 }
 
-/* Report sequence `i` of a round to the caller. `first` is the index of the round's first
- * prompt. */
+/* Call g->report with sequence `i` of a round. `first` is the index of the round's first prompt. */
 static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
                               const gathered_row *row)
 {

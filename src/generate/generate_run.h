@@ -6,14 +6,14 @@
 #include "src/generate/chat_prompt.h"
 #include "src/models/generation_config.h"
 
-/* Called with the next part of the generated text. */
+/* A callback that gets the next part of the generated text. */
 typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size_t bytes);
-/* Set *line to the next line, without its line end, or to NULL at the end of the input. The caller
- * frees it with fsdp_free(). */
+/* A callback that reads a line. It sets *line to the next line, without the line end, or to NULL at
+ * the end of the input. The caller frees *line with fsdp_free(). */
 typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 
-/* The configuration of a run. A member that is zero means its default. Prompts that are texts need
- * a tokenizer. Prompts that are ids do not. */
+/* The configuration of a run. A field that is 0 or NULL has its default value. A tokenizer is
+ * needed for prompts that are texts, but not for prompts that are ids. */
 typedef struct fsdp_generate_config {
     const char *model;        /* folder or hub name */
     const char *tokenizer;    /* spiece.model or a folder; NULL: the model's tokenizer */
@@ -22,13 +22,14 @@ typedef struct fsdp_generate_config {
     /* file of texts: a text per line, or rows of JSON, CSV or Arrow; NULL: none */
     const char *input;
     const char *text_column; /* column of `input` that has the texts; NULL: a default */
-    const char *messages;    /* file of conversations, for which `chat` is true; NULL: none */
+    const char *messages;    /* file of conversations; NULL: none; needs `chat` */
     bool chat;               /* each text is a user message, rendered by the chat template */
     const char *system;      /* system message before each user message; NULL: none */
     const char *chat_template, *chat_template_kwargs; /* as in training; may be NULL */
     bool continue_final_message;                      /* see fsdp_chat_prompts */
-    const char *input_ids;   /* JSON or JSON lines file with prompts as ids; NULL: none */
-    const char *task_prefix; /* put before every text; NULL: what the model's config.json says */
+    const char *input_ids; /* JSON or JSON lines file with prompts as ids; NULL: none */
+    /* put before every text; NULL: the prefix in the model's config.json */
+    const char *task_prefix;
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
      * true */
     int max_source_length;
@@ -47,8 +48,8 @@ typedef struct fsdp_generate_config {
     const char *device;   /* as fsdp_rank_device_create() takes it; NULL: the default */
     int threads_per_rank; /* 0: as fsdp_default_threads() says */
     const char *isa;
-    /* Called on rank 0 with each new part of the text while it is generated. A part that was passed
-     * does not change later. NULL: not called. If not NULL, there must be exactly one prompt. */
+    /* Called on rank 0 with each new part of the text while it is generated. The text in a part is
+     * final. NULL: not called. If not NULL, there must be exactly one prompt. */
     fsdp_generate_part_fn *part;
     /* Reads the next line of an interactive conversation on rank 0; NULL: not interactive. If not
      * NULL, there must be no other prompts, `chat` must be true, and `part` must be set. */
@@ -62,8 +63,8 @@ typedef struct fsdp_generate_result {
      * num_return_sequences of this prompt. */
     size_t index, sequence;
     const char *prompt; /* the prompt's text; NULL: the prompt was given as ids, or as messages */
-    /* conversation: the prompt's conversation, as JSON; NULL: the prompt is not a conversation.
-     * chat: the options with which conversations were rendered. */
+    /* conversation: the conversation that is the prompt, as JSON; NULL: the prompt is not a
+     * conversation. chat: the options with which conversations were rendered. */
     const char *conversation;
     const fsdp_chat_prompts *chat;
     /* input_ids: the prompt. ids: the generated sequence, as in fsdp_generated */

@@ -7,7 +7,7 @@
 #include "src/generate/generate_run.h"
 #include "src/generate/prompts.h"
 
-/* The result for one sequence, as ranks send it to rank 0. */
+/* The result for one sequence, in the form in which ranks send it to rank 0. */
 typedef struct gathered_row {
     double score;
     int32_t prompt_length, n;
@@ -33,7 +33,8 @@ typedef struct generate_run {
     /* number of prompts that get fewer new tokens than the settings allow, because the model has
      * too few positions */
     size_t n_short;
-    fsdp_generate_report_fn *report; /* NULL: an interactive conversation */
+    /* NULL for an interactive conversation, which shows the answers itself */
+    fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
     void *arg;
 } generate_run;
@@ -43,7 +44,7 @@ typedef struct generate_run {
  * fsdp_generate_run_fini(), also after an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts);
 void fsdp_generate_run_fini(generate_run *g);
-/* Report a message to the user. Only rank 0 does. */
+/* Call g->note with a message for the user. Only rank 0 does this; other ranks do nothing. */
 void fsdp_generate_note(const generate_run *g, const char *text);
 /* Generate for prompts [first, first + n) of the run. Collective. The caller owns *outputs, of
  * which there are n * g->per_prompt. `on_id` may be NULL. */

@@ -34,7 +34,8 @@ static void penalize_repetition(float penalty, const fsdp_token_list *ids, float
             scores[ids->ids[i]] = scratch[i];
 }
 
-/* Ban each id that would complete an n-gram that `ids` already contains. */
+/* For no_repeat_ngram_size: ban each id that would complete an n-gram that `ids` already
+ * contains. */
 static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *scores, int64_t vocab)
 {
     if (ids->len < n)
@@ -80,8 +81,8 @@ static void force_ids(const fsdp_rule_ids *forced, float *scores, int64_t vocab)
             scores[forced->ids[i]] = 0;
 }
 
-/* If there are more than decay->start new ids, raise the scores of the end-of-sequence ids. The
- * more new ids there are, the more the scores are raised. */
+/* For exponential_decay_length_penalty: if there are more than decay->start new ids, raise the
+ * scores of the end-of-sequence ids. Each further new id raises these scores more. */
 static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *scores, int64_t vocab)
 {
     const fsdp_length_decay *decay = &c->exponential_decay_length_penalty;
@@ -95,7 +96,8 @@ static void raise_ends(const fsdp_generation_config *c, int64_t n_new, float *sc
     }
 }
 
-/* Apply the settings that force or suppress ids at certain positions of the sequence. */
+/* Apply the settings that force or suppress certain ids at the beginning or at the end of the
+ * sequence. */
 static void apply_places(const fsdp_generation_config *c, int64_t length, int64_t prompt_length,
                          float *scores, int64_t vocab)
 {

@@ -26,8 +26,8 @@ static const char *const columns[] = {"prompt",   "text",     "source",      "in
                                       "article",  "document", "instruction", "question",
                                       "dialogue", "sentence"};
 
-/* Return the error for rows without the column of prompts. `names` [n] are the columns with
- * texts. */
+/* Return the error for rows that lack the column of prompts. `wanted` is the name that the user
+ * gave, or NULL. `names` [n] are the columns that contain texts. */
 static fsdp_status no_column(const char *wanted, const char *const *names, size_t n)
 {
     fsdp_str text = {0};
@@ -75,7 +75,8 @@ static fsdp_status add_text_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, 
     return fsdp_prompts_add_text(p, e, text);
 }
 
-/* Add a row of JSON or Arrow. `wanted` is true if every row must be a conversation. */
+/* Add the prompt in a row of JSON or Arrow. If `wanted` is true, a row that is not a conversation
+ * is an error. */
 static fsdp_status add_row(fsdp_prompts *p, const fsdp_prompt_encoding *e, fsdp_json_node row,
                            bool wanted)
 {
@@ -141,9 +142,9 @@ static fsdp_status read_arrow(fsdp_prompts *p, const fsdp_prompt_encoding *e, co
     return status;
 }
 
-/* Return the index of the column with the prompts, or -1 if there is none. If `only` is true, there
- * is only one column, and the user has named no column, return 0, whatever the name of the column
- * is. */
+/* Return the index of the column that has the prompts, or -1 if there is none. If `only` is true, a
+ * file that has only one column is accepted whatever the name of this column is, unless the user
+ * has named a column. */
 static int64_t find_column(const fsdp_csv_row *header, const fsdp_prompt_encoding *e, bool only)
 {
     const size_t n = e->text_column ? 1 : FSDP_LENGTH(columns);

@@ -42,9 +42,9 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* Encode a text with the special tokens that the tokenizer adds. *cut is set to true if the text
- * has more than max_length ids and was therefore shortened. If the model will continue the text,
- * the </s> that some tokenizers append (T5's) is removed. */
+/* Encode a text with the special tokens that the tokenizer adds. If the text has more than
+ * max_length ids, it is cut to max_length ids, and *cut is set to true. If the model is to continue
+ * the text, a </s> at the end is removed; some tokenizers, such as T5's, append it. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
@@ -60,7 +60,7 @@ static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
     return FSDP_OK;
 }
 
-/* Return the prefix for a text; "" if there is none. */
+/* Return the prefix that must be put before `text`, or "" if there is none. */
 static const char *prefix_of(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                              size_t length)
 {
@@ -201,8 +201,8 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* Set [*first, *end) to the range of the row's n ids where attention_mask is 1. Without an
- * attention_mask, the range has all ids. */
+/* Set [*first, *end) to the range of the row's n ids for which attention_mask is 1. If the row has
+ * no attention_mask, the range contains all ids. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";
@@ -222,7 +222,7 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-/* The state while rows of ids are read. */
+/* What the functions below need while they read a file of ids. */
 typedef struct id_reader {
     fsdp_prompts *prompts;
     const fsdp_prompt_ids *options;

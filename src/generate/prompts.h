@@ -23,19 +23,19 @@ typedef struct fsdp_prompts {
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
 
-/* How texts become ids. `prefix` is put before each text. If the prefix and the text have more than
- * max_length ids, only the first max_length ids are used (0: no limit). `to_continue` is true if a
- * causal model will continue the text. The ids then begin with <s>, if the tokenizer has it, and do
- * not end with </s>. */
+/* How texts become ids. `prefix` is put before each text. If the result has more than max_length
+ * ids, only the first max_length ids are used (0: no limit). `to_continue` is true if a causal
+ * model is to continue the text. Then the ids begin with <s>, if the tokenizer has it, and do not
+ * end with </s>. */
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
-    /* do not put the prefix before a text that begins with it; such a text is encoded as it is */
+    /* true: if a text already begins with the prefix, the prefix is not put before it again */
     bool prefix_once;
     int max_length;
     bool to_continue;
     const fsdp_chat_prompts *chat; /* NULL: texts are not rendered as user messages */
-    const char *text_column;       /* column or key of a row that has the text; NULL: a default */
+    const char *text_column;       /* column or key of the text in a row; NULL: a default */
 } fsdp_prompt_encoding;
 
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
@@ -45,7 +45,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_conversation(fsdp_prompts *prompts,
                                                           const fsdp_prompt_encoding *encoding,
                                                           fsdp_json_node row);
-/* Return true if the name says that a file has rows of JSON or CSV, or if it is Arrow.
+/* Return true if `path` is a file with rows: the name says that it is JSON or CSV, or it is Arrow.
  * (prompt_rows.c) */
 bool fsdp_is_prompt_rows_path(const char *path);
 /* Read a prompt from each row of a file for which fsdp_is_prompt_rows_path() is true. The file may
@@ -58,8 +58,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_rows(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_messages(fsdp_prompts *prompts,
                                                        const fsdp_prompt_encoding *encoding,
                                                        const char *path);
-/* Read a file in which each line is a prompt, even an empty line. It may be compressed. Error
- * messages name path and line. */
+/* Read a file in which each line is a prompt, even if the line is empty. The file may be
+ * compressed. Error messages contain the path and the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);
@@ -72,11 +72,10 @@ typedef struct fsdp_prompt_ids {
 } fsdp_prompt_ids;
 
 /* Read rows of ids, which must be below vocab_size. The file is a JSON array of rows, or has one
- * row per line, or is an Arrow file or folder (src/data/arrow/folder.h); of a folder with several
- * splits, that for validation is read. A row is [1, 2] or {"input_ids": [1, 2]}. If an object also
- * has "attention_mask", only the ids whose mask is 1 are used. All other keys are unused, and
- * prompts->note lists them. An unused key for targets, such as "labels", is never an error. For any
- * other unused key, the same rule applies as in fsdp_dataset_open(): a key that fsdp_dataset_open()
- * would refuse is also an error here. */
+ * row per line, or is an Arrow file or folder (src/data/arrow/folder.h). If an Arrow folder has
+ * several splits, the validation split is read. A row is [1, 2] or {"input_ids": [1, 2]}. If an
+ * object also has "attention_mask", only the ids whose mask is 1 are used. All other keys are
+ * unused, and prompts->note lists them. An unused key for targets, such as "labels", is never an
+ * error. Any other unused key is an error here if it is an error in fsdp_dataset_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts,
                                                   const fsdp_prompt_ids *rows, const char *path);

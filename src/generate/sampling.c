@@ -15,8 +15,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` the ids whose score is `best`. Give each of them the score 0 in `left`, so that
- * all are equally likely to be drawn. Returns the number of ids in `left`. */
+/* Write to `left` only the ids whose score is `best`. There, their score is 0, so that all of them
+ * are equally likely to be drawn. Returns the number of these ids. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -60,8 +60,9 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Return how many of the n candidates remain. The most likely candidates remain: the smallest
- * number of them whose probabilities sum to top_p or more (Holtzman et al. 2020, section 3.1). */
+/* Top-p sampling (Holtzman et al. 2020, section 3.1). Return the smallest number k for which the
+ * probabilities of the first k candidates sum to top_p or more. The candidates are sorted, so these
+ * are the most likely ones. */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;
@@ -71,8 +72,8 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
     return kept;
 }
 
-/* Return how many of the n candidates remain: those that are at least min_p times as likely as the
- * first. */
+/* Return how many of the n candidates are at least min_p times as likely as the first one. The
+ * candidates are sorted, so these are the first ones. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -92,16 +93,18 @@ static double entropy(const fsdp_candidate *left, int64_t n, double total)
     return sum;
 }
 
-/* Return how far the information of candidate i, -log p, is from the entropy. */
+/* Return how far the information content of candidate i, which is -log p, is from the entropy,
+ * `mean`. */
 static double surprise(const fsdp_candidate *left, int64_t i, double total, double mean)
 {
     return fabs((double)left[0].score - (double)left[i].score + log(total) - mean);
 }
 
-/* Keep the candidates whose information is closest to the entropy (Meister et al. 2022, "Locally
- * Typical Sampling"): the smallest number of them whose probabilities sum to `mass` or more, and
- * all candidates that are exactly as close as the last of these. The candidates are sorted, so the
- * kept ones are adjacent. Move the kept ones to the front of `left`, and return their number. */
+/* Typical sampling (Meister et al. 2022, "Locally Typical Sampling"): keep the candidates whose
+ * information content -log p is closest to the entropy. As few as possible are kept such that their
+ * probabilities sum to `mass` or more; candidates that are exactly as close as the last of these
+ * are kept, too. The candidates are sorted by score, so the kept ones are adjacent. Move the kept
+ * ones to the front of `left`, and return their number. */
 static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
 {
     const double total = total_weight(left, n), mean = entropy(left, n, total);
@@ -125,8 +128,8 @@ static int64_t keep_typical(fsdp_candidate *left, int64_t n, double mass)
     return end - begin;
 }
 
-/* Return how many of the n candidates remain: those with at least the probability `least`, and all
- * that are as likely as the first. */
+/* Return how many of the n candidates have at least the probability `least` or are as likely as the
+ * first candidate. The candidates are sorted, so these are the first ones. */
 static int64_t keep_probable(const fsdp_candidate *left, int64_t n, double least)
 {
     const double bound = least * total_weight(left, n);

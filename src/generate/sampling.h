@@ -17,12 +17,12 @@ typedef struct fsdp_draw {
 /* Return the first id with the largest score, like torch.argmax. */
 int32_t fsdp_argmax(const float *scores, int64_t vocab);
 
-/* Get the candidates that remain after the sampling settings of `config` are applied, as by
- * transformers' warpers. They are sorted: the most likely one comes first, and candidates with
- * equal scores are in ascending order of ids.
+/* Apply the sampling settings of `config` (temperature, top_k, top_p and so on) like transformers'
+ * warpers. Set `left` to the ids that remain: the most likely one comes first, and ids with equal
+ * scores are in ascending order.
  *
- * @param left out: [vocab] @return number of candidates; 0 if all scores are -INFINITY or one is
- * INFINITY */
+ * @param left out: [vocab]
+ * @return number of candidates in `left`; 0 if all scores are -INFINITY or one is INFINITY */
 int64_t fsdp_sampling_warp(const fsdp_generation_config *config, const float *scores, int64_t vocab,
                            fsdp_candidate *left);
 

@@ -1,7 +1,7 @@
-/* See stop_strings.h. The last ids are decoded twice, with and without the next id. The next id
- * completes a stop string if the last byte of the string is in the part of the text that differs.
- * The number of ids that are decoded depends only on the longest text, so a long sequence costs no
- * more than a short one. */
+/* See stop_strings.h. The last ids of a sequence are decoded twice, with and without the next id.
+ * The next id completes a stop string if the string's last byte is in the part of the text in which
+ * the two results differ. The number of decoded ids depends only on the longest stop string, so the
+ * check is not slower for a long sequence. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -17,13 +17,15 @@ fsdp_status fsdp_stop_strings_init(fsdp_stop_strings *stop, const fsdp_tokenizer
     for (const char *text = texts->bytes; text < texts->bytes + texts->n_bytes;
          text += strlen(text) + 1)
         longest = strlen(text) > longest ? strlen(text) : longest;
-    /* A token has at least one byte, so `longest` tokens can contain every text. The window has one
-     * more token in front, because some decoders change the first token of a sequence. */
+    /* A token has at least one byte, so the last `longest` tokens are enough to contain any stop
+     * string. The window has one more token at its beginning, because some decoders change the
+     * first token of a sequence. */
     *stop = (fsdp_stop_strings){.tokenizer = tokenizer, .texts = texts, .window = longest + 1};
     return FSDP_OK;
 }
 
-/* Return true if `text` occurs in `whole`, and its last byte is in whole[changed..]. */
+/* Return true if `text` occurs in `whole` and the last byte of this occurrence is at or after
+ * position `changed`. */
 static bool is_completed(const char *whole, size_t changed, const char *text)
 {
     const size_t length = strlen(text);

@@ -1,6 +1,6 @@
-/* Ends sequences at texts (stop_strings of transformers). A sequence ends with the id that
- * completes one of the texts: the text need not end where the token ends, and as in transformers it
- * may begin in the prompt of a causal model. */
+/* Stop strings (stop_strings of transformers): texts that end a sequence. A sequence ends with the
+ * id that completes one of these texts. The text may end in the middle of this id's token. As in
+ * transformers, the text may begin in the prompt of a causal model. */
 #pragma once
 #include <fsdp/text.h>
 
@@ -9,7 +9,9 @@
 typedef struct fsdp_stop_strings {
     const fsdp_tokenizer *tokenizer; /* borrowed */
     const fsdp_rule_texts *texts;    /* borrowed */
-    size_t window;                   /* number of ids that can contain the longest text */
+    /* number of ids that are decoded for a check; so many ids can contain the longest stop
+     * string */
+    size_t window;
 } fsdp_stop_strings;
 
 /* Return FSDP_ERR_INVALID if there are texts, but no tokenizer. */

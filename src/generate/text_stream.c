@@ -1,8 +1,9 @@
-/* See text_stream.h. Each step decodes the ids of the part that was given out last together with
- * the new ids. So what the decoder does at the beginning of a text, such as removing a space,
- * affects only the first part. A text may still change in two cases. If it ends with U+FFFD, the
- * rest of a character may follow. If its last token is a byte (<0x0A>), the next tokens may show
- * that the bytes are not a valid character, and then all these bytes are decoded differently. */
+/* See text_stream.h. Each step decodes two parts together: the ids of the part of the text that was
+ * passed to the caller last, and the new ids. So if the decoder treats the beginning of a text
+ * differently, for example removes a space, only the first part is affected. The new text may still
+ * change in two cases. If it ends with U+FFFD, the rest of a character may follow. If its last
+ * token is a byte, such as <0x0A>, the next tokens may show that the bytes are not a valid
+ * character, and then the decoder decodes all these bytes differently. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -13,7 +14,7 @@ enum {
      * so more ids than this are not the beginning of a character, and waiting for more of them
      * would make each step slower. */
     MOST_WAITING = 256,
-    /* Number of the ids before the text that are decoded together with it. */
+    /* Number of ids of the preceding text that are decoded together with the first new ids. */
     CONTEXT = 32
 };
 
@@ -68,8 +69,8 @@ static fsdp_status decode(const fsdp_text_stream *s, size_t end, char **text)
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Call `part` with the text that the ids from s->given on add. If `all` is false, do this only if
- * that text cannot change later. */
+/* Call `part` with the text that the ids from s->given on add to the text of the ids before them.
+ * If `all` is false, call `part` only if later ids cannot change this text. */
 static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, void *arg)
 {
     char *before = NULL, *text = NULL;
@@ -81,8 +82,8 @@ static fsdp_status give(fsdp_text_stream *s, bool all, fsdp_text_part_fn *part, 
         size_t known = 0;
         while (before[known] && before[known] == text[known])
             known++;
-        /* If `all` is true, the text is also given out if earlier bytes have changed, beginning
-         * with the first byte that changed. */
+        /* The new ids may have changed the text of the ids before them. Then the new text begins
+         * with the first byte that changed, and is passed to `part` only if `all` is true. */
         const bool goes_on = bytes > known && (all || !before[known]);
         if (goes_on && (all || !may_change(s, text, bytes))) {
             status = part(arg, text + known, bytes - known);

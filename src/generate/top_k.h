@@ -1,4 +1,4 @@
-/* Finds the k best candidates of a series, with a heap. */
+/* Finds the k candidates with the largest scores, with a heap. */
 #pragma once
 #include <math.h>
 #include <stdint.h>

@@ -31,8 +31,8 @@ enum {
     AT_MASTER_ADDR,
     AT_RUN_ID,
     AT_LINE_PREFIX,
-    AT_LOG_DIR, /* "": none */
-    AT_PROGRAM, /* "": a subcommand */
+    AT_LOG_DIR, /* the text is empty if no files are written */
+    AT_PROGRAM, /* the text is empty if the ranks run a subcommand of fsdp */
     N_TEXTS
 };
 

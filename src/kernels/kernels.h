@@ -1,11 +1,11 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
  * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
- * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). One of them is chosen
- * when a context is created: for the ISA that the caller names, or else for the best ISA that CPUID
- * reports. All arguments are raw pointers and sizes. The caller must have checked all shapes.
- * Tensors are contiguous and row-major, unless a leading dimension (ld, in elements) is given.
- * "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call have the same
- * dtype, unless the function has two dtype arguments. Arithmetic is in float32.
+ * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). When a context is
+ * created, the table of the ISA that the caller names is chosen or, if the caller names none, the
+ * table of the best ISA that the CPU has. All arguments are raw pointers and sizes. The caller must
+ * have checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
+ * elements) is given. "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call
+ * have the same dtype, unless the function has two dtype arguments. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads. Two calls
  * with the same inputs give the same bits. Sums over rows are divided into blocks of a fixed size,
@@ -36,9 +36,9 @@ typedef enum fsdp_activation {
     FSDP_ACTIVATION_TANH,
 } fsdp_activation;
 
-/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias[n]). op(X) is X or X^T. With trans_a, A is
- * stored as [k, m] with leading dimension lda. With trans_b, B is stored as [n, k] with leading
- * dimension ldb. A and B have the same dtype: f32, bf16, or f16, which is widened. C is f32 or has
+/* A matrix product: C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias[n]), where op(X) is X or
+ * X^T. With trans_a, A is stored as [k, m] with leading dimension lda. With trans_b, B is stored as
+ * [n, k] with leading dimension ldb. A and B have the same dtype: f32, bf16 or f16. C is f32 or has
  * the dtype of A and B. Sums are f32. */
 typedef struct fsdp_gemm_args {
     int64_t m, n, k;
@@ -47,12 +47,13 @@ typedef struct fsdp_gemm_args {
     int64_t lda, ldb, ldc;
     bool trans_a, trans_b;
     fsdp_dtype ab_dtype, c_dtype;
-    float beta;       /* 0 (C need not be initialised) or 1 */
+    float beta;       /* 0 or 1; if it is 0, C need not be initialised */
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* Backward of a(x) * up, or of a(x) if up is NULL, for a block of columns. a is the activation
- * alone, without dropout. dx and d_up may each be the same array as x or up. */
+/* The arguments of the backward of a(x) * up or, if up is NULL, of a(x), for a block of columns. a
+ * is the activation function alone, without dropout. Each of dx and d_up may be the same array as x
+ * or as up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
     /* The factor by which dropout multiplies dx; 1: no dropout. Used only if `up` is NULL. */
@@ -62,11 +63,11 @@ typedef struct fsdp_activated_backward_args {
     /* Row stride of all arrays except `hidden`, in elements. The row stride of `hidden` is
      * `columns`. */
     int64_t ld;
-    const void *x, *up; /* `up` NULL: the result is a(x) */
-    void *dx, *d_up;    /* may each be NULL: not computed */
-    /* Both input and output. Before the call, it contains the gradient of the result, which is read
-     * only if dx or d_up is computed. The call overwrites it with the result: a(x) * up, or a(x) if
-     * `up` is NULL. */
+    const void *x, *up; /* if `up` is NULL, the result is a(x) */
+    void *dx, *d_up;    /* NULL: this gradient is not computed */
+    /* An input and an output. Before the call, `hidden` contains the gradient of the result, which
+     * is read only if dx or d_up is computed. The call overwrites `hidden` with the result: a(x) *
+     * up or, if `up` is NULL, a(x). */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -83,15 +84,15 @@ typedef struct fsdp_dropout_args {
     /* true: apply dropout to max(x[i], 0) instead of x[i]; NaN stays NaN. Requires that addend is
      * NULL. */
     bool relu;
-    /* addend[i] is added to the result of dropout, after this has been rounded to dtype. NULL:
-     * nothing is added. */
+    /* addend[i] is added to element i of the result of dropout, after that element has been rounded
+     * to dtype. NULL: nothing is added. */
     const void *addend;
 } fsdp_dropout_args;
 
 /* Multi-head attention over packed sequences. Sequence b has query rows [q_offsets[b],
  * q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]). If k_ends is NULL, the key rows end at
  * k_offsets[b+1]. Both ranges may be empty. Backward requires that k_ends is NULL, since it writes
- * all rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). Scores
+ * all rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). The scores are
  * S = scale q.k + bias.
  *
  * Below, i and j are the indices of a query and of a key in their sequence. With `causal`, query i
@@ -103,14 +104,14 @@ typedef struct fsdp_dropout_args {
  * the scores of head h at which j - (i + shift) = d - (bias_span - 1). The caller must ensure that
  * |j - (i + shift)| < bias_span.
  *
- * With dropout_p > 0, forward and backward drop the same probabilities. They drop the probability
- * of head h, query row t (of all Tq rows) and key j if the kernel `dropout`, called with
+ * With dropout_p > 0, forward and backward drop the same probabilities. The probability of head h,
+ * query row t (of all Tq rows) and key j is dropped if the kernel `dropout`, called with
  * dropout_key, would drop element h * 2^40 + t * 2^20 + j.
  *
- * S is never in memory as a whole: each task computes the scores of one head of one sequence, in
- * cache. Forward writes the log-sum-exp of each row of scores to lse [heads, Tq] f32. It is -inf
- * for a query that sees no key, and the output of this query is 0. Backward reads lse and computes
- * S again. */
+ * S is never in memory as a whole: each task computes the scores of one head of one sequence, which
+ * stay in the cache. Forward writes the log-sum-exp of each row of scores to lse [heads, Tq] f32.
+ * If a query sees no key, its lse is -inf and its output is 0. Backward reads lse and computes S
+ * again. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* dtype of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -149,9 +150,9 @@ static inline int64_t fsdp_attention_gradient_ld(const fsdp_attention_args *args
     return ld ? ld : heads * args->head_dim;
 }
 
-/* Backward of layer_norm(): dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g
- * = dy w. dw is the sum of dy n over rows, and dbias is the sum of dy over rows. dx, dw.dst and
- * dbias.dst may each be NULL and are then not computed. */
+/* The arguments of the backward of layer_norm(): dx = rstd (g - mean(g) - n mean(g n)), where n =
+ * (x - mean) rstd and g = dy w. dw is the sum of dy n over rows, and dbias is the sum of dy over
+ * rows. Each of dx, dw.dst and dbias.dst may be NULL; then it is not computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
     const float *mean, *rstd;
@@ -159,13 +160,16 @@ typedef struct fsdp_layer_norm_backward_args {
     int64_t rows, width;
     void *dx; /* elements of `dtype`; must not overlap dy */
     struct {
-        void *dst; /* [width] of `dtype`; beta 0: overwritten, 1: the gradient is added to it */
+        /* [width] of `dtype`; if beta is 0, it is overwritten; if beta is 1, the gradient is added
+         * to it */
+        void *dst;
         fsdp_dtype dtype;
         float beta;
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
-/* One tensor of row_power_sums(), which adds up |x|^power over each row. */
+/* One of the tensors that row_power_sums() gets. For each row of the tensor, it adds up
+ * |x|^power. */
 typedef struct fsdp_row_powers {
     const void *x; /* [rows, width] of dtype */
     fsdp_dtype dtype;
@@ -173,29 +177,29 @@ typedef struct fsdp_row_powers {
     double *sums; /* [rows] */
 } fsdp_row_powers;
 
-/* Numbers that combine() combines into one. */
+/* A sequence of numbers that combine() combines into one number. */
 typedef struct fsdp_numbers {
     const double *numbers; /* [n] */
     int64_t n;
-    double *result; /* where the result is stored; 0 if n is 0 */
-    /* false: combine the numbers pairwise in an aligned binary tree, as tree_sum() does; true:
-     * combine them one by one, from the first to the last */
+    double *result; /* address at which the result is stored; if n is 0, the result is 0 */
+    /* How the numbers are combined. false: pairwise in an aligned binary tree, as tree_sum() does.
+     * true: one by one, from the first to the last. */
     bool in_order;
 } fsdp_numbers;
 
-/* What clip_factor() computes, in memory of the device. The kernels of an optimizer's step can read
- * it there, so that the host need not wait for it. */
+/* The results of clip_factor(), in memory of the device. The kernels of an optimizer's step can
+ * read them there, so the host need not wait for them. */
 typedef struct fsdp_clip_result {
     double norm;
-    float scale;     /* the factor of the gradients */
+    float scale;     /* the factor by which gradients are multiplied */
     int32_t refused; /* not 0: the step must not change anything */
 } fsdp_clip_result;
 
-/* Arguments of clip_factor(). norm = (sums[0] + ... + sums[n - 1])^(1 / power), where the sum is in
- * this order and in double. If power is INFINITY, norm is the largest of `sums`; NaN counts as the
- * largest. scale = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is INFINITY. A NaN stays NaN.
- * The step is refused if one of `losses` is not finite or, if refuses_norm is true, if the norm is
- * not finite. */
+/* The arguments of clip_factor(). It computes norm = (sums[0] + ... + sums[n - 1])^(1 / power),
+ * where the terms are added in this order and in double. If power is INFINITY, norm is the largest
+ * of `sums`, and NaN counts as the largest. It also computes scale = min(1, max_norm / (norm +
+ * 1e-6)), or scale = 1 if max_norm is INFINITY. If norm is NaN, scale is NaN. The step is refused
+ * if one of `losses` is not finite or, if refuses_norm is true, if the norm is not finite. */
 typedef struct fsdp_clip_args {
     const double *sums; /* [n] */
     int64_t n;
@@ -206,35 +210,38 @@ typedef struct fsdp_clip_args {
     fsdp_clip_result *result;
 } fsdp_clip_args;
 
-/* Return the `scale` of fsdp_clip_args. */
+/* Return fsdp_clip_result.scale for this norm and max_norm: see fsdp_clip_args. */
 static inline float fsdp_clip_scale(double norm, double max_norm)
 {
     const double scale = max_norm / (norm + 1e-6);
     return scale > 1.0 || isinf(max_norm) ? 1.0f : (float)scale; /* NaN stays NaN */
 }
 
-/* AdamW step for one tensor's shard (Loshchilov & Hutter 2019, torch.optim.AdamW): g = grad *
- * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) * m /
- * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
+/* The arguments of an AdamW step for one rank's shard of one tensor (Loshchilov & Hutter 2019,
+ * torch.optim.AdamW): g = grad * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
+ * g^2; p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in
+ * PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    fsdp_dtype state_dtype;     /* float32 or bfloat16; new moments are rounded to it */
-    fsdp_halves halves; /* if its arrays are NULL, too, `copy` is the parameter, with a dtype other
-                           than float32 */
+    fsdp_dtype state_dtype;     /* float32 or bfloat16; the new moments are rounded to this dtype */
+    /* If `param` and the arrays of `halves` are NULL, the parameter is in `copy`, in a dtype other
+     * than float32. */
+    fsdp_halves halves;
     const float *grad;
-    void *copy; /* gets the new parameter, rounded to copy_dtype; NULL: no copy */
+    void *copy; /* if not NULL, the new parameter is also stored here, rounded to copy_dtype */
     fsdp_dtype copy_dtype;
     double lr, beta1, beta2, eps, weight_decay;
-    bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
+    bool decoupled; /* true: AdamW; false: Adam, in which weight decay is added to the gradient */
     int64_t step;   /* counted from 1 */
     float grad_scale;
 } fsdp_adamw_args;
 
-/* torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g : momentum buf + (1-dampening) g;
- * g = nesterov ? g + momentum buf : buf; p -= lr g. Without momentum (momentum 0), there is no buf
- * and momentum_buffer is NULL. The update is then p -= lr g with the first g. */
+/* The arguments of a step of torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g :
+ * momentum buf + (1-dampening) g; g = nesterov ? g + momentum buf : buf; p -= lr g. If momentum is
+ * 0, there is no buf, momentum_buffer is NULL, and the update is p -= lr g with g = grad*grad_scale
+ * + wd p. */
 typedef struct fsdp_sgd_args {
     int64_t n;
     float *param, *momentum_buffer; /* `param`, `halves` and `copy` as in fsdp_adamw_args */
@@ -247,9 +254,10 @@ typedef struct fsdp_sgd_args {
     float grad_scale;
 } fsdp_sgd_args;
 
-/* Adafactor step for one matrix or some of its rows (Shazeer & Stern 2018, transformers'
- * Adafactor). First u = row_factor[i] col_factor[j] grad[i, j] grad_scale and u *= lr / divisor. If
- * there is a first moment m, then m = b1 m + (1-b1) u and u = m. Then p *= 1 - lr*wd and p -= u. */
+/* The arguments of an Adafactor step for one matrix or some of its rows (Shazeer & Stern 2018,
+ * transformers' Adafactor). The step first computes u = row_factor[i] col_factor[j] grad[i, j]
+ * grad_scale and u *= lr / divisor. If there is a first moment m, the step computes m = b1 m +
+ * (1-b1) u and u = m. Then it computes p *= 1 - lr*wd and p -= u. */
 typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
@@ -266,10 +274,10 @@ enum {
     FSDP_MAX_SUMMED_TABLES = 8
 };
 
-/* Sums of rows of tables. For each i in [0, n), let r = rows + i * (1 + n_tables). Then row r[0] of
- * dst becomes the sum over t of row r[1 + t] of tables[t], times `scale`. The tables are added in
- * the order of tree_sum(). All r[0] are different. Other rows of dst are not written. dst overlaps
- * no table. */
+/* The arguments of a sum of rows of tables. For each i in [0, n), let r = rows + i * (1 +
+ * n_tables). Row r[0] of dst becomes the sum over all t of row r[1 + t] of tables[t], times
+ * `scale`. The tables are added in the order of tree_sum(). All r[0] must be different. Other rows
+ * of dst are not written. dst must not overlap a table. */
 typedef struct fsdp_tree_sum_rows_args {
     float *dst;                                  /* [*, width] */
     const float *tables[FSDP_MAX_SUMMED_TABLES]; /* [n_tables], each [*, width] */
@@ -285,18 +293,19 @@ typedef struct fsdp_kernels {
     /* --- plain memory --- */
     void (*fill)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, double value, int64_t n);
     void (*copy)(fsdp_kernel_context *c, void *dst, const void *src, size_t bytes);
-    /* Cast n elements from any dtype to any, rounding floats to nearest even. dst may equal src
-     * only if both dtypes have the same size. */
+    /* Cast n elements from any dtype to any other. Floats are rounded to nearest even. dst may
+     * equal src only if both dtypes have the same size. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
-    /* join() makes n float32 values from halves, and split() makes halves from n float32 values:
-     * Note [Halves] in src/base/halves.h. @{ */
+    /* join() computes n float32 values from their halves, and split() computes the halves of n
+     * float32 values: Note [Halves] in src/base/halves.h. @{ */
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
-    /* dst[i] ~ N(mean, std), computed by Box-Muller from uniform bits of Philox. An element depends
-     * only on `key`, mean, std and its index in the whole parameter, which is first + i. So each
-     * rank can generate its own rows without generating the other rows. */
+    /* Set dst[i], for i < n, to random numbers from N(mean, std), computed by Box-Muller from
+     * uniform bits of Philox. An element depends only on `key`, mean, std and its index in the
+     * whole parameter, which is first + i. So each rank can generate its own rows without
+     * generating other rows. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -309,14 +318,14 @@ typedef struct fsdp_kernels {
                   int64_t n);
     void (*activation)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *x,
                        fsdp_dtype dtype, int64_t n);
-    /* dx = dy * a'(x); x is the activation's input. dx may equal dy. */
+    /* Compute dx = dy * a'(x), where x is the input of the activation. dx may equal dy. */
     void (*activation_backward)(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n);
-    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020). `out` may be the same array as gate or
-     * up. */
+    /* Compute out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020). `out` may be the same array as gate
+     * or up. */
     void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n);
-    /* Backward of gated(). d_gate and d_up may each be the same array as dy, gate or up. */
+    /* The backward of gated(). Each of d_gate and d_up may be the same array as dy, gate or up. */
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
@@ -325,66 +334,68 @@ typedef struct fsdp_kernels {
 
     /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
      * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,
-     * which is 64512 after rounding to float16. NaN stays NaN. `factors` [1 + ceil(n / 4)] is an
-     * output. It contains the factors by which backward multiplies the gradients. Byte 0 of
-     * `factors` is 0 if backward leaves all gradients unchanged. `factors` may be NULL if there is
-     * no backward. */
+     * which is 64512 after rounding to float16. NaN stays NaN. The output `factors` [1 + ceil(n /
+     * 4)] contains the factors by which backward multiplies the gradients. If byte 0 of `factors`
+     * is 0, backward leaves all gradients unchanged. If there is no backward, `factors` may be
+     * NULL. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
-    /* dx is 0 where x was clamped, dy / 2 where |x| was equal to the bound, and dy elsewhere. This
-     * is the gradient of torch.clamp with tensors as bounds. The bound is 64512, or 65504 if no
-     * element was infinite. dx may be the same array as dy; both are float16. */
+    /* The backward of clamp_infinite(). dx is 0 where x was clamped, dy / 2 where |x| was equal to
+     * the bound, and dy elsewhere. This is the gradient of torch.clamp with tensors as bounds. The
+     * bound is 64512, or 65504 if no element was infinite. dx may be the same array as dy. Both are
+     * float16. */
     void (*clamp_infinite_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                     const uint8_t *factors, int64_t n);
 
     /* --- rows --- */
-    /* RMSNorm (Zhang & Sennrich 2019), T5LayerNorm: y = x rstd w, where rstd = 1 / sqrt(mean(x^2) +
-     * eps). Also writes rstd [T] f32, which backward reads. x and y have `dtype`, and w has
-     * w_dtype. */
+    /* Compute RMSNorm (Zhang & Sennrich 2019), which T5 calls T5LayerNorm: y = x rstd w, where rstd
+     * = 1 / sqrt(mean(x^2) + eps). Also writes rstd [T] f32, which backward reads. x and y have
+     * `dtype`, and w has w_dtype. */
     void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
                      fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
-    /* Backward of rms_norm(). dw [width] has dw_dtype. If dw_beta is 0, dw is overwritten; if it is
-     * 1, the gradient is added to dw. dw or dx may be NULL and is then not computed. */
+    /* The backward of rms_norm(). dw [width] has dw_dtype. If dw_beta is 0, dw is overwritten. If
+     * dw_beta is 1, the gradient is added to dw. If dw or dx is NULL, it is not computed. */
     void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
                               int64_t width);
-    /* LayerNorm (Ba et al. 2016): y = (x - mean) rstd w + bias, where rstd = 1 / sqrt(variance +
-     * eps) with the population variance. Also writes mean and rstd [T] f32, which backward reads. x
-     * and y have `dtype`; w and bias have w_dtype. bias may be NULL. y may be NULL and is then not
-     * computed. */
+    /* Compute LayerNorm (Ba et al. 2016): y = (x - mean) rstd w + bias, where rstd = 1 /
+     * sqrt(variance + eps) with the population variance. Also writes mean and rstd [T] f32, which
+     * backward reads. x and y have `dtype`; w and bias have w_dtype. bias may be NULL. If y is
+     * NULL, only mean and rstd are computed. */
     void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);
     void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
-    /* Rotary embedding (Su et al. 2021). In each head, the pair of elements j and j + K/2 is
-     * rotated by an angle. The cosine of this angle is table[positions[t]][j], and the sine is
-     * table[positions[t]][j + K/2]. `inverse` rotates in the opposite direction. x and out [T,
-     * heads * K] have dtype f and may be the same array. table [*, K] is f32. */
+    /* Compute the rotary embedding (Su et al. 2021). In each head of row t, the pair of elements j
+     * and j + K/2 is rotated by an angle. The cosine of this angle is table[positions[t]][j], and
+     * the sine is table[positions[t]][j + K/2]. If `inverse` is true, the rotation is in the
+     * opposite direction. x and out [T, heads * K] have dtype f and may be the same array. table
+     * [*, K] is f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
-    /* out[t] = weight[ids[t]]. The caller must have checked that every id is in [0, V). */
+    /* Compute out[t] = weight[ids[t]]. The caller must have checked that every id is in [0, V). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
-    /* dw[ids[t]] += dy[t]. The terms of a row are added in the order of the tokens. If beta is 0,
-     * dw [V, width] is set to zero first. Tokens whose id is padding_idx are skipped. With
-     * padding_idx -1, no token is skipped. */
+    /* Compute dw[ids[t]] += dy[t] for all tokens t. The terms of each row of dw are added in the
+     * order of the tokens. If beta is 0, dw [V, width] is set to zero first. Tokens whose id is
+     * padding_idx are skipped. If padding_idx is -1, no token is skipped. */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
     /* out[t] = x[rows[t]]. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
-    /* out[j][t] = x[rows[t]][j]. out [width, n] is f32, and the rows of x [*, width] have `dtype`.
-     */
+    /* Compute out[j][t] = x[rows[t]][j]. out [width, n] is f32, and the rows of x [*, width] have
+     * `dtype`. */
     void (*gather_transposed)(fsdp_kernel_context *c, float *out, const void *x, fsdp_dtype dtype,
                               const int32_t *rows, int64_t n, int64_t width);
-    /* Backward of gather_transposed(): dx[r][j] = the sum of dy[j][t] over all t with rows[t] = r,
-     * in a fixed order. All of dx [x_rows, width] is written. */
+    /* The backward of gather_transposed(): dx[r][j] becomes the sum of dy[j][t] over all t with
+     * rows[t] = r, added in a fixed order. All elements of dx [x_rows, width] are written. */
     void (*gather_transposed_backward)(fsdp_kernel_context *c, float *dx, const float *dy,
                                        const int32_t *rows, int64_t n, int64_t width,
                                        int64_t x_rows);
-    /* The transpose of gather_rows(): out[rows[t]] = x[t], and all other rows of out become
+    /* The transpose of gather_rows(): set out[rows[t]] = x[t], and set all other rows of out to
      * zero. */
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
@@ -392,54 +403,55 @@ typedef struct fsdp_kernels {
      * (i + 1) * part_bytes) of each row of x [rows, n * part_bytes]. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
-    /* The inverse of split_columns(). A NULL part is read as zeros. */
+    /* The inverse of split_columns(). If a part is NULL, zeros are written in its place. */
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
-    /* out[i] = the mean of rows [offsets[i], offsets[i + 1]) of x, added in order. For an empty
-     * range it is 0. The values of `offsets` [n + 1] begin at 0 and never decrease. out is [n,
-     * width]. */
+    /* Set row i of out [n, width] to the mean of rows [offsets[i], offsets[i + 1]) of x, which are
+     * added in order. For an empty range, the mean is 0. The values of `offsets` [n + 1] must begin
+     * with 0 and never decrease. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
-    /* Backward of segment_mean(). Writes rows [0, offsets[n]) of dx. */
+    /* The backward of segment_mean(). Writes rows [0, offsets[n]) of dx. */
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                   fsdp_dtype dtype, const int32_t *offsets, int64_t n,
                                   int64_t width);
-    /* dbias [n] = beta dbias + sum over rows of dy [T, n]. dbias has dbias_dtype. */
+    /* Compute dbias [n] = beta dbias + the sum over the rows of dy [T, n]. dbias has
+     * dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
-    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride ld >= V) against labels. A
-     * label < 0 is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is
-     * ignored. If `gradient` is true, the logits are overwritten with (softmax - onehot) * factor,
-     * or with 0 if the label is ignored. */
+    /* Compute the softmax cross-entropy of logits [rows, V] (dtype f, row stride ld >= V) and
+     * labels [rows]. A row whose label is negative is ignored. losses [rows] f32 are set to
+     * -log(softmax of the label), or to 0 if the row is ignored. If `gradient` is true, the logits
+     * are overwritten with (softmax - onehot) * factor, or with 0 if the row is ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, int64_t ld,
                           bool gradient, float factor);
-    /* Like cross_entropy(), with smoothed labels: in each row, every class has target smoothing /
-     * V, and the label has (1 - smoothing) in addition. losses [rows] get the sum over classes of
-     * -target log softmax; the gradient is (softmax - target) * factor. Optional: NULL on devices
-     * without it. */
+    /* Like cross_entropy(), but with smoothed labels: in each row, every class has the target
+     * probability smoothing / V, and the label has (1 - smoothing) in addition. losses [rows] are
+     * set to the sum over all classes of -target * log(softmax), and the gradient is (softmax -
+     * target) * factor. NULL on devices that do not have this kernel. */
     void (*smoothed_cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits,
                                    fsdp_dtype dtype, const int32_t *labels, int64_t rows,
                                    int64_t vocab, int64_t ld, bool gradient, float factor,
                                    float smoothing);
-    /* Losses of logits [rows, width] whose targets [rows, width] are numbers in host memory. losses
-     * [rows] get the mean over a row of (x - t)^2 or, if `binary`, of the binary cross-entropy of
-     * sigmoid(x) and t. If `gradient` is true, the logits are overwritten with the gradient of the
-     * row's loss times factor. A row whose first target is NaN is ignored: its loss and its
-     * gradient are 0. Optional: NULL on devices without it. */
+    /* Compute losses for logits x [rows, width] whose targets t [rows, width] are numbers, in host
+     * memory. losses [rows] are set to the mean over the row of (x - t)^2 or, if `binary`, of the
+     * binary cross-entropy of sigmoid(x) and t. If `gradient` is true, the logits are overwritten
+     * with the gradient of the row's loss, times factor. A row whose first target is NaN is
+     * ignored: its loss and its gradient are 0. NULL on devices that do not have this kernel. */
     void (*target_loss)(fsdp_kernel_context *c, float *losses, float *logits, const float *targets,
                         int64_t rows, int64_t width, bool binary, bool gradient, float factor);
-    /* *out = factor * sum over i of x[i] [n], added in double in a fixed order: on the CPU, in the
-     * order of i. */
+    /* Compute *out = factor * the sum of all elements of x [n]. The elements are added in double in
+     * a fixed order. On the CPU, it is the order of their indices. */
     void (*sum)(fsdp_kernel_context *c, float *out, const float *x, int64_t n, float factor);
-    /* index[r] = the index of the largest value of row r. If several values are the largest,
-     * index[r] is the index of the first. */
+    /* Set index[r] to the index of the largest value of row r. If the largest value occurs several
+     * times, index[r] is the index of its first occurrence. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width);
 
     /* --- matrix products --- */
-    /* These three fail only when out of memory or, on a card, if cublasLt or an earlier kernel
-     * failed. */
+    /* The three functions for matrix products fail only if there is not enough memory or, on a
+     * card, if cublasLt or an earlier kernel has failed. */
     FSDP_MUST_CHECK fsdp_status (*gemm)(fsdp_kernel_context *c, const fsdp_gemm_args *args);
     FSDP_MUST_CHECK fsdp_status (*attention)(fsdp_kernel_context *c,
                                              const fsdp_attention_args *args);
@@ -447,26 +459,26 @@ typedef struct fsdp_kernels {
                                                       const fsdp_attention_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */
-    /* dst [n] f32 = scale * sum over i of src[i] [n] (dtype f). The sources are added as an aligned
-     * binary tree over i: ((0+1)+(2+3))+... If one level of the tree has an odd number of terms,
-     * the last of them becomes a term of the next level unchanged. dst may be one of the
-     * sources. */
+    /* Compute dst [n] f32 = scale * the sum over i of the arrays src[i] [n] (dtype f). The sources
+     * are added as an aligned binary tree over i: ((0+1)+(2+3))+... If one level of the tree has an
+     * odd number of terms, the last of them becomes a term of the next level unchanged. dst may be
+     * one of the sources. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     void (*tree_sum_rows)(fsdp_kernel_context *c, const fsdp_tree_sum_rows_args *args);
-    /* For each of n tensors, sums[r] = sum over row r of |x|^power, in double, in a fixed order;
-     * power > 0. With power INFINITY, sums[r] is the largest |x| of row r. A NaN makes its row's
-     * sum NaN. */
+    /* For each of n tensors, set sums[r] to the sum over row r of |x|^power, in double and in a
+     * fixed order; power > 0. If power is INFINITY, set sums[r] to the largest |x| of row r. If a
+     * row contains NaN, its sum is NaN. */
     void (*row_power_sums)(fsdp_kernel_context *c, const fsdp_row_powers *tensors, size_t n,
                            double power);
-    /* For each of n runs, add up its numbers or, if `largest` is true, take the largest of them;
-     * NaN counts as the largest. */
+    /* For each of n runs of numbers, add up the numbers or, if `largest` is true, find the largest
+     * of them. NaN counts as the largest. */
     void (*combine)(fsdp_kernel_context *c, const fsdp_numbers *runs, size_t n, bool largest);
     void (*clip_factor)(fsdp_kernel_context *c, const fsdp_clip_args *args);
     /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
-    /* Optimizer steps of n tensors. If `clip` is not NULL, clip->scale replaces the grad_scale of
-     * each tensor, and nothing is changed if clip->refused is not 0. @{ */
+    /* Take an optimizer step for n tensors. If `clip` is not NULL, clip->scale is used instead of
+     * the grad_scale of each tensor, and if clip->refused is not 0, nothing is changed. @{ */
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
                   const fsdp_clip_result *clip);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *tensors, size_t n,
@@ -474,21 +486,22 @@ typedef struct fsdp_kernels {
     /* @} */
 
     /* --- Adafactor: the kernels of a step, in the order of their calls --- */
-    /* sums[r] = sum over row r of ((grad * grad_scale)^2 + eps). The terms are float32, and the
-     * sums are double. */
+    /* Set sums[r] to the sum over row r of ((grad * grad_scale)^2 + eps). The terms are float32,
+     * and the sums are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
-    /* sums[j] = sum over column j of ((grad * grad_scale)^2 + eps). The rows are added in the order
-     * of the aligned binary tree (see tree_sum). The terms are float32, and the sums are double. */
+    /* Set sums[j] to the sum over column j of ((grad * grad_scale)^2 + eps). The rows are added in
+     * the order of the aligned binary tree (see tree_sum). The terms are float32, and the sums are
+     * double. */
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
                                int64_t rows, int64_t cols, float grad_scale, float eps);
-    /* average[i] = beta average[i] + (1 - beta) sums[i] / count. */
+    /* Compute average[i] = beta average[i] + (1 - beta) sums[i] / count. */
     void (*moving_average)(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n);
-    /* out[i] = 1 / sqrt(x[i] / divisor). */
+    /* Compute out[i] = 1 / sqrt(x[i] / divisor). */
     void (*rsqrt)(fsdp_kernel_context *c, float *out, const float *x, float divisor, int64_t n);
-    /* sums[r] = sum over row r of u^2, in double, in a fixed order. Here u is the first u in the
-     * formulas of fsdp_adafactor_args: the one that is not yet multiplied by lr / divisor. */
+    /* Set sums[r] to the sum over row r of u^2, in double, in a fixed order. u is the first u in
+     * the formulas of fsdp_adafactor_args, before it is multiplied by lr / divisor. */
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
@@ -497,10 +510,10 @@ typedef struct fsdp_kernels {
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */
 
 /* Open the CPU's kernels. `isa` is "x86-64", "x86-64-v3" or "x86-64-v4"; NULL chooses the best ISA
- * that this CPU has. Without a suffix, "x86-64-v4" multiplies bf16 in the way that is fastest on
- * this CPU. A suffix chooses the way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses AVX512-BF16,
- * "x86-64-v4+fma" widens to float32, and "x86-64-v4+onednn" passes all matrix products to oneDNN.
- * Fails with FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
+ * that this CPU has. A suffix of "x86-64-v4" chooses how bf16 is multiplied; without a suffix, the
+ * way that is fastest on this CPU is chosen: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses
+ * AVX512-BF16, "x86-64-v4+fma" widens to float32, and "x86-64-v4+onednn" passes all matrix products
+ * to oneDNN. Fails with FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);
@@ -508,8 +521,8 @@ void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
 /* Return the names of the ISAs that this CPU can run, best first. The list is NULL-terminated and
  * in static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
-/* Compute `product` repeatedly for about `seconds` seconds, on one thread. Set *gflops to the speed
- * of the fastest run, in GFLOP/s. */
+/* Compute `product` repeatedly for about `seconds` seconds, on one thread. Set *gflops to the rate
+ * of the fastest computation, in GFLOP/s. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
                                                        const fsdp_gemm_args *product,
                                                        double seconds, double *gflops);

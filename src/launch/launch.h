@@ -44,8 +44,9 @@ typedef struct fsdp_launch_share {
     int first_rank, world_size;             /* RANK of process 0 here; WORLD_SIZE */
     int first_local_rank, local_world_size; /* LOCAL_RANK of process 0 here; LOCAL_WORLD_SIZE */
     int group_rank, group_world_size;       /* index of the host, and number of hosts */
-    /* Socket to the launcher of this host; -1: none. Each byte that arrives is a signal for the
-     * ranks; 0 means that the job failed. At its end, the ranks are killed. */
+    /* Socket to the launcher of this host; -1: none. Each byte that arrives is the number of a
+     * signal for the ranks; 0 means that the job failed. When the other end is closed, the ranks
+     * are killed. */
     int parent_fd;
 } fsdp_launch_share;
 
@@ -114,10 +115,10 @@ typedef struct fsdp_rank_process {
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
-    int exit_code;    /* 0, 1, or 128 + the signal that ended the attempt */
-    bool interrupted; /* a signal to the launcher, or the launcher of this host, ended the attempt,
-                         so there is no restart */
-    bool pointless;   /* the command line is wrong, so a restart would also fail */
+    int exit_code; /* 0, 1, or 128 + the signal that ended the attempt */
+    /* true: a signal ended the attempt, or the launcher of this host did; there is no restart. */
+    bool interrupted;
+    bool pointless;     /* the command line is wrong, so a restart would also fail */
     char message[2048]; /* describes the failure: "rank 1 (pid 7) was killed by ..." */
 } fsdp_attempt;
 

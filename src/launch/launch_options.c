@@ -19,7 +19,8 @@
 #include "src/train_config/config_sections.h"
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
-static const char *const mpis[] = {"auto", "openmpi", "mpich", NULL}; /* fsdp_mpi_kind */
+/* In the order of fsdp_mpi_kind. */
+static const char *const mpis[] = {"auto", "openmpi", "mpich", NULL};
 static const char *const versions[] = {"1", "2", NULL};
 static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1", "SIZE_BASED_WRAP|2",
                                             "NO_WRAP|3", NULL};
@@ -35,7 +36,8 @@ enum {
 #define ZERO                                                                                       \
     "there is no DeepSpeed; --use_fsdp with --fsdp_sharding_strategy FULL_SHARD is its ZeRO-3, "   \
     "SHARD_GRAD_OP its ZeRO-2"
-/* An option of which only the value `only` is supported; `reason` says why. */
+/* A row for an option that has only one supported value, `only`. `reason` explains to the user why
+ * other values are not supported. */
 #define REFUSED(flag, kind, only, reason)                                                          \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \

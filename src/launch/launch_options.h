@@ -37,7 +37,7 @@ typedef struct fsdp_launch_config {
     fsdp_accelerate_config accelerate;
     int n_ranks;                 /* number of ranks of this host, computed from nproc */
     int least_nodes, most_nodes; /* numbers of hosts of --nnodes; 0: not valid */
-    bool has_node_rank;          /* --node-rank was given */
+    bool has_node_rank;          /* true: the user gave --node-rank */
     /* From --rdzv-conf: how long the hosts wait for the least number of hosts, and then for more.
      */
     double join_timeout_s, last_call_s;

@@ -54,8 +54,9 @@ typedef struct supervisor {
     stage stage;
     double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
     int signal_passed_on;
-    bool ended_by_others; /* the job failed elsewhere: MPI's daemon or this host's launcher said so
-                           */
+    /* true: MPI's daemon or the launcher of this host has reported that the job failed
+     * elsewhere. */
+    bool ended_by_others;
     /* The first rank that failed without having been sent a signal by the launcher; -1: none. */
     int first_failed;
     char posted[128]; /* message of the abort that the launcher posted; "": none */
@@ -200,7 +201,8 @@ static void pass_on(supervisor *s, int number)
         return;
     }
     s->signal_passed_on = number;
-    if (!s->launch->share || s->launch->share->parent_fd < 0) /* else the launcher prints it */
+    /* If this process has a parent launcher, that launcher prints the line. */
+    if (!s->launch->share || s->launch->share->parent_fd < 0)
         fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
                 isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
                 s->running == 1 ? "" : "s");
@@ -237,7 +239,8 @@ static void end_with_others(supervisor *s)
     continue_all(s);
 }
 
-/* Do what the launcher of this host asks for. */
+/* Read a byte from the launcher of this host, and do what it means
+ * (fsdp_launch_share.parent_fd). */
 static void read_parent(supervisor *s, struct pollfd *parent)
 {
     unsigned char number;
@@ -261,8 +264,8 @@ static void read_signals(supervisor *s)
         if (info.ssi_signo == SIGTSTP)
             stop_and_continue(s);
         else if (info.ssi_signo != SIGCHLD && s->launch->share && s->launch->share->parent_fd >= 0)
-            /* Users signal the launcher of the host. MPI's daemon sends signals when a rank
-             * failed. */
+            /* This signal comes from MPI's daemon, which sends signals when a rank has failed.
+             * Signals of the user come through the launcher of the host. */
             end_with_others(s);
         else if (info.ssi_signo != SIGCHLD)
             pass_on(s, (int)info.ssi_signo);

@@ -1,14 +1,14 @@
 /* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
  *
- * Sharding, gathering and recording are not in this file: the hooks of module calls do them. The
- * batch comes from the scope. Every token attends to all tokens of its sequence. In each layer, a
- * residual is added twice, and a norm follows each addition. The class of a sequence is computed
- * from its first token, [CLS].
+ * This file contains no code for sharding, gathering or recording, which is done by the hooks of
+ * module calls. The forwards read the batch from the scope. Every token attends to all tokens of
+ * its sequence. In each layer, a residual is added twice, and a norm follows each addition. The
+ * class of a sequence is computed from its first token, [CLS].
  *
  * Note [First tokens]. The classifier reads only the last layer's output for the first token of
  * each sequence. The last layer needs the other tokens only for their keys and values. So when a
  * loss is computed, the last layer computes queries, and everything after attention, only for the n
- * first tokens. The rows that are left out would have zero gradients anyway.
+ * first tokens. For all other tokens, the gradients of these values would be zero anyway.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -88,8 +88,8 @@ static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 
 /* --- layers --- */
 
-/* Return the offsets 0, 1, 2, ..., n, for one query in each of n sequences. The caller frees them.
- * If there is not enough memory, the scope fails and the result is NULL. */
+/* Return the array 0, 1, 2, ..., n: the offsets of n sequences that have one query each. The caller
+ * frees the array. If there is not enough memory, the scope fails and the result is NULL. */
 static int32_t *offsets_of_ones(fsdp_scope *s, int32_t n)
 {
     int32_t *offsets = fsdp_calloc((size_t)n + 1, sizeof *offsets);
@@ -128,7 +128,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* in->t[0] is x; in->t[1] is the residual, which is added before the norm. */
+/* The inputs are in->t[0], x, and in->t[1], the residual that is added before the norm. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -234,7 +234,7 @@ void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     pool(s, self->impl, first_tokens(s, in->t[0]), out);
 }
 
-/* Run the pooler on x [n, D], which contains only first tokens. */
+/* Run the pooler on x [n, D], whose rows belong to the first tokens only (Note [First tokens]). */
 static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                         fsdp_args *out)
 {
@@ -266,7 +266,7 @@ void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     *out = two(hidden, fsdp_module_call1(s, m->pooler, hidden));
 }
 
-/* Return only the pooler's output: see Note [First tokens]. */
+/* Run the BertModel, but return only the pooler's output (Note [First tokens]). */
 static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
@@ -288,17 +288,18 @@ static bool is_base(const fsdp_module *model)
     return strcmp(fsdp_module_class(model), "BertModel") == 0;
 }
 
-/* Return true for the root of a model with a head. */
+/* Return true if `model` is the root of a model that has a head. */
 static bool has_head(const fsdp_module *model)
 {
     return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0 ||
            strcmp(fsdp_module_class(model), "BertForMaskedLM") == 0;
 }
 
-/* Return the BertModel of a root that has a head. */
+/* Return the BertModel below `model`, which is the root of a model that has a head. */
 static fsdp_module *base_of(const fsdp_module *model)
 {
-    fsdp_module *const *bert = model->impl; /* the first member of each root's struct */
+    /* this pointer is the first member of each root's struct */
+    fsdp_module *const *bert = model->impl;
     return *bert;
 }
 
@@ -334,9 +335,9 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
 }
 
 /* Compute logits [n, num_labels] from the pooler's output. The logits and their gradients are
- * always float32. A batch has few logits, so it costs little to cast them. In bfloat16, a rounding
- * error in a logit would affect the gradients of all parameters: with two labels, the gradient of a
- * logit would be off by up to 2 %. */
+ * always float32. A batch has few logits, so casting them costs little. If they were bfloat16, a
+ * rounding error in a logit would affect the gradients of all parameters: with two labels, the
+ * gradient of a logit would be wrong by up to 2 %. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);

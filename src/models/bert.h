@@ -12,18 +12,20 @@ typedef struct fsdp_bert_model {
     fsdp_module *embeddings, *encoder, *pooler; /* pooler: NULL below BertForMaskedLM */
 } fsdp_bert_model;
 
-/* The struct of BertForSequenceClassification. */
+/* The struct of a BertForSequenceClassification, which is a root. */
 typedef struct fsdp_bert_classifier {
-    fsdp_module *bert; /* must be first, as in the struct of every root that has a BertModel */
+    fsdp_module *bert; /* must be first: every root that has a BertModel begins with this pointer */
     fsdp_layer classifier;
 } fsdp_bert_classifier;
 
-/* The struct of BertForMaskedLM and of the modules of its head: cls, cls.predictions and
- * cls.predictions.decoder. They are called as modules, so each of them can be an FSDP unit. */
+/* The struct that BertForMaskedLM shares with the modules of its head: cls, cls.predictions and
+ * cls.predictions.decoder. The parts of the head are called as modules, so each of them can be an
+ * FSDP unit. */
 typedef struct fsdp_bert_masked_lm {
-    fsdp_module *bert; /* must be first; its BertModel has no pooler */
+    fsdp_module *bert; /* must be first, as in every root; this BertModel has no pooler */
     fsdp_module *cls, *predictions, *transform, *decoder;
-    /* weight: shared with the word embeddings. bias: a parameter of cls.predictions. */
+    /* The output layer of the head. Its weight is shared with the word embeddings. Its bias is a
+     * parameter of cls.predictions. */
     fsdp_layer output;
 } fsdp_bert_masked_lm;
 
@@ -102,8 +104,8 @@ fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float 
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);
 fsdp_tensor *fsdp_bert_masked_lm_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_masked_lm_logits(fsdp_scope *s, fsdp_module *model);
-/* Check the batch before any module is called, so that a bad batch does not fail inside a sharded
- * module. Returns false if the scope has failed. */
+/* Check the scope's batch. This is called before any module, so that a bad batch does not fail
+ * inside a sharded module. Returns false if the scope has failed. */
 bool fsdp_bert_check_batch(fsdp_scope *s, const fsdp_module *model);
 /* Always fails, because a BertModel has no head. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);

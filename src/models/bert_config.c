@@ -57,8 +57,8 @@ const char *const fsdp_problem_type_names[] = {
     [FSDP_PROBLEM_MULTI_LABEL] = "multi_label_classification",
     NULL};
 
-/* Read problem_type. Without it, one label means regression, as in transformers. If `classifier` is
- * false, an unknown value is ignored. */
+/* Read problem_type. If the key is missing, a single label means regression, as in transformers. If
+ * `classifier` is false, an unknown value is not an error. */
 static fsdp_status read_problem_type(fsdp_json_node root, bool classifier, fsdp_bert_config *c)
 {
     const char *type;
@@ -126,7 +126,7 @@ fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_co
 
 /* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of google-bert's models on Hugging Face. */
+/* These values are from the config.json files of google-bert's models on Hugging Face. */
 static const struct {
     const char *name;
     int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads;
@@ -134,7 +134,7 @@ static const struct {
     {"bert-base-uncased", 30522, 768, 12, 12},
     {"bert-large-uncased", 30522, 1024, 24, 16},
     {"bert-base-cased", 28996, 768, 12, 12},
-    {"bert-base", 30522, 768, 12, 12}, /* the short name that benchmarks use */
+    {"bert-base", 30522, 768, 12, 12}, /* a short name, which benchmarks use */
 };
 
 fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *config)
@@ -169,7 +169,8 @@ fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *con
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Set id2label and label2id of n labels to LABEL_0, LABEL_1, ..., as transformers does. */
+/* Set id2label and label2id to the names LABEL_0, LABEL_1, ... of n labels, as transformers
+ * does. */
 static void name_labels(fsdp_json_node root, int64_t n)
 {
     fsdp_json_node names = fsdp_json_set_object(root, "id2label");
@@ -184,8 +185,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
 }
 
 /* Set the number of labels to n. Also write names for the labels (name_labels()), with two
- * exceptions. If `root` already has n names, this function keeps them. If `root` has no names and n
- * is 2, this function writes none, because transformers assumes 2 labels by default. */
+ * exceptions. If `root` already has n names, they are kept. If `root` has no names and n is 2, no
+ * names are written, because transformers assumes 2 labels by default. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

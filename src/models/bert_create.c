@@ -6,7 +6,8 @@
 
 typedef struct builder {
     fsdp_builder base;
-    const fsdp_bert_config *config; /* points to the member `config` of the new fsdp_bert_model */
+    /* points to the member `config` of the fsdp_bert_model that is being built */
+    const fsdp_bert_config *config;
 } builder;
 
 static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
@@ -187,7 +188,8 @@ static fsdp_module *add_transform(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* Return the weight of the word embeddings of a BertModel, or NULL after a failure. */
+/* Return the weight of the word embeddings of the BertModel `bert`, or NULL if building it has
+ * failed. */
 static fsdp_parameter *word_embeddings(const builder *b, const fsdp_module *bert)
 {
     if (b->base.status != FSDP_OK)

@@ -110,8 +110,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* Modules that saved weights may lack. The saved weights of a model that was trained for another
- * task have no classifier, and perhaps no pooler. */
+/* Paths of modules whose weights may be missing in a file of saved weights. If the saved model was
+ * trained for another task, the file has no classifier, and perhaps no pooler. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {
@@ -156,8 +156,8 @@ static fsdp_status masked_lm_create(const fsdp_model_config *config, fsdp_module
     return fsdp_bert_masked_lm_create(&config->bert, model);
 }
 
-/* The head runs only on tokens with a label. Assume 15 % of all tokens, as in BERT's
- * pretraining. */
+/* The head runs only on tokens with a label. The estimate assumes that these are 15 % of all
+ * tokens, as in BERT's pretraining. */
 static fsdp_model_work masked_lm_work(const fsdp_model_config *config, int64_t rows, int64_t source,
                                       int64_t target)
 {

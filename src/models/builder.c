@@ -59,8 +59,8 @@ fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const
     return layer_of(attach(b, parent, name, m)).weight;
 }
 
-/* Format a float as Python prints it: with as few digits as possible, but with enough digits that
- * reading the text gives the same float again. */
+/* Write the float `value` as Python does: with the smallest number of digits from which the same
+ * float is read back. */
 static void float_text(double value, char *text, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -87,7 +87,8 @@ void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, 
     set_extra_repr(b, m, text);
 }
 
-/* Set the text that is printed for a norm. The text ends with `more`. */
+/* Set the text in parentheses that is printed after the class of a norm. The text ends with
+ * `more`. */
 static void set_norm_repr(fsdp_builder *b, fsdp_module *m, int64_t width, double eps,
                           const char *more)
 {

@@ -5,7 +5,7 @@
 #include "src/nn/module.h"
 
 typedef struct fsdp_builder {
-    fsdp_status status; /* status of the first failure; FSDP_OK: none */
+    fsdp_status status; /* FSDP_OK, or the status of the first call that failed */
 } fsdp_builder;
 
 /* Add a child module to `parent`. The child has no forward and no parameters yet. */
@@ -36,8 +36,8 @@ fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const 
 /* Add a torch.nn.LayerNorm. Its weight is 1, its bias is 0. */
 fsdp_layer fsdp_build_layer_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                  int64_t width, double eps);
-/* Add a torch.nn.Dropout. The module exists only to be printed. Forwards do not read `p` from this
- * module; they read the rate from the configuration. */
+/* Add a torch.nn.Dropout. The module exists only so that it appears when the model is printed.
+ * Forwards read the dropout rate from the configuration, not from this module. */
 void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, double p);
 /* Add a parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,

@@ -36,8 +36,9 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
 
 /* --- finding and gathering the rows that are read --- */
 
-/* Return the first row that is read in sequence i: the first row with a label or, if `labels` is
- * NULL, the last row. If no row has a label, return the end of the sequence. */
+/* Return the first row of sequence i that is read (Note [Rows that are read] in causal.h). This is
+ * the first row with a label or, if `labels` is NULL, the last row of the sequence. If no row of
+ * the sequence has a label, return the end of the sequence. */
 static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
 {
     const int32_t end = input->q_offsets[i + 1];
@@ -49,8 +50,8 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-/* Set *rows to the rows that are read. The arrays of *rows are in `memory`, which has 2 * tokens +
- * n_sequences + 1 elements. */
+/* Set *rows to the rows that are read (Note [Rows that are read] in causal.h). The arrays of *rows
+ * are in `memory`, which has 2 * tokens + n_sequences + 1 elements. */
 static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
                       fsdp_causal_rows *rows)
 {
@@ -101,8 +102,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* Return true if `rows` has so few of the `tokens` rows that computing only these few saves more
- * time and memory than gathering them costs. */
+/* `rows` is a part of the `tokens` rows. Return true if computing only `rows` saves more time and
+ * memory than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -141,7 +142,7 @@ fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, con
     return m;
 }
 
-/* In: hidden [T, D]. Out: logits [T, V]. */
+/* The input is hidden [T, D], and the output is the logits [T, V]. */
 static void head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_causal_lm *lm = self->impl;
@@ -161,8 +162,8 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* In: hidden [n, D], only the rows that the loss reads (Note [Rows that are read] in causal.h).
- * Out: the loss. */
+/* The input is hidden [n, D], which has only the rows that the loss reads (Note [Rows that are
+ * read] in causal.h). The output is the loss. */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -245,8 +246,8 @@ fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model)
 
 struct fsdp_decode_cache {
     fsdp_kv_cache *kv;
-    int32_t *position_ids; /* [sequences]: position of each sequence's next token */
-    int32_t *q_offsets;    /* [sequences + 1]: 0, 1, 2, ...: one query per sequence */
+    int32_t *position_ids; /* [sequences]: the position of the next token of each sequence */
+    int32_t *q_offsets;    /* [sequences + 1]: 0, 1, 2, ..., because each sequence has one query */
     size_t cap_position_ids, cap_q_offsets;
 };
 

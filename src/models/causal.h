@@ -1,4 +1,5 @@
-/* What all causal language models share: the loss, logits, and decoding one token at a time.
+/* The code that all causal language models share: for the loss, for logits, and for decoding one
+ * token at a time.
  *
  * A model consists of a root, a body and a head. The struct of the root begins with an
  * fsdp_causal_lm. The body is a module whose forward takes no arguments and returns last_hidden [T,
@@ -7,16 +8,17 @@
  * tokens. Embedding and head are called as modules, so each of them can be an FSDP unit.
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label.
- * Generation reads only the last row of each prompt. The rows of a sequence before its first row
- * that is read, for example those of a masked prompt, are needed only for the keys and values of
- * the last layer. So a body has a second forward, `read_forward`, besides its ordinary forward. In
- * read_forward, the last layer computes keys and values for all rows of a sequence. It computes
- * queries, and everything after attention, only for the first row that is read and all later rows.
- * Causal attention assumes that the last query of a sequence belongs to its last key, the query
- * before it to the key before that, and so on. In read_forward this is true, because the queries
- * are those of the last rows of the sequence. So each query sees the same keys as in the ordinary
- * forward. The rows that are left out would have zero gradients anyway. Both forwards read
- * parameters in the same order, so ranks that train together may use different forwards. */
+ * Generation reads only the last row of each prompt. In the last layer, the rows of a sequence
+ * before its first row that is read, for example the rows of a masked prompt, are needed only to
+ * compute keys and values. So a body has a second forward, `read_forward`, besides its ordinary
+ * forward. In read_forward, the last layer computes keys and values for all rows of a sequence. It
+ * computes queries, and everything after attention, only for the first row that is read and all
+ * later rows. Causal attention assumes that the last query of a sequence belongs to its last key,
+ * the query before it to the key before that, and so on. In read_forward this is true, because the
+ * queries are those of the last rows of the sequence. So each query sees the same keys as in the
+ * ordinary forward. For the rows that are left out, the gradients would be zero anyway. Both
+ * forwards read parameters in the same order, so ranks that train together may use different
+ * forwards. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -29,8 +31,8 @@ typedef struct fsdp_causal_input {
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
     int32_t span; /* greater than all positions */
-    /* Keys and values of earlier tokens. Each layer appends the keys and values of the current
-     * tokens. NULL: not decoding. */
+    /* Keys and values of earlier tokens, to which each layer appends those of the current tokens.
+     * NULL: not decoding. */
     fsdp_kv_cache *cache;
 } fsdp_causal_input;
 
@@ -46,7 +48,8 @@ typedef struct fsdp_causal_rows {
 
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
-    fsdp_forward_fn *read_forward;     /* forward of the body for the rows that are read: [n, D] */
+    /* forward of the body that computes only the rows that are read: [n, D] */
+    fsdp_forward_fn *read_forward;
     fsdp_parameter *head;              /* weight of lm_head [V, D]; may be the embedding's weight */
     int64_t n_layers;                  /* number of layers that call fsdp_causal_attention() */
     const fsdp_causal_input *decoding; /* input of the current decoding call; NULL: none */
@@ -74,8 +77,8 @@ fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
 /* Gather `rows` from x [T, D]. The result is x itself if `rows` has all rows, otherwise a new
- * tensor [n, D]. The caller passes the result to fsdp_causal_rows_drop(), which drops it only if it
- * is a new tensor, not x. */
+ * tensor [n, D]. The caller releases the result with fsdp_causal_rows_drop(), which has no effect
+ * if the result is x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
@@ -88,7 +91,7 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);
 
-/* Members for the table of a causal model (model_type.h). */
+/* Functions for the table (model_type.h) of each causal model. */
 fsdp_tensor *fsdp_causal_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model);
 extern const fsdp_decoder fsdp_causal_decoder;

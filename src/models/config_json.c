@@ -17,8 +17,8 @@ fsdp_status fsdp_config_open(const char *path, fsdp_json **doc)
 
 fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key, const char *supported)
 {
-    /* fsdp_json_mismatch() is called only for its message. The error code that it returns is
-     * ignored, because it means that the value is malformed. */
+    /* fsdp_json_mismatch() is called only because it sets the error message. The error code that it
+     * returns means that the value is malformed, which is not the case here, so it is ignored. */
     (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
     return FSDP_ERR_UNSUPPORTED;
 }

@@ -17,8 +17,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_open(const char *path, fsdp_json **doc);
 FSDP_MUST_CHECK fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key,
                                                     const char *supported);
 /* Get a required dimension, which must be at least 1. `alias` is another name of the key, or NULL.
- * If the document has both keys, their values must be equal, because other programs may read either
- * key. */
+ * If the document has both keys, their values must be equal, because another program might read
+ * only one of them. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key, const char *alias,
                                             int64_t *value);
 /* Get an optional dimension. If the key is missing or null, *value is set to `absent`. */
@@ -43,14 +43,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *k
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
-/* Get the id of bos or eos. Like fsdp_config_nullable_token(), with two exceptions. If the value is
- * an empty list, there is no token. An id outside the vocabulary is accepted, because such an id
- * simply never occurs. */
+/* Get the id of the bos or eos token, as fsdp_config_nullable_token() does, with two exceptions. If
+ * the value is an empty list, there is no token. An id outside the vocabulary is accepted, because
+ * such an id simply never occurs. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
-/* Return FSDP_ERR_UNSUPPORTED if the document has the boolean `key` with a value other than
- * `value`. With that other value, the model would compute something that is not supported. */
+/* Return FSDP_ERR_UNSUPPORTED if the document has the boolean `key` and its value is not `value`,
+ * because the model would then have to compute something that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or, if that is missing, from "torch_dtype". The default is float32. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
@@ -79,7 +79,8 @@ const char *fsdp_config_bare_name(const char *name, const char *organisation);
 /* Set "dtype" and "torch_dtype", but only those that the document has. If it has neither, set
  * "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
-/* Set the token id `key` to `value`. -1 is written as null. Two kinds of old values are not
- * overwritten. An old list is kept, because `value` is the first id of that list. An old negative
- * id counts from the end of the vocabulary. It is kept, because it means the same id as `value`. */
+/* Set the token id `key` to `value`. -1 is written as null. Two kinds of values that the document
+ * may already have are not overwritten. A list is kept, because `value` is the first id of this
+ * list. A negative id, which counts from the end of the vocabulary, is kept, because it means the
+ * same id as `value`. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

@@ -10,7 +10,7 @@
 #include "src/models/generation_config.h"
 
 enum {
-    DEFAULT_NEW_TOKENS = 20 /* transformers' default if no length is given */
+    DEFAULT_NEW_TOKENS = 20 /* the limit that transformers uses if no length is given */
 };
 
 static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
@@ -135,8 +135,9 @@ static fsdp_status read_rules(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_rule_texts_read(root, "stop_strings", &c->stop_strings);
 }
 
-/* Keys that change what is generated and are not supported here. A key has no effect if it is
- * absent, or if its value is false, an empty list or the number `neutral`. */
+/* Keys of generation_config.json that would change what is generated, and that this program does
+ * not support. A key does no harm if it is absent, or if its value is false, an empty list or the
+ * number `neutral`. */
 static const struct {
     const char *key;
     double neutral; /* NAN: no number is neutral */
@@ -171,8 +172,8 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
-/* Set c->unsupported to the names of the unsupported keys of `root` that have an effect, as many as
- * fit. */
+/* Set c->unsupported to the names of those unsupported keys of `root` that would change the result.
+ * If they do not all fit, the last ones are left out. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -264,7 +265,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Append the unknown keys of a generation_config.json to c->unsupported, as many as fit. */
+/* Append the names of the keys of a generation_config.json that this program does not know to
+ * c->unsupported. If they do not all fit, the last ones are left out. */
 static void find_unknown(fsdp_json_node root, fsdp_generation_config *c)
 {
     for (fsdp_json_node v = fsdp_json_first(root); v.value; v = fsdp_json_next(v)) {
@@ -345,7 +347,7 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
 static fsdp_status set_text(fsdp_generation_config *config, const char *key, const char *text)
 {
     fsdp_json *doc;
-    /* "1,2" is short for "[1,2]"; a single id needs no brackets */
+    /* a list may be given without brackets, as "1,2" instead of "[1,2]" */
     const bool bare = *text != '[' && strchr(text, ',');
     char *whole =
         fsdp_strdup_printf("{\"%s\": %s%s%s}", key, bare ? "[" : "", text, bare ? "]" : "");
@@ -438,9 +440,9 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 
 /* --- writing --- */
 
-/* Open the file `dir`/`name`, which must contain an object. If the file does not exist, *doc is
- * NULL. If it cannot be read, *doc is NULL and a warning is reported. That is not an error, because
- * a bad file must not prevent a trained model from being saved. */
+/* Open the file `dir`/`name`, which must contain a JSON object. If the file does not exist, *doc is
+ * NULL. If it cannot be read, *doc is also NULL and a warning is reported, but no error is
+ * returned: a bad file must not prevent a trained model from being saved. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -472,8 +474,8 @@ static void set_missing(fsdp_json_node root, const char *key, int64_t id)
 }
 
 /* `model` is the root of a config.json. If `root` lacks eos_token_id, and eos_token_id is a list in
- * `model`, copy this list to `root`. fsdp_model_info is not enough, because it has only the first
- * id of the list. */
+ * `model`, copy this list to `root`. The id in fsdp_model_info is not sufficient, because it is
+ * only the first id of the list. */
 static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
 {
     static const char key[] = "eos_token_id";

@@ -1,6 +1,6 @@
-/* generation_config.json: how the authors of a model want it to generate. The file is next to
- * config.json. Directories from before transformers 4.25 do not have it; their config.json has the
- * same keys. */
+/* generation_config.json: the settings for generation that the authors of a model recommend. The
+ * file is in the same directory as config.json. Directories that were written before transformers
+ * 4.25 do not have the file; there, config.json has the same keys. */
 #pragma once
 #include <fsdp/base.h>
 #include <fsdp/models.h>
@@ -13,9 +13,10 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the beam search for a prompt ends. The first condition is the same for all values: num_beams
- * beams of the prompt have finished. FSDP_EARLY_STOPPING_FALSE and FSDP_EARLY_STOPPING_NEVER add a
- * second condition. With one of these two, the search ends when both conditions are true. */
+/* The rule by which the beam search for a prompt ends. One condition is the same for all values:
+ * num_beams beams of the prompt have finished. FSDP_EARLY_STOPPING_FALSE and
+ * FSDP_EARLY_STOPPING_NEVER have a second condition, and the search ends when both conditions are
+ * true. */
 typedef enum fsdp_early_stopping {
     FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam, at its current length, has a
                                   better score than the worst finished beam */
@@ -24,9 +25,9 @@ typedef enum fsdp_early_stopping {
                                   than the worst finished beam */
 } fsdp_early_stopping;
 
-/* Members have the names and meanings of transformers. max_length and min_length count the new
- * tokens and the prompt. For a causal model, all ids of the prompt count. For T5, only the
- * decoder's start token counts. The ids of the source do not. */
+/* Members have the names and meanings of transformers. max_length and min_length limit the sum of
+ * new tokens and prompt tokens. For T5, the decoder's start token is the prompt, and the ids of the
+ * source are not counted. */
 typedef struct fsdp_generation_config {
     bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
@@ -37,7 +38,7 @@ typedef struct fsdp_generation_config {
     int64_t max_new_tokens; /* overrides max_length; 0: not given */
     int64_t min_length;     /* 0: no minimum */
     int64_t min_new_tokens; /* overrides min_length; 0: not given */
-    int64_t num_beams;      /* 1: no beam search */
+    int64_t num_beams;      /* 1: decode without beam search */
     int64_t num_return_sequences; /* per prompt */
     double length_penalty;        /* beam scores are divided by length ^ length_penalty */
     fsdp_early_stopping early_stopping;
@@ -52,12 +53,16 @@ typedef struct fsdp_generation_config {
     fsdp_rule_words bad_words_ids;       /* sequences that are never generated */
     fsdp_rule_ids suppress_tokens;       /* never generated */
     fsdp_rule_ids begin_suppress_tokens; /* never generated as the first id */
-    fsdp_rule_ids forced_bos_token_id;   /* at most one: the id after the start token */
-    fsdp_rule_ids forced_eos_token_id;   /* the last id at the length limit is one of these */
+    /* at most one id, which is generated directly after the start token */
+    fsdp_rule_ids forced_bos_token_id;
+    /* if the length limit is reached, the last id is one of these */
+    fsdp_rule_ids forced_eos_token_id;
     fsdp_length_decay exponential_decay_length_penalty;
-    bool renormalize_logits;      /* beam search: make scores log-probabilities again after they are
-                                     changed */
-    fsdp_rule_texts stop_strings; /* a sequence ends with the id that completes one of them */
+    /* Only for beam search: normalize the scores again after they were changed, so that they are
+     * log-probabilities. */
+    bool renormalize_logits;
+    /* a sequence ends with the id that completes one of these texts */
+    fsdp_rule_texts stop_strings;
     char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;
 
@@ -101,7 +106,7 @@ typedef struct fsdp_generation_config {
 /* Settings that override those of a model. {0} overrides none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
-    /* The texts that a command line gives for list settings; NULL: not given.
+    /* The texts that the command line gives for settings whose values are lists. NULL: not given.
      * fsdp_generation_settings_parse() parses these texts and stores the results in `values`. */
     struct {
 #define FSDP_TEXT(name) const char *name;
@@ -113,8 +118,9 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-        /* given: settings that override those of the model. asked_for: settings that the user asked
-         * for (fsdp_options_asked_for()), for error messages about settings without effect. */
+        /* `given` marks the settings that override those of the model. `asked_for` marks the
+         * settings that the user has given (fsdp_options_asked_for()); error messages about
+         * settings without effect need it. */
     } given, asked_for;
 } fsdp_generation_settings;
 
@@ -155,11 +161,11 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int
 /* Write the generation_config.json of a model to `path`. If the model was made from another model,
  * `dir` is the directory of that other model, otherwise NULL.
  *
- * If `dir` has a generation_config.json, the new file is a copy of that file, even if its settings
- * would make generation fail. This function adds token ids that are missing from the copy. If `dir`
- * has no generation_config.json, the new file contains only token ids. This function takes the ids
- * from `info`, with one exception: if eos_token_id is a list in the config.json of `dir`, it takes
- * that list. If a file in `dir` cannot be read or is not a JSON object, a warning is reported, and
- * the file is ignored. On failure nothing is written. */
+ * If `dir` has a generation_config.json, the new file is a copy of that file, to which missing
+ * token ids are added. It is copied even if its settings would make generation fail. If `dir` has
+ * no generation_config.json, the new file contains only token ids. Token ids are taken from `info`,
+ * with one exception: if eos_token_id is a list in the config.json of `dir`, that list is written.
+ * If a file in `dir` cannot be read or is not a JSON object, a warning is reported, and the file is
+ * ignored. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

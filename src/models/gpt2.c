@@ -1,11 +1,11 @@
 /* GPT-2 (Radford et al. 2019): a decoder over packed sequences.
  *
- * Sharding, gathering and recording are not in this file: the hooks of module calls do them. A norm
- * comes before attention, and another one before the feed-forward. The results of attention and
- * feed-forward are added to the residual stream. Positions are learned embeddings. Linear layers
- * are Conv1Ds, whose weights are [in, out]. One Conv1D computes query, key and value. An
- * intermediate tensor is dropped as soon as its last reader has run. The tape keeps those that
- * backward needs.
+ * This file contains no code for sharding, gathering or recording, which is done by the hooks of
+ * module calls. A norm comes before attention, and another one before the feed-forward. The results
+ * of attention and feed-forward are added to the residual stream. Positions are learned embeddings.
+ * Linear layers are Conv1Ds, whose weights are [in, out]. One Conv1D computes query, key and value.
+ * An intermediate tensor is dropped as soon as its last reader has run. The tape keeps the tensors
+ * that backward needs.
  *
  * Legend: T tokens, D n_embd. */
 #include "src/models/gpt2.h"
@@ -40,8 +40,8 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_ten
                                             .scale = attention_scale(m),
                                             .dropout_p = (float)c->attn_pdrop};
     fsdp_tensor *qkv = fsdp_apply_conv1d(s, x, &m->c_attn), *part[3];
-    /* Attention can read q, k and v as columns of qkv. To gather rows or to fill a cache, q, k and
-     * v must be contiguous tensors, so fsdp_chunk() copies them. */
+    /* Attention can read q, k and v as columns of qkv. But to gather rows or to fill a cache, q, k
+     * and v must be contiguous tensors. In these cases, fsdp_chunk() copies them. */
     if (rows->rows || fsdp_causal_input_of(s, &m->root->lm).cache)
         fsdp_chunk(s, qkv, 3, part);
     else
@@ -71,8 +71,8 @@ void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_ar
     run_attention(s, self->impl, in->t[0], false, out);
 }
 
-/* Compute attention of x [T, D], but only for the rows that are read: the result is [n, D] (Note
- * [Rows that are read] in causal.h). */
+/* Compute attention for x [T, D], but only the n rows of the result that are read; the result is
+ * [n, D] (Note [Rows that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {

@@ -9,7 +9,7 @@
 #include "src/models/hidden_act.h"
 
 enum {
-    END_OF_TEXT = 50256 /* "<|endoftext|>", which both begins and ends a text */
+    END_OF_TEXT = 50256 /* the id of "<|endoftext|>", which both begins and ends a text */
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -57,8 +57,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_gpt2_config *c)
     return fsdp_config_nullable_token(root, "pad_token_id", v, -1, &c->pad_token_id);
 }
 
-/* Refuse unsupported features that would change what the model computes. reorder_and_upcast_attn
- * needs no check: scores and softmax are always float32 here. */
+/* Refuse unsupported features that would change what the model computes. reorder_and_upcast_attn is
+ * accepted, because this program always computes scores and softmax in float32. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     FSDP_TRY(fsdp_config_refuse_unsupported(root));
@@ -84,8 +84,8 @@ fsdp_status fsdp_gpt2_config_parse(fsdp_json *doc, fsdp_gpt2_config *config)
 
 /* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of openai-community's models and of distilbert/distilgpt2 on
- * Hugging Face. */
+/* These values are from the config.json files of openai-community's models and of
+ * distilbert/distilgpt2 on Hugging Face. */
 static const struct {
     const char *name;
     int64_t n_embd, n_layer, n_head;

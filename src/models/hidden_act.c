@@ -17,9 +17,9 @@ static const struct {
     [FSDP_HIDDEN_ACT_TANH] = {"tanh", "Tanh", FSDP_ACTIVATION_TANH},
 };
 
-/* More names under which transformers has the functions in acts[]. In transformers, each name has
- * its own implementation, so the results for two names of a function differ by an ulp or two in
- * float32. gelu_10 is not in the list, because it also clips. */
+/* Other names that transformers has for the functions in acts[]. In transformers, each of these
+ * names has its own implementation, so results may differ by an ulp or two in float32. gelu_10 is
+ * not in this list, because it also clips its result. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -54,8 +54,8 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, FSDP_HIDDEN_ACT_NAMES);
 }
 
-/* Set `key` to the name of the function `value`. If the old text of `key` is also a name of this
- * function, the old text is kept. */
+/* Set `key` to the name of the function `value`. If the document already has another name of the
+ * same function under `key`, that name is kept. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

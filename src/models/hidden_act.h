@@ -15,12 +15,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const ch
                                                    fsdp_hidden_act absent, fsdp_hidden_act *value);
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value);
 
-/* The names of the functions, without aliases, for messages. */
+/* The names of the supported functions, without aliases, for error messages. */
 #define FSDP_HIDDEN_ACT_NAMES "\"gelu\", \"gelu_new\", \"relu\", \"silu\" or \"tanh\""
 
-/* Return the function's name in config.json. */
+/* Return the name that config.json has for the function. */
 const char *fsdp_hidden_act_name(fsdp_hidden_act act);
 /* Return the class of the module that transformers has for the function, e.g. "GELUActivation". */
 const char *fsdp_hidden_act_class(fsdp_hidden_act act);
-/* Return the function's value in the enum that kernels use. */
+/* Return the value that means this function in the enum of the kernels. */
 fsdp_activation fsdp_hidden_act_activation(fsdp_hidden_act act);

@@ -1,7 +1,8 @@
-/* See kv_cache.h. The tensors of the first append become the cache, so their rows are not copied.
- * Later appends write the new rows of a sequence after its old rows, if there is room. If there is
- * too little room, all rows are moved to larger tensors, in which each sequence has room for at
- * least a quarter more rows. So on average a row is moved only a few times, not in every step. */
+/* See kv_cache.h. The first append stores its tensors themselves as the cache, so no rows are
+ * copied. Later appends write the new rows of a sequence after its old rows, if there is room. If
+ * there is too little room, all rows are moved to larger tensors, in which each sequence has room
+ * for at least a quarter more rows. So on average, a row is moved only a few times during the whole
+ * generation. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "src/base/assert.h"
 
 enum {
-    LEAST_ROOM = 16 /* minimum room after a sequence, in tokens */
+    /* minimum number of free rows after each sequence when the tensors are enlarged */
+    LEAST_ROOM = 16
 };
 
 /* The rows of sequence i are [offsets[i], ends[i]), with room up to offsets[i + 1]. */
@@ -21,12 +23,14 @@ typedef struct layout {
 
 struct fsdp_kv_cache {
     int32_t n; /* number of sequences */
-    /* now: the current layout. before: the layout before the last extend or select. */
+    /* now: the current layout. before: the layout before the last call of extend or select. */
     layout now, before;
-    int64_t extensions; /* number of extend calls so far; starting with the second call, new layouts
-                         * have room for more tokens */
-    bool moves; /* true: the last extend found too little room, so each append after it must move
-                 * all rows */
+    /* Number of calls of fsdp_kv_cache_extend() so far. From the second call on, new layouts have
+     * free rows after each sequence. */
+    int64_t extensions;
+    /* True if the last fsdp_kv_cache_extend() found too few free rows, so that the append of each
+     * layer must move all rows. */
+    bool moves;
     int64_t n_layers;
     struct {
         fsdp_tensor *k, *v; /* NULL before the first append */
@@ -87,9 +91,9 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make the arrays of `before` large enough for n sequences, because the caller builds the next
- * layout there. The first call also allocates the arrays of `now`, and fills them with the layout
- * of n empty sequences. */
+/* The caller is about to build the next layout in c->before. Make the arrays of c->before large
+ * enough for n sequences. The first call also allocates the arrays of c->now and sets them to the
+ * layout of n empty sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;
@@ -128,8 +132,8 @@ static int64_t room_of(int32_t tokens)
 }
 
 /* Compute the offsets and ends of n sequences from their lengths. The caller must have stored the
- * lengths in l->ends; this function replaces them by the ends. If `room` is true, leave room after
- * each sequence. */
+ * lengths in l->ends; this function replaces them by the ends. If `room` is true, leave free rows
+ * after each sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
@@ -234,8 +238,8 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
     return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* Replace *slot, whose layout is `before`, by a tensor whose layout is `now`. Sequence i of the new
- * tensor is sequence rows[i] of the old one. */
+/* Replace *slot, a tensor with the layout `before`, by a tensor with the layout `now`. Sequence i
+ * of the new tensor is a copy of sequence rows[i] of the old tensor. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
                         const int32_t *rows)
 {

@@ -1,10 +1,9 @@
 /* Keys and values of earlier tokens, for each layer of a decoder. Used for generation.
  *
  * The rows of one sequence are contiguous, because attention reads them as one block. Sequences may
- * have different lengths. Before the second extension, there is no room between sequences. From
- * then on, there is room after each sequence, so a new token rarely causes the rows of other
- * sequences to be moved. A forward first extends every sequence by the number of its new tokens.
- * Then each layer appends its keys and values once:
+ * have different lengths. From the second extension on, there are free rows after each sequence, so
+ * a new token rarely causes the rows of other sequences to be moved. A forward first extends every
+ * sequence by the number of its new tokens. Then each layer appends its keys and values once:
  *
  *     fsdp_kv_cache_extend(s, cache, offsets, n);
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv

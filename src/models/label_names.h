@@ -4,9 +4,10 @@
 
 #include <fsdp/base.h>
 
-/* Read id2label of `path`, a config.json. *names [n] is set to the names; an entry is NULL if the
- * class has no name. If id2label does not have exactly n entries, *names is NULL; transformers then
- * calls the classes LABEL_0, LABEL_1, ... The caller frees *names with fsdp_label_names_free(). */
+/* Read id2label of `path`, a config.json. Set *names to an array of n names, in which the entry of
+ * a class without a name is NULL. If id2label does not have exactly n entries, set *names to NULL;
+ * in this case, transformers calls the classes LABEL_0, LABEL_1, ... The caller frees *names with
+ * fsdp_label_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_read(const char *path, int64_t n, char ***names);
 
 /* Copy names [n], none of which is NULL. The caller frees *out with fsdp_label_names_free(). */

@@ -8,7 +8,8 @@
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
 /* Apply a Conv1D to x [T, in]; the result is [T, out]. The weight is [in, out]. */
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
-/* Apply a layer to a(x) or, if `up` is not NULL, to a(x) * up. `a` is the activation. */
+/* Apply a linear layer to a(x) or, if `up` is not NULL, to a(x) * up. `a` is the activation
+ * function. */
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          fsdp_tensor *up, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

@@ -1,11 +1,11 @@
 /* Llama (Touvron et al. 2023, arXiv 2302.13971): a decoder over packed sequences.
  *
- * Sharding, gathering and recording are not in this file: the hooks of module calls do them. An RMS
- * norm comes before attention, and another one before the gated feed-forward. The results of
- * attention and feed-forward are added to the residual stream. Queries and keys are rotated by
- * angles that depend on their positions. Several query heads share a key/value head (Ainslie et al.
- * 2023, arXiv 2305.13245). An intermediate tensor is dropped as soon as its last reader has run.
- * The tape keeps those that backward needs.
+ * This file contains no code for sharding, gathering or recording, which is done by the hooks of
+ * module calls. An RMS norm comes before attention, and another one before the gated feed-forward.
+ * The results of attention and feed-forward are added to the residual stream. Queries and keys are
+ * rotated by angles that depend on their positions. Several query heads share a key/value head
+ * (Ainslie et al. 2023, arXiv 2305.13245). An intermediate tensor is dropped as soon as its last
+ * reader has run. The tape keeps the tensors that backward needs.
  *
  * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
 #include "src/models/layers.h"
@@ -27,7 +27,7 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* How rotated() computes queries or keys from x. */
+/* The arguments of rotated(), which computes queries or keys from x. */
 typedef struct rotation {
     const fsdp_layer *layer;
     const fsdp_parameter *norm; /* weight of the RMS norm of each head; NULL: no norm */
@@ -92,8 +92,8 @@ void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_attention(s, self->impl, in, false, out);
 }
 
-/* Compute attention of x [T, D], but only for the rows that are read: the result is [n, D] (Note
- * [Rows that are read] in causal.h). */
+/* Compute attention for x [T, D], but only the n rows of the result that are read; the result is
+ * [n, D] (Note [Rows that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {

@@ -40,7 +40,7 @@ typedef struct fsdp_llama_mlp {
 } fsdp_llama_mlp;
 
 /* Forwards (llama.c). The body takes no arguments. A layer and its attention take x [T, D] and the
- * rotary table; the feed-forward takes x. All return [T, D], except
+ * rotary table, and the feed-forward takes x. All forwards return [T, D], except
  * fsdp_llama_body_of_read_forward(). It returns [n, D]: only the n rows that the head reads (Note
  * [Rows that are read] in causal.h). */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);

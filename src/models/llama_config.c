@@ -108,7 +108,7 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* Set *full to true if item i of layer_types is "full_attention", or to false if it is
+/* Set *full to true if the text of item i of layer_types is "full_attention", or to false if it is
  * "sliding_attention". */
 static fsdp_status read_layer_type(fsdp_json_node types, size_t i, bool *full)
 {
@@ -121,7 +121,7 @@ static fsdp_status read_layer_type(fsdp_json_node types, size_t i, bool *full)
                               "\"full_attention\" or \"sliding_attention\" for layer %zu", i);
 }
 
-/* Record that layer i, which comes after a layer with a window, ignores the window. */
+/* Record that layer i uses full attention although an earlier layer has a window. */
 static fsdp_status add_full_layer(fsdp_json_node types, size_t i, fsdp_llama_config *c)
 {
     if (i >= FSDP_LLAMA_MAX_MIXED_LAYERS)
@@ -160,8 +160,8 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_json_node types, f
     return FSDP_OK;
 }
 
-/* transformers ignores layer_types for Mistral: all layers have the window, or none has. If
- * layer_types says otherwise, report a warning. */
+/* transformers ignores layer_types for Mistral, where either all layers have the window or none
+ * has. If layer_types contradicts this, report a warning. */
 static fsdp_status check_mistral_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -203,9 +203,9 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
                              &c->max_window_layers);
 }
 
-/* Read pad_token_id. The id may be negative: old files contain -1. transformers passes the id to
- * nn.Embedding as padding_idx. There, a negative id counts from the end of the embedding: -1 means
- * the last row. */
+/* Read pad_token_id. The id may be negative, and old files contain -1. transformers passes the id
+ * to nn.Embedding as padding_idx, for which -1 means the last row of the embedding, -2 the row
+ * before it, and so on. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -265,8 +265,8 @@ int64_t fsdp_llama_window_of(const fsdp_llama_config *c, int64_t layer)
     return layer < c->max_window_layers || listed ? 0 : c->sliding_window;
 }
 
-/* Set layer_types, unless the document already has it or max_window_layers alone describes all
- * layers. */
+/* Set layer_types. Do nothing if the document already has layer_types, or if max_window_layers is
+ * sufficient to describe all layers. */
 static void set_layer_types(fsdp_json_node root, const fsdp_llama_config *c)
 {
     bool mixed = false;

@@ -14,7 +14,7 @@ typedef struct builder {
     fsdp_builder base;
     const fsdp_llama_config *config;
     fsdp_llama *llama;
-    char class_name[64]; /* result of the last class_of() */
+    char class_name[64]; /* the string that the last call of class_of() returned */
 } builder;
 
 /* Return a class name of the family, e.g. "LlamaMLP" for the suffix "MLP". It is valid until the
@@ -149,8 +149,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check the numbers of the configuration, because a caller may have set them itself. Numbers from a
- * config.json have already been checked. */
+/* Check the numbers of the configuration. Numbers from a config.json have been checked when they
+ * were read, but a caller may also have set numbers itself. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

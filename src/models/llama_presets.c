@@ -50,8 +50,9 @@ static fsdp_rope_config rope_of(generation g)
                               .original_max_position_embeddings = 8192};
 }
 
-/* The first two presets are our own, for pretraining on small machines. The others are from the
- * config.json files of meta-llama, TinyLlama, mistralai and Qwen on Hugging Face. */
+/* The first two presets are this project's own models, for pretraining on small machines. The
+ * values of the others are from the config.json files of meta-llama, TinyLlama, mistralai and Qwen
+ * on Hugging Face. */
 static const struct {
     const char *name;
     generation generation;
@@ -78,8 +79,8 @@ static const struct {
     {"Qwen3-8B", QWEN_3, 4096, 12288, 36, 32, 8, false},
 };
 
-/* Return true if `name` is a name of the preset `preset`. The owner and the ending "-hf" are
- * optional: "meta-llama/Llama-2-7b-hf" is a name of "Llama-2-7b". */
+/* Return true if `name` means the preset `preset`. In `name`, the owner and the ending "-hf" are
+ * optional: "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
     static const char *const owners[] = {"meta-llama/", "TinyLlama/", "mistralai/", "Qwen/"};

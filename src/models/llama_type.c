@@ -69,8 +69,8 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Return the number of pairs (token, token that it sees) in one layer and a sequence of `length`
- * tokens. */
+/* Return the number of pairs of a token and a token that it sees, in one layer and for one sequence
+ * of `length` tokens. */
 static double pairs_of(int64_t window_of_layer, double length)
 {
     double window = (double)window_of_layer;
@@ -116,7 +116,7 @@ static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
 static const char *const qwen3_blocks[] = {"Qwen3DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
-/* Members of the table that are the same in all families. */
+/* The members of the table that all families have in common. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \

@@ -1,8 +1,9 @@
 /* The interface through which programs work with a model of any type. Each type has a const table.
  * registry.c lists the tables.
  *
- * This folder has more than 25 source files, because each family of models has four or five: its
- * configuration, its tree of modules, its forwards and its table. They share the other files. */
+ * This folder has more than 25 source files, because each family of models has four or five files
+ * of its own: the configuration, the tree of modules, the forwards and the table. All families
+ * share the other files. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -10,9 +11,9 @@
 
 typedef struct fsdp_decode_cache fsdp_decode_cache;
 
-/* Functions with which a model generates one token at a time. First the prompts run, in one call.
- * Then each step adds one id to every sequence. A cache keeps what attention needs of earlier
- * tokens.
+/* Functions by which a model generates one token at a time. The first call processes the whole
+ * prompts. After it, each step adds one id to every sequence. A cache keeps the keys and values of
+ * earlier tokens, which attention needs.
  *
  *     create(model, &cache);
  *     logits = prompt(s, model, cache);          the scope's batch has the prompts
@@ -32,9 +33,9 @@ typedef struct fsdp_decoder {
     fsdp_tensor *(*prompt)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache);
     fsdp_tensor *(*step)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache,
                          const int32_t *ids);
-    /* Replace the sequences by n sequences: new sequence i is a copy of old sequence rows[i]. An
-     * old sequence may be left out, or copied several times. The new sequences of one prompt must
-     * be adjacent, and the prompts must be in their old order. */
+    /* Replace the current sequences by n new ones: new sequence i is a copy of old sequence
+     * rows[i]. An old sequence may be left out, or copied several times. The new sequences of one
+     * prompt must be adjacent, and the prompts must be in their old order. */
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 
@@ -47,14 +48,15 @@ typedef struct fsdp_model_work {
 } fsdp_model_work;
 
 struct fsdp_model_type {
-    const char *name;       /* model_type of config.json */
-    const char *root_class; /* class of the root, as in `architectures` of config.json; different
-                               for each model type */
+    const char *name; /* model_type of config.json */
+    /* Class of the root, as in `architectures` of config.json. No two model types have the same
+     * root class. */
+    const char *root_class;
 
     /* Read a config.json and set all members of *config except `type`. */
     FSDP_MUST_CHECK fsdp_status (*parse)(fsdp_json *doc, fsdp_model_config *config);
-    /* Set the model's keys in a config.json. has_own_head: the saved weights contain a separate
-     * head. */
+    /* Set the keys of this model in a config.json. has_own_head is true if the saved weights
+     * contain a head that is separate from the embedding. */
     void (*write)(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head);
     /* Get the configuration of the preset `name`. Returns FSDP_ERR_NOT_FOUND, without a message, if
      * there is no such preset. */
@@ -63,16 +65,17 @@ struct fsdp_model_type {
     /* Set all members of *info except model_type, class_name and block_classes. */
     void (*info)(const fsdp_model_config *config, fsdp_model_info *info);
     void (*set_dropout)(fsdp_model_config *config, double p); /* sets all dropout rates */
-    /* Make the model a classifier of n classes. NULL: there is no classifier for this
-     * model_type. */
+    /* Change the configuration to that of a classifier of n classes. NULL: there is no classifier
+     * for this model_type. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
-    /* Make the model a classifier whose labels are of kind `type`. NULL: there is no classifier for
-     * this model_type. */
+    /* Change the configuration to that of a classifier whose labels are of kind `type`. NULL: there
+     * is no classifier for this model_type. */
     void (*set_problem_type)(fsdp_model_config *config, fsdp_problem_type type);
-    /* Give the model a head for another task. Return false if this model_type has no head for
-     * `task`. NULL: there is no other task for this model_type. */
+    /* Change the configuration to that of a model with a head for the task `task`. Return false if
+     * this model_type has no such head. NULL: this model_type has only one task. */
     bool (*set_task)(fsdp_model_config *config, fsdp_task task);
-    /* `architectures` of config.json does not choose this type; only set_task() does. */
+    /* True if only set_task() chooses this type. `architectures` of a config.json then never
+     * chooses it. */
     bool by_task;
 
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_model_config *config, fsdp_module **model);
@@ -80,36 +83,37 @@ struct fsdp_model_type {
     fsdp_tensor *(*loss)(fsdp_scope *s, fsdp_module *model, float factor);
     fsdp_model_outputs (*logits)(fsdp_scope *s, fsdp_module *model);
     const fsdp_decoder *decoder; /* NULL: the model does not generate */
-    /* Return the work of a training step with `rows` sequences of `source` tokens. For SEQ2SEQ,
-     * `source` is the length of the source of each sequence, and `target` is the length of its
-     * target. */
+    /* Return the matrix products of a training step with `rows` sequences of `source` tokens. For
+     * SEQ2SEQ, `source` and `target` are the lengths of the source and the target of each
+     * sequence. */
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
-    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq", and set *n to the count of
-     * its numbers. The numbers depend only on the configuration. The result is borrowed, and is
-     * NULL for an unknown name. The member itself is NULL if the model has no buffers. */
+    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq", and set *n to the number of
+     * its elements. Its values depend only on the configuration. The result is borrowed. It is NULL
+     * if the name is unknown. The function pointer is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The members below describe saved weights. Note [Tied heads] in registry.c says when a model's
-     * head is tied. */
+    /* The members below describe the weights in a file. Note [Tied heads] in registry.c says when
+     * the head of a model is tied to an embedding. */
     const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the saved weights lack them, e.g. "classifier".
      * NULL: none. */
     const char *const *fresh_modules;
     const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
-    bool tied_by_weights; /* the weights alone, not config.json, decide whether the head is tied */
+    /* true: whether the head is tied depends only on the weights, not on config.json */
+    bool tied_by_weights;
     void (*set_tied)(fsdp_model_config *config, bool tied); /* NULL if there is no head */
-    /* Return another name under which the tied head must also be saved, or NULL if there is none.
-     * The member itself may also be NULL. */
+    /* A tied head may have to be saved under a second name, too. Return this name, or NULL if there
+     * is none. The function pointer may also be NULL. */
     const char *(*tied_head_to_save)(const fsdp_model_config *config);
 };
 
 /* All model types; NULL-terminated. */
 extern const fsdp_model_type *const fsdp_model_types[];
 
-/* Return the type whose root has the class of `model`, or NULL if there is none. */
+/* Return the type whose root_class is the class of `model`, or NULL if there is none. */
 const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model);
 /* Like fsdp_model_config_read(), but from an open document. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_config_parse(fsdp_json *doc, fsdp_model_config *config);

@@ -21,11 +21,11 @@
  * The head is tied if the weights contain no separate head, or if the separate head equals the
  * embedding. */
 
-/* Types with the same model_type are adjacent. The type for a config.json must have the model_type
- * of the file. If there are several such types, the one whose root class is in `architectures` of
- * the file is chosen. If none of them has such a root class, the first one is chosen. A type with
- * by_task set is not chosen: a pretrained BertForMaskedLM is fine-tuned as a classifier, unless
- * fsdp_model_config_set_task() says otherwise. */
+/* All model types. Types with the same model_type must be adjacent. The type for a config.json is
+ * one with the model_type of the file. If there are several such types, it is the one whose root
+ * class is in `architectures` of the file. If no root class is in `architectures`, it is the first
+ * of these types. Types with by_task set are never chosen in this way: a pretrained BertForMaskedLM
+ * is fine-tuned as a classifier, unless fsdp_model_config_set_task() is called. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,
     &fsdp_mt5_type,
@@ -49,7 +49,7 @@ const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)
     return NULL;
 }
 
-/* Return true if `architectures` contains the root class of `type`. */
+/* Return true if the list `architectures` of the config.json contains the root class of `type`. */
 static bool has_architecture(fsdp_json_node root, const fsdp_model_type *type)
 {
     fsdp_json_node list = fsdp_json_find(root, "architectures");
@@ -79,7 +79,7 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 
 static const char *const task_names[] = {"seq2seq", "causal-lm", "classification", "masked-lm"};
 
-/* Write the model_types to `text`, as in: "t5", "mt5" or "bert" (with quotes). */
+/* Write all model_types to `text`, in the form: "t5", "mt5" or "bert" (with the quotes). */
 static void list_types(char *text, size_t size)
 {
     size_t at = 0;
@@ -222,8 +222,8 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
     return fsdp_scope_ok(s) ? type : NULL;
 }
 
-/* Return true if the batch has labels for the model's task. Otherwise the scope fails, because the
- * model could read more labels than the batch has. */
+/* Return true if the batch has labels for the model's task. Otherwise let the scope fail, because
+ * the model would read more labels than the batch has. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     fsdp_model_config config = {.type = type};

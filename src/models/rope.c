@@ -1,7 +1,7 @@
-/* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils, so that results agree. A difference in rounding would matter. At position
- * 8000, for example, an angle can be near 8000 radians. Neighbouring float32 numbers of that size
- * are 0.0005 apart. */
+/* See rope.h. Frequencies and angles are rounded to float32 at the same points of the computation
+ * as in transformers' modeling_rope_utils, so that results agree. Different rounding would be
+ * visible: at position 8000, for example, an angle can be near 8000 radians, and neighbouring
+ * float32 numbers of that size differ by 0.0005. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -11,23 +11,26 @@
 struct fsdp_rotary {
     fsdp_rope_config config;
     int64_t head_dim;
-    float *inv_freq; /* [head_dim / 2]: frequencies for sequences of the original length */
-    float *scaled;   /* [head_dim / 2]: frequencies of `table`, for sequences of `length` tokens */
-    int64_t length;  /* see `scaled`; used only by FSDP_ROPE_DYNAMIC */
-    float *table;    /* [n_positions, head_dim]: cosines, then sines */
+    float *inv_freq; /* [head_dim / 2]: frequencies for sequences up to the original length */
+    /* [head_dim / 2]: the frequencies with which `table` was filled, for sequences of `length`
+     * tokens */
+    float *scaled;
+    int64_t length; /* the length for which `scaled` was computed; used only by FSDP_ROPE_DYNAMIC */
+    float *table;   /* [n_positions, head_dim]: cosines, then sines */
     size_t n_positions; /* capacity of the table, in positions */
     size_t n_filled;
 };
 
 /* --- frequencies --- */
 
-/* Scale the frequency f as in Llama 3.1. `original` is the length of the original context. If the
- * wavelength of f is below original / high_freq_factor, f is not changed. If the wavelength is
- * above original / low_freq_factor, f is divided by `factor`. In between, the result is
+/* Return the frequency f, scaled as in Llama 3.1. `original` is the length of the original context.
+ * If the wavelength of f is below original / high_freq_factor, f is not changed. If the wavelength
+ * is above original / low_freq_factor, f is divided by `factor`. In between, the result is
  * interpolated between f and f / factor.
  *
- * When Python code divides a number by a tensor, torch multiplies the number by the reciprocal of
- * the tensor. This code does the same, to get the same rounding. */
+ * transformers divides a Python number by a tensor, which torch computes as the number times the
+ * reciprocal of the tensor. This function also multiplies by a reciprocal, so that the rounding is
+ * the same. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;
@@ -41,8 +44,8 @@ static float llama3_scaled(const fsdp_rope_config *c, float f)
     return (1.0f - smooth) * f / (float)c->factor + smooth * f;
 }
 
-/* The base of dynamic NTK for sequences of `length` tokens. transformers computes it in float64
- * when it creates a model, and in float32 for a longer sequence. */
+/* Return the base of dynamic NTK for sequences of `length` tokens. transformers computes this base
+ * in float64 when it creates a model, and in float32 when a longer sequence comes. */
 static float dynamic_base(const fsdp_rope_config *c, int64_t head_dim, int64_t length)
 {
     const int64_t original = c->original_max_position_embeddings;
@@ -53,13 +56,14 @@ static float dynamic_base(const fsdp_rope_config *c, int64_t head_dim, int64_t l
     return (float)c->theta * powf(stretch - (float)(c->factor - 1.0), (float)exponent);
 }
 
-/* The indices of frequencies between which YaRN interpolates. Below `low`, a frequency is kept, and
- * above `high` it is divided by the factor. */
+/* YaRN keeps frequencies with an index below `low`, divides those with an index above `high` by the
+ * factor, and interpolates in between. */
 typedef struct yarn_range {
     double low, high;
 } yarn_range;
 
-/* Return the index of the frequency that turns `turns` times in the original length. */
+/* Return the index of the frequency whose rotation makes `turns` full turns within the original
+ * length. The index may be a fraction. */
 static double yarn_index(const fsdp_rope_config *c, int64_t head_dim, double turns)
 {
     const double original = (double)c->original_max_position_embeddings;
@@ -79,7 +83,7 @@ static yarn_range yarn_range_of(const fsdp_rope_config *c, int64_t head_dim)
     return (yarn_range){low, low == high ? high + 0.001 : high};
 }
 
-/* Scale the frequency with index j, which is base^-exponent. */
+/* Return the frequency with index j, base^-exponent, as YaRN scales it. */
 static float yarn_scaled(const fsdp_rope_config *c, yarn_range range, int64_t j, float base,
                          float exponent)
 {
@@ -107,8 +111,8 @@ static float attention_factor(const fsdp_rope_config *c)
     return (float)yarn_mscale(c->factor, 1.0);
 }
 
-/* Compute the frequencies [head_dim / 2] for sequences of `length` tokens. Only those of
- * FSDP_ROPE_DYNAMIC depend on the length. */
+/* Compute the frequencies [head_dim / 2] for sequences of `length` tokens. They depend on the
+ * length only with FSDP_ROPE_DYNAMIC. */
 static void fill_frequencies(const fsdp_rope_config *c, int64_t head_dim, int64_t length,
                              float *inv_freq)
 {
@@ -176,10 +180,11 @@ static void fill_position(fsdp_rotary *r, size_t position)
     }
 }
 
-/* Make the table use the frequencies for sequences of at most `positions` tokens.
+/* Set the frequencies of the table to those for sequences of at most `positions` tokens.
  *
  * transformers keeps the frequencies of the longest batch so far, until a batch has no sequence
- * longer than the original length. Here, earlier batches never affect the results of a batch. */
+ * longer than the original length. Here, the frequencies for a batch never depend on earlier
+ * batches. */
 static void set_length(fsdp_rotary *r, int64_t positions)
 {
     const int64_t original = r->config.original_max_position_embeddings;

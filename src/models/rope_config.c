@@ -19,8 +19,8 @@
 
 /* --- reading --- */
 
-/* root: the root of the document. rope: the object with rope's parameters. c: the configuration
- * that the functions below fill in. */
+/* The state of reading a configuration. root: the root of the document. rope: the object with the
+ * parameters of rope. c: the configuration that is being filled in. */
 typedef struct reader {
     fsdp_json_node root, rope;
     int64_t max_position_embeddings;
@@ -33,8 +33,8 @@ static fsdp_status get_positive(fsdp_json_node node, const char *key, double *va
     return *value > 0 ? FSDP_OK : fsdp_json_mismatch(node, key, "a positive number");
 }
 
-/* Read original_max_position_embeddings from the root or, if it is missing there, from the object,
- * as transformers 5 does. */
+/* Read original_max_position_embeddings, as transformers 5 does: from the root of the document or,
+ * if it is missing there, from the object `rope`. */
 static fsdp_status read_original_length(reader *r)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -53,7 +53,7 @@ static fsdp_status read_linear(reader *r)
     return get_positive(r->rope, "factor", &r->c.factor);
 }
 
-/* In transformers, dynamic NTK measures sequences against max_position_embeddings. */
+/* As in transformers, dynamic NTK compares the length of sequences with max_position_embeddings. */
 static fsdp_status read_dynamic(reader *r)
 {
     r->c.original_max_position_embeddings = r->max_position_embeddings;
@@ -72,7 +72,8 @@ static fsdp_status read_llama3(reader *r)
     return read_original_length(r);
 }
 
-/* Read YaRN's optional numbers. 0 and null mean that the number is missing. */
+/* Read the optional numbers of YaRN. The values 0 and null have the same meaning as a missing
+ * key. */
 static fsdp_status read_yarn_numbers(reader *r)
 {
     FSDP_TRY(fsdp_config_not_negative(r->rope, "attention_factor", 0.0, &r->c.attention_factor));
@@ -82,7 +83,8 @@ static fsdp_status read_yarn_numbers(reader *r)
     return fsdp_config_not_negative(r->rope, "mscale_all_dim", 0.0, &r->c.mscale_all_dim);
 }
 
-/* If `factor` is null, it is max_position_embeddings / original_max_position_embeddings. */
+/* In the file, `factor` may be null. It is then max_position_embeddings /
+ * original_max_position_embeddings. */
 static fsdp_status read_yarn(reader *r)
 {
     FSDP_TRY(read_original_length(r));
@@ -131,9 +133,9 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse `rope` if it contains one object of parameters for each kind of layer. The keys of such a
- * `rope` are the names of the kinds of layers. Without this check, these names would be ignored as
- * unknown keys, and all layers would get the default parameters. */
+/* Some models have separate rope parameters for each kind of layer. The keys of `rope` are then the
+ * names of the kinds of layers, and the values are objects. Refuse this form. Without this check,
+ * the names would be ignored as unknown keys, and all layers would get the default parameters. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -172,7 +174,7 @@ fsdp_status fsdp_rope_config_read(fsdp_json_node root, int64_t max_position_embe
 
 /* --- writing --- */
 
-/* Set `key` to `value`, except if `value` is 0, which means that the number is missing. */
+/* Set `key` to `value`. Do nothing if `value` is 0, which means that the key was missing. */
 static void set_optional(fsdp_json_node rope, const char *key, double value)
 {
     if (value > 0)

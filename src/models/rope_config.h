@@ -4,10 +4,10 @@
 
 #include "src/base/json.h"
 
-/* Read the keys, in one of their two spellings (Note [Spellings of rope] in rope_config.c). The
- * caller has read max_position_embeddings already. */
+/* Read the parameters of rope, in one of their two spellings (Note [Spellings of rope] in
+ * rope_config.c). The caller must have read max_position_embeddings before. */
 FSDP_MUST_CHECK fsdp_status fsdp_rope_config_read(fsdp_json_node root,
                                                   int64_t max_position_embeddings,
                                                   fsdp_rope_config *config);
-/* Set the keys, in one or both spellings. */
+/* Write the parameters of rope, in the spelling of transformers 4 or in both spellings. */
 void fsdp_rope_config_set(fsdp_json_node root, const fsdp_rope_config *config);

@@ -11,8 +11,9 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* The struct of the root. Module arguments cannot carry a cache. So while a decoding call runs, the
- * member `cache` points to its cache. Only one call of the root runs at a time. */
+/* The struct of the root. A cache cannot be passed as a module argument. So while a decoding call
+ * runs, the member `cache` points to the cache of this call. Only one call of the root runs at a
+ * time. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
     fsdp_parameter *head; /* weight of lm_head; equal to `shared` if the head is tied */
@@ -49,7 +50,7 @@ typedef struct fsdp_t5_layer {
 
 /* Forwards (t5.c). A block takes x [T, D], position_bias and, in a decoder, the encoder's output.
  * It returns x and position_bias. The first block gets NULL as position_bias and computes it. In
- * umT5, every block computes its own, and a block returns only x. */
+ * umT5, every block computes its own position_bias, and blocks return only x. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -66,15 +67,16 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
 /* Return x + dropout(y), and drop y. In float16, infinite sums are clamped to finite values. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
-/* Forward of lm_head: x [T, D] -> logits [T, V]. */
+/* The forward of lm_head, which computes logits [T, V] from x [T, D]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
-/* Return the position bias for distances below `span`. `layer` must be a self-attention with a
- * relative_attention_bias: the one in the stack's first block or, in umT5, in any block. */
+/* Return the position bias for distances below `span`. `layer` must be a self-attention layer that
+ * has a relative_attention_bias. Only the first block of each stack has one or, in umT5, every
+ * block. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
-/* Return what self-attention returns: x and, except in umT5, position_bias for the next block. In
- * umT5, position_bias is dropped. */
+/* Return the results of self-attention: x and, except in umT5, position_bias, which the next block
+ * needs. In umT5, position_bias is dropped. */
 fsdp_args fsdp_t5_attended(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *position_bias);
 /* Return dropout(x) with the model's rate, and drop x if the result is another tensor. */

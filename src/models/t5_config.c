@@ -58,15 +58,17 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    const char *start = "decoder_start_token_id"; /* required for T5; mT5 and umT5 have a default */
+    /* T5 requires this key; mT5 and umT5 have a default */
+    const char *start = "decoder_start_token_id";
     if (c->family == FSDP_T5 || fsdp_json_has(root, start))
         FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
                                  &c->eos_token_id);
 }
 
-/* Set *gated and *act to what feed_forward_proj means: the name of an activation function, perhaps
- * after "gated-". "gated-gelu" means gelu_new. Return false if it means something else. */
+/* `projection` is the value of feed_forward_proj: the name of an activation function, perhaps after
+ * "gated-". Set *act to the function, and *gated to whether "gated-" is there. "gated-gelu" means
+ * gelu_new. Return false for any other text. */
 static bool parse_projection(const char *projection, bool *gated, fsdp_hidden_act *act)
 {
     static const char prefix[] = "gated-";
@@ -107,8 +109,8 @@ static fsdp_status read_family(fsdp_json_node root, fsdp_t5_config *c)
     return fsdp_config_unsupported(root, "model_type", "\"t5\", \"mt5\" or \"umt5\"");
 }
 
-/* Read whether the head is tied, and whether its input is scaled. For mT5, transformers 5 never
- * scales the decoder's output, even if tie_word_embeddings is true. */
+/* Read whether the head is tied, and whether the decoder's output is scaled before the head. For
+ * mT5, transformers 5 never scales it, even if tie_word_embeddings is true. */
 static fsdp_status read_head(fsdp_json_node root, fsdp_t5_config *c)
 {
     const bool is_mt5 = c->family == FSDP_MT5;
@@ -157,8 +159,8 @@ fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
 
 /* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of google-t5/... and google/t5-v1_1-... on Hugging Face.
- * FLAN-T5, mT5 and umT5 have the dimensions of v1.1. */
+/* These values are from the config.json files of google-t5/... and google/t5-v1_1-... on Hugging
+ * Face. FLAN-T5, mT5 and umT5 have the dimensions of v1.1. */
 static const struct {
     const char *name;
     int64_t d_model, d_kv, d_ff, num_layers, num_heads;
@@ -171,7 +173,8 @@ static const struct {
     {"t5-v1_1-xl", 2048, 64, 5120, 24, 32, true},  {"t5-v1_1-xxl", 4096, 64, 10240, 24, 64, true},
 };
 
-/* Names of models with the dimensions of v1.1. `start` replaces "t5-v1_1-" in the name. */
+/* Other models that have the dimensions of v1.1. Their names begin with `start` where the name of
+ * the preset begins with "t5-v1_1-". */
 static const struct {
     const char *start;
     fsdp_t5_family family;
@@ -262,7 +265,7 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
 
 /* Set tie_word_embeddings and scale_decoder_outputs. transformers 4 reads only tie_word_embeddings.
  * If tie_word_embeddings is true, transformers 4 ties the head and scales the decoder's output.
- * transformers 5 uses tie_word_embeddings only as the default of scale_decoder_outputs: there, the
+ * transformers 5 uses tie_word_embeddings only as the default of scale_decoder_outputs, and the
  * weights decide whether the head is tied. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
@@ -272,8 +275,8 @@ static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_h
         fsdp_json_set_bool(root, "scale_decoder_outputs", c->scale_decoder_outputs);
 }
 
-/* Set the keys of the feed-forward. Existing names are kept if they mean the activation in *c,
- * because an activation has several names. */
+/* Set the keys of the feed-forward. An activation function may have several names. If the document
+ * already has a name of the function in *c, this name is kept. */
 static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
 {
     const char *old;
@@ -287,7 +290,7 @@ static void set_activation(fsdp_json_node root, const fsdp_t5_config *c)
         if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU_NEW)
             name = "gelu";
         else if (c->is_gated_act && c->dense_act_fn == FSDP_HIDDEN_ACT_GELU)
-            name = "gelu_python"; /* because "gated-gelu" would mean gelu_new */
+            name = "gelu_python"; /* not "gelu", because "gated-gelu" would mean gelu_new */
         snprintf(text, sizeof text, "%s%s", c->is_gated_act ? "gated-" : "", name);
         fsdp_json_set_str(root, "feed_forward_proj", text);
     }

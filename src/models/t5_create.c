@@ -15,8 +15,8 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Return the name of a class in this model. `of_umt5` is its name in umT5, e.g. "UMT5Block". mT5
- * has no U at the beginning, and T5 has no UM. */
+/* Return the name that a class has in this model. `of_umt5` is its name in umT5, e.g. "UMT5Block".
+ * The name in mT5 is the same without "U", and the name in T5 is the same without "UM". */
 static const char *class_name(const builder *b, const char *of_umt5)
 {
     return of_umt5 + (FSDP_UMT5 - b->t5->config.family);

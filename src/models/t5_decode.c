@@ -17,17 +17,20 @@ typedef struct ints {
 } ints;
 
 struct fsdp_decode_cache {
-    fsdp_kv_cache *self;  /* keys and values of the target so far, by sequence */
-    fsdp_kv_cache *cross; /* keys and values of the sources, by prompt */
-    /* The counts of prompts, of sequences of all prompts, and of tokens in each sequence. */
+    /* keys and values of all target tokens so far; one cache sequence for each sequence */
+    fsdp_kv_cache *self;
+    fsdp_kv_cache *cross; /* keys and values of the sources; one cache sequence for each prompt */
+    /* The number of prompts, the number of sequences of all prompts, and the number of tokens in
+     * each sequence. */
     int32_t prompts, rows, length;
     ints prompt_offsets; /* [prompts + 1]: index of the first sequence of each prompt */
-    ints step_offsets;   /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
-    /* Scratch memory. start: start ids. kept_prompts: indices of the prompts that continue. */
+    ints step_offsets;   /* [rows + 1]: 0, 1, 2, ..., because each sequence has one query */
+    /* Temporary arrays. start: start ids. kept_prompts: indices of the prompts that continue. */
     ints start, kept_prompts;
-    const int32_t *ids;   /* ids of the current step */
-    fsdp_tensor *encoded; /* the encoder's output, from which cross-attention computes keys and
-                             values; borrowed; NULL after the first step */
+    const int32_t *ids; /* ids of the current step */
+    /* The encoder's output, from which cross-attention computes keys and values. Borrowed. NULL
+     * after the first step. */
+    fsdp_tensor *encoded;
 };
 
 static void destroy(fsdp_decode_cache *c)
@@ -66,7 +69,7 @@ static bool resize(fsdp_scope *s, ints *list, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* Set *offsets to 0, 1, 2, ..., n. */
+/* Set *offsets to the numbers 0, 1, 2, ..., n. */
 static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 {
     if (!resize(s, offsets, n + 1))
@@ -78,15 +81,16 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. A prompt is
- * kept if at least one of its sequences continues. Store the old indices of the kept prompts in
+/* `rows` [n] contains the old indices of the sequences that continue, in their new order. A prompt
+ * is kept if at least one of its sequences continues. Store the old indices of the kept prompts in
  * kept_prompts, and return the number of kept prompts. For each kept prompt, store the new index of
  * its first sequence in prompt_offsets. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* `end`: one more than the index of the last old
-                                                * sequence of `prompt` */
+    /* The old sequences of `prompt` are those below index `end` that belong to no earlier prompt.
+     */
+    int32_t end = c->prompts ? offsets[1] : 0;
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -113,7 +117,8 @@ static void select_sequences(fsdp_scope *s, fsdp_decode_cache *c, const int32_t 
 
 /* --- forwards --- */
 
-/* In: x [rows, D], and position_bias or NULL. Out: x and position_bias. */
+/* The inputs are x [rows, D] and position_bias, which may be NULL. The outputs are x and
+ * position_bias. */
 static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
@@ -140,7 +145,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
     *out = fsdp_t5_attended(s, layer, fsdp_t5_residual(s, t5, x, y), position_bias);
 }
 
-/* In and out: x [rows, D]. */
+/* The input and the output are x [rows, D]. */
 static void decode_cross_attention(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                    fsdp_args *out)
 {

@@ -5,7 +5,8 @@
 #include "src/base/assert.h"
 #include "src/models/token_rules.h"
 
-/* Set *id to the value of `node`, which is to become element `at` of an array of `room` ids. */
+/* Set *id to the value of `node`, for element `at` of an array with the capacity `room`. Return
+ * FSDP_ERR_UNSUPPORTED if `at` is not below `room`. */
 static fsdp_status read_id(fsdp_json_node node, int32_t at, int32_t room, int32_t *id)
 {
     int64_t value;

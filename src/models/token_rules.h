@@ -1,6 +1,6 @@
-/* Settings of generation_config.json that are lists: ids that must not be generated, ids that must
- * be generated, and texts that end a sequence. Members have the names and meanings of transformers.
- * The lists are of fixed size, so that a configuration can be copied. */
+/* Reads those settings of generation_config.json that are lists: ids that must not be generated,
+ * ids that must be generated, and texts that end a sequence. Members have the names and meanings of
+ * transformers. The lists are of fixed size, so that a configuration can be copied. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -31,12 +31,14 @@ typedef struct fsdp_rule_texts {
 
 /* exponential_decay_length_penalty: [start, factor] */
 typedef struct fsdp_length_decay {
-    int64_t start; /* number of new ids after which the score of the end-of-sequence id grows */
-    double factor; /* factor by which the score grows with each further id; 0: no growth */
+    /* the scores of the end-of-sequence ids are raised only after this number of new ids */
+    int64_t start;
+    /* `start + i` new ids raise a score by |score| * (factor^i - 1); 0: the setting is not used */
+    double factor;
 } fsdp_length_decay;
 
-/* Each function fsdp_..._read() reads the value of `key` in `root`. If the key is absent or null,
- * *out is unchanged. Error messages contain file, key and value. */
+/* Each of the following functions fsdp_..._read() reads the value of `key` in `root`. If the key is
+ * absent or null, *out is unchanged. Error messages contain file, key and value. */
 
 /* The value must be an id, or a list of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *key,
@@ -44,8 +46,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_read(fsdp_json_node root, const char *
 /* The value must be a list of lists of ids. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_words_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_words *out);
-/* The value must be a text, or a list of texts. An empty text is an error, because every text
- * contains it. */
+/* The value must be a text, or a list of texts. An empty text is an error, because every generated
+ * text contains it. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_read(fsdp_json_node root, const char *key,
                                                  fsdp_rule_texts *out);
 FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const char *key,
@@ -54,6 +56,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_length_decay_read(fsdp_json_node root, const ch
 /* Append a text. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_texts_add(fsdp_rule_texts *texts, const char *text,
                                                 size_t length);
-/* Return FSDP_ERR_INVALID if an id is not below vocab_size. `key` is for the message. */
+/* Return FSDP_ERR_INVALID if one of the ids is not below vocab_size. The error message contains
+ * `key`. */
 FSDP_MUST_CHECK fsdp_status fsdp_rule_ids_check(const char *key, const int32_t *ids, int32_t n,
                                                 int64_t vocab_size);

@@ -10,7 +10,7 @@
 #include "src/comm/group.h"
 #include "src/nn/module.h"
 
-/* A module of a unit. A unit may have several. */
+/* A module whose parameters belong to a unit. A unit may have several modules. */
 typedef struct unit_module {
     char *path; /* owned */
     size_t unit;
@@ -30,7 +30,8 @@ struct fsdp_histograms {
 
 /* ---- units ---- */
 
-/* Set *unit to the index of the unit with this first module, which is added if it is new. */
+/* Set *unit to the index of the unit whose first module is `first`. If there is no such unit yet,
+ * add it. */
 static fsdp_status find_unit(fsdp_histograms *h, const fsdp_module *first, const char *path,
                              size_t *unit)
 {
@@ -60,7 +61,7 @@ static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
     } else if (*path) {
         return FSDP_OK;
     }
-    /* The root also represents parameters that are in no unit. */
+    /* The root module is added even if it is not a unit, for the parameters that are in no unit. */
     FSDP_TRY(find_unit(h, first, path, &unit));
     char *copy = fsdp_strdup(path);
     if (!copy || !FSDP_GROW(h->modules, h->cap_modules, h->n_modules + 1)) {
@@ -71,8 +72,8 @@ static fsdp_status add_module(const char *path, fsdp_module *module, void *arg)
     return FSDP_OK;
 }
 
-/* Return the unit of a parameter: that of the innermost module of a unit whose path the name begins
- * with. */
+/* Return the index of the unit to which the parameter `name` belongs. If the paths of several
+ * modules in h->modules are prefixes of the name, the longest path decides. */
 static size_t unit_of_name(const fsdp_histograms *h, const char *name)
 {
     size_t unit = 0, longest = 0;
@@ -147,8 +148,9 @@ const fsdp_histogram *fsdp_histograms_get(const fsdp_histograms *h, size_t i)
 
 /* ---- counting ---- */
 
-/* Return true if this rank counts its part of the parameter. Ranks that have the same values as
- * rank 0 of the group, or that share a parameter with it, count; other replicas do not. */
+/* Return true if this rank must count its part of the parameter. If the parameter is sharded, the
+ * ranks that share it with rank 0 of h->group count their parts, and other replicas do not. If the
+ * parameter is not sharded, only rank 0 counts it. */
 static bool counts_part(const fsdp_histograms *h, const fsdp_parameter *p)
 {
     const fsdp_group *shared = fsdp_parameter_group(p);

@@ -1,6 +1,6 @@
-/* Histograms of the weights and gradients of a sharded model, by unit. Each rank counts what it
- * has, and the counts are added. A value that several ranks have is counted once, so the histograms
- * have the same bits on any number of ranks. */
+/* Histograms of the weights and gradients of a sharded model, one for each unit. Each rank counts
+ * the values in its parts of the parameters, and the counts of all ranks are added. A value that
+ * several ranks have is counted once, so the histograms are identical on any number of ranks. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/nn.h>
@@ -14,18 +14,19 @@ typedef enum fsdp_histograms_of {
     FSDP_HISTOGRAMS_OF_GRADIENTS
 } fsdp_histograms_of;
 
-/* Make empty histograms for the units of `module`, whose parameters are `list`. The arguments are
- * borrowed. Not collective. */
+/* Create empty histograms for the units of `module`. `list` has the parameters of `module`. The
+ * arguments are borrowed. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_histograms_create(fsdp_module *module,
                                                    const fsdp_parameter_list *list,
                                                    fsdp_group *group, fsdp_histograms **out);
 void fsdp_histograms_destroy(fsdp_histograms *histograms); /* accepts NULL */
-/* Count the weights, or the gradients that there are now. Needs host memory for the largest
- * parameter of this rank, as float32. Collective; if one rank fails, all fail. */
+/* Fill the histograms with the current weights or the current gradients. Needs host memory for the
+ * largest part of a parameter on this rank, as float32. Collective; if one rank fails, all ranks
+ * return an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_histograms_update(fsdp_histograms *histograms,
                                                    fsdp_histograms_of what);
 size_t fsdp_histograms_n_units(const fsdp_histograms *histograms);
-/* The name of unit i: the path of its first module, or "root". */
+/* Return the name of unit i: the path of the unit's first module, or "root". */
 const char *fsdp_histograms_unit(const fsdp_histograms *histograms, size_t i);
 /* The histogram of unit i. */
 const fsdp_histogram *fsdp_histograms_get(const fsdp_histograms *histograms, size_t i);

@@ -1,5 +1,5 @@
-/* See monitor.h. The monitor does little work: a few comparisons in each step, and one look at the
- * memory statistics for each event of a unit. docs/dashboard.md has the measured cost. */
+/* See monitor.h. To be cheap, the monitor only does a few comparisons in each step, and reads the
+ * memory statistics at each event of a unit. docs/dashboard.md has the measured cost. */
 #include "src/monitor/monitor.h"
 
 #include <fcntl.h>
@@ -19,8 +19,8 @@ enum {
     HOST_BYTES = 256,
     MAX_UNITS = 4096
 };
-static const double line_s = 1.0;   /* least time between two lines about steps */
-static const double units_s = 60.0; /* least time between two lines about units */
+static const double line_s = 1.0;   /* minimum time between two lines about steps */
+static const double units_s = 60.0; /* minimum time between two lines about units */
 
 typedef struct unit {
     const fsdp_module *module;
@@ -44,17 +44,19 @@ struct fsdp_monitor {
     fsdp_unit_observer observer;
     unit *units; /* [n_units], in the order of fsdp_module_visit() */
     size_t n_units, cap_units;
-    size_t last_unit;     /* the unit of the last event, where the search for the next one begins */
-    int64_t seen_wait_ns; /* waiting time of the groups at the last event of a unit */
-    /* Sums since the last line. */
+    /* index of the unit of the last event; the search for the next event's unit begins there */
+    size_t last_unit;
+    int64_t seen_wait_ns; /* wait_ns() at the last event of a unit */
+    /* Sums over the steps since the last line about steps. */
     int64_t steps;
     double seconds, data_s;
-    int64_t step_wait_ns;     /* waiting time within the steps */
-    int64_t begin_wait_ns;    /* waiting time of the groups when the current step began */
-    fsdp_memory_stats memory; /* the statistics when most memory was allocated */
+    int64_t step_wait_ns;  /* time that this rank has waited for other ranks in these steps */
+    int64_t begin_wait_ns; /* wait_ns() when the current step began */
+    /* the memory statistics with the largest `allocated` since the last line */
+    fsdp_memory_stats memory;
     const char *state;
     int64_t step;
-    bool saw_step;                /* a step was reported */
+    bool saw_step;                /* at least one step has been reported */
     cpu_times cpu;                /* cpu_times_now() when the last line was written */
     double line_at_s, units_at_s; /* time of the last line about steps, and about units */
 };
@@ -116,9 +118,9 @@ static void note_memory(fsdp_monitor *m)
         m->memory = now;
 }
 
-/* Called for each event of a unit. Add the time that this rank has waited since the previous event
- * to this unit. A rank waits in the phases of a gather or a reduce, and the event is reported after
- * these phases. */
+/* An event function of fsdp_unit_observer. Add the time that this rank has waited since the
+ * previous event to the waiting time of this event's unit. This is right because a rank waits
+ * during a gather or a reduce, and the event of a gather or a reduce is reported after its end. */
 static void take_event(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes)
 {
     fsdp_monitor *m = self;
@@ -149,7 +151,8 @@ static fsdp_status add_unit(const char *path, fsdp_module *module, void *arg)
         return FSDP_OK;
     FSDP_TRY(fsdp_unit_get_info(module, &info));
     if (info.first_module != module)
-        return FSDP_OK; /* a unit of several modules reports the first one */
+        /* several modules can form a unit; it is added once, for its first module */
+        return FSDP_OK;
     char *name = fsdp_strdup(*path ? path : "root");
     if (!name || !FSDP_GROW(m->units, m->cap_units, m->n_units + 1)) {
         fsdp_free(name);
@@ -254,8 +257,8 @@ static fsdp_status write_end(fsdp_monitor *m, const char *message)
     return fsdp_metrics_write(m->file);
 }
 
-/* If `status` is an error, keep its message, and write no more lines. A run must not fail because
- * of its monitor. */
+/* If `status` is an error, keep its message, and write no more lines. No error is returned, because
+ * a run must not fail because of its monitor. */
 static void stop_after_failure(fsdp_monitor *m, fsdp_status status)
 {
     if (status == FSDP_OK)
@@ -348,7 +351,8 @@ void fsdp_monitor_step_end(fsdp_monitor *m, int64_t step, double seconds, double
     m->seconds += seconds;
     m->data_s += data_s;
     m->step_wait_ns += wait_ns(m) - m->begin_wait_ns;
-    /* The first step, which includes the warm-up, has a line of its own. */
+    /* Write at most one line in line_s seconds. The first step always gets a line of its own,
+     * because it includes the warm-up. */
     const double now = fsdp_clock_s();
     if (m->saw_step && now - m->line_at_s < line_s)
         return;

@@ -1,5 +1,5 @@
-/* Layers (Linear, Embedding, norms). They are modules that only hold parameters; the ..._forward()
- * functions pass these parameters to operations. */
+/* Layers (Linear, Embedding, norms). A layer is a module that only holds parameters. The
+ * ..._forward() functions pass the parameters to operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
@@ -46,7 +46,7 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 /* --- forwards --- */
 
 /* Return the tensor of the layer's parameter `name`. If the layer has no such parameter, return
- * NULL; this is an error if `optional` is false. */
+ * NULL; unless `optional` is true, the scope then also fails. */
 static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
                                    bool optional)
 {

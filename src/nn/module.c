@@ -147,7 +147,7 @@ fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim
     p->init = init;
     p->sink.requires_grad = true;
     p->sink.target = fsdp_grad_sink_default_target;
-    p->refs = 1; /* the reference of this function */
+    p->refs = 1; /* this function's own reference, released below */
     fsdp_status status = fsdp_module_share_parameter(m, name, p);
     parameter_release(p);
     if (status == FSDP_OK && parameter)
@@ -298,12 +298,13 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /* --- calling --- */
 
-/* A call of a module's forward. fsdp_checkpoint() keeps a copy of it, so that backward can run the
- * forward again. */
+/* The data of one call of a module's forward. With activation checkpointing, fsdp_checkpoint()
+ * keeps a copy of this struct, so that backward can run the forward again. */
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
-    /* Computes the first input, with module `embeds`. NULL: the caller passes the first input. */
+    /* The function that computes the first input of the module, called with the module `embeds`.
+     * NULL: the first input is passed as an argument. */
     fsdp_embed_fn *embed;
     const fsdp_module *embeds;
 } forward_call;
@@ -363,10 +364,10 @@ static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in,
         run_call(s, call, in, out);
 }
 
-/* Run the hooks and the forward of a call. post_forward hooks run only if everything before them
- * has succeeded. After a failure with a tape, the outermost call resets the tape, and the reset
- * runs cancel() for the hooks of all calls on the tape. Without a tape, each call runs cancel() of
- * the hooks of its own module. */
+/* Run the hooks and the forward of a call. post_forward hooks run only if the pre_forward hooks and
+ * the forward have succeeded. After a failure, cancel() is called for hooks. If there is a tape,
+ * the outermost call resets it, and the reset calls cancel() for the hooks of all calls on the
+ * tape. Without a tape, each call of a module calls cancel() for the hooks of this module. */
 static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
     const fsdp_module *m = call->module;

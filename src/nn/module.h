@@ -11,7 +11,8 @@
 typedef struct fsdp_shard {
     int dim;            /* The dimension that is divided among the ranks. */
     int64_t begin, end; /* The entries of that dimension that this rank has. */
-    fsdp_group *group;  /* The ranks that share the parameter; NULL: every rank has all of it. */
+    /* The ranks among which the parameter is divided. NULL: every rank has the whole parameter. */
+    fsdp_group *group;
 } fsdp_shard;
 
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
@@ -29,13 +30,15 @@ struct fsdp_parameter_owner {
 };
 
 struct fsdp_parameter {
-    int refs;                /* number of modules that have this parameter */
-    const fsdp_module *home; /* the first module that had this parameter, for messages; NULL once
-                                that module has been destroyed */
+    int refs; /* number of modules that have this parameter */
+    /* The first module that had this parameter, for messages. NULL once that module has been
+     * destroyed. */
+    const fsdp_module *home;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS]; /* shape of the whole parameter */
     fsdp_init init;
-    /* sink.grad is this rank's gradient: of its shard, or of the whole parameter if not sharded. */
+    /* sink.grad is the gradient of this rank's shard, or of the whole parameter if it is not
+     * sharded. */
     fsdp_grad_sink sink;
     fsdp_tensor *data; /* the leaf that operations read; NULL before the parameter has memory */
     /* This rank's rows of the master weights, which the optimizer updates. Equal to `data` if the
@@ -45,11 +48,12 @@ struct fsdp_parameter {
     /* The functions of an all-gather extension (src/fsdp/storage_extension.c), opaque here. Owned;
      * NULL: none. */
     void *extension;
-    bool loaded; /* a load has written its values, or is about to */
-    /* The dtype of the values in the loaded file. A frozen parameter is stored in this dtype if
-     * that saves memory. */
+    /* true once a load has written the values, and already while a load is about to write them */
+    bool loaded;
+    /* The dtype that the values have in the file from which they were loaded. A frozen parameter is
+     * stored in this dtype if that saves memory. */
     fsdp_dtype loaded_dtype;
-    /* True if a load is about to write all values. The old values then need not be preserved. */
+    /* True if a load is about to write all values, so that the old values need not be preserved. */
     bool values_are_due;
 };
 
@@ -95,15 +99,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_ho
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* Return the address of this rank's rows of p in the copy that this rank keeps for operations to
- * read (Note [Kept copies] in src/fsdp/param_storage.h), and set *dtype to the dtype of the copy.
- * Return NULL if no copy is kept, or if this rank's rows are not contiguous in the copy. Call this
- * once per write of p->local, after the write has begun. If the result is not NULL, the caller must
- * write all these rows to the copy. */
+/* A rank may keep a copy of the parameter that operations read instead of the master weights (Note
+ * [Kept copies] in src/fsdp/param_storage.h). Return the address of this rank's rows in this copy,
+ * and set *dtype to the dtype of the copy. Return NULL if no copy is kept, or if this rank's rows
+ * are not contiguous in the copy. Call this once per write of p->local, after the write has begun.
+ * If the result is not NULL, the caller must write all these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Apply the pending dtypes. A parameter has a pending dtype after it was frozen or unfrozen, or
- * when a load is about to begin. From this call on, the owner of the parameter stores the parameter
- * in the pending dtype. Collective. */
+/* Apply the pending dtypes. A pending dtype is the dtype in which a parameter is to be stored next.
+ * A parameter gets one when it is frozen or unfrozen, or when a load is about to begin. From this
+ * call on, the owner of the parameter stores the parameter in the pending dtype. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
@@ -112,8 +116,8 @@ const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* Write the dotted path of `m` below its root, followed by a dot, and return the number of
  * characters. If the path is too long, write only its end. */
 size_t fsdp_module_write_path(const fsdp_module *m, char *text, size_t bytes);
-/* Return FSDP_ERR_STATE. The message names a parameter on meta in the tree that contains m, and
- * says how many more there are. */
+/* Return FSDP_ERR_STATE because parameters of the tree that contains m are on meta. The message
+ * names one of them, and says how many more there are. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
 /* Return this rank's part of the parameter as a slice. */
 static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
@@ -121,8 +125,8 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
     const fsdp_shard shard = fsdp_parameter_shard(p);
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
-/* Set this rank's rows of p to the values that fsdp_module_init() with this seed gives to a
- * parameter of this name. A write of p->local must be open. */
+/* Set this rank's rows of p to the values that fsdp_module_init() would give, with seed `seed`, to
+ * the parameter `name`. A write of p->local must be open. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
@@ -130,27 +134,26 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 /* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs its
  * forward a second time. The input of the first layer is the embeddings. They are computed from ids
  * by lookups, a sum, a norm and dropout, which is less work than a single product. So a
- * checkpointed first layer does not keep them. It calls the embeddings itself, and does so again in
- * the second run. This saves a tensor [T, D]. The embeddings' weight is in a unit that encloses the
- * layers, so it is unsharded in the second run.
+ * checkpointed first layer does not keep the embeddings. It calls the embeddings itself, and does
+ * so again in the second run. This saves the memory of a tensor [T, D]. The weight of the
+ * embeddings belongs to a unit that encloses the layers, so it is unsharded during the second run.
  *
  * The layer does not call the embeddings if they are a unit of their own, because that unit would
  * have to be gathered for the second run. It also does not call them if they are checkpointed
  * themselves, or if the model has only one layer. */
 
-/* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is the
- * module of the embeddings, or NULL if the model computes them without calling a module. The result
- * is false in a model with only one layer, which is both the first and the last layer. The reason
- * is that a model may replace the forward of its last layer, and fsdp_module_call_embedding() would
- * always call the layer's own forward. */
+/* Return true if the first layer of the ModuleList `layers` computes the embeddings itself (Note
+ * [Input of the first layer]). `embeddings` is the module of the embeddings, or NULL if the model
+ * computes them without calling a module. The result is false in a model with only one layer, which
+ * is both the first and the last layer. The reason is that a model may replace the forward of its
+ * last layer, and fsdp_module_call_embedding() would always call the layer's own forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
 /* Call the first layer of a model. If fsdp_first_layer_embeds() is true, this function must be used
  * instead of fsdp_module_call(). The two functions differ in one way: the layer's first input is
- * not in.t[0] but the embeddings, which embed(s, m) returns. The pre_forward hooks have not cast
- * the embeddings, because the embeddings did not exist when these hooks ran. So the cast_inputs
- * hooks cast them: those of the modules on the path from m down to the layer, except those of m
- * itself. */
+ * not in.t[0] but the embeddings, which embed(s, m) returns. The embeddings do not exist yet when
+ * the pre_forward hooks run, so these hooks cannot cast them. The cast_inputs hooks of the modules
+ * on the path from m down to the layer cast them instead, except the hooks of m itself. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

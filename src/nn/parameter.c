@@ -114,8 +114,9 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Return the number of parameters on meta in m and in the modules below m. A shared parameter
- * counts once. If *first is NULL, set it to the first of these parameters. */
+/* Return the number of parameters of m and of the modules below m that are on the meta device. A
+ * shared parameter counts once. If there are any and *first is NULL, set *first to the first of
+ * them. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -242,8 +243,8 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Allocate the memory of one module. If the module has a unit, allocate the memory of the unit.
- * Also allocate the memory of those parameters of the module that are in no unit. */
+/* Allocate the memory of the module's unit, if it has one, and of those parameters of the module
+ * that belong to no unit. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;

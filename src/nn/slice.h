@@ -1,12 +1,12 @@
-/* A slice of a tensor: the entries [begin, end) of one dimension. A rank of a sharded parameter
- * stores its slice contiguously. In the whole (row-major) tensor, a slice consists of pieces at
- * equal distances. A slice of dimension 0 is a single piece. */
+/* A slice of a tensor: the entries [begin, end) of one dimension. Each rank stores its slice of a
+ * sharded parameter contiguously. In the whole tensor, which is row-major, the slice consists of
+ * pieces at equal distances. A slice of dimension 0 is a single piece. */
 #pragma once
 #include "src/tensor/device.h"
 
 typedef struct fsdp_slice {
     int64_t runs, length; /* number of pieces, and number of elements of each piece */
-    int64_t first;        /* index in the whole tensor of the first element of the first piece */
+    int64_t first;        /* index, in the whole tensor, of the first element of the first piece */
     /* The distance from the beginning of one piece to the beginning of the next, in elements of the
      * whole tensor. */
     int64_t stride;

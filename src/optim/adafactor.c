@@ -4,9 +4,10 @@
  * treated as several matrices. In a vector, each element is a row of its own, and there is no
  * column state.
  *
- * The update u of a parameter p depends on statistics of whole tensors, such as RMS(p). They are
- * computed in two rounds, as Note [Row sums] in row_sums.h describes. Each round has one gather for
- * all parameters of a group of ranks. g is the gradient:
+ * The update u of a parameter p depends on statistics of whole tensors, such as RMS(p). These
+ * statistics are computed in two rounds, as Note [Row sums] in row_sums.h describes. In each round,
+ * the ranks of a process group exchange the sums of all their parameters by one gather. g is the
+ * gradient:
  *
  *     begin    for each row: sum of p^2, and the new exp_avg_sq_row;
  *              for each column of a matrix: sum of (g^2 + eps1)
@@ -122,12 +123,12 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
 
 /* --- what a step needs --- */
 
-/* A parameter in a step. */
+/* A parameter that is updated in the current step. */
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_adafactor_options *options;
-    /* This rank has n_matrices matrices of [rows, cols]. A vector counts as one matrix with
-     * cols = 1. */
+    /* This rank's part of the parameter consists of n_matrices matrices of [rows, cols]. A vector
+     * counts as one matrix with cols = 1. */
     int64_t n_matrices, rows, cols;
     int64_t numel;             /* number of elements of the whole parameter */
     bool is_vector, is_matrix; /* is_vector: 1 dimension; is_matrix: 2 dimensions */
@@ -142,15 +143,17 @@ typedef struct work {
     part *parts;
     size_t n;
     float grad_scale;
-    fsdp_row_sum *first, *second; /* [n] for the first round, [n] for the second */
+    /* [n] each: `first` for the first round, `second` for the second */
+    fsdp_row_sum *first, *second;
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 
-/* Indices of the numbers that a row contributes to the sums of the first round. PARAM_SQUARES is
- * the sum of p^2 over the row. ROW_MEANS is the row's element of exp_avg_sq_row. COLUMNS + j is g^2
- * + eps1 in column j of the row. Only matrices have ROW_MEANS and COLUMNS. */
+/* A row contributes several numbers to the sums of the first round. These are their indices. Number
+ * PARAM_SQUARES is the sum of p^2 over the row. Number ROW_MEANS is the row's element of
+ * exp_avg_sq_row. Number COLUMNS + j is g^2 + eps1 in column j of the row. Rows of a parameter that
+ * is not a matrix have only PARAM_SQUARES. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
@@ -162,7 +165,7 @@ static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *fir
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* rows in each entry of dimension 0 */
+    int64_t inner = 1; /* number of rows in each entry of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,
@@ -222,8 +225,8 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of a matrix for the first round. Each segment of this rank's rows
- * (row_sums.h) gets separate sums. */
+/* Computes the column sums of a matrix for the first round. Each segment of this rank's rows (Note
+ * [Row sums] in row_sums.h) gets separate column sums. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -237,7 +240,7 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Adds up row_values over the rows of parameter i. The result is number `column` of the parameter
+/* Adds up row_values over the rows of parameter i. The result is number `column` of this parameter
  * in `sums`. */
 static void put_row_values(const work *w, const fsdp_row_sums *sums, size_t i, int64_t column)
 {
@@ -255,8 +258,8 @@ static void start_power_sums(const work *w, double *sums, const void *x, fsdp_dt
     w->device->kernels->row_power_sums(w->device->context, &powers, 1, power);
 }
 
-/* Updates exp_avg_sq_col of a tensor that consists of several matrices. No rank has only a part of
- * one of these matrices, so this update needs no gather. */
+/* Updates exp_avg_sq_col of a tensor that consists of several matrices. Each of these matrices is
+ * complete on one rank, so this update needs no gather. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -293,8 +296,9 @@ static fsdp_status put_moments(const work *w, size_t i)
 }
 
 /* Computes RMS(p) from the totals of the first round. For a matrix, also computes the mean of
- * exp_avg_sq_row and updates exp_avg_sq_col. Every rank stores the state RMS and, for a matrix, the
- * whole exp_avg_sq_col. So this function also runs on ranks that have no rows of the parameter. */
+ * exp_avg_sq_row and updates exp_avg_sq_col. Every rank stores RMS(p) as a state and, for a matrix,
+ * the whole exp_avg_sq_col. So this function must also run on ranks that have no rows of the
+ * parameter. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -322,9 +326,9 @@ static float mean_of(const float *x, int64_t n)
 }
 
 /* Sets *mean to the mean of exp_avg_sq_row over the rows of one matrix. The row factors are
- * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the first
- * round has already computed the mean. If the parameter consists of several matrices, this function
- * computes the mean. For a vector, *mean is 1. */
+ * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the mean
+ * was computed in the first round. If the parameter consists of several matrices, this function
+ * computes the mean now. For a vector, *mean is 1. */
 static fsdp_status mean_of_rows(const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -438,8 +442,8 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` for parameter i. During the call, `write` may write all states of the parameter
- * except exp_avg. apply() later writes exp_avg and the parameter itself. */
+/* Calls `write` for parameter i. During this call, all states of the parameter except exp_avg are
+ * open for writing. apply() later writes exp_avg and the parameter itself. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
@@ -450,8 +454,8 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
     return status;
 }
 
-/* Runs one round for all parameters. First `put` stores the sums of this rank's rows. After one
- * gather, `take` uses the totals. */
+/* Runs one of the two rounds for all parameters. First `put` stores the sums of this rank's rows.
+ * Then one gather adds up the sums of all ranks, and `take` reads the totals. */
 static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;

@@ -1,10 +1,10 @@
 /* Clipping of gradients by their global norm or by value. The norm has the same bits at any world
  * size.
  *
- * For each row that a rank has of a gradient, the rank computes one number: the sum of |x|^p or,
- * for the infinity norm, the largest |x|. Note [Row sums] in row_sums.h describes how the numbers
- * of all rows are combined into one number for each whole tensor. The numbers of the tensors are
- * then combined in the order of the parameters' names. */
+ * Each rank computes one number for each of its rows of each gradient: the sum of |x|^p or, for the
+ * infinity norm, the largest |x|. Note [Row sums] in row_sums.h describes how the numbers of all
+ * rows of a gradient are combined into one number. The numbers of the gradients are then combined
+ * in the order of the parameters' names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +30,11 @@ struct fsdp_clip {
     fsdp_device *device; /* NULL if n is 0 */
     fsdp_row_sums sums;
     fsdp_tensor *on_device; /* an fsdp_clip_result; NULL if n is 0 */
-    fsdp_event *computed;   /* occurs when fsdp_clip_compute()'s kernels have run */
-    /* The optimizer whose step has been started but may still be refused; NULL: none. Borrowed. */
+    fsdp_event *computed;   /* occurs when the kernels of fsdp_clip_compute() have run */
+    /* The optimizer whose step has been started, while it is not known yet whether the step is
+     * refused (Note [Late norm] in clip_grad.h). NULL: none. Borrowed. */
     fsdp_optimizer *stepped;
-    /* is_known: the host has read the result, so `result` is complete. */
+    /* true: the host has read the result from the device, so `result` is complete */
     bool is_known;
     fsdp_clip_result result;
 };
@@ -79,8 +80,8 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, fsdp_clip 
     return FSDP_OK;
 }
 
-/* Returns the number of rows that need scratch memory: the rows of all gradients if `together` is
- * true, otherwise those of the gradient with the most rows. */
+/* Returns the number of rows for which temporary memory is needed at one time: the rows of all
+ * gradients if `together` is true, otherwise the rows of the gradient with the most rows. */
 static int64_t scratch_rows(const fsdp_clip *clip, bool together)
 {
     int64_t most = 0, all = 0;
@@ -93,8 +94,8 @@ static int64_t scratch_rows(const fsdp_clip *clip, bool together)
 }
 
 /* Sets *powers to the arguments of the kernel that computes one number for each of this rank's rows
- * of gradient i, in scratch memory at `rows`. Sets *values to the arguments that then combine these
- * numbers. */
+ * of gradient i and writes these numbers to `rows`. Sets *values to the arguments that then combine
+ * these numbers. */
 static void describe_rows(const fsdp_clip *clip, size_t i, double *rows, fsdp_row_powers *powers,
                           fsdp_row_values *values)
 {
@@ -117,8 +118,9 @@ static void start_kernels(const fsdp_clip *clip, const fsdp_row_powers *powers,
     fsdp_row_sums_combine(&clip->sums, values, n);
 }
 
-/* Computes the row numbers of all gradients, one gradient after another. All gradients use the same
- * scratch memory `rows`, which has room for the gradient with the most rows. */
+/* Computes one number for each row of all gradients, one gradient after another. The numbers are
+ * stored in `rows`, which has room for the gradient with the most rows and is used again for each
+ * gradient. */
 static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
 {
     for (size_t i = 0; i < clip->n; i++) {
@@ -132,8 +134,8 @@ static fsdp_status sum_one_by_one(const fsdp_clip *clip, double *rows)
     return FSDP_OK;
 }
 
-/* Computes the row numbers of all gradients in one kernel. `rows` has room for the rows of all
- * gradients. */
+/* Computes one number for each row of all gradients, by one kernel for all of them. `rows` has room
+ * for the rows of all gradients. */
 static fsdp_status sum_together(const fsdp_clip *clip, double *rows)
 {
     fsdp_row_powers *powers = fsdp_calloc(clip->n, sizeof *powers);
@@ -183,14 +185,14 @@ static bool is_finite(const fsdp_clip *clip, const fsdp_parameter *p)
 }
 
 /* Fails if the norm is not finite. The message names the first parameter of clip->list whose
- * gradient is not finite. The parameters in this list are in the order of the model, so the name
- * shows best where the problem began. */
+ * gradient is not finite. The parameters in this list are in the order of the model, so the problem
+ * probably began at the first one. */
 static fsdp_status check_finite(fsdp_clip *clip)
 {
     const fsdp_parameter_list *list = clip->list;
     if (isfinite(clip->result.norm))
         return FSDP_OK;
-    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has already gathered the totals */
+    if (clip->sums.is_local) /* otherwise, fsdp_clip_compute() has already done this gather */
         FSDP_TRY(fsdp_row_sums_gather(&clip->sums));
     for (size_t i = 0; i < list->n; i++)
         if (!is_finite(clip, list->items[i].parameter))
@@ -258,7 +260,7 @@ static void start_factor(const fsdp_clip *clip, const fsdp_tensor *losses)
     clip->device->kernels->clip_factor(clip->device->context, &args);
 }
 
-/* Without gradients, and on meta, the norm is 0. */
+/* If there are no gradients, or on the meta device, the norm is 0. */
 fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses)
 {
     const fsdp_device *device = clip->n ? clip->device : losses ? losses->storage->device : NULL;

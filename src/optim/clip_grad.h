@@ -1,10 +1,11 @@
-/* Computes the norm of the gradients, and the factor that clips them, without making the host wait.
+/* Computes the norm of the gradients and the factor by which they are clipped. The host does not
+ * wait for these results.
  *
  * Note [Late norm]. When the host reads a number from a GPU, it waits until the GPU has run all
  * kernels that were started. The GPU is then idle until the host starts new kernels. So the host
- * does not read the factor by which an optimizer multiplies the gradients. One kernel computes this
- * factor in GPU memory, and the kernels of the optimizer's step read it there. After the host has
- * started the optimizer's kernels, it reads the norm, which is ready long before they end:
+ * does not read the factor by which an optimizer multiplies the gradients. One kernel writes this
+ * factor to GPU memory, and the kernels of the optimizer's step read it from there. After the host
+ * has started the optimizer's kernels, it reads the norm, which is ready long before they end:
  *
  *     fsdp_clip_begin(&parameters, 1.0, NULL, &clip);
  *     fsdp_clip_compute(clip, losses);
@@ -28,14 +29,14 @@ typedef struct fsdp_clip fsdp_clip;
 FSDP_MUST_CHECK fsdp_status fsdp_clip_begin(const fsdp_parameter_list *parameters, double max_norm,
                                             const fsdp_clip_grad_options *options,
                                             fsdp_clip **clip);
-/* Start the kernel that computes the factor. Waits only if there are several ranks, which first
- * exchange their sums. Collective if parameters are sharded. If `losses` (float32) is not NULL, the
- * step is refused unless all its elements are finite. With options->error_if_nonfinite, the step is
- * also refused if the norm is not finite. */
+/* Start the kernel that computes the factor by which the gradients are clipped. Waits only if there
+ * are several ranks, which first exchange their sums. Collective if parameters are sharded. If
+ * `losses` (float32) is not NULL, the step is refused unless all its elements are finite. With
+ * options->error_if_nonfinite, the step is also refused if the norm is not finite. */
 FSDP_MUST_CHECK fsdp_status fsdp_clip_compute(fsdp_clip *clip, const fsdp_tensor *losses);
-/* Do a step of the optimizer with the factor or, if the step is refused, change nothing. Does not
- * wait for the factor if kernels can read it. The optimizer's counts of steps are valid after
- * fsdp_clip_end(), and the optimizer must exist until then. */
+/* Do a step of the optimizer with gradients multiplied by the clipping factor or, if the step is
+ * refused, change nothing. Does not wait for the factor if kernels can read it. The optimizer's
+ * step counts are correct only after fsdp_clip_end(), and the optimizer must exist until then. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_clipped(fsdp_optimizer *optimizer, fsdp_clip *clip);
 /* Wait until fsdp_clip_compute() has read `losses` and computed the factor, but not for kernels
  * that were started after it. */

@@ -1,4 +1,4 @@
-/* Divides the parameters of a model into those that weight decay applies to and all others. */
+/* Divides the parameters of a model into those to which weight decay applies and all others. */
 #include <ctype.h>
 #include <string.h>
 
@@ -6,7 +6,8 @@
 
 #include "src/base/alloc.h"
 
-/* Returns true if [part, part + n), a part of a name between dots, is "norm" or ends in "_norm". */
+/* Returns true if the n characters at `part`, which are one component of a dotted name, are "norm"
+ * or end in "_norm". */
 static bool is_norm(const char *part, size_t n)
 {
     static const char norm[] = "_norm";

@@ -1,6 +1,6 @@
-/* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler. A rank sees only its
- * own rows of the gradients. If one rank finds an infinity or NaN, all ranks must skip the step. So
- * an all-reduce informs all ranks whether any rank found one. */
+/* Implements torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler. A rank
+ * sees only its own rows of the gradients. If one rank finds an infinity or NaN, all ranks must
+ * skip the step. So an all-reduce informs all ranks whether any rank found one. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -25,7 +25,8 @@ typedef struct progress {
 
 struct fsdp_grad_scaler {
     fsdp_grad_scaler_state state;
-    fsdp_group *group; /* borrowed; NULL: the groups that the parameters are sharded over */
+    /* borrowed; NULL: use the process groups over which the parameters are sharded */
+    fsdp_group *group;
     bool disabled;
     /* [n_optimizers]: the optimizers used since the last update (PyTorch's
      * _per_optimizer_states). */
@@ -127,8 +128,8 @@ static void unscale_tensor(const fsdp_tensor *grad, float factor)
                                fsdp_tensor_numel(grad));
 }
 
-/* Sets grads[0] to grads[*n - 1] to this rank's rows of all gradients that have elements. `grads`
- * has room for all parameters. */
+/* Finds all gradients that have elements on this rank, and sets grads[0] to grads[*n - 1] to this
+ * rank's rows of them. `grads` has room for all parameters. */
 static void collect_gradients(const fsdp_parameter_list *parameters, const fsdp_tensor **grads,
                               size_t *n)
 {
@@ -184,7 +185,8 @@ static fsdp_status max_over_group(fsdp_group *group, float *found)
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
 
-/* Returns true if no parameter before i in the list has the same process group. */
+/* Returns true if no parameter before parameter i of the list has the same process group as
+ * parameter i. */
 static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
 {
     const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);

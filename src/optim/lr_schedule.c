@@ -43,8 +43,8 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* Returns lr * gamma^n. It multiplies n times, so that the result has the same bits as that of
- * PyTorch's StepLR. */
+/* Returns lr * gamma^n. This function multiplies by gamma n times, so that the result has the same
+ * bits as that of PyTorch's StepLR. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)
@@ -59,9 +59,8 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    /* fsdp_lr_at() calls this function only after warmup, that is, if the step is at least
-     * warmup_steps. But fsdp_lr_at() then rounds the step down to a multiple of unit_steps, so the
-     * argument `at` may be below warmup_steps. */
+    /* fsdp_lr_at() calls this function only after warmup, but it first rounds the step down to a
+     * multiple of unit_steps. So the argument `at` may be below warmup_steps. */
     if (at <= s->warmup_steps)
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);
@@ -75,8 +74,8 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     return 0.5 * (1.0 + cos(pi * progress));
 }
 
-/* Returns the factor of lr at step `at`. As in transformers, the timescale is the number of warmup
- * steps, or 10000 if there is no warmup. */
+/* Returns the factor by which lr is multiplied at step `at`. As in transformers, the timescale is
+ * the number of warmup steps, or 10000 if there is no warmup. */
 static double inverse_sqrt(const fsdp_lr_schedule *s, int64_t at)
 {
     double timescale = s->warmup_steps ? (double)s->warmup_steps : 10000.0;

@@ -1,14 +1,15 @@
-/* What all optimizers share: parameter groups, state, and the loop over parameters in a step.
+/* The code that all optimizers share: for parameter groups, for state, and for the loop over
+ * parameters in a step.
  *
  * A step first checks everything that can fail, so that a rank fails before it communicates. If the
  * algorithm needs statistics of whole tensors, the step computes them next. It then updates the
  * parameters one after another.
  *
- * The master weights of a unit may be in one storage that all ranks map. To write such a storage,
- * the ranks enter a phase together, and wait for each other. Consecutive parameters that share a
- * storage are therefore written in one phase. So a unit costs one wait, rather than one wait for
- * each parameter. The order of writes is the same on all ranks. A rank takes part in each phase
- * even if it has no rows of these parameters. */
+ * The master weights of a unit may be in one storage that all ranks map. All ranks must begin a
+ * write to such a storage together (a phase), so they wait for each other. Consecutive parameters
+ * that share a storage are therefore written in one phase, so that a unit costs one wait instead of
+ * one wait for each parameter. The order of writes is the same on all ranks. A rank takes part in
+ * each phase even if it has no rows of these parameters. */
 #include <math.h>
 #include <string.h>
 
@@ -165,8 +166,8 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Sets `shape` to the shape that a state tensor of a parameter has, and returns the number of
- * dimensions of the state tensor. The parameter itself has `ndim` dimensions and the shape `of`. */
+/* Computes the shape of a state tensor from the shape `of` [ndim] of its parameter. Stores the
+ * result in `shape`, and returns the number of its dimensions. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -222,10 +223,11 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state tensor of zeros. If its parameter is offloaded, the state is also offloaded, with
- * one exception. If the optimizer has `whole`, a step reads the small states of all parameters at
- * once, so small states stay in memory. A state is large if it has the shape of its parameter and
- * the parameter has two or more dimensions. All other states are small. */
+/* Creates a state tensor of zeros. If the parameter is offloaded, its states are also offloaded,
+ * with one exception: if the optimizer needs statistics of whole tensors
+ * (fsdp_optimizer_class.whole), each step reads the small states of all parameters at one time, so
+ * these states stay in memory. A state is large if it has the shape of its parameter and the
+ * parameter has two or more dimensions. All other states are small. */
 static fsdp_status new_state(const fsdp_optimizer *o, const fsdp_tensor *local, fsdp_dtype dtype,
                              fsdp_state_shape kind, int ndim, const int64_t *shape,
                              fsdp_tensor **state)
@@ -317,8 +319,8 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
 
 /* --- element-wise updates --- */
 
-/* The state of one step. If the optimizer has `whole`, only grad_scale and `work` are used, and
- * whole->begin() has set `work`. */
+/* The state of one step. For an optimizer with fsdp_optimizer_class.whole, only grad_scale and
+ * `work` are used, and whole->begin() has set `work`. */
 typedef struct step {
     float grad_scale;
     const fsdp_clip_result *clip; /* NULL: the kernels use grad_scale */
@@ -330,7 +332,7 @@ typedef struct step {
     fsdp_writing *writings; /* [n_items] */
 } step;
 
-/* Appends the kernel arguments of the item's update to s->args. The item must be open for
+/* Appends the kernel arguments for the update of `item` to s->args. The item must be open for
  * writing. */
 static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item, step *s)
 {
@@ -355,7 +357,8 @@ static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item,
     o->class->describe_update(item->options, &u, s->args + s->n_args++ * o->class->update_bytes);
 }
 
-/* Starts the updates in s->args, all in one call, and empties s->args. */
+/* Starts all updates that are described in s->args, by one call of the optimizer, and empties
+ * s->args. */
 static void start_updates(const fsdp_optimizer *o, const fsdp_device *device, step *s)
 {
     if (s->n_args)
@@ -401,8 +404,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, step *s)
     return FSDP_OK;
 }
 
-/* Consecutive items with the same fsdp_tensor_key() form a run: all items of a unit, or a single
- * item. Returns the end of the run that begins at item `begin`. */
+/* Consecutive items with the same fsdp_tensor_key() form a run. A run contains all items of a unit,
+ * or a single item. Returns the end of the run that begins at item `begin`. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -428,7 +431,7 @@ static void group_items(fsdp_optimizer *o)
         while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
             to--;
         if (to == 0)
-            continue; /* item i is the first with its key */
+            continue; /* no earlier item has the key of item i */
         memmove(&o->items[to + 1], &o->items[to], (i - to) * sizeof item);
         o->items[to] = item;
     }
@@ -469,8 +472,8 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Updates items [begin, end), which share one fsdp_tensor_key(). Before the first update, starts to
- * prefetch item `end`, the first item of the next run. */
+/* Updates items [begin, end), which all have the same fsdp_tensor_key(). Before the first update,
+ * starts to prefetch item `end`, the first item with the next key. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               step *s)
 {
@@ -491,8 +494,8 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
 
 /* --- one kernel for many items --- */
 
-/* Returns true if the item may be updated in one kernel with other items, while all of them are
- * open for writing. */
+/* Returns true if one kernel may update item i together with other items. All of these items are
+ * then open for writing at the same time. */
 static bool can_join(const fsdp_optimizer *o, size_t i)
 {
     const fsdp_step_item *item = &o->items[i];
@@ -511,8 +514,9 @@ static bool all_can_join(const fsdp_optimizer *o, size_t begin, size_t end)
     return true;
 }
 
-/* A span is a sequence of runs that one kernel updates. Returns the end of the span that begins at
- * item `begin`, or `begin` if the run that begins there cannot be in a span. */
+/* A run consists of consecutive items with the same fsdp_tensor_key(), and a span is a sequence of
+ * runs that one kernel updates. Returns the end of the span that begins at item `begin`. Returns
+ * `begin` if the run that begins there must be updated by separate kernels. */
 static size_t span_end(const fsdp_optimizer *o, size_t begin)
 {
     size_t end = begin;
@@ -521,8 +525,8 @@ static size_t span_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Opens items [begin, end) for writing. Each run has a write of its own. Items [begin, *opened)
- * have been opened, also on failure. */
+/* Opens items [begin, end) for writing. The items of each run share one fsdp_writing. Sets *opened
+ * so that items [begin, *opened) are open, even if opening an item fails. */
 static fsdp_status open_span(const fsdp_optimizer *o, size_t begin, size_t end, const step *s,
                              size_t *opened)
 {
@@ -634,10 +638,10 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns a learning rate that the optimizer computed itself. The optimizer computes a separate
- * learning rate for each parameter in each step. This function chooses the first parameter of the
- * group that has taken a step, and returns the learning rate of that parameter's latest step. If no
- * parameter of the group has taken a step, it returns 0. */
+/* For an optimizer that computes its own learning rate, separately for each parameter and step,
+ * returns a learning rate of the group. This function chooses the first parameter of the group that
+ * has taken a step, and returns the learning rate of that parameter's latest step. If no parameter
+ * of the group has taken a step, it returns 0. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

@@ -33,7 +33,7 @@ typedef struct fsdp_update {
     void *state[FSDP_MAX_OPTIMIZER_STATE];
     fsdp_dtype state_dtype;
     const float *grad;
-    void *copy; /* where the new values are also stored, rounded to copy_dtype; NULL: nowhere */
+    void *copy; /* if not NULL, the new values are also stored here, rounded to copy_dtype */
     fsdp_dtype copy_dtype;
     int64_t step; /* steps that the parameter has taken, including this one */
     float grad_scale;
@@ -45,9 +45,9 @@ typedef union fsdp_optimizer_options {
     fsdp_adafactor_options adafactor;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient in a step. All pointers are borrowed. optimizer.c has checked
- * that `local`, `grad` and `state` have matching shapes. An element of `state` is NULL if the
- * parameter has no such state. */
+/* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer.c has
+ * checked that `local`, `grad` and `state` have matching shapes. state[k] is NULL if the parameter
+ * has no state number k. */
 typedef struct fsdp_step_item {
     size_t index; /* index in the optimizer's list of parameters */
     fsdp_parameter *parameter;
@@ -57,9 +57,9 @@ typedef struct fsdp_step_item {
     int64_t step;              /* steps that the parameter has taken, including this one */
 } fsdp_step_item;
 
-/* The shape of a state tensor, relative to the shape of its parameter. A state that has the
- * parameter's dimension 0 is sharded like the parameter. If a state lacks the parameter's dimension
- * 0, every rank has the whole state. */
+/* The shape of a state tensor, derived from the shape of its parameter. A state that also has the
+ * parameter's dimension 0 is sharded like the parameter. A state without the parameter's dimension
+ * 0 is stored completely on every rank. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* the parameter has no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
@@ -70,9 +70,9 @@ typedef enum fsdp_state_shape {
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
 
-/* The table of an algorithm. There are two kinds of step. An element-wise step computes each
- * element from the gradient and the state of this element alone. `whole` is for algorithms that
- * need statistics of whole tensors. */
+/* The table of an optimizer algorithm. There are two kinds of algorithms. If the new value of each
+ * element depends only on the gradient and the state of this element, the step is element-wise.
+ * Algorithms that need statistics of whole tensors set `whole`. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
@@ -88,9 +88,9 @@ typedef struct fsdp_optimizer_class {
      * parameter, which was step number `step`. Called only if lr() returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
-    /* An element-wise step. describe_update() writes the arguments that the kernel needs for one
-     * parameter to `args`, which has room for update_bytes bytes. start_updates() starts the kernel
-     * for n parameters, whose arguments are contiguous in memory. For `clip`, see
+    /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
+     * needs for one parameter to `args`, which has room for update_bytes bytes. start_updates()
+     * starts the kernel for n parameters, whose arguments are contiguous in memory. For `clip`, see
      * fsdp_optimizer_step_scaled(). */
     size_t update_bytes;
     void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,
@@ -100,7 +100,7 @@ typedef struct fsdp_optimizer_class {
     const struct fsdp_whole_step *whole; /* NULL: the steps are element-wise */
 } fsdp_optimizer_class;
 
-/* A step with statistics of whole tensors.
+/* The functions of a step that needs statistics of whole tensors.
  *
  * begin() is called once for all items. It is collective. It does not change parameters. It may
  * change states, but must then open and close them for writing itself. begin() must allocate all
@@ -142,8 +142,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer
                                                        const fsdp_clip_result *clip);
 /* Return true if the optimizer's steps are element-wise. */
 bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
-/* Subtract the latest step from the step counts of all parameters. Called if the step was
- * refused. */
+/* A step that was already counted has been refused. Subtract it from the step counts of all
+ * parameters. */
 void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */

@@ -20,7 +20,8 @@ static bool has_peers(const fsdp_row_sum *s)
     return fsdp_group_world_size(s->group) > 1;
 }
 
-/* Returns the end of the largest segment that begins at row `begin`. */
+/* Segments are defined in Note [Row sums] in row_sums.h. Returns the end of the largest segment
+ * that begins at row `begin` and does not go beyond row `end`. */
 static int64_t segment_end(const fsdp_row_sum *s, int64_t begin, int64_t end)
 {
     int64_t size = begin & -begin; /* largest power of two that divides begin; 0 if begin is 0 */
@@ -53,9 +54,9 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Returns how many numbers each rank sends for the item. Ranks may have different numbers of
- * segments, but a gather takes the same count of numbers from each rank. So each rank sends as many
- * numbers as the rank with the most segments. */
+/* Returns how many numbers each rank sends for the item `s`. Some ranks may have more segments than
+ * others, but in a gather every rank sends equally many numbers. So each rank sends as many numbers
+ * as the rank with the most segments needs. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -77,7 +78,7 @@ static double join_two(fsdp_reduce_op op, double left, double right)
 
 /* --- memory of the sums --- */
 
-/* Returns true if no item before i has the same process group. */
+/* Returns true if no item before item i has the same process group as item i. */
 static bool begins_group(const fsdp_row_sums *sums, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -95,8 +96,8 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* Sets `own` of all items. All numbers that a rank sends in the gather of one group are contiguous
- * in memory. */
+/* Sets the pointer `own` of each item. The numbers of all items with the same group are contiguous
+ * in memory, because one gather sends them. */
 static void assign_own(fsdp_row_sums *sums, double *own)
 {
     for (size_t first = 0; first < sums->n; first++) {
@@ -138,8 +139,8 @@ static void count_exchanged(const fsdp_row_sums *sums, int64_t *sent, int64_t *g
     }
 }
 
-/* Sets the fields of the items that do not depend on memory, and sums->is_local. Returns the number
- * of totals. */
+/* Sets sums->is_local, and those fields of the items that are known before memory is allocated.
+ * Returns the number of totals. */
 static int64_t open_items(fsdp_row_sums *sums)
 {
     int64_t totals = 0;
@@ -153,9 +154,9 @@ static int64_t open_items(fsdp_row_sums *sums)
     return totals;
 }
 
-/* Returns an upper bound of the number of runs: one for each segment, and one for each item,
- * because an item whose numbers are combined in order has one run even if this rank has no segment
- * of it. */
+/* Returns an upper bound of the number of fsdp_numbers that fsdp_row_sums_combine() needs: one for
+ * each segment, and one more for each item. The additional one is needed if the numbers of an item
+ * are combined in order, because this rank may then have no segment of the item. */
 static size_t count_runs(const fsdp_row_sums *sums)
 {
     size_t n = sums->n;
@@ -200,8 +201,9 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
 
 /* --- adding up the rows --- */
 
-/* Sets runs[0], runs[1] and so on to the kernel arguments that add up the item's segments. Returns
- * the end of these runs. */
+/* Writes kernel arguments to runs[0], runs[1] and so on, one for each segment of the item. The
+ * kernel combines the numbers of the rows of each segment. Returns the end of the entries that were
+ * written. */
 static fsdp_numbers *add_runs(const fsdp_row_sums *sums, const fsdp_row_values *v,
                               fsdp_numbers *runs)
 {
@@ -257,10 +259,10 @@ const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums)
     return send(sums, sums->totals, n);
 }
 
-/* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
- * Whenever the last two segments have the same size, they become one segment of twice the size,
- * like a carry in binary counting. *parts is the number of rank 0's first segment in this column.
- * The number of the first segment of rank r is parts[r * stride]. */
+/* Combines the numbers of the segments of all ranks, in the order of rows, into the total of one
+ * column, and returns it. Whenever the last two segments have the same size, they become one
+ * segment of twice the size, like a carry in binary counting. parts[r * stride] is the number of
+ * the first segment of rank r in this column. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {

@@ -1,17 +1,17 @@
 /* Sums over the rows of whole tensors that are sharded by rows. The sums have the same bits at any
  * world size. One gather is enough for the sums of all tensors.
  *
- * Note [Row sums]. Each row of a tensor contributes one or more numbers. They are added up over all
- * rows, in double and in the order of an aligned binary tree. A node of the tree covers 2^k rows,
- * beginning at a multiple of 2^k, and is the sum of its two halves. If the right half is beyond the
- * last row, the node equals its left half.
+ * Note [Row sums]. Each row of a tensor contributes one or more numbers. Each of these numbers is
+ * added up over all rows, in double and in the order of an aligned binary tree. A node of the tree
+ * covers 2^k rows, beginning at a multiple of 2^k, and is the sum of its two halves. If the right
+ * half is beyond the last row, the node equals its left half.
  *
  * The rows of a rank are cut into segments. Each segment is a node of the tree and as large as
  * possible, so there are at most two segments of each size. A rank adds up each of its segments and
  * sends the sums. Every rank then joins the segments of all ranks into the tree. So the result does
  * not depend on which rank has which rows. A rank sends at most 2 log2(rows) sums. It sends only
  * one sum if the number of rows and the number of ranks are both powers of two. A rank that has all
- * rows adds them up as a single segment, and sends nothing.
+ * rows of a tensor treats them as a single segment and sends nothing.
  *
  * If a tensor is sharded along any dimension other than 0, no rank has whole rows. Each rank then
  * sends one number.
@@ -31,7 +31,7 @@ typedef struct fsdp_row_sum {
      * consists of matrices, `inner` counts the rows of all matrices in one entry. Each row
      * contributes `width` numbers. total[j] is the sum (or maximum: see fsdp_row_sums.op) of number
      * j over all rows. */
-    fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
+    fsdp_group *group; /* ranks among which the rows are divided; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
     int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
@@ -48,7 +48,9 @@ typedef struct fsdp_row_sums {
     bool is_local;     /* this rank has all rows of all items, so no gather is needed */
     fsdp_tensor *memory;
     fsdp_host_copy copy; /* gives the host access to `memory` */
-    size_t sent_bytes; /* size of all `own`, which this rank sends, or of all `total` if is_local */
+    /* The size in bytes of the `own` of all items, which this rank sends. If is_local, the size of
+     * the `total` of all items. */
+    size_t sent_bytes;
     double *gathered;
     double *totals; /* `total` of all items, one after another, in the order of the items */
     struct fsdp_numbers *runs; /* owned; room for the segments of all items */
@@ -63,13 +65,15 @@ void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has fa
  * this rank's segments [b, e), in the order in which item->own has their numbers: for (b =
  * item->begin; b < item->end; b = e) e = fsdp_row_segment_end(item, b); */
 int64_t fsdp_row_segment_end(const fsdp_row_sum *item, int64_t begin);
-/* Return the address that kernels use for a number of `own` or `total`. */
+/* `number` points into `own` or `total` in host memory. Return the address that kernels use for the
+ * same number. */
 static inline double *fsdp_row_sums_on_device(const fsdp_row_sums *sums, const double *number)
 {
     return fsdp_host_copy_on_device(&sums->copy, number);
 }
 
-/* The numbers of this rank's rows of an item, in one column. */
+/* One number for each of this rank's rows of an item. Together they are one column of the item's
+ * numbers. */
 typedef struct fsdp_row_values {
     size_t item;
     int64_t column;
@@ -87,8 +91,8 @@ void fsdp_row_sums_combine(const fsdp_row_sums *sums, const fsdp_row_values *val
  * Collective. Each process group does one gather for all items that have this group. The gathers
  * follow each other in the order in which the groups first occur in the items. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums);
-/* Return an address from which kernels can read sums->totals. Call this after the gather, which is
- * not needed if sums->is_local. */
+/* Return an address from which kernels can read sums->totals. Call this after
+ * fsdp_row_sums_gather(), or at any time after fsdp_row_sums_combine() if sums->is_local. */
 const double *fsdp_row_sums_send_totals(const fsdp_row_sums *sums);
-/* Like fsdp_row_sums_send_totals(), but for `total` of one item. */
+/* Like fsdp_row_sums_send_totals(), but return the address of the `total` of one item. */
 const double *fsdp_row_sums_send_total(const fsdp_row_sums *sums, size_t item);

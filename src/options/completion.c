@@ -28,7 +28,7 @@ void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *vis
               arg);
 }
 
-/* Append a flag, and its negation if there is one. */
+/* Append a flag and, if it has one, its negation --no-NAME. */
 static void append_flag(const fsdp_option *option, const char *name, int length, fsdp_str *out)
 {
     if (length == 1) {

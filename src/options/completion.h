@@ -5,8 +5,8 @@
 #include "src/base/str.h"
 
 typedef enum fsdp_value_kind {
-    FSDP_VALUE_NONE,   /* a switch: no value need follow */
-    FSDP_VALUE_TEXT,   /* a value that a shell cannot know */
+    FSDP_VALUE_NONE,   /* a switch, which needs no value */
+    FSDP_VALUE_TEXT,   /* a text that a shell cannot complete */
     FSDP_VALUE_WORDS,  /* one of the words that fsdp_option_words() appends */
     FSDP_VALUE_FILE,   /* a file or a folder */
     FSDP_VALUE_FOLDER, /* a folder */
@@ -19,11 +19,12 @@ void fsdp_options_visit(const fsdp_options_spec *spec, fsdp_option_visit_fn *vis
 
 /* Append all flags of an option, each after a space: " --shuffle --no-shuffle -s". */
 void fsdp_option_flags(const fsdp_option *option, fsdp_str *out);
-/* Return what a shell may offer as the value of the option. The name of the value in --help decides
- * between files, folders and other texts. */
+/* Return what a shell may offer as the value of the option. The option's placeholder in --help,
+ * such as FILE, decides between files, folders and other texts. */
 fsdp_value_kind fsdp_option_value_kind(const fsdp_option *option);
-/* Append the words that the option takes, each after a space. For a switch these are words that may
- * follow "=". Appends nothing if there are none. */
+/* Append the words that are allowed as the value of the option, each after a space. For a switch,
+ * these are the words that may follow "--name=". Append nothing if the allowed values are not
+ * words. */
 void fsdp_option_words(const fsdp_option *option, fsdp_str *out);
 /* Return what a shell may offer for a positional argument of the command. */
 fsdp_value_kind fsdp_positional_kind(const fsdp_options_spec *spec);

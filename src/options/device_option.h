@@ -1,6 +1,6 @@
 /* The option --device, which all commands that compute share. Note [Choosing a device] in
- * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE, as for all
- * other users of the library. */
+ * src/tensor/cards.h describes its values. Its environment variable is FSDP_DEVICE. Programs that
+ * use the library, but not this option, read the same variable. */
 #pragma once
 #include <fsdp/options.h>
 

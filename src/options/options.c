@@ -13,7 +13,7 @@
 #include "src/base/repr.h"
 #include "src/options/options_parse.h"
 
-/* The state while argv is parsed. */
+/* The state of the parser of the command line. */
 typedef struct command_line {
     fsdp_options *options;
     int argc;
@@ -33,8 +33,8 @@ static fsdp_status add_file(command_line *line, const char *path)
     return FSDP_OK;
 }
 
-/* Return the next word of the command line, and go past it. If there is no next word, or if the
- * next word begins with "--", return NULL and do not go past it. */
+/* Return the next word of the command line, which is a value, and advance line->at past it. If
+ * there is no next word, or if the next word begins with "--", return NULL and do not advance. */
 static const char *next_value(command_line *line)
 {
     if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)
@@ -135,8 +135,8 @@ static char *scalar_text(fsdp_json_node value)
     }
 }
 
-/* Add the option that is named by the key of `value`, a member of the JSON object of
- * spec->map_flag, as if a flag of its own had given it. */
+/* `value` is a member of the JSON object that was given to spec->map_flag, and its key is the name
+ * of an option. Add this option as if the command line had a flag of its own for it. */
 static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const char *flag)
 {
     const fsdp_options_spec *spec = line->options->spec;
@@ -163,8 +163,8 @@ static fsdp_status add_map_value(command_line *line, fsdp_json_node value, const
     return add_given(line, index, false, text, where);
 }
 
-/* If `name` is spec->map_flag and its value is a JSON object, add the options that the object
- * gives, and set *found to true. Otherwise set *found to false. */
+/* If `name` is spec->map_flag and its value is a JSON object, add the options that the members of
+ * the object name, and set *found to true. Otherwise set *found to false. */
 static fsdp_status read_map_flag(command_line *line, const char *name, const char *value,
                                  bool *found)
 {

@@ -43,8 +43,8 @@ static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, 
     fsdp_str_printf(out, "\n");
 }
 
-/* These rows are only used for texts. fsdp_options_parse() recognizes these three names itself, so
- * the types only say whether a value follows. */
+/* Rows for the options that fsdp_options_parse() recognizes itself. They are only used to make
+ * texts, so their types only say whether a value follows the name. */
 const fsdp_option fsdp_options_built_in[] = {
     {.name = "help",
      .aliases = "h",
@@ -167,8 +167,7 @@ static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_
     }
 }
 
-/* Append the usage. Each line of spec->usage after the first one begins a command line of its
- * own. */
+/* Append the usage. spec->usage has one line for each form of the command line. */
 static void append_usage(fsdp_str *out, const fsdp_options_spec *spec, int columns)
 {
     const char *usage = spec->usage ? spec->usage : "[options]";

@@ -133,11 +133,11 @@ static bool append_other_spelling(const fsdp_options_spec *spec, const char *bef
     return true;
 }
 
-/* Append a line about the environment variable `name` if no option reads it and one of these
- * conditions is true: append_other_spelling() finds an option; `name` begins with a prefix in
- * spec->env_named; `name` is long and differs little from a variable that an option reads. Short
- * names are not compared in this way, because different variables may have similar short names,
- * such as FSDP_LR and FSDP_LOG. */
+/* Append a line about the environment variable `name` if no option reads it, but the user probably
+ * meant an option. This is so if append_other_spelling() finds an option, if `name` begins with a
+ * prefix in spec->env_named, or if `name` is long and differs little from a variable that an option
+ * reads. Short names are not compared in this way, because different variables may have similar
+ * short names, such as FSDP_LR and FSDP_LOG. */
 static void append_unread(const fsdp_options_spec *spec, const char *before, const char *name,
                           fsdp_str *out)
 {

@@ -9,11 +9,12 @@
 #include "src/options/options_parse.h"
 
 enum {
-    EDIT = 2,      /* cost of an edit in fsdp_edit_distance() */
-    NEVER = 1000,  /* cost of names that are not near */
-    LONG_WORD = 7, /* minimum letters of a word in which two edits are still a typing error */
+    EDIT = 2,     /* cost of an edit in fsdp_edit_distance() */
+    NEVER = 1000, /* cost of names that are not near */
+    /* A word with at least this many letters may have two typing errors instead of one. */
+    LONG_WORD = 7,
     LETTERS_PER_EDIT = 8,
-    LEAST_PART = 3, /* minimum letters of an unknown name that may be a part of a name */
+    LEAST_PART = 3, /* an unknown name with at least this many letters may be a part of a name */
     PART_COST = 3 * EDIT
 };
 
@@ -88,8 +89,8 @@ static int typing_cost(const char *word, const char *name)
     return sum <= EDIT * (int)(1 + longer / LETTERS_PER_EDIT) ? sum : NEVER;
 }
 
-/* Return true if `word` consists of one or more consecutive words of `name`, or is the beginning of
- * `name` and may end within a word. */
+/* Return true if `name` contains `word` as one or more of its consecutive words, or if `name`
+ * begins with `word`. In the second case, `word` may end within a word of `name`. */
 static bool is_part(const char *word, const char *name)
 {
     const size_t n = strlen(word);
@@ -106,11 +107,11 @@ static bool is_part(const char *word, const char *name)
     return false;
 }
 
-/* The best names so far. */
+/* The nearest option that was found so far. */
 typedef struct found {
     int option, cost;
-    bool same_letters; /* `name` has all letters of the unknown name, in the same order */
-    bool several;      /* another option is equally near */
+    bool same_letters; /* `name` contains all letters of the unknown name, in the same order */
+    bool several;      /* another option is equally near, so there is no suggestion */
     char name[OPTION_NAME_BYTES];
 } found;
 

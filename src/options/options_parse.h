@@ -39,7 +39,7 @@ struct fsdp_options {
         const char *key;   /* a file: the option's name as the file spells it; else NULL */
         const char *text;  /* the value as it was given; NULL for a default, for a boolean without a
                               value, and for a sequence */
-        bool says_nothing; /* see fsdp_options_asked_for() */
+        bool says_nothing; /* the value asks for nothing; see fsdp_options_asked_for() */
         const char *without_effect; /* why the values of other options leave this option without
                                        effect; NULL if it has an effect */
     } * sources;                    /* [spec->count] */

@@ -144,8 +144,8 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If `no_effect` of a CHOICE option is set, add this text to the message. The text says why
-     * the option changes nothing, which also explains why the word is refused. */
+    /* If option->no_effect of a CHOICE option is set, add it to the message. It says why the option
+     * changes nothing, and this is also the reason why other words are refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
@@ -427,9 +427,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Return true if the value `given` is the option's default. `place` has the value that was
- * converted from `given`, so given->text and option->value may be different spellings of one
- * value. */
+/* Return true if the value `given` is the option's default. The texts given->text and option->value
+ * may be different spellings of one value, so compare the converted value, which is at `place`. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {

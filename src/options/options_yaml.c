@@ -87,7 +87,7 @@ static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_opti
     return FSDP_OK;
 }
 
-/* Return the index of the option that a key in `section` names, as fsdp_options_find() does.
+/* Return the index of the option that a key in `section` means, as fsdp_options_find() does.
  * `section` may be NULL. */
 static int find_option(const yaml_reader *r, const fsdp_options_section *section, const char *name,
                        bool *negated)
@@ -129,8 +129,9 @@ static fsdp_status unknown_key(const yaml_reader *r, const fsdp_options_section 
     return fsdp_options_unknown(spec, "", is_near ? whole : name);
 }
 
-/* Set *text to the value of an option. An integer is written as flags have it, since PyYAML reads
- * 1_000 and 0x2, too. The text of a string, such as the name of a run, is kept. */
+/* Set *text to the text of an option's value. PyYAML reads texts such as 1_000 and 0x2 as integers.
+ * If the value is such an integer, *text is the decimal number, because the parser of flags expects
+ * that form. If the option takes a string, such as the name of a run, the text is not changed. */
 static fsdp_status read_value(yaml_reader *r, int index, const yaml_node_t *node, const char **text)
 {
     int64_t value;
@@ -178,8 +179,9 @@ static fsdp_status read_option(yaml_reader *r, const fsdp_options_section *secti
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Find the section that the key of a map names. If there is none, any name is allowed if
- * spec->sections is NULL or spec->other_sections is set, and *section is set to NULL. */
+/* Set *section to the section with the name that is the key of the map `map`. If no section has
+ * this name, the map is allowed only if spec->sections is NULL or spec->other_sections is set; in
+ * this case, *section is set to NULL. */
 static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                                 const yaml_node_t *map, const fsdp_options_section **section)
 {
@@ -207,9 +209,9 @@ static fsdp_status find_section(const yaml_reader *r, const yaml_node_t *key,
                       near < 0 ? "" : names[near], near < 0 ? "" : "'?");
 }
 
-/* Read a map and, recursively, the maps in it. `section` describes the map; NULL: nothing is known
- * about it. `depth` is limited, because a map may contain an alias of itself, and the recursion
- * would then not end. */
+/* Read a map and, recursively, the maps in it. `section` describes the map; NULL means that the
+ * keys of the map are not known. `depth` is limited, because a map may contain an alias of itself,
+ * and the recursion would then not end. */
 static fsdp_status read_map(yaml_reader *r, const fsdp_options_section *section,
                             const yaml_node_t *map, int depth)
 {

@@ -7,7 +7,8 @@
 #include "src/options/options_parse.h"
 
 enum {
-    ROFF_COLUMNS = 72 /* maximum bytes of a line; its last word is counted before it is escaped */
+    /* Maximum bytes of a line; the last word of the line is counted without its escapes. */
+    ROFF_COLUMNS = 72
 };
 
 /* roff reads a backslash as the beginning of an escape. It prints the other characters in `special`
@@ -131,8 +132,8 @@ static void append_tag(fsdp_str *out, const fsdp_option *option)
     fsdp_str_printf(out, "\n");
 }
 
-/* Return true if the page must say what values are allowed. The help texts say what texts, lists,
- * dtypes and switches are. */
+/* Return true if the manual page needs a line with the allowed values of the option. Options with
+ * other types need none, because their help texts describe the values. */
 static bool has_range(const fsdp_option *option)
 {
     return option->type == FSDP_OPTION_CHOICE || option->bounds.set || option->infinite;

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Return the base of the digits at *text, and set *text to the first of them. A single 0 is
- * decimal. */
+/* Return the base that the prefix of the number *text means, and advance *text to the first digit
+ * after the prefix. A single 0 has no prefix, so its base is 10. */
 static int base_of(const char **text)
 {
     const char *at = *text;
@@ -17,7 +17,7 @@ static int base_of(const char **text)
     return at[1] == 'x' ? 16 : 2;
 }
 
-/* Return the value of a digit; 16 if it is none. */
+/* Return the value of a digit, or 16 if the character is not a digit. */
 static int digit_of(char c)
 {
     static const char digits[] = "0123456789abcdef";
@@ -33,7 +33,8 @@ bool fsdp_yaml_integer(const char *text, int64_t *value)
         return false;
     const int base = base_of(&at);
     uint64_t sum = 0;
-    bool any = base == 8; /* 0_ is 0 */
+    /* The 0 that is the prefix of an octal number is a digit, too, so "0_" is the number 0. */
+    bool any = base == 8;
     for (; *at; at++) {
         const int digit = digit_of(*at);
         if (*at == '_')

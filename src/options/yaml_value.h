@@ -1,13 +1,15 @@
-/* How PyYAML, with which Accelerate and transformers read their files, takes a plain value. */
+/* Reads plain values as PyYAML does. Accelerate and transformers read their files with PyYAML. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Return true if a value without quotes is an integer, and set *value: decimal, octal after a 0,
- * hexadecimal after 0x, binary after 0b, with a sign and with underscores between the digits, such
- * as 1_000. Integers beyond 64 bits are none here. */
+/* Return true if PyYAML reads `text`, without quotes, as an integer, and set *value to the integer.
+ * It may have a sign, and it is octal after 0, hexadecimal after 0x, binary after 0b, and otherwise
+ * decimal. There may be underscores between the digits, as in 1_000. Return false for an integer
+ * that needs more than 64 bits. */
 bool fsdp_yaml_integer(const char *text, int64_t *value);
 
-/* What the parser of libyaml says about a tab as indentation does not name the tab. Return what to
- * say instead of `problem`; `next` is the character that the parser could not take. */
+/* Return the text that an error message contains instead of `problem`, the message of libyaml's
+ * parser. If a tab is used as indentation, libyaml's message does not mention the tab, so return a
+ * text that does. `next` is the character at which the parser failed. */
 const char *fsdp_yaml_problem(const char *problem, char next);

@@ -26,7 +26,7 @@ struct fsdp_profile {
     char *path;        /* used on rank 0 only */
     int32_t writes;    /* true if rank 0 has a path; the same on all ranks */
     char *chunk;       /* [CHUNK_BYTES] */
-    size_t max_events; /* the number of events that the trace has room for */
+    size_t max_events; /* number of events that the trace can hold */
     /* The window is steps [first, first + n_steps). `step` is the number of steps that have
      * begun. */
     int64_t first, n_steps, step;
@@ -87,8 +87,8 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* Fail if rank 0 cannot write the file. Without this check, the run would fail only after hours of
- * training. */
+/* Return an error if rank 0 cannot write the trace file. Without this check, the run would fail
+ * only after the profiled steps, perhaps after hours of training. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
     fsdp_atomic_file *file;
@@ -116,10 +116,9 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Find out whether all ranks were able to create their profile. `mine` is the result on this rank.
- * If `mine` is a failure on any rank, return a failure on all ranks, and do not use `p`. So `p` may
- * be NULL if `mine` is a failure. If all ranks succeeded, set p->writes on all ranks to p->writes
- * of rank 0. Collective. */
+/* All ranks call this after they have tried to create their profiles. `mine` is the status of this
+ * rank. If it is an error on any rank, return an error on all ranks; `p` is then not used and may
+ * be NULL. Otherwise, set p->writes on all ranks to the value on rank 0. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -219,8 +218,9 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* Begin the window of profiled steps again at the next step, with an empty trace. This is needed
- * after a step that failed before its end, because the trace contains only a part of that step. */
+/* Let the window of profiled steps begin again at the next step, with an empty trace. This is
+ * needed after a step that failed before its end, because the trace has only a part of that
+ * step. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;

@@ -8,7 +8,7 @@
 #include "src/trace/trace.h"
 
 enum {
-    /* One row for each category, and one for the whole step. */
+    /* one row for each category, and one for the whole step */
     FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1,
     FSDP_PROFILE_NAMES = 14
 };
@@ -21,8 +21,8 @@ typedef struct fsdp_profile_name {
     double calls, ms, cpu_ms;  /* means per step; ms is wall-clock time, cpu_ms is processor time */
 } fsdp_profile_name;
 
-/* Set `rows` to the rows of the table by category. They are means over the steps of the trace and
- * over the ranks. Collective. */
+/* Set `rows` to the rows of the table of time by category. The times are means over the steps of
+ * the trace and over the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],

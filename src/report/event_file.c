@@ -16,7 +16,7 @@
 
 enum {
     HOST_BYTES = 256,
-    MAX_COUNTER = 10000 /* number of file names that are tried */
+    MAX_COUNTER = 10000 /* open_file() tries at most this many file names */
 };
 
 struct fsdp_event_file {
@@ -219,7 +219,8 @@ fsdp_status fsdp_event_file_scalars(fsdp_event_file *file, int64_t step,
     return write_event(file, &event);
 }
 
-/* Append to `value` the metadata by which TensorBoard finds the texts among the tensors. */
+/* Append to `value` the metadata that says that its tensor is a text. TensorBoard shows a tensor as
+ * text only if it has this metadata. */
 static void put_text_metadata(fsdp_str *value)
 {
     fsdp_str metadata = {0}, plugin = {0};
@@ -264,8 +265,9 @@ static void put_doubles(fsdp_str *out, int field, const double *values, size_t n
     put_message(out, field, &packed);
 }
 
-/* Append the buckets from the first to the last one that has values. TensorBoard knows only the
- * upper limits, so an empty bucket before the first one gives its lower limit. */
+/* Append the buckets from the first to the last one that has values. An event file has only the
+ * upper limit of each bucket. If there is an empty bucket before the first one, append that bucket
+ * too: its upper limit is the lower limit of the first bucket with values. */
 static void put_buckets(fsdp_str *out, const fsdp_histogram *h)
 {
     const double *limits = fsdp_histogram_limits();

@@ -11,7 +11,7 @@
 typedef struct fsdp_event_file fsdp_event_file;
 
 typedef struct fsdp_event_scalar {
-    const char *tag; /* "train/loss" */
+    const char *tag; /* name of the scalar, such as "train/loss" */
     double value;    /* written as float32, as TensorBoard's writers do; may be NaN or infinite */
 } fsdp_event_scalar;
 
@@ -19,18 +19,18 @@ enum {
     FSDP_EVENT_NO_PURGE = -1
 };
 
-/* Create a file in `dir`, which is created if it does not exist. The name is that which
- * TensorBoard's own writers give: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
+/* Create a file in `dir`, which is created if it does not exist. The name has the form that
+ * TensorBoard's own writers use: events.out.tfevents.<seconds>.<host>.<process>.<counter>. An
  * existing file is never changed. Unless `purge_step` is FSDP_EVENT_NO_PURGE, TensorBoard will
- * ignore what earlier files in `dir` say about this step and later steps, because a resumed run
- * repeats them. */
+ * ignore all values of step `purge_step` and later steps in earlier files in `dir`, because a
+ * resumed run repeats these steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_create(const char *dir, int64_t purge_step,
                                                    fsdp_event_file **file);
 void fsdp_event_file_close(fsdp_event_file *file); /* accepts NULL */
 const char *fsdp_event_file_path(const fsdp_event_file *file);
 
-/* Append the scalars of a step, all in one event. Returns FSDP_ERR_IO if the disk is full; then the
- * file ends with the previous event. */
+/* Append the scalars of a step, all in one event. Returns FSDP_ERR_IO if the disk is full. In this
+ * case, nothing of the event remains in the file, which ends with the previous event. */
 FSDP_MUST_CHECK fsdp_status fsdp_event_file_scalars(fsdp_event_file *file, int64_t step,
                                                     const fsdp_event_scalar *scalars, size_t n);
 /* Append a text, which TensorBoard shows as Markdown. `text` is UTF-8. */

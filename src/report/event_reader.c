@@ -12,7 +12,7 @@
 #include "src/report/event_record.h"
 
 enum {
-    MAX_RECORD_BYTES = 256 << 20 /* events may also hold pictures */
+    MAX_RECORD_BYTES = 256 << 20 /* the limit is large, because an event may contain pictures */
 };
 
 /* ---- protobuf ---- */
@@ -104,7 +104,8 @@ typedef struct scalar {
     bool has_value;
 } scalar;
 
-/* Read a scalar that is stored as a tensor with one float, in the field of floats or as bytes. */
+/* Read a scalar that is stored as a tensor with one float. The float is in the field `float_val`,
+ * or in `tensor_content` as 4 bytes. */
 static bool read_tensor(cursor c, scalar *out)
 {
     bool floats = false;
@@ -275,7 +276,7 @@ typedef struct record_reader {
     fsdp_record_table table;
     unsigned char *data; /* the data of a record and its checksum; owned */
     size_t cap;
-    unsigned long long offset; /* offset of the record */
+    unsigned long long offset; /* offset of the record in the file */
 } record_reader;
 
 static uint64_t number_at(const unsigned char *at, size_t bytes)

@@ -10,9 +10,11 @@
 #include "src/base/bf16.h"
 
 enum {
-    POSITIVE = (FSDP_HISTOGRAM_LIMITS - 2) / 2, /* number of limits above 0, without DBL_MAX */
+    POSITIVE = (FSDP_HISTOGRAM_LIMITS - 2) / 2, /* number of limits above 0, except for DBL_MAX */
     MANTISSA_BITS = 23,
-    HALF_BITS = 24,     /* half the bits of a square */
+    /* The square of a 24-bit mantissa has 48 bits. Its upper and lower half are summed separately.
+     */
+    HALF_BITS = 24,
     EXPONENT_OF_1 = 150 /* the exponent of float32 with which a mantissa of 1 is the value 1 */
 };
 

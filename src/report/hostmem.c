@@ -1,7 +1,7 @@
 /* Measures the memory of a process tree. A sample reads /proc/PID/stat of every process to find the
  * processes of the tree. For each of these, it reads smaps_rollup and looks for memfds among the
- * file descriptors. The mapped part of a single memfd need not be known: the sum of Pss_Shmem over
- * the processes is the mapped part of all memfds together. */
+ * file descriptors. The sum of Pss_Shmem over the processes is the mapped part of all memfds
+ * together, so the sampler does not need the mapped part of each memfd. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ typedef struct process {
 typedef struct memfd {
     dev_t device;
     ino_t inode;
-    int64_t bytes; /* bytes of its allocated blocks */
+    int64_t bytes; /* bytes of the blocks that are allocated to the memfd */
 } memfd;
 
 /* The processes and memfds that a sample finds. The next sample reuses the arrays. */
@@ -50,7 +50,7 @@ struct fsdp_hostmem {
     bool running;
     pthread_t thread;
     double period_s;
-    pthread_mutex_t stop_lock; /* guards stopping */
+    pthread_mutex_t stop_lock; /* guards `stopping`; used with stop_changed */
     pthread_cond_t stop_changed;
     bool stopping;
 };

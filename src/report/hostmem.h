@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n,
                                                 fsdp_hostmem **hostmem);
 void fsdp_hostmem_destroy(fsdp_hostmem *hostmem); /* also stops sampling; accepts NULL */
 
-/* Take a sample now, and set *usage to it. `usage` may be NULL. fsdp_hostmem_peak() takes this
- * sample into account. A process that ends while the sample is taken is left out. Returns
+/* Take a sample now, and set *usage to it. `usage` may be NULL. The sample counts for
+ * fsdp_hostmem_peak(). A process that ends while the sample is taken is left out. Returns
  * FSDP_ERR_IO if /proc cannot be read. May be called from any thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_sample(fsdp_hostmem *hostmem, fsdp_hostmem_usage *usage);
 

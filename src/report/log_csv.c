@@ -15,7 +15,8 @@
 
 struct fsdp_log_csv {
     char *path;
-    int fd;       /* -1: the file is not open, because its columns are not known yet */
+    /* -1 while the file is not open: its columns are not known yet, or it was just replaced. */
+    int fd;
     char **names; /* [n] the columns; names[0] is "step"; owned */
     size_t n, cap;
 };
@@ -94,7 +95,7 @@ static bool get_name(const char **text, const char *end, char *name, size_t *byt
     for (at += quoted; at < end && (quoted || *at != ','); at++) {
         if (*at == '"' && (!quoted || at + 1 == end || at[1] != '"'))
             break;
-        at += *at == '"'; /* the second one of two quotes */
+        at += *at == '"'; /* skip the second quote of a doubled quote */
         name[(*bytes)++] = *at;
     }
     if (quoted && (at == end || *at != '"'))
@@ -180,7 +181,7 @@ static fsdp_status widen(fsdp_log_csv *csv, size_t had)
     fsdp_status status = whole ? fsdp_file_write(csv->path, whole, n) : FSDP_ERR_NOMEM;
     fsdp_free(whole);
     if (status == FSDP_OK && csv->fd >= 0) {
-        close(csv->fd); /* the file that was replaced */
+        close(csv->fd); /* this descriptor is of the old file, which was replaced */
         csv->fd = -1;
     }
     return status;

@@ -153,7 +153,7 @@ fsdp_status fsdp_metrics_write(fsdp_metrics *m)
     m->line = NULL;
     if (status != FSDP_OK)
         return status;
-    text[bytes] = '\n'; /* replaces the NUL */
+    text[bytes] = '\n'; /* the newline takes the place of the NUL */
     status = fsdp_metrics_append(m, text, bytes + 1);
     fsdp_free(text);
     return status;
@@ -289,7 +289,7 @@ static fsdp_status keep_line(fsdp_json_node line, void *arg)
     char *text;
     size_t bytes;
     FSDP_TRY(fsdp_json_print(line.doc, FSDP_JSON_LINE, &text, &bytes));
-    text[bytes] = '\n'; /* replaces the NUL */
+    text[bytes] = '\n'; /* the newline takes the place of the NUL */
     fsdp_status status = fsdp_atomic_file_append(c->to, text, bytes + 1);
     fsdp_free(text);
     return status;

@@ -74,9 +74,9 @@ typedef struct fsdp_metrics_end {
 typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve loss, lr;   /* from lines of the kind "step" */
     fsdp_metrics_curve validation; /* the loss in lines of the kind "validation" */
-    fsdp_metrics_curve seconds;    /* duration of each step; only of CSV and event files */
-    fsdp_metrics_end end;          /* only of event files */
-    bool is_float32;               /* values are float32, as those of event files are */
+    fsdp_metrics_curve seconds;    /* duration of each step; only CSV and event files have it */
+    fsdp_metrics_end end;          /* values at the end of the run; only event files have them */
+    bool is_float32;               /* true: values were stored as float32, as in event files */
 } fsdp_metrics_curves;
 
 /* Add a point to a curve. A resumed run may repeat steps, so the step number may decrease from one

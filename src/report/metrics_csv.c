@@ -214,11 +214,11 @@ enum {
     LOSS,
     RATE,
     SECONDS,
-    READ_COLUMNS, /* number of columns that are read */
+    READ_COLUMNS, /* number of columns that the reader uses: the enumerators above */
     MAX_COLUMNS = 256
 };
 
-/* The positions of the columns that are read. */
+/* Where the columns that the reader uses are in a line. */
 typedef struct csv_layout {
     int column[READ_COLUMNS]; /* index of each column in a line; -1: the file does not have the
                                  column */

@@ -1,6 +1,7 @@
 /* See porter.h. The steps have the names and the order of the paper. A rule replaces a suffix if a
- * condition about the rest of the word, the stem, is true. The first rule whose suffix the word has
- * decides, even if its condition is false. */
+ * condition about the stem, which is the rest of the word, is true. Only one rule of a step is
+ * tried: the first rule whose suffix the word has. If its condition is false, the step does not
+ * change the word. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -19,8 +20,8 @@ static bool is_vowel_letter(char c)
     return c == 'a' || c == 'e' || c == 'i' || c == 'o' || c == 'u';
 }
 
-/* Return true if letter `i` is a consonant. A y is a consonant unless it follows a consonant, so
- * the letters of a run of y alternate. */
+/* Return true if letter `i` is a consonant. The letter y is a vowel if the letter before it is a
+ * consonant, otherwise it is a consonant. So in "yyyy", consonants and vowels alternate. */
 static bool is_consonant(const char *text, size_t i)
 {
     bool negate = false;
@@ -35,7 +36,7 @@ static bool is_consonant(const char *text, size_t i)
 static size_t count_groups(const char *text, size_t n, bool *vowel)
 {
     size_t groups = 0;
-    bool before = true; /* whether the letter before is a consonant */
+    bool before = true; /* true: the previous letter is a consonant */
     *vowel = false;
     for (size_t i = 0; i < n; i++) {
         const bool consonant = text[i] == 'y' ? i == 0 || !before : !is_vowel_letter(text[i]);
@@ -225,7 +226,7 @@ static bool replace_irregular(word *w)
         {"howe", "howe"},      {"proceed", "proceed"},  {"exceed", "exceed"},
         {"succeed", "succeed"}};
     if (w->length == 5 && ends_with(w, "ying") && strchr("dlt", w->text[0])) {
-        replace(w, 4, "ie"); /* dying, tying */
+        replace(w, 4, "ie"); /* "dying" becomes "die", and "tying" becomes "tie" */
         return true;
     }
     for (size_t i = 0; i < FSDP_LENGTH(words); i++)

@@ -33,8 +33,8 @@ struct fsdp_progress {
     double start_s;
     double drawn_s;     /* time of the last draw(), by fsdp_clock_s() */
     int64_t drawn_done; /* value of `done` at the last draw() */
-    /* BAR: width in columns of the line that the terminal shows now. The next line must cover
-     * it. */
+    /* In the style FSDP_PROGRESS_BAR: width in columns of the line that the terminal shows now. The
+     * next line must be at least as wide, so that it covers this one. */
     size_t drawn_width;
     /* Moving averages of the steps and of the seconds between two lines. Both start at 0 and are
      * too small at first, by the same factor. So their quotient is correct. */

@@ -189,7 +189,7 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 typedef struct lcs {
     uint64_t *rows;  /* [number of distinct tokens in the reference + 1, words] */
     uint64_t *state; /* [words] */
-    /* [number of tokens in the token_table + 1]: the row of each token */
+    /* [number of tokens in the token_table + 1] row_of[t] is the index in `rows` of token t */
     int32_t *row_of;
     size_t rows_cap, state_cap, words;
     const token_list *reference;
@@ -451,7 +451,9 @@ static void count_tokens(const line_lists *lines, size_t *counts)
             counts[lines->items[i].ids[k]]++;
 }
 
-/* Count the marked tokens, but each token at most as often as both texts have it. */
+/* Add to *hits the number of marked tokens of `reference`. A distinct token counts at most as often
+ * as it occurs in `reference`, and at most as often as it occurs in `prediction`. `counts` [2 *
+ * distinct] is scratch memory. */
 static fsdp_status count_hits(lcs *l, const line_lists *reference, const line_lists *prediction,
                               size_t *counts, size_t distinct, size_t *hits)
 {
@@ -565,8 +567,8 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
-/* Set *best to the index of the best candidate, as find_best() says. If `rouge` is not NULL, set
- * *rouge to the mean scores of the best candidate. */
+/* Set *best to the index of the candidate that find_best() chooses. If `rouge` is not NULL, set
+ * *rouge to the mean scores of this candidate. */
 static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_references,
                                  const token_list *candidates, size_t n_candidates, size_t *best,
                                  fsdp_rouge *rouge)

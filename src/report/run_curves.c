@@ -100,8 +100,9 @@ static fsdp_status find_in_tree(const char *folder, fsdp_run_kind *kind, char **
                       folder);
 }
 
-/* Return true if the file begins with a row of JSON lines, which --metrics writes whatever the name
- * of the file is. */
+/* Return true if the file begins with a row of JSON lines. --metrics writes JSON lines even to a
+ * file whose name ends with .csv, so the name does not decide whether a file has JSON lines or
+ * CSV. */
 static bool begins_with_row(const char *path)
 {
     FILE *file = fsdp_path_is_file(path) ? fopen(path, "re") : NULL;

@@ -21,7 +21,7 @@ extern char **environ;
 
 enum {
     MAX_KEPT_BYTES = 16 << 20,
-    PIPE_BYTES = 1 << 20, /* size that is asked for; the kernel may give less */
+    PIPE_BYTES = 1 << 20, /* requested size of the pipe; the kernel may give less */
     POLL_MS = 20,         /* time between two checks whether the program has ended */
     TERM_GRACE_S = 5,     /* time between SIGTERM and SIGKILL */
     MESSAGE_BYTES = 400
@@ -35,7 +35,7 @@ struct fsdp_tracker_command {
     int fd;        /* the pipe to the program's standard input; -1: closed */
     fsdp_str kept; /* bytes that the program has not taken yet begin at kept.data + sent */
     size_t sent;
-    bool dropped; /* a row was left out, and a message has said so */
+    bool dropped; /* true: a row was left out, and the user got the message about this */
 };
 
 FSDP_PRINTF(2, 3) static void say(const fsdp_tracker_command *t, const char *format, ...)
@@ -62,7 +62,8 @@ static int spawn(const char *command, int input, pid_t *pid)
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
-    sigdelset(&all, SIGHUP); /* under nohup, the program ignores SIGHUP as the run does */
+    /* If this process ignores SIGHUP, because of nohup, so does the program. */
+    sigdelset(&all, SIGHUP);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETSIGMASK);
@@ -167,7 +168,8 @@ static bool wait_for_end(fsdp_tracker_command *t, double seconds, int *state)
     for (;;) {
         const pid_t ended = waitpid(t->pid, state, WNOHANG);
         if (ended == t->pid || (ended < 0 && errno == ECHILD)) {
-            if (ended < 0) /* another waitpid() in this process got it: how it ended is unknown */
+            /* Another waitpid() in this process got the exit status, so it is unknown here. */
+            if (ended < 0)
                 *state = 0;
             t->pid = 0;
             return true;

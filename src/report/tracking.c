@@ -182,7 +182,7 @@ static fsdp_status write_line(fsdp_tracking *t, bool is_config)
     if (!(t->metrics && !is_config) && !t->command)
         return FSDP_OK;
     FSDP_TRY(fsdp_json_print(t->row, FSDP_JSON_LINE, &text, &bytes));
-    text[bytes] = '\n'; /* replaces the NUL */
+    text[bytes] = '\n'; /* the newline takes the place of the NUL */
     fsdp_status status = FSDP_OK;
     if (t->metrics && !is_config)
         status = fsdp_metrics_append(t->metrics, text, bytes + 1);

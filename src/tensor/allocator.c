@@ -1,5 +1,5 @@
-/* Implements allocator.h. The blocks of an arena form a list in address order. Free blocks are also
- * in the free list of their side (struct side), which has at most a few hundred entries. An
+/* Implements allocator.h. The blocks of an arena form a list in address order. A side (struct side)
+ * is a set of arenas with one list of its free blocks, which has at most a few hundred entries. An
  * allocation searches this list for the smallest block that fits or, for a gradient, the highest
  * one. */
 #include <stdint.h>
@@ -13,7 +13,8 @@
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
-#define __SANITIZE_ADDRESS__ 1 /* gcc defines this macro itself */
+/* gcc defines this macro under -fsanitize=address; clang does not, so define it here. */
+#define __SANITIZE_ADDRESS__ 1
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -40,8 +41,8 @@ struct fsdp_block {
     fsdp_tag tag;
     bool free;
     fsdp_block *left, *right; /* neighbours in the arena */
-    fsdp_block *free_prev,
-        *free_next; /* neighbours in the side's free list, if the block is free */
+    /* neighbours in the free list of the block's side; unused while the block is allocated */
+    fsdp_block *free_prev, *free_next;
 };
 
 /* A range of addresses. Only a part in the middle of the range has memory; this part can grow at
@@ -62,20 +63,21 @@ struct side {
     size_t n_arenas, cap_arenas;
 };
 
-/* The sides of an allocator: see Note [What lasts] in allocator.h. */
+/* The sides of an allocator. Note [What lasts] in allocator.h says why there are several. */
 enum {
     PASSING, /* allocated and freed within a step, or allocated before the first step */
     LASTING,
-    /* Allocations like those of PASSING, but of at most SMALL_BYTES. They have a side of their own,
-     * because a small tensor that is freed late, such as a loss, would separate large free blocks
-     * on its two sides and so prevent them from coalescing. */
+    /* Allocations like those of PASSING, but of at most SMALL_BYTES. They have arenas of their own,
+     * because a small tensor that is freed late, such as a loss, could be between two large free
+     * blocks and would prevent them from coalescing. */
     SMALL,
     SIDES
 };
 
 struct fsdp_allocator {
     fsdp_memory_source source;
-    /* Waits until no kernel uses memory. NULL: every kernel has finished when its call returns. */
+    /* Waits until no running kernel uses memory of this allocator. NULL if kernels have always
+     * finished when the call that starts them returns. */
     void (*wait)(void *arg);
     void *wait_arg;
     int64_t limit;
@@ -257,17 +259,17 @@ static arena empty_arena(char *base, size_t bytes, size_t wanted, size_t growth)
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
-/* Return a base address for an arena on meta. The memory of this arena is never accessed, so any
- * address is suitable that no other arena of the side uses. */
+/* Return a base address for an arena on the meta device. The memory of this arena is never
+ * accessed, so any address is suitable that no other arena of the side uses. */
 static char *meta_base(const side *s, size_t growth)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     return (char *)(last ? (uintptr_t)last->base + last->bytes : growth);
 }
 
-/* Add an arena to the side. It reserves `usual` bytes of addresses, or `wanted` if that is more.
- * This costs nothing. If the system limits addresses (ulimit -v), the arena is smaller, but has at
- * least `wanted` bytes. */
+/* Add an arena to the side. The arena reserves `usual` bytes of addresses, or `wanted` if that is
+ * more. Reserved addresses take no memory until they are used. If the system limits addresses
+ * (ulimit -v), the arena is smaller, but has at least `wanted` bytes. */
 static fsdp_status add_arena(const fsdp_allocator *a, side *s, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
@@ -343,10 +345,11 @@ static size_t free_bytes(const fsdp_block *b)
 /* Add memory to the last arena, at its low or its high end. Return the free block at this end,
  * which then has at least `wanted` bytes. Usually, the end with the larger free block is chosen,
  * because less memory must be added there. The rule is different if the block is for a gradient
- * (belongs_high). A gradient at the low end would prevent the free blocks on its two sides from
- * coalescing. So the low end is then chosen only if this saves at least half of `wanted`. If there
- * are no addresses left at the chosen end, memory is added at the other end. If there are none left
- * there either, memory is added to a new arena. */
+ * (belongs_high). A gradient at the low end would later be between two free blocks and prevent them
+ * from coalescing. So for a gradient, the low end is chosen only if it needs less additional memory
+ * than the high end by at least half of `wanted`. If there are no addresses left at the chosen end,
+ * memory is added at the other end. If there are none left there either, memory is added to a new
+ * arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
@@ -389,7 +392,7 @@ static fsdp_block *split_block(side *s, fsdp_block *b, size_t wanted, bool end)
         return b;
     fsdp_block *right = fsdp_calloc(1, sizeof *right);
     if (!right)
-        return b; /* the caller gets more than it asked for */
+        return b; /* the caller gets the whole block, which is larger than the `wanted` bytes */
     const size_t left_bytes = end ? b->bytes - wanted : wanted;
     right->of = s;
     right->data = b->data + left_bytes;
@@ -424,7 +427,7 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-/* Say in the error message how much was to be allocated, and for which tag. Return `status`. */
+/* Add to the error message how many bytes were requested, and for which tag. Return `status`. */
 static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size_t bytes,
                                fsdp_tag tag)
 {
@@ -433,8 +436,9 @@ static fsdp_status add_request(const fsdp_allocator *a, fsdp_status status, size
     return status;
 }
 
-/* Allocate from side `of`, or from SMALL if the block is small. If `belongs_high`, place the block
- * as high as it fits; this has no effect on SMALL and LASTING. */
+/* Allocate from side `of`. If `of` is PASSING and `bytes` is at most SMALL_BYTES, allocate from
+ * SMALL instead. If `belongs_high` is true, use the highest free address at which the block fits.
+ * `belongs_high` has no effect on the sides SMALL and LASTING. */
 static fsdp_status alloc_from_side(fsdp_allocator *a, int of, bool belongs_high, size_t bytes,
                                    fsdp_tag tag, fsdp_block **block, void **data)
 {

@@ -44,8 +44,8 @@ typedef struct fsdp_memory_source {
     fsdp_status (*commit)(void *self, void *at, size_t bytes);
     /* Give a reserved range back to the system, with its memory. */
     void (*release)(void *self, void *base, size_t bytes);
-    /* Allocate or free a block of its own, aligned to 64 bytes. Used only if blocks_are_alone.
-     * @{ */
+    /* Allocate or free a single block of memory, aligned to 64 bytes, outside the reserved ranges.
+     * Used only if blocks_are_alone. @{ */
     fsdp_status (*alloc)(void *self, size_t bytes, void **data);
     void (*free)(void *self, void *data);
     /* @} */
@@ -69,7 +69,8 @@ void fsdp_allocator_destroy(fsdp_allocator *allocator);
  * returns a block to the system, which it does only under AddressSanitizer. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
-/* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes; on meta it is NULL. */
+/* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes. On the meta device, *data is
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
 /* Allocate memory for a tensor that is computed in forward and is not an activation: see Note [What

@@ -41,8 +41,8 @@ static bool is_usable(int ordinal)
            card.capability >= FSDP_CARD_CAPABILITY && *card.code;
 }
 
-/* Set *ordinal to the number of the usable card that has `index` usable cards before it. Return
- * false if there is no such card. */
+/* Suppose that the usable cards (is_usable) are numbered from 0. Set *ordinal to the number that
+ * CUDA has for usable card `index`. Return false if there is no such card. */
 static bool find_usable(int n, int index, int *ordinal)
 {
     for (int i = 0; i < n; i++) {
@@ -106,7 +106,7 @@ fsdp_status fsdp_device_check_name(const char *name)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Return the number of the card that `auto` chooses, or -1 if it chooses the CPU. */
+/* Return the number of the card that the device name `auto` means, or -1 if it means the CPU. */
 static int choose_card(int local_rank)
 {
     const int usable = fsdp_cards_usable();

@@ -31,8 +31,8 @@ typedef struct fsdp_card {
     char code[FSDP_CARD_CODE_BYTES];
 } fsdp_card;
 
-/* How this library asks CUDA about cards. The functions initialise the driver. Only free_bytes()
- * uses memory of a card. */
+/* The questions that this library asks CUDA about cards. Each function initialises the driver. Only
+ * free_bytes() allocates memory on a card. */
 typedef struct fsdp_card_ops {
     fsdp_status (*count)(int *n); /* Set *n to the number of cards. FSDP_ERR_UNSUPPORTED if there is
                                      no card; the message says why. */
@@ -43,16 +43,16 @@ typedef struct fsdp_card_ops {
      * runtime in this program: 12040 for 12.4. A version is 0 if there is no driver or no
      * runtime. */
     void (*versions)(int *driver, int *runtime);
-    /* Load the library "cublasLt" or "nccl" as the device does, and write its version, such as
-     * "13.1.1", to `version`. Return false if the library is not found. */
+    /* Load the library "cublasLt" or "nccl" from the same file as the CUDA device would, and write
+     * its version, such as "13.1.1", to `version`. Return false if the library is not found. */
     bool (*library_version)(const char *library, char version[32]);
-    /* All code in this program: "sm_80 sm_90a compute_90". */
+    /* All architectures for which this program contains code, such as "sm_80 sm_90a compute_90". */
     const char *code;
     bool is_emulated;
 } fsdp_card_ops;
 
 extern const fsdp_card_ops fsdp_cuda_cards;
-/* Return the functions above, or NULL if this build has no CUDA device. */
+/* Return this build's table of card functions, or NULL if this build has no CUDA device. */
 const fsdp_card_ops *fsdp_card_functions(void);
 
 /* Set *n to the number of cards, at least 1. If there is no card, fail with FSDP_ERR_UNSUPPORTED;
@@ -60,8 +60,8 @@ const fsdp_card_ops *fsdp_card_functions(void);
 FSDP_MUST_CHECK fsdp_status fsdp_cards_count(int *n);
 /* Set *card to the properties of card `ordinal`, which must be below the number of cards. */
 FSDP_MUST_CHECK fsdp_status fsdp_card_describe(int ordinal, fsdp_card *card);
-/* Return the number of cards that `auto` may take: 0 on a machine without a card and for the
- * emulator. */
+/* Return the number of cards from which the device name `auto` may choose. This is 0 on a machine
+ * without a card, and 0 for the emulator. */
 int fsdp_cards_usable(void);
 /* Choose from `codes`, a list like fsdp_card_ops.code, the code that a card of compute capability
  * `capability` runs. Write it to `code` in the form of fsdp_card.code. */
@@ -85,9 +85,9 @@ bool fsdp_device_name_is_cuda(const char *name);
  * card N, fail with FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_resolve(const char *name, int local_rank,
                                                 char resolved[FSDP_DEVICE_NAME_BYTES]);
-/* Return how many of `local_world_size` ranks of this machine share the card with the most ranks,
- * if all of them use the device `name`: cuda, cuda:N or auto. If there is no card, as on a machine
- * that only plans, assume one card for each rank. */
+/* Suppose that the `local_world_size` ranks of this machine all use the device `name`: cuda, cuda:N
+ * or auto. Return the number of ranks on the card that has the most ranks. If there is no card, as
+ * on a machine that only plans, assume one card for each rank. */
 int fsdp_device_ranks_per_card(const char *name, int local_world_size);
 
 /* Write a description of the device, for a header or a report: "cuda:0 (NVIDIA H100 80GB HBM3, 79.2

@@ -16,8 +16,8 @@
 #define IS_EMULATED false
 #endif
 
-/* Return `text`, with a note for an error message about which cards CUDA_VISIBLE_DEVICES allows;
- * empty if this variable is not set. */
+/* Write the value of CUDA_VISIBLE_DEVICES to `text`, in parentheses, so that it can be appended to
+ * an error message. Write an empty string if the variable is not set. Return `text`. */
 static const char *visible(char text[160])
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -123,7 +123,7 @@ static bool library_version(const char *name, char text[32])
     if (!library)
         return false;
     const size_t version = is_nccl ? nccl_version(library) : cublaslt_version(library);
-    /* Version 13.1.1 is the number 130101 in cublasLt. Version 2.27.3 is 22703 in NCCL. */
+    /* cublasLt encodes version 13.1.1 as 130101, and NCCL encodes version 2.27.3 as 22703. */
     snprintf(text, 32, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     return true;
 }

@@ -74,7 +74,8 @@ static CUresult map_memory(const fsdp_cuda_memory *m, CUdeviceptr at, size_t byt
         if (result != CUDA_SUCCESS)
             m->driver.unmap(at, bytes);
     }
-    m->driver.release(memory); /* the mapping keeps the memory */
+    /* the mapping has its own reference, so the memory stays allocated */
+    m->driver.release(memory);
     return result;
 }
 

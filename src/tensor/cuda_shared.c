@@ -8,8 +8,9 @@
 #include "src/tensor/cuda_memory.h"
 #include "src/tensor/device.h"
 
-/* An interprocess handle gives access to a whole block of the driver, so each buffer gets blocks of
- * its own. */
+/* cudaIpcGetMemHandle() gives other processes access to the driver's whole block, not only to the
+ * bytes of one cudaMalloc(). So the size of each buffer is rounded up to whole blocks, and no other
+ * buffer is in them. */
 #define BLOCK_BYTES (fsdp_cuda_traits.shared_bytes)
 
 static fsdp_status cuda_error(int device, const char *call, cudaError_t error)
@@ -52,8 +53,8 @@ static fsdp_status create(int device, size_t bytes, void **data, fsdp_shared_mem
         return cuda_error(device, "a shared buffer", error);
     }
     handle->pointer = *data;
-    /* Only other processes need an interprocess handle, and some systems have none. So a failure
-     * here is no error. */
+    /* Only other processes need an interprocess handle, and some systems cannot create one. So if
+     * this call fails, only has_ipc becomes false, and no error is returned. */
     handle->has_ipc = cudaIpcGetMemHandle(&ipc, *data) == cudaSuccess;
     if (handle->has_ipc)
         memcpy(handle->ipc, &ipc, sizeof ipc);

@@ -22,14 +22,16 @@ static const fsdp_device_ops *const devices[] = {
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
     int n;
-    const size_t bytes = strcspn(name, ":"); /* cuda:1 and meta:cuda have a part after a colon */
+    /* compare only the part before the colon of names such as cuda:1 and meta:cuda */
+    const size_t bytes = strcspn(name, ":");
     for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
         if (strlen(devices[i]->name) == bytes && memcmp(name, devices[i]->name, bytes) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
     }
-    return fsdp_cards_count(&n); /* only cuda can be missing; this returns an error that says why */
+    /* Only cuda can be missing. fsdp_cards_count() then returns an error that says why. */
+    return fsdp_cards_count(&n);
 }
 
 /* Set *ops to the functions of the device that `name` means on this rank, and write the device's
@@ -146,8 +148,8 @@ fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t
     for (int i = 0; i < 3 && status == FSDP_OK; i++) {
         status = fsdp_allocator_alloc(device->allocator, bytes[i], FSDP_TAG_ACTIVATION, &block[i],
                                       &x[i]);
-        /* An element whose bytes are all 0x3c is about 0.01 in float32 and bfloat16, and 1.06 in
-         * float16. */
+        /* Fill the matrices with ordinary numbers. An element whose bytes are all 0x3c is about
+         * 0.01 in float32 and bfloat16, and 1.06 in float16. */
         if (status == FSDP_OK)
             fsdp_device_memset(device, x[i], 0x3c, bytes[i]);
     }

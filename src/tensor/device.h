@@ -61,16 +61,16 @@ typedef struct fsdp_device_ops {
     /* Wait for all kernels that were started, then copy. NULL if the host can read and write the
      * device's memory. */
     fsdp_status (*to_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
-    /* Copy without waiting for kernels: fsdp_device_peek(). NULL if to_host is NULL. */
+    /* The copy for fsdp_device_peek(), which does not wait for kernels. NULL if to_host is NULL. */
     fsdp_status (*peek)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     /* @} */
-    /* How ranks share memory of the device. NULL: ranks share host memory. */
+    /* The functions by which ranks share memory of the device. NULL: ranks share host memory. */
     const fsdp_shared_memory_ops *shared_memory;
 } fsdp_device_ops;
 
 /* Settings that make the best use of a kind of device. Code above the devices asks for these
- * settings, not for the kind of device. On meta they are the settings of the device that the plan
- * is for: "meta" plans for the CPU, and "meta:cuda" for a card. */
+ * settings, not for the kind of device. The meta device has the settings of the device for which a
+ * plan is made: "meta" plans for the CPU, and "meta:cuda" for a card. */
 typedef struct fsdp_device_traits {
     /* The allocator's arenas grow by multiples of this number of bytes. */
     size_t growth_bytes;
@@ -79,16 +79,16 @@ typedef struct fsdp_device_traits {
     int64_t loss_rows, least_loss_rows, loss_bytes;
     /* The row stride of the logits of the loss is a multiple of this number of elements. */
     int64_t loss_columns;
-    /* An activation in front of a product is computed in parts of about this many bytes
-     * (src/autograd/activated_linear.h). activated_bytes is for backward, small_activated_bytes for
-     * backward if memory matters more than time, and activated_rows_bytes for forward if memory
-     * matters more than time. */
+    /* If a matrix product multiplies the result of an activation function, this result is computed
+     * in parts of about this many bytes (src/autograd/activated_linear.h). activated_bytes is for
+     * backward, small_activated_bytes for backward if memory matters more than time, and
+     * activated_rows_bytes for forward if memory matters more than time. */
     int64_t activated_bytes, small_activated_bytes, activated_rows_bytes;
     /* A sum over the gradients of many micro-batches is computed in parts of at most this many
      * elements, so that it needs temporary memory for one part only. */
     int64_t sum_numel;
-    /* True if products with the same input are joined to one product: Note [Joined products] in
-     * src/autograd/joined_linear.h. */
+    /* True if products with the same input are computed as one larger product: Note [Joined
+     * products] in src/autograd/joined_linear.h. */
     bool joins_products;
     /* Memory that ranks share (shared_memory.h) is allocated in multiples of this number of
      * bytes. */
@@ -100,8 +100,8 @@ typedef struct fsdp_device_traits {
     /* True if the sums over the rows of all gradients are computed by one kernel, even though this
      * takes more memory. */
     bool joins_sums;
-    /* True if memory that is free between steps is kept, since the system has no other use for
-     * it. */
+    /* True if memory that is unused between steps stays allocated, because the system has no other
+     * use for it. */
     bool keeps_idle_memory;
 } fsdp_device_traits;
 
@@ -110,8 +110,8 @@ extern const fsdp_device_traits fsdp_cpu_traits, fsdp_cuda_traits;
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta, fsdp_device_cuda;
 
 /* The names of devices in this build, NULL-terminated, without names such as "auto" that choose a
- * device (Note [Choosing a device] in cards.h). "cuda" is always in the list: in a build without
- * CUDA, using it gives an error that says so. */
+ * device (Note [Choosing a device] in cards.h). "cuda" is always in the list. In a build without
+ * CUDA, opening this device gives an error that says that CUDA is missing. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
@@ -122,7 +122,7 @@ struct fsdp_device {
     fsdp_allocator *allocator;
     int ordinal;  /* the number of the card; 0 if the device is not a card */
     void *memory; /* the source of the allocator's memory, if the device has its own; else NULL */
-    /* What the staged units of the device share; they own it together (offload.h). NULL if there
+    /* Data that all staged units of the device share and own together (offload.h). NULL if there
      * are no staged units. */
     struct fsdp_offload *offload;
     /* Floating-point operations of all matrix products so far. Counted only on meta, for estimates

@@ -74,7 +74,7 @@ static fsdp_event *cuda_record(const fsdp_device *device)
         fsdp_free(e);
         (void)cudaGetLastError();
         if (fsdp_cuda_synchronize(c) != FSDP_OK)
-            return NULL; /* nothing to report here: each later wait returns this error */
+            return NULL; /* no error is returned here, because each later wait returns it */
         return NULL;
     }
     e->base = (fsdp_event){event_synchronize, event_destroy};
@@ -106,11 +106,11 @@ static fsdp_status cuda_to_host(const fsdp_device *device, void *dst, const void
     return fsdp_cuda_synchronize(c);
 }
 
-/* cudaMemcpy() uses the legacy stream. The stream of the kernels does not wait for the legacy
- * stream, nor does the legacy stream wait for the kernels. */
+/* Any thread may call this while kernels run. cudaMemcpy() uses the legacy stream, and neither the
+ * legacy stream nor the stream of the kernels waits for the other. */
 static fsdp_status cuda_peek(const fsdp_device *device, void *dst, const void *src, size_t bytes)
 {
-    cudaError_t error = cudaSetDevice(device->ordinal); /* a setting of the calling thread */
+    cudaError_t error = cudaSetDevice(device->ordinal); /* each thread has its own current card */
     if (error == cudaSuccess && bytes)
         error = cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost);
     if (error == cudaSuccess)

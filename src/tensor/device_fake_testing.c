@@ -11,8 +11,9 @@
 #include "src/tensor/fake_memory_testing.h"
 
 enum {
-    /* A copy from the host of at most this many bytes is put into the stream, with a copy of the
-     * source. For a larger copy, the host waits for the stream and copies the bytes itself. */
+    /* A copy from the host of at most this many bytes becomes a command in the stream, which holds
+     * a copy of the source bytes. For a larger copy, the host waits for the stream and then copies
+     * the bytes itself. */
     LAUNCHED_BYTES = 1 << 16
 };
 
@@ -24,10 +25,11 @@ static fsdp_fake_stream *stream_of(const fsdp_device *device)
 static void wait_for_all(void *device)
 {
     if (fsdp_device_synchronize(device) != FSDP_OK)
-        return; /* nothing to report here: each later wait returns this error */
+        return; /* no error is returned here, because each later wait returns it */
 }
 
-/* The traits of the CPU, but products and kernels are joined, so that tests run that code. */
+/* The traits of the CPU, except that joins_products and joins_kernels are true, so that tests also
+ * run the code for joined products and kernels. */
 static fsdp_device_traits traits;
 static pthread_once_t traits_once = PTHREAD_ONCE_INIT;
 

@@ -50,7 +50,8 @@ __attribute__((no_sanitize("thread"))) static void on_fault(int number, siginfo_
         if (is_in(&ranges[i], info->si_addr) &&
             write(STDERR_FILENO, message, sizeof message - 1) < 0)
             break;
-    sigaction(number, &before, NULL); /* the access is repeated with the previous handler */
+    /* the access is then repeated, and the previous handler gets its fault */
+    sigaction(number, &before, NULL);
 }
 
 static void install_handler(void)

@@ -7,8 +7,8 @@
 #include "src/base/assert.h"
 
 struct fsdp_halved {
-    /* `hi` is borrowed. It is NULL on meta and after fsdp_halved_detach(). The other pointers point
-     * into `block`. */
+    /* halves.hi is borrowed, and NULL on meta and after fsdp_halved_detach(). The other pointers of
+     * `halves` point into `block`. */
     fsdp_halves halves;
     fsdp_block *block;
     int64_t numel;
@@ -30,8 +30,8 @@ static void close_copy(fsdp_storage *st)
     st->data = NULL;
 }
 
-/* Begin a read or a write: make the joined copy if there is none. A write also needs the old
- * values, because it may change only some of them. */
+/* Begin a read or a write: make the joined copy if there is none. The joined copy has the old
+ * values even for a write, because the write may change only some of them. */
 static fsdp_status open_copy(fsdp_storage *st, __attribute__((unused)) bool write)
 {
     fsdp_halved *h = st->halved;
@@ -150,7 +150,7 @@ static void join_bytes(fsdp_halves halves, size_t offset, void *out, size_t byte
     }
 }
 
-/* Copy n elements of `from`, which is in memory of the device, to `to` in host memory. */
+/* Copy n elements from the halves `from` in device memory to the halves `to` in host memory. */
 static fsdp_status peek_halves(const fsdp_device *device, fsdp_halves to, fsdp_halves from,
                                int64_t n)
 {

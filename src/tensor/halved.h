@@ -19,8 +19,8 @@
 
 /* Create a contiguous float32 tensor with undefined values. Its upper halves are stored in `hi`
  * [numel], which is NULL on meta. `together` is the value that fsdp_tensor_key() will return for
- * the tensor. Halved tensors of one unit get the same value so that callers process them one after
- * the other. */
+ * the tensor. Pass the same value for all halved tensors of one unit, so that callers process these
+ * tensors one after the other. */
 FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi,
                                                const void *together, int ndim, const int64_t *shape,
                                                fsdp_tag tag, fsdp_tensor **tensor);

@@ -19,7 +19,8 @@ fsdp_status fsdp_host_copy_create(fsdp_host_copy *c, const fsdp_tensor *t)
     FSDP_TRY(fsdp_tensor_check_data(t));
     if (!fsdp_device_has_own_memory(device)) {
         c->data = fsdp_tensor_ptr(t);
-        return fsdp_device_synchronize(device); /* earlier kernels may use the memory */
+        /* earlier kernels may still use the memory that the host is about to access */
+        return fsdp_device_synchronize(device);
     }
     c->data = c->buffer = fsdp_realloc(NULL, c->bytes ? c->bytes : 1, 1);
     return c->buffer ? FSDP_OK : FSDP_ERR_NOMEM;

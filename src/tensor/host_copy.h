@@ -13,8 +13,9 @@ typedef struct fsdp_host_copy {
     void *buffer; /* owned: equals `data`, or NULL if `data` is the tensor's memory */
 } fsdp_host_copy;
 
-/* Open a copy whose elements are undefined until fsdp_host_copy_read(). Fails with FSDP_ERR_STATE
- * if the tensor has no data now. On meta, set copy->data to NULL and return FSDP_OK. */
+/* Create a host copy. Its elements are undefined until fsdp_host_copy_read(). Fails with
+ * FSDP_ERR_STATE if the tensor has no data now. On meta, set copy->data to NULL and return
+ * FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_host_copy_create(fsdp_host_copy *copy, const fsdp_tensor *tensor);
 /* Free the copy's buffer. Accepts a copy that is all zeros or whose creation has failed. */
 void fsdp_host_copy_destroy(fsdp_host_copy *copy);
@@ -41,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_host_copy_of(fsdp_host_copy *copy, const fsdp_t
  * memory. Otherwise it is a copy on `device`. `tensor` must be contiguous and have data. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_for_device(const fsdp_tensor *tensor, fsdp_device *device,
                                                    fsdp_tensor **copy);
-/* Return the device's address of the element at `data`, a pointer into copy->data. */
+/* `data` points into copy->data. Return the address of the same element in the device's memory. */
 static inline void *fsdp_host_copy_on_device(const fsdp_host_copy *copy, const void *data)
 {
     return (char *)fsdp_tensor_ptr(copy->tensor) + ((const char *)data - (const char *)copy->data);

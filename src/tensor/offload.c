@@ -49,7 +49,7 @@ typedef struct hole {
     uint64_t at, bytes;
 } hole;
 
-/* What all units of a device share. */
+/* The data that all staged units of one device share. */
 struct fsdp_offload {
     fsdp_device *device;
     const fsdp_stage_ops *ops;
@@ -390,8 +390,8 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
     if (!set || set->state != SET_OUT)
         return FSDP_OK;
     fsdp_status status = bring_in(set);
-    /* If there is not enough memory, the tensor is not read now, and this is not an error. The next
-     * use of the tensor reads it. */
+    /* If there is not enough memory to read the tensor ahead, return no error. The next use of the
+     * tensor reads it. */
     return status == FSDP_ERR_NOMEM ? FSDP_OK : status;
 }
 
@@ -419,8 +419,8 @@ static bool take_hole(fsdp_offload *o, fsdp_staged *part)
     return false;
 }
 
-/* Add the part's bytes of the stage to the holes. If there is no memory for a hole, these bytes
- * remain unused until the stage is closed. */
+/* Add the part's bytes of the stage to the list of holes. If there is no memory for a list entry,
+ * these bytes remain unused until the stage is closed. */
 static void leave_hole(fsdp_offload *o, const fsdp_staged *part)
 {
     if (FSDP_GROW(o->holes, o->cap_holes, o->n_holes + 1))

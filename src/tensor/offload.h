@@ -45,7 +45,8 @@ typedef struct fsdp_stage_ops {
     fsdp_status (*peek)(void *impl, uint64_t at, void *out, size_t bytes);
 } fsdp_stage_ops;
 
-/* The stage that is an unnamed file in the folder `where` of open(). */
+/* The functions of a stage that is an unnamed file. The argument `where` of open() is the file's
+ * folder. */
 extern const fsdp_stage_ops fsdp_stage_file;
 
 /* A unit of staged storages. It has two sets: one contains the storages tagged FSDP_TAG_PARAM, and
@@ -53,8 +54,8 @@ extern const fsdp_stage_ops fsdp_stage_file;
  * storages hold a reference. */
 typedef struct fsdp_offload_unit fsdp_offload_unit;
 
-/* Create a unit that is staged in the folder `dir`. All units of a device must use the same folder;
- * otherwise this fails with FSDP_ERR_INVALID. */
+/* Create a unit whose stage is a file in the folder `dir`. All units of a device must use the same
+ * folder; otherwise this fails with FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_unit_create(fsdp_device *device, const char *dir,
                                                      fsdp_offload_unit **unit);
 void fsdp_offload_unit_release(fsdp_offload_unit *unit); /* accepts NULL */
@@ -87,9 +88,10 @@ static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
  * those with the same key one after the other, without other tensors between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* For snapshot.c. fsdp_staged_flush() writes the current values of the set to the stage.
- * Afterwards, any thread may call fsdp_staged_read(), until a storage of the set is written again.
- * fsdp_staged_read() reads bytes [offset, offset + bytes) of the storage from the stage. */
+/* These functions are only for snapshot.c. `staged` is a storage of a set. fsdp_staged_flush()
+ * writes the current values of this set to the stage. Afterwards, any thread may call
+ * fsdp_staged_read(), until a storage of the set is written again. fsdp_staged_read() reads bytes
+ * [offset, offset + bytes) of the storage from the stage. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
 FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

@@ -6,7 +6,7 @@
 
 #include <fsdp/base.h>
 
-/* What a rank needs to attach to the memory. It is copied from rank to rank as bytes. */
+/* The data that a rank needs to attach to the memory. It is copied from rank to rank as bytes. */
 typedef struct fsdp_shared_memory_handle {
     int64_t process; /* pid of the process that created the memory */
     void *pointer;   /* the address of the memory in that process */

@@ -34,7 +34,7 @@ struct fsdp_snapshot_part {
     size_t offset, bytes; /* position and size in the storage */
     block *blocks; /* [n_blocks]; each is BLOCK_BYTES bytes of the part, the last one maybe fewer */
     size_t n_blocks;
-    fsdp_snapshot_part *next; /* next part of the same watch */
+    fsdp_snapshot_part *next; /* next part of the same watched storage */
 };
 
 /* A watched storage. */
@@ -53,7 +53,7 @@ struct watch {
 struct fsdp_snapshot {
     watch *watches;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a block was read, or the snapshot was closed */
+    pthread_cond_t changed; /* signalled after a block was read or the snapshot was closed */
     /* The lock protects the following fields and the states of the blocks. */
     bool closed;
     uint64_t pool_bytes, used_bytes;
@@ -88,8 +88,8 @@ static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)
     s->used_bytes -= bytes;
 }
 
-/* Copy block i of the part. Return false if the pool has no room or copying fails; the writer must
- * then wait for the reader. */
+/* Copy block i of the part. Return false if the pool has no room for the copy or if copying fails.
+ * The thread that wants to write must then wait until the reader has read the block. */
 static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     block *b = &part->blocks[i];

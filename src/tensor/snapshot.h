@@ -10,9 +10,9 @@
  * writer waits for the end of this read. Such a wait is short, because the reader only copies the
  * block, and writes the copy to the disk later. A storage that is never written is never copied.
  *
- * A write to one part of a storage may copy all watched blocks of the storage. For example, if
- * operations read the master weights of a unit directly, all master weights of the unit are one
- * storage, even if some of them are frozen.
+ * A write to one part of a storage may copy all watched blocks of the storage. For example, a unit
+ * whose operations read the master weights, and not copies of them in another dtype, has all its
+ * master weights in one storage, even if some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.

@@ -1,4 +1,5 @@
-/* The stage that is a file. It implements fsdp_stage_ops by calls of src/base/file_stage.h. */
+/* The stage that is a file. It implements fsdp_stage_ops with the functions of
+ * src/base/file_stage.h. */
 #include "src/base/file_stage.h"
 #include "src/tensor/offload.h"
 

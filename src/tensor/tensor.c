@@ -24,8 +24,8 @@ fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel)
     if (ndim < 0 || ndim > FSDP_MAX_DIMS)
         return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
                           FSDP_MAX_DIMS, ndim);
-    /* A tensor with a size of 0 has no elements. But its strides are products of its other sizes,
-     * and these must not overflow. So check the product of all sizes that are not 0. */
+    /* A tensor has no elements if one of its sizes is 0. But its strides are products of its other
+     * sizes, and these must not overflow. So check the product of all sizes that are not 0. */
     int64_t product = 1, zero = 1;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i] ? shape[i] : 1, &product))
@@ -100,7 +100,8 @@ static fsdp_status create_in(fsdp_device *device, alloc_fn *alloc, fsdp_dtype dt
     FSDP_TRY(alloc(device->allocator, bytes, tag, &block, &data));
 #ifdef FSDP_DEBUG
     if (data)
-        fsdp_device_memset(device, data, 0xff, bytes); /* NaN in every floating dtype */
+        /* these bytes are NaN in every floating dtype */
+        fsdp_device_memset(device, data, 0xff, bytes);
 #endif
     fsdp_storage *storage;
     fsdp_status status = fsdp_storage_from_memory(device, data, bytes, &storage);
@@ -224,7 +225,7 @@ bool fsdp_tensor_is_contiguous(const fsdp_tensor *t)
         in_order &= t->shape[i] == 1 || t->stride[i] == step;
         step *= t->shape[i];
     }
-    /* `step` is 0 if the tensor has no elements. It is then contiguous, whatever its strides
+    /* If the tensor has no elements, `step` is 0, and the tensor is contiguous whatever its strides
      * are. */
     return in_order || step == 0;
 }

@@ -17,8 +17,8 @@ typedef struct fsdp_storage_guard {
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
     void (*leave)(void *self); /* called before the storage loses its memory and drops this guard */
-    /* True if a write takes memory until it ends, so that as few writes as possible should be
-     * open. */
+    /* True if each open write to the storage occupies additional memory. Callers should then keep
+     * as few writes open at one time as possible. */
     bool writes_take_memory;
     void *self;
     struct fsdp_storage_guard *next;
@@ -54,9 +54,9 @@ struct fsdp_storage {
     fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
     fsdp_tag tag;    /* tag of the memory of a staged or halved storage; otherwise unused */
     bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
-    /* For an unsharded parameter: a storage with the same bytes, which has data even while this
-     * storage has none. NULL if there is no such storage. Borrowed. It may lose its data later, so
-     * a tensor over it must not be kept. */
+    /* Set for the storage of an unsharded parameter: another storage with the same bytes, which
+     * keeps its data when the parameter is resharded. NULL if there is no such storage. Borrowed.
+     * The other storage may also lose its data later, so do not keep a tensor over it. */
     struct fsdp_storage *lasting;
 };
 
@@ -157,14 +157,14 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* Return true if a write of the tensor takes memory until it ends. `in_halves` is as in
- * fsdp_writing. */
+/* Return true if the tensor occupies additional memory while a write to it is open. `in_halves` has
+ * the same meaning as in fsdp_writing. */
 bool fsdp_tensor_write_takes_memory(const fsdp_tensor *t, bool in_halves);
 /* The state of a series of writes to tensors, one after another. If consecutive tensors share a
- * storage, the guards of this storage see a single write. Consecutive halved tensors with the same
- * fsdp_tensor_key() belong to one unit, but each has its own storage. For such tensors, the write
- * of the next storage begins before the guards of the previous storage see the end of its write. So
- * at least one write is open all the time, and the unit sees no gap. Initialize with {0}. */
+ * storage, the guards of this storage see a single write. Halved tensors with the same
+ * fsdp_tensor_key() belong to one unit, but each has its own storage. If such tensors are
+ * consecutive, the write of the next storage begins before end_write() of the previous storage's
+ * guards is called. So at least one write of the unit is open all the time. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the tensor that is being written */
     bool in_halves;    /* true if the caller writes halves directly, without a joined copy */

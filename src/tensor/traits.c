@@ -1,11 +1,11 @@
 /* The best settings for the CPU and for cards: see fsdp_device_traits in device.h. */
 #include "src/tensor/device.h"
 
-/* An activation is computed in parts that fit the caches of a CPU. The GEMM primitives of the CPU
- * are cached by shape, so the chunks of the loss must have few different shapes. With chunks of
- * fewer than 192 rows, most of the time would be spent reading the weight for each chunk. With
- * chunks of 512 rows, the loss would be 1 % faster, but the logits would be the largest part of a
- * checkpointed model's activations. */
+/* The result of an activation function is computed in parts that fit the caches of a CPU. The GEMM
+ * primitives of the CPU are cached by shape, so the chunks of the loss must have few different
+ * shapes. With chunks of fewer than 192 rows, most of the time would be spent reading the weight
+ * for each chunk. With chunks of 512 rows, the loss would be 1 % faster, but the logits would be
+ * the largest part of a checkpointed model's activations. */
 const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .loss_rows = 352,
                                             .least_loss_rows = 192,
@@ -17,8 +17,8 @@ const fsdp_device_traits fsdp_cpu_traits = {.growth_bytes = (size_t)1 << 20,
                                             .sum_numel = 1 << 18,
                                             .shared_bytes = 1};
 
-/* With 2048 rows or more, a product reaches the card's peak rate. The driver maps memory in units
- * of 2 MiB. */
+/* A product with 2048 or more rows reaches the card's peak rate. The driver maps memory in units of
+ * 2 MiB. */
 const fsdp_device_traits fsdp_cuda_traits = {.growth_bytes = (size_t)1 << 21,
                                              .loss_rows = 8192,
                                              .least_loss_rows = 1024,

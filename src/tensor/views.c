@@ -15,8 +15,8 @@ enum {
  * then changes the shape, strides or offset of the view. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
-    static const int64_t empty =
-        0; /* the shape of a tensor without elements, which is valid for any storage */
+    /* The shape [0] has no elements, so it is valid for a storage of any size. */
+    static const int64_t empty = 0;
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
@@ -232,8 +232,8 @@ static int64_t rows_of(const fsdp_tensor *t)
     return t->ndim ? t->shape[0] : 1;
 }
 
-/* Set *largest to the largest magnitude in n tensors. `rows` is scratch: it has one element for
- * each row of all tensors, and one more. */
+/* Set *largest to the largest magnitude in n tensors. `rows` is temporary memory with one element
+ * for each row of all tensors, and one more for the result. */
 static fsdp_status find_largest(const fsdp_tensor *const *tensors, size_t n,
                                 const fsdp_tensor *rows, fsdp_row_powers *powers, double *largest)
 {
@@ -284,8 +284,9 @@ fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 
 /* --- from host memory --- */
 
-/* Cast n elements from host memory to `dst` by way of a tensor on the device. The kernel cannot
- * read the host memory itself, because the caller may reuse that memory before the kernel runs. */
+/* Cast n elements from host memory to `dst` by way of a temporary tensor on the device. The kernel
+ * cannot read the host memory itself, because the caller may reuse that memory before the kernel
+ * runs. */
 static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {

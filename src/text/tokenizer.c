@@ -1,4 +1,5 @@
-/* Opens tokenizers: finds the file, makes the parts from it, and reads the files next to it. */
+/* Opens tokenizers: finds the file of a tokenizer, creates its parts from this file, and reads the
+ * configuration files in the same folder. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -11,8 +12,8 @@
 
 /* ---- tokenizer.json ---- */
 
-/* If tokenizer_config.json has the boolean `key`, set `member` of `part`, such as the normalizer,
- * to it. */
+/* If `config`, which is tokenizer_config.json, has the boolean `key`, set the field `member` of
+ * `part`, for example of the normalizer, to this boolean. */
 static fsdp_status override_bool(fsdp_json_node config, const char *key, fsdp_json_node part,
                                  const char *member)
 {
@@ -31,8 +32,8 @@ static bool has_type(fsdp_json_node part, const char *type)
            fsdp_json_get_str(part, "type", &is) == FSDP_OK && strcmp(is, type) == 0;
 }
 
-/* The classes of transformers for BERT and GPT-2 give some members of tokenizer_config.json
- * precedence over those of the tokenizer.json. */
+/* In the classes of transformers for BERT and GPT-2, some fields of tokenizer_config.json override
+ * those of tokenizer.json. Do the same. */
 static fsdp_status apply_precedence(const fsdp_tokenizer_files *files, fsdp_json_node root)
 {
     char class_name[FSDP_TOKENIZER_CLASS_BYTES];
@@ -67,7 +68,7 @@ static fsdp_status load_json(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_fil
     return fsdp_tokenizer_configure(tokenizer, files, root);
 }
 
-/* A .json file whose first value is an integer is read as a vocab.json, and every other one as a
+/* Load a .json file. If the first value in it is an integer, it is a vocab.json, otherwise a
  * tokenizer.json. */
 static fsdp_status load_json_file(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
@@ -90,8 +91,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Return an error if the file is of a kind that is certainly no tokenizer, such as a Git LFS
- * pointer. */
+/* Return an error if the contents of the file show that it is not a tokenizer, but for example a
+ * Git LFS pointer. */
 static fsdp_status check_kind(const char *path)
 {
     const char *what = ends_with(path, "spiece.model") ? "a SentencePiece model" : "a tokenizer";
@@ -121,8 +122,9 @@ static fsdp_status load_file(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_fil
 
 /* ---- finding the file ---- */
 
-/* Return true if the tokenizer.json `path` has no model, so that another file has the vocabulary.
- * (A file that cannot be read is reported when it is opened.) */
+/* Return true if the tokenizer.json `path` has no model, which means that the vocabulary is in
+ * another file. If the file cannot be read, return false; the error is reported when the file is
+ * opened. */
 static bool is_incomplete(const char *path)
 {
     fsdp_json *doc;
@@ -133,7 +135,8 @@ static bool is_incomplete(const char *path)
     return !has_model;
 }
 
-/* Set *found to the path of the file with the vocabulary in a folder, or to NULL. */
+/* Set *found to the path of the file in `folder` that contains the vocabulary, or to NULL if there
+ * is none. */
 static fsdp_status find_in_folder(const char *folder, char **found)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model", "vocab.json",
@@ -194,7 +197,7 @@ static fsdp_status load_tokenizer(fsdp_tokenizer *tokenizer)
     return status;
 }
 
-/* Name the file in an error, unless the message already does. */
+/* Add the path to the error message, unless the message already contains the name of a file. */
 static void add_path(fsdp_status status, const char *path)
 {
     if (status != FSDP_OK && status != FSDP_ERR_NOMEM && !strstr(fsdp_last_error(), ".json") &&
@@ -255,8 +258,9 @@ int32_t fsdp_tokenizer_first_sentinel(const fsdp_tokenizer *tokenizer)
     return tokenizer->first_sentinel;
 }
 
-/* Set *before and *after to the special tokens around a single text; -1 where there is not exactly
- * one. */
+/* Find the special tokens that the post-processor adds to a single text. If exactly one is added
+ * before the text, set *before to it, otherwise to -1. Do the same for *after and the tokens that
+ * are added after the text. */
 static void find_ends(const fsdp_tokenizer *tokenizer, int32_t *before, int32_t *after)
 {
     fsdp_post_part parts[FSDP_POST_PARTS_MAX];
@@ -264,7 +268,8 @@ static void find_ends(const fsdp_tokenizer *tokenizer, int32_t *before, int32_t 
     bool text = false;
     *before = *after = -1;
     if (fsdp_post_processor_plan(tokenizer->post, false, true, parts, &count) != FSDP_OK)
-        return; /* impossible: the same plan succeeded when the post-processor was read */
+        /* this cannot fail, because the same call succeeded when the post-processor was read */
+        return;
     for (size_t i = 0; i < count; i++) {
         text |= parts[i].text >= 0;
         for (size_t k = 0; parts[i].text < 0 && k < parts[i].count; k++) {

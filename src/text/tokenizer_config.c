@@ -1,11 +1,12 @@
-/* Reads the files next to a vocabulary, as PreTrainedTokenizerBase.from_pretrained() and
- * TokenizersBackend of transformers 5 do.
+/* Reads the configuration files next to a vocabulary, like
+ * PreTrainedTokenizerBase.from_pretrained() and TokenizersBackend of transformers 5.
  *
- * Tokens of added_tokens_decoder are added in the order of their ids. Without this member,
- * special_tokens_map.json and added_tokens.json are read. Then the named special tokens
- * (bos_token, ...) and the extra ones are added, if they do not exist yet. If add_bos_token or
- * add_eos_token is in tokenizer_config.json, they decide what is added to a text, whatever
- * post-processor the tokenizer.json has. */
+ * If tokenizer_config.json has added_tokens_decoder, its tokens are added in the order of their
+ * ids. Otherwise, special_tokens_map.json and added_tokens.json are read. Then the special tokens
+ * that have a name (bos_token and so on) and the additional special tokens are added, if they do
+ * not exist yet. If tokenizer_config.json has add_bos_token or add_eos_token, these two fields
+ * decide which special tokens are added to a text, and the post-processor of the tokenizer.json is
+ * replaced. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ const char *const fsdp_named_token_keys[FSDP_NAMED_TOKENS] = {
 
 /* ---- reading the files ---- */
 
-/* Read the file `folder`/`name`. If it does not exist, *doc stays NULL. */
+/* Read the file `name` in `folder`. If the file does not exist, *doc does not change. */
 static fsdp_status read_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);
@@ -55,7 +56,8 @@ void fsdp_tokenizer_files_fini(fsdp_tokenizer_files *files)
     *files = (fsdp_tokenizer_files){0};
 }
 
-/* Return the root of a file, or a node that does not exist. */
+/* Return the root node of a file. If `doc` is NULL because the file does not exist, return an
+ * absent node. */
 static fsdp_json_node root_of(fsdp_json *doc)
 {
     return doc ? fsdp_json_root(doc) : (fsdp_json_node){0};
@@ -78,7 +80,8 @@ fsdp_status fsdp_tokenizer_class(const fsdp_tokenizer_files *files,
 
 typedef struct configuration {
     fsdp_tokenizer *tokenizer;
-    fsdp_json_node config, special_map, added, tokenizer_json; /* may not exist */
+    /* root nodes of the files; absent nodes if a file does not exist */
+    fsdp_json_node config, special_map, added, tokenizer_json;
     bool has_decoder; /* tokenizer_config.json has added_tokens_decoder */
 } configuration;
 
@@ -96,7 +99,7 @@ static fsdp_status add_with_id(configuration *c, fsdp_json_node node, const fsdp
                       fsdp_json_name(node.doc), token->text, expected, (int)id, c->tokenizer->path);
 }
 
-/* A token of a file, and the id that the file gives to it. Tokens are sorted by this id. */
+/* A token in a file, and the id that the file gives to it. Arrays of entries are sorted by id. */
 typedef struct decoder_entry {
     int64_t id;
     fsdp_json_node node;
@@ -146,7 +149,8 @@ static fsdp_status add_decoder(configuration *c)
     return status;
 }
 
-/* Return the value of `key`, such as "bos_token", in the files. The node may not exist. */
+/* Return the token with the name `key`, such as "bos_token", from tokenizer_config.json or
+ * special_tokens_map.json. The node may be absent. */
 static fsdp_json_node named_value(const configuration *c, const char *key)
 {
     fsdp_json_node value = fsdp_json_find(c->config, key);
@@ -154,8 +158,8 @@ static fsdp_json_node named_value(const configuration *c, const char *key)
     return !c->has_decoder && mapped.value ? mapped : value;
 }
 
-/* Set *text to the text of a token that is a string or an object with "content"; NULL if it is
- * null or does not exist. */
+/* Set *text to the text of the token `value`, which is a string or an object with "content". If
+ * `value` is null or absent, set *text to NULL. */
 static fsdp_status token_text(fsdp_json_node value, const char **text)
 {
     const fsdp_json_kind kind = fsdp_json_kind_of(value);
@@ -208,7 +212,8 @@ static fsdp_status add_map(configuration *c)
         qsort(entries, count, sizeof *entries, compare_entries);
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         const char *text = entries[i].node.key;
-        /* A token that the tokenizer.json added keeps the flags from there. */
+        /* If tokenizer.json has added this token already, keep the token's flags from
+         * tokenizer.json. */
         if (c->tokenizer_json.value &&
             fsdp_added_tokens_find_text(c->tokenizer->added, text, strlen(text)))
             continue;
@@ -221,8 +226,8 @@ static fsdp_status add_map(configuration *c)
     return status;
 }
 
-/* Add a special token. If its text was added before, the other flags stay as they are. Set *id to
- * its id, or to -1 if `value` has no text. */
+/* Add the token `value` as a special token, and set *id to its id. If its text was added before,
+ * its other flags do not change. If `value` has no text, set *id to -1. */
 static fsdp_status add_special(configuration *c, fsdp_json_node value, int32_t *id)
 {
     const char *text;
@@ -264,8 +269,9 @@ static fsdp_status add_named(configuration *c)
 
 /* ---- names without a configuration ---- */
 
-/* If the tokenizer has no token `name` yet, find it by the texts that models use for it. `texts`
- * are separated by spaces; the first that exists counts. */
+/* If the tokenizer has no token with the role `name` yet, such as the eos token, guess it: take the
+ * first of `texts` that is a token. `texts` is a list, separated by spaces, of the texts that known
+ * models use for this role. */
 static void guess_named(fsdp_tokenizer *tokenizer, fsdp_named_token name, const char *texts)
 {
     for (const char *p = texts; *p && tokenizer->named[name] < 0;) {
@@ -337,8 +343,9 @@ static fsdp_status read_max_length(configuration *c)
     return FSDP_OK;
 }
 
-/* Return true if a class of transformers 5 has token_type_ids in its model_input_names. Without a
- * class, the files decide: those of BERT are a vocab.txt, and a tokenizer.json can be BERT's. */
+/* Return true if the class of transformers 5 has token_type_ids in its model_input_names. If no
+ * class is given, the name of the file decides: a vocab.txt is a file of BERT, whose tokenizers
+ * have token_type_ids, and a tokenizer.json can be one. */
 static bool class_has_type_ids(const char *class_name, const char *path)
 {
     static const char known[] = " BertTokenizer ElectraTokenizer MobileBertTokenizer "

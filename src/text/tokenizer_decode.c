@@ -1,11 +1,11 @@
-/* Decodes ids: the texts of the tokens go through the decoder. */
+/* Decodes ids: passes the texts of the tokens to the decoder, which makes one text from them. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 
-/* Return the text of a token as the decoder gets it, and set *length; NULL if there is no such
- * token. */
+/* Return the text of a token, as it must be passed to the decoder, and set *length. Return NULL if
+ * there is no token with this id. */
 static const char *decoded_text(const fsdp_tokenizer *tokenizer, int32_t id, size_t *length)
 {
     const fsdp_added_token *added = fsdp_added_tokens_find_id(tokenizer->added, id);

@@ -1,17 +1,20 @@
-/* Encodes texts. See tokenizer_internal.h. */
+/* Encodes texts. tokenizer_internal.h describes the steps. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 
-/* The state of encoding a text. */
+/* What the functions below need while they encode a text. */
 typedef struct encoder {
     const fsdp_tokenizer *tokenizer;
     fsdp_tokenizer_work *work;
-    fsdp_token_sequence *out; /* where places are appended; may be NULL if no offsets are wanted */
-    fsdp_token_list *list;    /* where ids are appended: out->ids or the caller's list */
-    size_t limit;             /* encoding stops after the piece that makes list->len reach this */
+    /* the places (offsets) of the tokens are appended to it; may be NULL if no offsets are
+     * wanted */
+    fsdp_token_sequence *out;
+    fsdp_token_list *list; /* the ids are appended to it: &out->ids, or a list of the caller */
+    /* encoding stops after the first piece with which list->len is at least this */
+    size_t limit;
     bool tracked, done;
 } encoder;
 
@@ -25,8 +28,8 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Return the number of white space characters at the beginning of a token, or at its end if at_end.
- * U+0120, the space of GPT-2's alphabet, counts, too. */
+/* Return the number of white space characters at the beginning of a token or, if at_end is true, at
+ * its end. U+0120, which spells a space in GPT-2's alphabet, is counted, too. */
 static uint32_t count_spaces(const fsdp_char_classes *classes, const char *text, size_t length,
                              bool at_end)
 {
@@ -71,8 +74,8 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
-/* A fsdp_piece_fn. Append the tokens of a piece from the pre-tokenizer, and set *done if the limit
- * is reached. */
+/* An fsdp_piece_fn for fsdp_pre_tokenizer_split(). Append the tokens of a piece. If e->limit is
+ * reached, set *done. */
 static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *done)
 {
     encoder *e = arg;
@@ -183,7 +186,8 @@ static fsdp_status too_short(int max_length, size_t added)
                       max_length, added);
 }
 
-/* Append the ids of a text to `list`, without those beyond max_length. */
+/* Append the ids of a text to `list`. If max_length is not 0, the text is cut so that at most
+ * max_length ids are appended. */
 static fsdp_status encode_list(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_work *work,
                                const char *text, size_t length, int max_length, bool special,
                                fsdp_token_list *list)
@@ -247,12 +251,14 @@ fsdp_status fsdp_tokenizer_encode_text(const fsdp_tokenizer *tokenizer, const ch
 
 /* ---- pairs and offsets ---- */
 
-/* Converts offsets in bytes to offsets in characters. Tokens of a text are nearly in order, so the
- * search begins at the last position. */
+/* Converts byte offsets to character offsets. The offsets of a text's tokens are nearly in
+ * ascending order, so each search begins at the result of the previous one. */
 typedef struct character_counter {
     const char *text;
     size_t length;
-    size_t byte, character; /* the character that begins at or contains `byte` */
+    /* the result of the last search: `character` is the index of the character that contains
+     * `byte` */
+    size_t byte, character;
     bool is_ascii;
 } character_counter;
 
@@ -261,7 +267,8 @@ static bool continues(const character_counter *c, size_t byte)
     return byte < c->length && ((unsigned char)c->text[byte] & 0xC0) == 0x80;
 }
 
-/* Return the index of the character that contains a byte; at the end, the number of characters. */
+/* Return the index of the character that contains the byte at position `byte`. If `byte` is the end
+ * of the text, return the number of characters. */
 static size_t character_of(character_counter *c, size_t byte)
 {
     if (c->is_ascii)
@@ -277,8 +284,9 @@ static size_t character_of(character_counter *c, size_t byte)
     return c->character;
 }
 
-/* BytesToCharOffsetConverter: offsets outside the text are left as they are, and an end at the end
- * of the text becomes the number of characters. */
+/* Convert the byte offsets of a token to character offsets, like BytesToCharOffsetConverter of the
+ * tokenizers library. Offsets outside the text do not change. If a token ends at the end of the
+ * text, `end` becomes the number of characters. */
 static void convert_place(character_counter *c, fsdp_token_place *place)
 {
     if (place->begin >= c->length || place->end > c->length)
@@ -288,7 +296,8 @@ static void convert_place(character_counter *c, fsdp_token_place *place)
     place->begin = begin;
 }
 
-/* Keep only the first `length` tokens of a sequence, or the last ones if `left`. */
+/* Keep only the first `length` tokens of a sequence or, if `left` is true, only the last
+ * `length`. */
 static void truncate_sequence(fsdp_token_sequence *s, size_t length, bool left)
 {
     if (length >= s->ids.len)
@@ -324,8 +333,8 @@ static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokeniz
     return FSDP_OK;
 }
 
-/* Lower *first and *second, the numbers of tokens of two texts, to a sum of `most`, like
- * longest_first of the tokenizers library. */
+/* *first and *second are the numbers of tokens of two texts. Lower them so that their sum is at
+ * most `most`, like the strategy longest_first of the tokenizers library. */
 static void longest_first(size_t *first, size_t *second, size_t most)
 {
     const bool swap = *first > *second;
@@ -342,7 +351,7 @@ static void longest_first(size_t *first, size_t *second, size_t most)
     *second = swap ? n1 : n2;
 }
 
-/* Truncate the sequences to `most` tokens together. */
+/* Truncate the sequences, so that they have at most `most` tokens together. */
 static fsdp_status truncate_pair(fsdp_token_sequence s[2], bool is_pair, size_t most,
                                  fsdp_truncation truncation, bool left)
 {
@@ -418,7 +427,8 @@ static fsdp_status encode_pair(const fsdp_tokenizer *tokenizer, fsdp_tokenizer_w
     if (options->max_length)
         most = (size_t)options->max_length - added;
     for (int i = 0; i <= (int)is_pair; i++)
-        /* Truncation of a pair needs the lengths of both texts, so there is no limit here. */
+        /* To truncate a pair, the lengths of both texts are needed. So pairs are encoded without a
+         * limit. */
         FSDP_TRY(encode_sequence(tokenizer, work, texts[i], lengths[i], options,
                                  left || is_pair ? SIZE_MAX : most, &work->sequences[i]));
     FSDP_TRY(truncate_pair(work->sequences, is_pair, most, options->truncation, left));

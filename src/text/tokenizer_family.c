@@ -1,7 +1,7 @@
-/* Makes tokenizers from files that contain only the vocabulary. For each family of models, the
- * other parts are written here as a tokenizer.json would have them. They are those of the class of
- * transformers that tokenizer_config.json names or, without a name, that usually reads such
- * files. */
+/* Makes tokenizers from files that contain only a vocabulary. The other parts of the tokenizer
+ * depend on the family of models. Here, they are written in the form that they would have in a
+ * tokenizer.json. They are the same as in the class of transformers that tokenizer_config.json
+ * names. If it names none, the class that usually reads such files is taken. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,13 +16,14 @@
 #include "src/text/tokenizer_internal.h"
 
 enum {
-    EXTRA_IDS = 100,                     /* default number of sentinels, as in T5 */
-    EXTRA_IDS_MAX = 1000000,             /* largest number of sentinels */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024, /* limit for a model file; the largest known file has 17
-                                            MB */
-    LLAMA3_TOKENS = 128000,              /* number of tokens in Llama 3's file */
-    LLAMA3_SPECIAL = 256                 /* number of Llama 3's special tokens, whose ids follow
-                                            those of the file */
+    /* number of sentinels (<extra_id_0>, ...) if the configuration does not say it, as in T5 */
+    EXTRA_IDS = 100,
+    EXTRA_IDS_MAX = 1000000, /* largest number of sentinels */
+    /* largest size of a model file; the largest known one has 17 MB */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024,
+    LLAMA3_TOKENS = 128000, /* number of tokens in Llama 3's file */
+    /* number of Llama 3's special tokens; their ids begin at LLAMA3_TOKENS */
+    LLAMA3_SPECIAL = 256
 };
 
 /* ---- help ---- */
@@ -32,8 +33,8 @@ static fsdp_json_node config_of(const fsdp_tokenizer_files *files)
     return files->config ? fsdp_json_root(files->config) : (fsdp_json_node){0};
 }
 
-/* Make the parts of the tokenizer from `text`, the JSON of an object like a tokenizer.json. Takes
- * ownership of `model` and `text`. */
+/* Create the parts of the tokenizer from `text`, a JSON object in the form of a tokenizer.json.
+ * This function takes ownership of `model` and `text`. */
 static fsdp_status make_parts(fsdp_tokenizer *tokenizer, char *text, fsdp_token_model *model)
 {
     fsdp_json *doc = NULL;
@@ -54,8 +55,8 @@ static fsdp_status add_token(fsdp_tokenizer *tokenizer, const char *text, bool s
     return fsdp_added_tokens_add(tokenizer->added, &token, id);
 }
 
-/* If the vocabulary has the token `text`, make it a special token and the tokenizer's `name`, such
- * as eos_token. fsdp_tokenizer_configure() may change this later. */
+/* If the vocabulary has the token `text`, make it a special token, and give it the role `name`,
+ * such as eos_token. fsdp_tokenizer_configure() may change this later. */
 static fsdp_status name_token(fsdp_tokenizer *tokenizer, fsdp_named_token name, const char *text)
 {
     if (tokenizer->model->ops->id_of(tokenizer->model, text, strlen(text)) < 0)
@@ -69,8 +70,9 @@ static bool says_bos_or_eos(const fsdp_tokenizer_files *files)
            fsdp_json_has(config_of(files), "add_eos_token");
 }
 
-/* Return an error if `class_name`, the tokenizer_class, is none of `known`, a list of names with a
- * space before and after each. No class ("") is no error. */
+/* Return an error if `class_name`, the tokenizer_class, is not in `known`, a list of names with a
+ * space before and after each name. If class_name is "", no class was given, which is not an
+ * error. */
 static fsdp_status check_class(const fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files,
                                const char *known, const char *class_name)
 {
@@ -102,7 +104,7 @@ static void append_base64(fsdp_str *out, const char *data, size_t bytes)
     }
 }
 
-/* Append a JSON string of printable ASCII. */
+/* Append `text`, which must be printable ASCII, as a JSON string. */
 static void append_quoted(fsdp_str *out, const char *text)
 {
     fsdp_str_append(out, "\"", 1);
@@ -133,8 +135,8 @@ static void append_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spe
     fsdp_str_printf(json, ",");
 }
 
-/* Sentinels come after the pieces, in descending order. With 32,000 pieces, the id of <extra_id_0>
- * is 32,099 if there are 100 sentinels. */
+/* Add T5's sentinels, whose ids follow those of the pieces. <extra_id_0> has the largest id: with
+ * 32,000 pieces and 100 sentinels, it is 32,099. */
 static fsdp_status add_sentinels(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files *files)
 {
     int64_t n;
@@ -156,7 +158,7 @@ static fsdp_status find_named(const fsdp_tokenizer *tokenizer, fsdp_named_token 
                                  fsdp_named_token_keys[name]);
 }
 
-/* T5 puts </s> after each text. All its type ids are 0. */
+/* Set T5's post-processor: it adds </s> after each text, and all type ids are 0. */
 static fsdp_status set_t5_post_processor(fsdp_tokenizer *tokenizer)
 {
 #define A "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
@@ -197,7 +199,7 @@ static fsdp_status load_t5(fsdp_tokenizer *tokenizer, const fsdp_tokenizer_files
     return set_t5_post_processor(tokenizer);
 }
 
-/* Add the user-defined pieces as added tokens, because they are found anywhere in a text. */
+/* Add the user-defined pieces as added tokens, because these must be found anywhere in a text. */
 static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_sentencepiece_spec *spec)
 {
     for (size_t i = 0; i < spec->count; i++) {

@@ -1,4 +1,4 @@
-/* Makes the parts of a tokenizer from the members of a tokenizer.json. */
+/* Creates the parts of a tokenizer from the fields of a tokenizer.json. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,9 @@ static fsdp_status check_members(fsdp_json_node root)
 
 /* ---- the model ---- */
 
-/* Make the model from `root`. If it is BPE and the pre-tokenizer ends with ByteLevel, pieces stay
- * raw bytes; other kinds of model cannot work on raw bytes. */
+/* Create the model from `root`. If the pre-tokenizer ends with ByteLevel and the model is BPE, the
+ * model works on raw bytes, so the pre-tokenizer need not spell them. Other kinds of models cannot
+ * work on raw bytes. */
 static fsdp_status make_model(fsdp_tokenizer *tokenizer, fsdp_json_node root)
 {
     fsdp_json_node model;
@@ -115,7 +116,8 @@ fsdp_status fsdp_tokenizer_make_parts(fsdp_tokenizer *tokenizer, fsdp_json_node 
     return add_tokens(tokenizer, root);
 }
 
-/* Find the sentinels of T5: <extra_id_0>, <extra_id_1>, ... with descending ids. */
+/* Find the sentinels of T5: the tokens <extra_id_0>, <extra_id_1> and so on, whose ids descend by
+ * 1. */
 static void find_sentinels(fsdp_tokenizer *tokenizer)
 {
     char text[32];

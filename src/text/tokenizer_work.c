@@ -1,5 +1,5 @@
-/* A pool of the buffers that threads need to encode, so that threads can share an open tokenizer
- * and callers need not provide such buffers. */
+/* A pool of the memory that threads need to encode. Because of the pool, several threads can use
+ * the same tokenizer, and callers need not provide this memory. */
 #include "src/base/alloc.h"
 #include "src/text/tokenizer_internal.h"
 

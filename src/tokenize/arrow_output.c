@@ -12,10 +12,11 @@
 
 enum {
     MOST_COLUMNS = 5,
-    LIST_LENGTH_MAX = 1 << 28 /* a record has at most 64 MiB of text, so no list is longer */
+    /* fsdp tokenize reads at most 64 MiB of text per record, so no list is longer */
+    LIST_LENGTH_MAX = 1 << 28
 };
 
-/* A row as it was spooled. */
+/* A row that was read from a spooled file; see Note [Spooled rows] in encode.h. */
 typedef struct row {
     int32_t *lists[FSDP_SPOOLED_LISTS]; /* [lengths[i]] */
     uint32_t lengths[FSDP_SPOOLED_LISTS];
@@ -28,13 +29,15 @@ typedef struct arrow_output {
     fsdp_arrow_writer *writer;
     fsdp_arrow_column columns[MOST_COLUMNS];
     size_t n_columns;
-    int input_ids, types, mask, labels, positions; /* indices of columns; -1: there is none */
-    int8_t *ones;                                  /* [ones_cap], the attention_mask */
+    /* index of each column in `columns`; -1: there is no such column */
+    int input_ids, types, mask, labels, positions;
+    /* [ones_cap]: an array of ones, which is the attention_mask of every row */
+    int8_t *ones;
     size_t ones_cap;
     int8_t *bytes; /* [bytes_cap], token_type_ids */
     size_t bytes_cap;
     int32_t *block, *block_labels; /* [block_size] */
-    int64_t in_block;              /* number of tokens in `block` */
+    int64_t in_block;              /* number of tokens in `block`, the block that is being filled */
     int64_t rows;                  /* number of rows of the current split that were written */
 } arrow_output;
 
@@ -72,9 +75,10 @@ static int add_column(arrow_output *o, const char *name, fsdp_arrow_column_type 
     return (int)o->n_columns++;
 }
 
-/* Choose the columns. Blocks have labels, as in run_clm. Blocks of a masked language model have
- * labels only if the rows have: these rows have been masked already. Other blocks are masked when
- * they are read, as in run_mlm. */
+/* Choose the columns. Blocks (--block-size) of a causal language model always have labels, as in
+ * run_clm. Rows and blocks of a masked language model have labels only if input rows have labels,
+ * which means that these rows have been masked already. Without labels, `fsdp train` masks them
+ * when it reads them, as in run_mlm. */
 static void choose_columns(arrow_output *o)
 {
     const bool *lists = o->state->lists;
@@ -117,9 +121,9 @@ static fsdp_status set_types(arrow_output *o, const row *r)
     return fsdp_arrow_writer_set_mask(o->writer, (size_t)o->types, o->bytes, n);
 }
 
-/* Set the labels of a row. If a row of a causal language model has none, its ids are its labels. A
- * row of a masked language model without labels stays without them, because it is masked when it is
- * read. */
+/* Set the labels of a row. For a row of a causal language model without labels, the labels are the
+ * ids of the row. A row of a masked language model without labels gets no labels, because `fsdp
+ * train` masks the row when it reads it. */
 static fsdp_status set_labels(arrow_output *o, const row *r)
 {
     if (o->options->task == FSDP_TASK_CLASSIFICATION) {
@@ -137,7 +141,7 @@ static fsdp_status set_labels(arrow_output *o, const row *r)
                                      r->lengths[own ? 0 : 1]);
 }
 
-/* Set the positions of a row. If it has none, they count up from 0. */
+/* Set the position_ids of a row. If the row has none, its positions are 0, 1, 2 and so on. */
 static fsdp_status set_positions(arrow_output *o, row *r)
 {
     if (r->lengths[3] == 0) {
@@ -175,8 +179,8 @@ static fsdp_status write_block(arrow_output *o)
     return write_row(o, &block);
 }
 
-/* Return an error if a row has no labels, but other rows do. A block cannot join rows that have
- * been masked and rows that have not. */
+/* Return an error if a row has no labels, but other rows have labels. Rows with labels have been
+ * masked already, rows without labels have not, and one block cannot contain both. */
 static fsdp_status check_masked_alike(const arrow_output *o, const row *r, int64_t number)
 {
     if (o->options->task != FSDP_TASK_MASKED_LM || o->labels < 0 || r->lengths[0] == 0 ||
@@ -189,7 +193,7 @@ static fsdp_status check_masked_alike(const arrow_output *o, const row *r, int64
                       number);
 }
 
-/* Append a row to the block, and write each block that is full. */
+/* Append a row to o->block. Each time the block is full, write it and begin a new one. */
 static fsdp_status add_to_block(arrow_output *o, const row *r)
 {
     const int32_t *labels = r->lengths[1] ? r->lists[1] : r->lists[0];
@@ -265,7 +269,7 @@ static fsdp_status make_blocks(arrow_output *o)
     return o->block && o->block_labels ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Write one row, which is discarded. */
+/* Write one row, to find out whether the folder can be written. The caller discards the row. */
 static fsdp_status try_row(fsdp_arrow_writer *writer)
 {
     static const fsdp_arrow_column column = {.name = "input_ids",

@@ -1,4 +1,5 @@
-/* Turns spooled rows into a folder that datasets.load_from_disk() reads. */
+/* Makes an Arrow folder, which datasets.load_from_disk() can read, from the rows that `fsdp
+ * tokenize` has written to temporary files (Note [Spooled rows] in encode.h). */
 #pragma once
 #include "src/tokenize/output.h"
 
@@ -18,9 +19,10 @@ typedef struct fsdp_arrow_output_counts {
     int64_t unused_tokens;             /* tokens at the ends of splits that do not fill a block */
 } fsdp_arrow_output_counts;
 
-/* Return an error if fsdp_arrow_output_write() could not write a folder here. */
+/* Return an error if no Arrow folder can be written at `path`. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_check(const char *path);
-/* Write the folder and set *counts. The folder appears when it is complete, or not at all. */
+/* Write the folder and set *counts. The folder gets its final name when it is complete. If writing
+ * fails, no folder is left. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_output_write(const fsdp_arrow_output_options *options,
                                                     const fsdp_token_output *spool,
                                                     const fsdp_tokenize_state *state,

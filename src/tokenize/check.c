@@ -1,4 +1,4 @@
-/* `fsdp tokenize --check`: shows what the first rows become. */
+/* `fsdp tokenize --check`: prints the tokens of the first rows, so that the user can check them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,19 +10,20 @@
 #include "src/tokenize/tokenize.h"
 
 enum {
-    TEXT_BYTES = 400,  /* bytes of a text that are printed */
-    PIECE_BYTES = 60,  /* bytes of a token's text that are printed */
-    ROW_TOKENS = 2000, /* tokens of a list that are printed */
+    TEXT_BYTES = 400,  /* largest number of bytes of a text that are printed */
+    PIECE_BYTES = 60,  /* largest number of bytes of a token's text that are printed */
+    ROW_TOKENS = 2000, /* largest number of tokens of a list that are printed */
 };
 
 typedef struct checker {
     fsdp_tokenize_inputs *inputs;
     FILE *out;
     fsdp_encoded encoded;
-    fsdp_str whole;         /* the text of a row of JSON or Arrow */
-    fsdp_encoding found;    /* the text of a list, encoded again with offsets in characters */
-    fsdp_encoding in_bytes; /* the text of a list, encoded again with offsets in bytes */
-    int64_t differing;      /* number of lists whose decoded ids differ from their text */
+    fsdp_str whole; /* the text of the current row; empty if the row has no text */
+    /* the result of encoding the text of a list again, with offsets in characters */
+    fsdp_encoding found;
+    fsdp_encoding in_bytes; /* the same result, with offsets in bytes */
+    int64_t differing;      /* number of lists of ids that do not decode to their text */
 } checker;
 
 /* ---- text that is printed ---- */
@@ -31,7 +32,7 @@ typedef struct shown {
     char text[TEXT_BYTES * 4 + 8];
 } shown;
 
-/* Return the first `most` bytes of a text with escapes for control characters, in quotes. */
+/* Return the first `most` bytes of a text in quotes. Control characters are escaped. */
 static shown show(const char *text, size_t length, size_t most)
 {
     shown s;
@@ -55,7 +56,8 @@ static shown show(const char *text, size_t length, size_t most)
 
 /* ---- tokens ---- */
 
-/* Encode `text` again, to find the offsets. Return true if the ids are the same as in `ids`. */
+/* Encode `text` again, because `ids` was encoded without offsets. Return true if both encodings
+ * agree, so that the offsets in c->found apply to `ids`. */
 static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list *ids, bool special)
 {
     fsdp_encode_options how = {.no_special_tokens = !special, .offsets = FSDP_OFFSETS_CHARACTERS};
@@ -67,10 +69,11 @@ static bool find_offsets(checker *c, fsdp_data_text text, const fsdp_token_list 
     if (fsdp_tokenizer_encode_pair(tokenizer, text.bytes, text.length, NULL, 0, &how,
                                    &c->in_bytes) != FSDP_OK)
         return false;
-    /* `ids` may have an additional eos, or be truncated */
+    /* Compare only the common length: `ids` may have one id more than c->found.ids, an eos, or may
+     * have been cut. */
     size_t n = ids->len < c->found.ids.len ? ids->len : c->found.ids.len;
     if (n && n == ids->len && n < c->found.ids.len)
-        n--; /* a list that is cut may end with eos */
+        n--; /* if `ids` was cut, its last id may be an eos */
     return memcmp(ids->ids, c->found.ids.ids, n * sizeof *ids->ids) == 0;
 }
 
@@ -104,8 +107,8 @@ static void add_token(const checker *c, fsdp_table *table, const char *text, siz
         fsdp_table_cell(table, "%s", i < labels->len && labels->ids[i] >= 0 ? "yes" : "");
 }
 
-/* Print a table of a list of ids, with a column that says which tokens have a loss if `labels` is
- * not NULL. */
+/* Print a table of ids, one row per token. If `labels` is not NULL, a column says which tokens have
+ * a loss. */
 static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_token_list *ids,
                                 const fsdp_token_list *labels)
 {
@@ -125,7 +128,7 @@ static fsdp_status print_tokens(const checker *c, const char *text, const fsdp_t
     return status;
 }
 
-/* Print what the ids are decoded to, if it is not the text. */
+/* Decode the ids and print the text, or that it is the same as `text`. */
 static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_token_list *ids)
 {
     char *decoded;
@@ -142,7 +145,8 @@ static fsdp_status print_decoded(checker *c, fsdp_data_text text, const fsdp_tok
     return FSDP_OK;
 }
 
-/* Print one list of ids: its text if that is known, its tokens, and what they are decoded to. */
+/* Print one list of ids: its text if the text is known, its tokens, and the text that the ids
+ * decode to. */
 static fsdp_status print_list(checker *c, const char *name, fsdp_data_text text,
                               const fsdp_token_list *ids, const fsdp_token_list *labels)
 {
@@ -156,7 +160,8 @@ static fsdp_status print_list(checker *c, const char *name, fsdp_data_text text,
 
 /* ---- rows ---- */
 
-/* Copy the text of a row to c->whole: a document, or a prompt and what follows it. */
+/* If the record is a document, or a prompt with a text, copy the text, or both texts, to
+ * c->whole. */
 static fsdp_status take_text(checker *c, const fsdp_record_batch *batch, size_t i)
 {
     const fsdp_record *record = &batch->records[i];

@@ -21,7 +21,7 @@ void fsdp_encoded_fini(fsdp_encoded *e)
     *e = (fsdp_encoded){0};
 }
 
-/* Forget the last batch, but keep the memory. */
+/* Empty *e for the next batch, but keep its memory. */
 static void clear(fsdp_encoded *e)
 {
     fsdp_encoded_part parts[FSDP_TOKENIZE_PARTS];
@@ -38,7 +38,8 @@ static void clear(fsdp_encoded *e)
                                           .sizes_cap = parts[p].sizes_cap};
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
+/* Return the upper 32 bits of element `index` of a splitmix64 sequence (Steele, Lea, Flood 2014).
+ * The seed determines where the sequence begins. */
 int64_t fsdp_record_number(uint64_t seed, int64_t index)
 {
     uint64_t z =
@@ -53,7 +54,7 @@ int64_t fsdp_record_number(uint64_t seed, int64_t index)
 static fsdp_status encode_text(const fsdp_encode_form *form, const fsdp_record_batch *batch,
                                const fsdp_record *record, fsdp_encoded *out, int64_t *cut)
 {
-    /* Neither CSV nor plain text has a NUL. */
+    /* strlen() is safe below: the readers of CSV and of plain text accept no NUL. */
     fsdp_data_text text = {batch->bytes + record->at, record->length}, prompt = {0};
     if (batch->kind == FSDP_RECORD_PAIR) {
         prompt = (fsdp_data_text){text.bytes, strlen(text.bytes)};
@@ -149,7 +150,7 @@ static void put_bytes(fsdp_encoded_part *part, const void *bytes, size_t n)
     part->used += n;
 }
 
-/* See Note [Spooled rows] in encode.h. */
+/* Append out->example to `part` as a spooled row; see Note [Spooled rows] in encode.h. */
 static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
 {
     const fsdp_example *e = &out->example;
@@ -170,7 +171,7 @@ static fsdp_status spool(fsdp_encoded *out, fsdp_encoded_part *part)
     return FSDP_OK;
 }
 
-/* Append out->example to a part. */
+/* Append out->example to `part`, in the form of the output. */
 static fsdp_status put_row(const fsdp_encode_form *form, fsdp_encoded *out, fsdp_encoded_part *part)
 {
     const fsdp_token_list *ids = &out->example.source;
@@ -204,7 +205,8 @@ fsdp_status fsdp_encode_batch(const fsdp_encode_form *form, const fsdp_record_ba
         out->empty_rows += out->example.source.len == 0;
         out->masked_rows += form->task == FSDP_TASK_CAUSAL_LM && out->example.labels.len > 0;
     }
-    out->text_bytes = (int64_t)batch->used - (int64_t)batch->len; /* without the NULs */
+    /* batch->used includes one NUL per record */
+    out->text_bytes = (int64_t)batch->used - (int64_t)batch->len;
     if (batch->len == 0 || batch->kind == FSDP_RECORD_ARROW || batch->kind == FSDP_RECORD_EXAMPLE)
         out->text_bytes = 0;
     return FSDP_OK;

@@ -34,7 +34,8 @@ static fsdp_status add_file(const char *dir, const char *name, fsdp_str *text)
     return status;
 }
 
-/* Append the files that determine what the tokenizer does. */
+/* Append the names, sizes and checksums of the files of the tokenizer, because these files
+ * determine the ids. */
 static fsdp_status add_tokenizer(const char *path, fsdp_str *text)
 {
     static const char *const others[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -50,8 +51,8 @@ static fsdp_status add_tokenizer(const char *path, fsdp_str *text)
     return status;
 }
 
-/* Set `key` to the contents of `text` if `built`, the status of building it, is FSDP_OK. Free
- * `text`. */
+/* `built` is the status of the function that wrote `text`. If it is FSDP_OK, add `text` to `root`
+ * under `key`. In any case, free `text`. */
 static fsdp_status set_built(fsdp_json_node root, const char *key, fsdp_status built,
                              fsdp_str *text)
 {
@@ -76,8 +77,8 @@ static void set_number(fsdp_json_node root, const char *key, double value)
     fsdp_json_set_str(root, key, text);
 }
 
-/* Add a checksum of the chat template, because --chat-template only names a file or a template of
- * the tokenizer's folder. */
+/* Add a checksum of the chat template's text. The value of --chat-template would not be enough,
+ * because it only names a file or one of the templates in the tokenizer's folder. */
 static void set_chat(fsdp_json_node root, const fsdp_chat_template *chat)
 {
     char text[40] = "";
@@ -111,7 +112,8 @@ static void set_options(fsdp_json_node root, const fsdp_tokenize_config *c)
     set_number(root, "--max-samples", (double)c->max_samples);
     set_number(root, "--max-seq-length", (double)c->max_seq_length);
     set_number(root, "--block-size", (double)c->block_size);
-    /* 0: not given, which is not the same as the default: rows of ids are not cut */
+    /* If the option was not given, store 0, not its default: rows of ids are cut only if the option
+     * was given. */
     set_number(root, "--max-source-length",
                c->asked_for.max_source_length ? c->max_source_length : 0);
     set_number(root, "--max-target-length",

@@ -13,13 +13,14 @@
 #include "src/tokenize/tokenize.h"
 
 enum {
-    LONG_BYTES = 32 << 20 /* texts of this size take long enough for a progress bar */
+    LONG_BYTES = 32 << 20 /* files with at least this many bytes of text get a progress bar */
 };
 
 /* ---- the tokenizer ---- */
 
-/* Open the chat template of the tokenizer's folder, or the one that the user named. If the folder's
- * template cannot be opened, set in->why_no_chat to the reason; conversations are then an error. */
+/* Open the chat template that the user named, or else that of the tokenizer's folder. If the
+ * template of the tokenizer's folder cannot be opened, set in->why_no_chat to the reason and return
+ * FSDP_OK. Conversations in the data are then an error. */
 static fsdp_status open_chat_template(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     char *parent = fsdp_path_parent(c->tokenizer);
@@ -46,8 +47,8 @@ static fsdp_status open_tokenizer(const fsdp_tokenize_config *c, fsdp_tokenize_i
 
 /* ---- rows ---- */
 
-/* Set the lengths that the user gave. As in `fsdp train`, texts are cut to the dataset's default if
- * no length was given, but rows of ids are not. */
+/* Set the length limits that the user gave. As in `fsdp train`, if a limit was not given, texts are
+ * cut to a default length by the dataset, and rows of ids are not cut. */
 static void set_lengths(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_dataset_options *rows = &in->rows;
@@ -90,7 +91,7 @@ static void set_rows(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
         rows->masking = &none;
 }
 
-/* For classification, find the classes in the training data. */
+/* For classification, set in->class_names to the classes that are found in the training data. */
 static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inputs *in)
 {
     fsdp_found_labels found;
@@ -118,8 +119,9 @@ static fsdp_status find_classes(const fsdp_tokenize_config *c, fsdp_tokenize_inp
     return status;
 }
 
-/* Check the options of rows. For causal and masked language models, whose rows are read one after
- * the other, also fill in defaults. For other tasks, fsdp_dataset_open() does that. */
+/* Check in->rows, the options that say how rows are read. For causal and masked language models,
+ * also fill in defaults, because this folder reads their rows itself. For other tasks,
+ * fsdp_dataset_open() fills in the defaults. */
 static fsdp_status complete_rows(fsdp_tokenize_inputs *in)
 {
     const bool causal = in->rows.task == FSDP_TASK_CAUSAL_LM;
@@ -210,7 +212,8 @@ fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config *c, unsigned use
         {c->asked_for.add_special_tokens, texts, "add-special-tokens", "texts"},
     };
     fsdp_form_options form = c->form;
-    form.asked_for.token_dtype = false; /* here it is that of the output */
+    /* for `fsdp tokenize`, --token-dtype is the type of the output, so it always has an effect */
+    form.asked_for.token_dtype = false;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].asked_for && !(uses & options[i].use))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for %s; %s is something else",

@@ -85,14 +85,16 @@ static fsdp_status get_parts(fsdp_json_node root, fsdp_tokenize_state *state)
     return FSDP_OK;
 }
 
-/* Return true if a setting had no effect on any row. This is known only if all rows were read. */
+/* Return true if the setting `key` had no effect on any row. This is known only after all rows have
+ * been read. Before that, the result is false. */
 static bool had_no_effect(const fsdp_tokenize_state *state, const char *key)
 {
     const unsigned uses = fsdp_tokenize_setting_uses(key);
     return state->is_complete && uses && !(state->uses & uses);
 }
 
-/* Compare the settings of the journal `root` with those of this run. */
+/* Return an error if a setting of this run, `settings`, differs from the one in the journal `root`,
+ * unless the setting had no effect. */
 static fsdp_status compare_settings(const char *path, fsdp_json_node root,
                                     const fsdp_tokenize_state *state, fsdp_json_node settings)
 {

@@ -1,19 +1,21 @@
-/* The journal: a file next to the unfinished output of `fsdp tokenize` that says what has been
- * written so far. With --resume, a later run goes on from there. */
+/* The journal: a file next to the unfinished output of `fsdp tokenize`. The journal says how many
+ * records have been read and how much has been written. With --resume, a later run continues
+ * there. */
 #pragma once
 #include "src/base/json.h"
 #include "src/tokenize/encode.h"
 
 typedef struct fsdp_tokenize_state {
-    int64_t records; /* number of records that were read from all files */
+    int64_t records; /* number of records that have been read, in all files together */
     int64_t text_bytes, cut_rows, cut_tokens, masked_rows, empty_rows;
-    unsigned uses; /* FSDP_USES_* of the rows */
+    unsigned uses; /* FSDP_USES_* flags of the rows that have been read */
     bool lists[FSDP_SPOOLED_LISTS];
     bool is_complete; /* all records were read */
-    bool overwrites;  /* the run may replace what is at the place of the output */
+    /* the run was started with --overwrite, so it may replace an existing output */
+    bool overwrites;
     struct {
         int64_t rows, tokens;
-        int64_t bytes; /* size of the part's file, without a header */
+        int64_t bytes; /* size of the file of this part in OUTPUT.partial, without its header */
     } parts[FSDP_TOKENIZE_PARTS];
 } fsdp_tokenize_state;
 

@@ -1,11 +1,12 @@
 /* See output.h. OUTPUT.partial contains:
  *
- *     lock          locked by the process that writes
- *     journal.json  what has been written; see journal.h
- *     out/          the files as they will be: train.bin, val.bin, and Megatron's indices
- *     *.sizes       Megatron: tokens of each sequence, int32
+ *     lock          locked (flock) by the process that is writing the output
+ *     journal.json  how much has been written; see journal.h
+ *     out/          the files of the output: train.bin, val.bin, and Megatron's indices
+ *     *.sizes       Megatron: number of tokens of each sequence, int32
  *
- * A file may be longer than the journal says. A run that goes on cuts it to that length first. */
+ * After a crash, a file may be longer than the journal says. A run with --resume first cuts the
+ * file to the length in the journal. */
 #include "src/tokenize/output.h"
 
 #include <errno.h>
@@ -29,9 +30,9 @@ typedef struct part_file {
 
 struct fsdp_token_output {
     fsdp_output_options options;
-    char *path;  /* without trailing slashes */
-    char *place; /* where the token file is written: `path`, or the target if `path` is a symbolic
-                    link */
+    char *path; /* without trailing slashes */
+    /* final path of the output: `path` or, if `path` is a symbolic link, the target of the link */
+    char *place;
     char *partial, *journal, *out;
     int lock;
     bool is_file, has_journal;
@@ -51,8 +52,8 @@ static fsdp_status failed(const char *path)
 
 /* ---- files ---- */
 
-/* Open a file, and cut it to `bytes` bytes. If it is shorter, return an error: it is not the file
- * that the journal describes. */
+/* Open a file, and cut it to `bytes` bytes, its length in the journal. If the file is shorter,
+ * return an error, because it cannot be the file that the journal describes. */
 static fsdp_status open_at(const char *path, int64_t bytes, int *fd)
 {
     *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -96,14 +97,16 @@ static fsdp_status open_part(fsdp_token_output *o, int i, const fsdp_tokenize_st
 
 /* ---- beginning ---- */
 
-/* Return the path of the index that Megatron's file `path`, NAME.bin, would have: NAME.idx. */
+/* Return the path of the index that belongs to Megatron's file `path`: for NAME.bin, this is
+ * NAME.idx. */
 static char *index_path(const char *path)
 {
     return fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
 }
 
-/* If there is an index next to the output file that may not be replaced, return an error: a reader
- * of the output file would use this index, even if the new file has another format. */
+/* Return an error if there is already an index file next to the output file, unless it may be
+ * replaced. If the old index were kept, a reader would use it for the new output file, even if the
+ * new file is not in Megatron's format. */
 static fsdp_status check_index(const fsdp_token_output *o, bool may_replace)
 {
     char *index = index_path(o->path);
@@ -122,7 +125,7 @@ static fsdp_status check_index(const fsdp_token_output *o, bool may_replace)
     return status;
 }
 
-/* Return an error if no output can be at this path. */
+/* Return an error if the output cannot be created at o->path. */
 static fsdp_status check_target(const fsdp_token_output *o)
 {
     if (!o->is_file) {
@@ -139,9 +142,9 @@ static fsdp_status check_target(const fsdp_token_output *o)
     return FSDP_OK;
 }
 
-/* Return an error if the run would replace a file that it may not replace. A run that continues an
- * interrupted run may replace what that run was allowed to replace, and an index that it has
- * written. */
+/* Return an error if the run would replace an existing file without permission. --overwrite gives
+ * this permission. A run with --resume also has the permission of the interrupted run, and may
+ * replace an index that the interrupted run has written. */
 static fsdp_status check_existing(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     state->overwrites |= o->options.overwrite;
@@ -168,14 +171,16 @@ static fsdp_status lock_partial(fsdp_token_output *o)
                      : failed(path);
     if (status != FSDP_OK && o->lock >= 0) {
         close(o->lock);
-        o->lock = -1; /* another process owns the folder, so closing must not remove it */
+        /* Another process owns the folder. Without the lock, fsdp_output_close() does not remove
+         * the folder. */
+        o->lock = -1;
     }
     fsdp_free(path);
     return status;
 }
 
-/* If an interrupted run has left a journal, read it with --resume, remove it with --overwrite, and
- * otherwise return an error. */
+/* If there is a journal of an interrupted run: with --resume, read it; with --overwrite, delete it;
+ * otherwise, return an error. */
 static fsdp_status read_journal(fsdp_token_output *o, fsdp_tokenize_state *state)
 {
     if (!fsdp_path_exists(o->journal))
@@ -260,7 +265,8 @@ void fsdp_output_close(fsdp_token_output *o, bool keep)
         fsdp_free(o->parts[i].sizes_path);
     }
     if (o->lock >= 0 && (!keep || !o->has_journal) && o->partial)
-        (void)!fsdp_tree_remove(o->partial); /* what cannot be removed stays */
+        /* failure is ignored: the remaining files do no harm */
+        (void)!fsdp_tree_remove(o->partial);
     if (o->lock >= 0)
         close(o->lock);
     fsdp_free(o->path);
@@ -328,8 +334,8 @@ fsdp_status fsdp_output_save(fsdp_token_output *o, const fsdp_tokenize_state *st
 
 /* ---- the end ---- */
 
-/* Return the path at which a part's index is written: next to the final file, or in the folder that
- * will be moved to its final place. */
+/* Return the path of the index of a part. If the output is one file, the index is next to its final
+ * path. Otherwise, the index is in the folder that will be moved to the final path. */
 static char *index_of_part(const fsdp_token_output *o, int i)
 {
     return index_path(o->is_file ? o->path : o->parts[i].path);
@@ -368,14 +374,15 @@ static fsdp_status sync_parent(const char *path)
         return FSDP_ERR_NOMEM;
     const int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)!fsync(fd); /* some file systems cannot sync a folder */
+        (void)!fsync(fd); /* failure is ignored, because some file systems cannot sync a folder */
         close(fd);
     }
     fsdp_free(parent);
     return FSDP_OK;
 }
 
-/* Remove the index of a file that is overwritten. A run that is killed after this can go on. */
+/* Remove the index of the file that will be overwritten, because it does not fit the new file. If
+ * the run is killed after this, it can be continued with --resume. */
 static fsdp_status remove_old_index(const fsdp_token_output *o)
 {
     if (!o->is_file || o->options.format == FSDP_TOKENIZE_MEGATRON)

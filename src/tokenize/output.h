@@ -1,20 +1,22 @@
-/* The output of `fsdp tokenize`. It is made in the folder OUTPUT.partial, together with a journal
- * (journal.h), and moved to its place when it is complete. */
+/* The output of `fsdp tokenize`. It is written to the folder OUTPUT.partial, together with a
+ * journal (journal.h). When it is complete, it is moved to its final path. */
 #pragma once
 #include "src/tokenize/journal.h"
 
 typedef enum fsdp_tokenize_format {
-    FSDP_TOKENIZE_AUTO, /* NANOGPT if the path ends in .bin, else ARROW */
+    FSDP_TOKENIZE_AUTO, /* NANOGPT if the path of the output ends in .bin, otherwise ARROW */
     FSDP_TOKENIZE_NANOGPT,
     FSDP_TOKENIZE_LLMC,
     FSDP_TOKENIZE_MEGATRON,
-    FSDP_TOKENIZE_ARROW, /* the parts are spooled rows; see Note [Spooled rows] in encode.h */
+    /* for ARROW, the files hold spooled rows until fsdp_arrow_output_write() makes the folder; see
+     * Note [Spooled rows] in encode.h */
+    FSDP_TOKENIZE_ARROW,
 } fsdp_tokenize_format;
 
 typedef struct fsdp_output_options {
     const char *path;
     fsdp_tokenize_format format; /* not AUTO */
-    int width;                   /* bytes of a token; ARROW: 0 */
+    int width;                   /* bytes of a token; 0 for ARROW */
     bool has_validation;
     bool resume, overwrite;
     fsdp_json_node settings; /* settings of the run; borrowed until the output is closed */
@@ -22,27 +24,29 @@ typedef struct fsdp_output_options {
 
 typedef struct fsdp_token_output fsdp_token_output;
 
-/* Return true if `path` is that of one token file, not of a folder of them. */
+/* Return true if `path` ends in .bin: then the output is a single token file. Otherwise, it is a
+ * folder. */
 bool fsdp_output_is_file(const char *path);
 
-/* Begin the output or, with options->resume, go on with that of an interrupted run. Set *state to
- * what the interrupted run has written, or to zeros. Return FSDP_ERR_INVALID if an output exists,
- * complete or interrupted, and the options do not allow to replace it or to go on with it. */
+/* Begin the output or, with options->resume, continue the output of an interrupted run. Set *state
+ * to what the interrupted run has written, or to zeros. Return FSDP_ERR_INVALID if there is already
+ * an output, complete or unfinished, and neither options->overwrite nor options->resume allows to
+ * replace or continue it. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_begin(const fsdp_output_options *options,
                                               fsdp_tokenize_state *state, fsdp_token_output **out);
 /* Append the rows of `encoded` to the files, and add their counts to *state. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_append(fsdp_token_output *output,
                                                const fsdp_encoded *encoded,
                                                fsdp_tokenize_state *state);
-/* Write *state to the journal, so that a later run can go on from here. *state must count all rows
- * that were appended. */
+/* Write *state to the journal, so that a later run can continue from this state. *state must count
+ * all rows that have been appended, and no others. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_save(fsdp_token_output *output,
                                              const fsdp_tokenize_state *state);
-/* Move the token files to their final paths. Not for ARROW. */
+/* Move the complete files to their final path. Do not call this for ARROW. */
 FSDP_MUST_CHECK fsdp_status fsdp_output_commit(fsdp_token_output *output,
                                                const fsdp_tokenize_state *state);
-/* Return the path of the spooled rows of a part. */
+/* Return the path of the temporary file with the spooled rows of a part (ARROW). */
 const char *fsdp_output_spool(const fsdp_token_output *output, int part);
-/* Close the files. If `keep` is false, OUTPUT.partial is removed, otherwise only if it has no
- * journal. Accepts NULL. */
+/* Close the files. Remove OUTPUT.partial if `keep` is false or if no journal has been written.
+ * Accepts NULL. */
 void fsdp_output_close(fsdp_token_output *output, bool keep);

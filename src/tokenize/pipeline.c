@@ -1,7 +1,8 @@
-/* See pipeline.h. Every thread does the same: it takes a free slot and reads the next batch into
- * it, works on the batch, and hands it in. The thread that hands in the batch that must be written
- * next writes it, and all batches after it that are complete. So no thread waits for a slower one
- * unless all slots are taken, and memory is bounded by the number of slots. */
+/* See pipeline.h. All threads run the same loop: take a free slot, read the next batch into the
+ * slot, work on the batch, and hand it in (hand_in()). If the batch that is handed in is the next
+ * one to be written, the thread writes it, and then all complete batches that follow it without a
+ * gap. So a thread waits for slower threads only if all slots are taken. The number of slots bounds
+ * the memory. */
 #include "src/tokenize/pipeline.h"
 
 #include <pthread.h>
@@ -17,8 +18,8 @@ enum {
 typedef struct slot {
     fsdp_record_batch batch;
     void *result;
-    fsdp_saved_error error; /* the error of reading the batch or working on it */
-    int64_t sequence;       /* number of batches before this one */
+    fsdp_saved_error error; /* the error from reading the batch or from working on it */
+    int64_t sequence;       /* index of the batch in the order of reading */
 } slot;
 
 typedef struct pipeline {
@@ -27,16 +28,18 @@ typedef struct pipeline {
     fsdp_record_source *source;
     const atomic_bool *interrupted;
     pthread_mutex_t reading; /* held by the thread that reads a batch */
-    pthread_mutex_t lock;    /* protects everything below */
-    pthread_cond_t freed;    /* a slot became free */
+    pthread_mutex_t lock;    /* protects all fields below */
+    pthread_cond_t freed;    /* signalled when a slot becomes free */
     slot *slots;             /* [n] */
-    slot **free, **done;     /* free: [n_free]; done: [n]: the slot of a complete batch is at the
-                                index sequence % n */
+    /* free: [n_free], the free slots. done: [n]; done[sequence % n] is the slot of a batch that is
+     * complete but not yet written, or NULL. */
+    slot **free, **done;
     size_t n, n_free;
-    int64_t read, written; /* number of batches that were read, and that were written */
-    bool ended;            /* no more batches are read */
-    bool stopped;          /* no more batches are read because *interrupted was true */
-    bool writing;          /* a thread is writing */
+    /* number of batches that have been read, and number of batches that have been written */
+    int64_t read, written;
+    bool ended;   /* no more batches are to be read */
+    bool stopped; /* *interrupted was true, so no more batches are to be read */
+    bool writing; /* a thread is writing */
     fsdp_saved_error error;
 } pipeline;
 
@@ -63,7 +66,8 @@ static void give_back(pipeline *p, slot *s)
     pthread_cond_broadcast(&p->freed);
 }
 
-/* Read the next batch. Return NULL at the end. If reading fails, the error is in the slot. */
+/* Read the next batch into a free slot, and return the slot. If reading fails, slot->error has the
+ * error. Return NULL if there are no more batches. */
 static slot *read_batch(pipeline *p)
 {
     pthread_mutex_lock(&p->reading);
@@ -87,7 +91,7 @@ static slot *read_batch(pipeline *p)
 
 /* ---- writing ---- */
 
-/* Write a batch, unless one before it failed. */
+/* Write a batch. If an earlier batch failed, do nothing. */
 static void write_batch(pipeline *p, slot *s)
 {
     if (p->error.status != FSDP_OK)
@@ -98,8 +102,8 @@ static void write_batch(pipeline *p, slot *s)
         fsdp_error_save(p->ops->write(p->self, &s->batch, s->result), &p->error);
 }
 
-/* Store a complete batch. Unless another thread is writing, write all complete batches that are
- * next in order. */
+/* Store a batch on which the work is complete. Unless another thread is writing, write the batches
+ * that are next in order, as far as they are complete. */
 static void hand_in(pipeline *p, slot *s)
 {
     pthread_mutex_lock(&p->lock);

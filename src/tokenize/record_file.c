@@ -36,7 +36,8 @@ static fsdp_status add_bytes(fsdp_record_batch *batch, const char *text, size_t 
     return FSDP_OK;
 }
 
-/* Add a record whose bytes, batch->bytes[record.at, batch->used), have been added. */
+/* Add a record. Its bytes must have been added already: they are batch->bytes[record.at,
+ * batch->used). */
 static fsdp_status add_record(fsdp_record_batch *batch, fsdp_record record)
 {
     if (!FSDP_GROW(batch->records, batch->records_cap, batch->len + 1))

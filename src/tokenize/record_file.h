@@ -1,5 +1,5 @@
-/* One file whose records are texts: plain text, CSV or JSON. It is read from the beginning to the
- * end, also if it is compressed. */
+/* A file whose records are texts: plain text, CSV or JSON. The file may be compressed. It is read
+ * once, from the beginning to the end. */
 #pragma once
 #include "src/tokenize/source.h"
 
@@ -11,11 +11,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_record_file_open(const char *path, fsdp_record_
                                                   const fsdp_dataset_options *rows,
                                                   fsdp_record_file **out);
 void fsdp_record_file_close(fsdp_record_file *file); /* accepts NULL */
-/* Return the FSDP_USES_* of the columns of CSV. */
+/* Return the FSDP_USES_* flags (src/data/rows/rows_form.h) of the file's columns if the file is
+ * CSV. */
 unsigned fsdp_record_file_uses(const fsdp_record_file *file);
-/* Append the next record to the batch. *ended is set to true if there was none. */
+/* Append the next record to the batch. If there are no more records, set *ended to true. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_next(fsdp_record_file *file, fsdp_record_batch *batch,
                                                   bool *ended);
-/* Call this after the last record. *note is set to a message about the use of the columns of CSV,
- * or to NULL; the caller owns it. */
+/* Call this after the last record. If there is something to report about how the columns of a CSV
+ * file were used, set *note to a message, which the caller owns. Otherwise, set *note to NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_record_file_end(fsdp_record_file *file, char **note);

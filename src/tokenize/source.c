@@ -16,9 +16,9 @@
 #include "src/tokenize/record_file.h"
 
 enum {
-    BATCH_BYTES = 1 << 20, /* a batch of texts ends when it has this many bytes */
+    BATCH_BYTES = 1 << 20, /* a batch of texts is complete when it has at least this many bytes */
     BATCH_RECORDS = 8192,  /* largest number of records of a batch of texts */
-    BATCH_INDICES = 256    /* largest number of records of a batch of indices */
+    BATCH_INDICES = 256    /* largest number of records of a batch of indices (ARROW and EXAMPLE) */
 };
 
 typedef struct source_file {
@@ -34,10 +34,13 @@ struct fsdp_record_source {
     source_file *files;
     size_t len, cap;
     size_t current; /* index of the file that is being read */
-    bool is_open;   /* the current file is open, as `file`, the last table or the last dataset */
+    /* the current file is open: as `file`, as the last one of `tables`, or as the last one of
+     * `datasets` */
+    bool is_open;
     fsdp_record_file *file;
-    int64_t records, of_file; /* records read so far, of all files and of the current one */
-    int64_t of_training;      /* records read of the training data */
+    /* number of records that have been read: of all files, and of the current file */
+    int64_t records, of_file;
+    int64_t of_training; /* number of records that have been read from training data */
     fsdp_arrow_table **tables;
     size_t n_tables, tables_cap;
     fsdp_dataset **datasets;
@@ -110,8 +113,8 @@ static fsdp_status add_folder_or_file(fsdp_record_source *s, const char *path, b
     return add_texts(s, path, validation);
 }
 
-/* Add the files to which `path` refers. If `is_split`, the path of the training data may also have
- * data for validation, and `validation` says which of the two to add. */
+/* Add the files to which `path` refers. If `is_split` is true, `path` is the training data, and may
+ * contain validation data as well. Then `validation` says which of the two to add. */
 static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_split, bool validation)
 {
     char *folder;
@@ -131,7 +134,8 @@ static fsdp_status add_path(fsdp_record_source *s, const char *path, bool is_spl
     return status;
 }
 
-/* Find out whether `path` has a part that is for validation. */
+/* Set *has to true if `path` contains validation data: an Arrow split, or files for validation in a
+ * folder. */
 static fsdp_status has_validation(const char *path, bool *has)
 {
     fsdp_path_list files;
@@ -213,7 +217,7 @@ static fsdp_status open_dataset(fsdp_record_source *s, const source_file *file)
     rows.task = s->task;
     rows.validation = file->validation;
     if (file->validation)
-        rows.max_samples = 0; /* --max-samples is for the training data */
+        rows.max_samples = 0; /* --max-samples limits only the training data */
     FSDP_TRY(fsdp_dataset_open(file->path, &rows, &s->datasets[s->n_datasets]));
     const fsdp_dataset *d = s->datasets[s->n_datasets++];
     s->uses |= fsdp_dataset_uses(d);
@@ -260,7 +264,8 @@ static fsdp_status fill_indices(const fsdp_record_source *s, int64_t len, int64_
     return FSDP_OK;
 }
 
-/* Read records of the current file, at most `most`. If none are left, batch->len is 0. */
+/* Read at most `most` records of the current file into *batch. If the file has no more records,
+ * batch->len is 0. */
 static fsdp_status fill(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
 {
     const source_file *file = &s->files[s->current];
@@ -284,7 +289,7 @@ static fsdp_status fill(fsdp_record_source *s, int64_t most, fsdp_record_batch *
     return FSDP_OK;
 }
 
-/* End the current file, and go to the next one. */
+/* Close the current file, and make the next one current. */
 static fsdp_status end_file(fsdp_record_source *s)
 {
     const source_file *file = &s->files[s->current++];
@@ -305,12 +310,13 @@ static fsdp_status end_file(fsdp_record_source *s)
     return status;
 }
 
-/* Read at most `most` records of the current file, or go to the next file. */
+/* Read at most `most` records of the current file into *batch, or go to the next file without
+ * reading. */
 static fsdp_status step(fsdp_record_source *s, int64_t most, fsdp_record_batch *batch)
 {
     if (!s->files[s->current].validation && most > s->max_samples - s->of_training)
         most = s->max_samples - s->of_training;
-    if (most == 0 && !s->is_open) { /* there are enough rows for training */
+    if (most == 0 && !s->is_open) { /* --max-samples rows of training data have been read */
         s->current++;
         return FSDP_OK;
     }
@@ -369,8 +375,8 @@ unsigned fsdp_record_source_uses(const fsdp_record_source *s)
     return s->uses;
 }
 
-/* Set *uses to the FSDP_USES_* that rows of the dataset `file` can have. Its path may be a folder
- * or a glob pattern. */
+/* Set *uses to the FSDP_USES_* flags that rows of the dataset `file` can have. file->path may be a
+ * folder or a glob pattern. */
 static fsdp_status possible_of_examples(const fsdp_record_source *s, const source_file *file,
                                         unsigned *uses)
 {
@@ -465,8 +471,8 @@ static fsdp_status add_folder_identity(const source_file *file, fsdp_str *text)
     return status;
 }
 
-/* Append the identity of each text file of a dataset. The dataset's path may be a folder or a glob
- * pattern. */
+/* Append the path, size and modification time of each text file of a dataset. file->path may be a
+ * folder or a glob pattern. */
 static fsdp_status add_texts_identity(const source_file *file, fsdp_str *text)
 {
     fsdp_path_list files;

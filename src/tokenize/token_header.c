@@ -9,7 +9,7 @@
 #include "src/base/io.h"
 
 enum {
-    CHUNK = 8192 /* numbers that are written at a time */
+    CHUNK = 8192 /* how many numbers are written at a time */
 };
 
 static void store(unsigned char *at, uint64_t value, int bytes)
@@ -29,7 +29,7 @@ void fsdp_llmc_header(int width, int64_t tokens, unsigned char header[FSDP_LLMC_
     store(header + 8, (uint64_t)tokens, 4);
 }
 
-/* The lists of numbers in an index file, all of which are computed from the lengths of the
+/* The lists of numbers in Megatron's index file. All of them are computed from the lengths of the
  * sequences. */
 typedef enum list {
     SIZES,

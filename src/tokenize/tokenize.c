@@ -21,18 +21,20 @@ typedef struct tokenize_run {
     fsdp_tokenize_inputs *inputs;
     FILE *out;
     fsdp_tokenize_format format;
-    int width; /* bytes of a token; 0: Arrow */
+    int width; /* bytes of a token; 0: the output is an Arrow folder */
     fsdp_json *settings;
     fsdp_token_output *output;
     fsdp_tokenize_state state;
     fsdp_unused_keys unused;
-    int64_t saved_bytes; /* bytes of the output when the journal was written last */
-    int64_t first_record, first_tokens, first_bytes; /* totals that an interrupted run had reached
-                                                        when this run began */
+    int64_t saved_bytes; /* size of the output when the journal was last written */
+    /* with --resume: the numbers of records, tokens and bytes of text of the interrupted run;
+     * otherwise 0 */
+    int64_t first_record, first_tokens, first_bytes;
     fsdp_arrow_output_counts arrow;
     fsdp_progress *bar;
     int64_t bar_done; /* MiB */
-    bool keeps;       /* the run failed, but what it has written is of use */
+    /* keep OUTPUT.partial although the run failed, because another run can use the rows in it */
+    bool keeps;
     double began_s;
 } tokenize_run;
 
@@ -80,7 +82,7 @@ static fsdp_status choose_format(tokenize_run *r)
     return FSDP_OK;
 }
 
-/* Choose the type of a token. */
+/* Choose the number of bytes of a token in the output. */
 static fsdp_status choose_width(tokenize_run *r)
 {
     static const int widths[] = {
@@ -139,7 +141,8 @@ static void show_progress(tokenize_run *r)
     r->bar_done = done;
 }
 
-/* r->state counts whole batches only, also if this fails. */
+/* An fsdp_pipeline_ops.write function. Even if it fails, r->state counts only batches that were
+ * written completely. */
 static fsdp_status write_batch(void *self, const fsdp_record_batch *batch, void *result)
 {
     tokenize_run *r = self;
@@ -190,8 +193,9 @@ static fsdp_status end_rows(tokenize_run *r)
     return fsdp_output_save(r->output, &r->state);
 }
 
-/* Check what is known only after the last row. If an option had no effect, return an error, but
- * keep the rows: a run without the option would write the same rows, so it can use them. */
+/* Make the checks that are possible only after the last row. If an option had no effect, return an
+ * error, but keep the rows. The user can then run the command again without this option and with
+ * --resume, and it uses these rows, because they do not depend on the option. */
 static fsdp_status check_rows(tokenize_run *r)
 {
     const fsdp_status status = fsdp_tokenize_check_uses(r->config, r->state.uses);
@@ -202,21 +206,24 @@ static fsdp_status check_rows(tokenize_run *r)
     return refuse_empty(r);
 }
 
-/* Return true if a run that failed with `status` can go on later. If it failed because of the data,
- * the data must change, and then the output changes, too. */
+/* Return true if a run that failed with `status` can be continued with --resume. If the cause was
+ * an error in the data, it cannot: the user must change the data, and then the rows that were
+ * written may be wrong. */
 static bool can_go_on(fsdp_status status)
 {
     return status == FSDP_ERR_STATE || status == FSDP_ERR_IO || status == FSDP_ERR_NOMEM;
 }
 
-/* Return the words that a message which recommends --resume adds for a run with --overwrite. The
- * two options exclude each other, and the journal remembers --overwrite. */
+/* Return the words that a message which recommends --resume must add if this run has --overwrite:
+ * the user must replace --overwrite, because the two options exclude each other. The journal
+ * remembers that --overwrite was given. */
 static const char *in_place_of(const tokenize_run *r)
 {
     return r->config->overwrite ? " in place of --overwrite" : "";
 }
 
-/* Save what was written before a failure, such as a full disk, if that is possible. */
+/* If a run that failed with `status` can be continued, for example after a full disk, write the
+ * journal, and add to the error message how to continue. */
 static fsdp_status save_after_failure(tokenize_run *r, fsdp_status status)
 {
     fsdp_saved_error error;
@@ -276,7 +283,7 @@ static void print_lines(FILE *out, const char *text)
         fprintf(out, "%s\n", text);
 }
 
-/* Print what the rows lost, in one line. */
+/* Print how many tokens of the data are not in the output, and why, in one line. */
 static void print_losses(const tokenize_run *r)
 {
     const char *separator = "";
@@ -294,7 +301,7 @@ static void print_losses(const tokenize_run *r)
     fprintf(r->out, "\n");
 }
 
-/* Return true if texts were to end with eos, but the tokenizer has no eos. */
+/* Return true if texts should end with eos, but the tokenizer has no eos. */
 static bool lacks_eos(const tokenize_run *r)
 {
     return r->config->task == FSDP_TASK_CAUSAL_LM && r->config->append_eos &&
@@ -302,8 +309,8 @@ static bool lacks_eos(const tokenize_run *r)
            fsdp_tokenizer_eos_id(r->inputs->tokenizer) < 0;
 }
 
-/* Return true if documents of plain text are rows, although `fsdp train` would join and cut
- * them. */
+/* Return true if each document of plain text has become a row of the output. `fsdp train` would
+ * instead join the documents and cut the result into blocks. */
 static bool keeps_documents(const tokenize_run *r)
 {
     return r->format == FSDP_TOKENIZE_ARROW && r->state.uses & FSDP_USES_DOCUMENTS &&
@@ -336,7 +343,7 @@ static void print_notes(const tokenize_run *r, const char *unused)
                 r->config->data, r->state.masked_rows);
 }
 
-/* Describe the output: what kind it is, and how train reads it. */
+/* Print the format of the output, and how `fsdp train` reads it. */
 static void print_output(const tokenize_run *r)
 {
     static const char *const names[] = {[FSDP_TOKENIZE_NANOGPT] = "nanoGPT",

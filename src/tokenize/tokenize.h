@@ -1,5 +1,6 @@
-/* `fsdp tokenize`: makes token files or an Arrow folder from texts. Threads share the work, memory
- * does not depend on the size of the files, and a run that was interrupted can go on. */
+/* `fsdp tokenize`: makes token files or an Arrow folder from texts. Several threads encode texts,
+ * memory does not depend on the size of the files, and a run that was interrupted can be
+ * continued. */
 #pragma once
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,19 +27,24 @@ typedef struct fsdp_tokenize_config {
     int64_t seed;
     int threads; /* 0: one for each available processor */
     bool resume, overwrite;
-    int64_t journal_bytes; /* bytes of output after which the journal is written again */
+    /* the journal is written again each time the output has grown by this many bytes */
+    int64_t journal_bytes;
 
-    bool check; /* print the tokens of the first `rows` records instead */
+    bool check; /* --check: write no output; print the tokens of the first `rows` records */
     int64_t rows;
 
-    int64_t train_vocab; /* make a tokenizer of this size instead; 0: no */
+    /* --train-vocab: write no token files; train a tokenizer with this many tokens; 0: not given */
+    int64_t train_vocab;
     int64_t min_frequency;
-    int words; /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2 */
+    /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2, so that 0 is
+     * GPT-2's */
+    int words;
     fsdp_option_list special_tokens;
 
     /* The fields below are not options. */
-    const atomic_bool *interrupted; /* NULL: never */
-    bool progress;                  /* show a bar on stderr */
+    /* the run stops when this becomes true; NULL: it is never interrupted */
+    const atomic_bool *interrupted;
+    bool progress; /* show a bar on stderr */
     struct {
         bool append_eos, add_special_tokens, task_prefix, text_column, target_column;
         bool max_source_length, max_target_length, max_seq_length, validation_fraction, seed;
@@ -46,15 +52,16 @@ typedef struct fsdp_tokenize_config {
     } asked_for;
 } fsdp_tokenize_config;
 
-/* Run `fsdp tokenize`. Print lines for the user to `out`. Return FSDP_ERR_STATE if the run was
+/* Run `fsdp tokenize`. Print messages for the user to `out`. Return FSDP_ERR_STATE if the run was
  * interrupted. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_run(const fsdp_tokenize_config *config, FILE *out);
 
-/* ---- parts of a run, for this folder ---- */
+/* ---- what the files of src/tokenize share ---- */
 
-/* The inputs that every run opens, whether it tokenizes, checks or makes a vocabulary. */
+/* The inputs that every run opens, whether it tokenizes, checks (--check) or trains a tokenizer
+ * (--train-vocab). */
 typedef struct fsdp_tokenize_inputs {
-    fsdp_tokenizer *tokenizer; /* NULL: --train-vocab */
+    fsdp_tokenizer *tokenizer; /* NULL if --train-vocab was given */
     fsdp_chat_template *chat_template;
     char why_no_chat[512];
     fsdp_dataset_options rows; /* with defaults filled in */
@@ -68,17 +75,18 @@ typedef struct fsdp_tokenize_inputs {
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_inputs_open(const fsdp_tokenize_config *config,
                                                       fsdp_tokenize_inputs *inputs);
 void fsdp_tokenize_inputs_close(fsdp_tokenize_inputs *inputs);
-/* Create a progress bar of the texts in MiB. *bar is NULL if there is to be none. */
+/* Create a progress bar that counts MiB of text. *bar is set to NULL if no bar is to be shown. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_bar(const fsdp_tokenize_config *config,
                                               const fsdp_tokenize_inputs *inputs,
                                               const char *description, fsdp_progress **bar);
-/* Return FSDP_ERR_INVALID if an option that the user asked for had no effect on the rows. */
+/* `uses` are the FSDP_USES_* flags of the rows (src/data/rows/rows_form.h). Return FSDP_ERR_INVALID
+ * if the user gave an option that has no effect on rows with these flags. */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check_uses(const fsdp_tokenize_config *config,
                                                      unsigned uses);
 
 /* Print the tokens of the first records as tables (check.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_check(const fsdp_tokenize_config *config,
                                                 fsdp_tokenize_inputs *inputs, FILE *out);
-/* Learn a byte-level BPE vocabulary, and write a folder with it (train_vocab.c). */
+/* Train a byte-level BPE tokenizer, and write its folder (train_vocab.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_tokenize_train_vocab(const fsdp_tokenize_config *config,
                                                       fsdp_tokenize_inputs *inputs, FILE *out);

@@ -1,6 +1,7 @@
-/* `fsdp tokenize --train-vocab N`: learns a byte-level BPE vocabulary from texts. Threads split
- * texts into words and count the words of a batch; the counts are then added in the order of the
- * batches. The result is a folder with tokenizer.json and tokenizer_config.json. */
+/* `fsdp tokenize --train-vocab N`: trains a byte-level BPE tokenizer with N tokens. Each thread
+ * splits the texts of a batch into words and counts the words. The counts of the batches are then
+ * added in the order of the batches. The result is a folder with tokenizer.json and
+ * tokenizer_config.json. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,19 +17,20 @@
 #include "src/tokenize/pipeline.h"
 #include "src/tokenize/vocab_folder.h"
 
-/* A word: word_counts.bytes[at, at + length), and how often it occurs. */
+/* A word, word_counts.bytes[at, at + length), and how often it occurs. */
 typedef struct word {
     size_t at;
     uint32_t length, count;
 } word;
 
-/* The different words of a batch, with a hash table. */
+/* The distinct words of a batch with their counts. A hash table finds a word. */
 typedef struct word_counts {
     char *bytes;
     size_t used, bytes_cap;
     word *words; /* [len] */
     size_t len, cap;
-    uint32_t *table; /* [slots], a power of two: index of a word + 1; 0: empty */
+    /* hash table; `slots` is a power of two. An element is 0 (empty) or the index of a word + 1. */
+    uint32_t *table;
     size_t slots;
     int64_t texts, text_bytes;
 } word_counts;
@@ -83,7 +85,7 @@ static uint32_t *find_slot(const word_counts *c, const char *text, size_t length
     }
 }
 
-/* Grow the table if less than half of it would be empty after adding a word. */
+/* Grow the table, unless at least half of it will still be empty after one more word is added. */
 static fsdp_status grow_table(word_counts *c)
 {
     if (c->slots >= 2 * (c->len + 1))
@@ -172,8 +174,8 @@ static fsdp_status count_sharegpt(const vocab_run *r, word_counts *c, fsdp_json_
     return status;
 }
 
-/* Count the texts of a row under the keys that the options name, or else under those that rows
- * usually have. */
+/* Count the words in the texts of a row. The texts are those under the keys that the options name
+ * or, if the options name none, under the keys that rows usually have. */
 static fsdp_status count_row(const vocab_run *r, word_counts *c, fsdp_json_node row)
 {
     const char *source = r->config->text_column, *target = r->config->target_column;
@@ -225,7 +227,8 @@ static fsdp_status count_record(const vocab_run *r, word_counts *c, const fsdp_r
     if (batch->kind == FSDP_RECORD_ARROW)
         return count_arrow(r, c, batch, record);
     const char *text = batch->bytes + record->at;
-    const size_t length = strlen(text); /* neither CSV nor plain text has a NUL */
+    /* strlen() is right, because neither CSV nor plain text has a NUL */
+    const size_t length = strlen(text);
     FSDP_TRY(count_text(r, c, text, length));
     if (batch->kind != FSDP_RECORD_PAIR)
         return FSDP_OK;

@@ -30,8 +30,8 @@ static void put_byte_level(fsdp_json_node node, bool trim_offsets, bool use_rege
     fsdp_json_set_bool(node, "use_regex", use_regex);
 }
 
-/* Write the pre-tokenizer. ByteLevel itself splits by GPT-2's regular expression. For another
- * expression, a Split comes before ByteLevel. */
+/* Write the pre-tokenizer. ByteLevel alone splits texts by GPT-2's regular expression. For another
+ * regular expression, a Split with this expression is put before ByteLevel. */
 static void put_pre_tokenizer(fsdp_json_node root, fsdp_word_pattern pattern)
 {
     const fsdp_json_node pre = fsdp_json_set_object(root, "pre_tokenizer");
@@ -50,7 +50,8 @@ static void put_pre_tokenizer(fsdp_json_node root, fsdp_word_pattern pattern)
     put_byte_level(fsdp_json_append_object(list), false, false);
 }
 
-/* Write the merges as texts "left right", which every version of the tokenizers library reads. */
+/* Write each merge as one string, "left right". All versions of the tokenizers library read this
+ * form. */
 static fsdp_status put_merges(fsdp_json_node model, const fsdp_bpe_learned *learned)
 {
     const fsdp_json_node list = fsdp_json_set_array(model, "merges");
@@ -128,7 +129,8 @@ static fsdp_status write_config(const char *path, const fsdp_option_list *specia
 
 /* ---- the folder ---- */
 
-/* Open the tokenizer, so that a mistake is found before the folder gets its final name. */
+/* Open the tokenizer in `dir`, so that an error in the files is found before the folder gets its
+ * final name. */
 static fsdp_status try_tokenizer(const char *dir)
 {
     fsdp_tokenizer *tokenizer;

@@ -16,8 +16,9 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* the sum for this name, to which the span's time is added; NULL: the
-                                time is added only to the sum of the span's category */
+    /* the sum by name to which the span's time is added; NULL: the time is added only to the sum of
+     * the span's category */
+    fsdp_trace_entry *entry;
     int64_t begin_ns;
 } open_span;
 
@@ -28,8 +29,11 @@ struct fsdp_trace {
     uint64_t n_events, n_samples; /* numbers of events and samples recorded so far, including those
                                      that were overwritten */
     open_span stack[MAX_DEPTH];
-    int depth;                 /* may exceed MAX_DEPTH; spans beyond it are not recorded */
-    int64_t mark_ns, mark_cpu; /* wall-clock and CPU time at the end of the last piece */
+    /* number of open spans; may exceed MAX_DEPTH, but only the outer MAX_DEPTH spans are
+     * recorded */
+    int depth;
+    /* wall-clock and CPU time at the end of the last piece (Note [Tracing] in trace.h) */
+    int64_t mark_ns, mark_cpu;
     fsdp_trace_sum sums[FSDP_TRACE_CATEGORIES];
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
     size_t n_entries;
@@ -132,8 +136,9 @@ static void add_time(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
     sum->cpu_ns += cpu_ns;
 }
 
-/* End the piece that began at t->mark_ns. Add its time to the sums of the category and of the
- * entry. Return the current time. */
+/* End the piece of time that began at t->mark_ns (Note [Tracing] in trace.h). Add its duration to
+ * the sum of the category and, if `entry` is not NULL, to the sum of the entry. Return the current
+ * time. */
 static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
 {
     int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
@@ -241,9 +246,9 @@ void fsdp_trace_step_end(fsdp_trace *trace)
 
 /* --- reading a trace --- */
 
-/* Return the index in a ring of `max` elements, to which `n` elements have been written, of element
- * i. Element 0 is the oldest one that has not been overwritten. Return SIZE_MAX if there is no
- * element i. */
+/* Return the position of element i in a ring of `max` elements to which `n` elements have been
+ * written. Element 0 is the oldest one that has not been overwritten. Return SIZE_MAX if there is
+ * no element i. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

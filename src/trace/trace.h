@@ -1,16 +1,18 @@
 /* Traces what the thread of a rank does. A trace records named spans of time in a ring, and adds up
  * time by category.
  *
- * Note [Tracing]. A rank computes on one thread, so its time can be divided into pieces that follow
- * each other. Each call that begins or ends a span, and each fsdp_trace_lap(), ends a piece and
- * begins the next one. A piece that fsdp_trace_lap() ends belongs to the operation that is passed
- * to it. Any other piece belongs to the innermost open span. So no time is counted twice, and the
- * pieces add up to the steps. The trace is attached to the thread, like the message of the last
- * error. So the process groups, the loader and the code that calls kernels all find it, although
- * they share no object. While no trace is attached, a call is one branch on a pointer. Nothing is
- * allocated during a step: the ring overwrites its oldest events, and sums by category and name are
- * stored outside the ring. Each piece has wall-clock time and the thread's CPU time. CPU time shows
- * what the work costs even if other processes compete for the cores. */
+ * Note [Tracing]. A rank computes on one thread, so the time of a step can be divided into
+ * consecutive pieces. Each call that begins or ends a span, and each fsdp_trace_lap(), ends a piece
+ * and begins the next one. A piece that fsdp_trace_lap() ends belongs to the operation that the
+ * call of fsdp_trace_lap() names. Any other piece belongs to the innermost span that was open
+ * during the piece. So no time is counted twice, and the pieces of a step add up to its duration.
+ *
+ * The trace is attached to the thread, like the message of the last error. So the process groups,
+ * the loader and the code that calls kernels all find it, although they share no object. While no
+ * trace is attached, each of these calls costs only one branch on a pointer. Nothing is allocated
+ * during a step: the ring overwrites its oldest events, and sums by category and name are stored
+ * outside the ring. Each piece has wall-clock time and the thread's CPU time. CPU time shows what
+ * the work costs even if other processes compete for the cores. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -23,9 +25,9 @@ typedef enum fsdp_trace_category {
     FSDP_TRACE_ATTENTION,
     FSDP_TRACE_OPERATION, /* all other operations */
     FSDP_TRACE_OPTIMIZER,
-    FSDP_TRACE_SHARDING, /* hooks, casts of this rank's rows, phases of shared buffers, sums over
-                            ranks */
-    FSDP_TRACE_WAITING,  /* waiting for peers */
+    /* hooks, casts of this rank's rows of parameters, phases of shared buffers, sums over ranks */
+    FSDP_TRACE_SHARDING,
+    FSDP_TRACE_WAITING, /* waiting for peers */
     FSDP_TRACE_DATA,
     FSDP_TRACE_CATEGORIES
 } fsdp_trace_category;
@@ -34,8 +36,9 @@ enum {
     FSDP_TRACE_LABEL = 64,   /* size of an event's label in bytes, including NUL */
     FSDP_TRACE_COUNTERS = 8, /* maximum number of counters in a sample; a counter is the number of
                                 bytes that are allocated for one purpose */
-    FSDP_TRACE_NAMES = 256   /* maximum number of sums by name; the time of further names is added
-                                only to their categories */
+    /* maximum number of sums by name; the time of any further name is added only to the sum of its
+     * category */
+    FSDP_TRACE_NAMES = 256
 };
 
 /* A span, or a piece of time that fsdp_trace_lap() ended. */
@@ -64,14 +67,14 @@ typedef struct fsdp_trace_entry {
 
 typedef struct fsdp_trace fsdp_trace;
 
-/* Create a trace that keeps the newest `max_events` events and about a quarter as many samples of
+/* Create a trace that keeps the newest `max_events` events and about max_events / 4 samples of
  * counters. */
 FSDP_MUST_CHECK fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **trace);
 /* Free the trace. Accepts NULL. If the trace is attached to a thread, only that thread may call
  * this. */
 void fsdp_trace_destroy(fsdp_trace *trace);
 
-/* Begin a step and its span, which is called `name`, and attach the trace to the calling thread. */
+/* Begin a step: attach the trace to the calling thread, and open the span of the step, `name`. */
 void fsdp_trace_step_begin(fsdp_trace *trace, const char *name);
 /* End the step and detach the trace. Spans that are still open after a failure are ended, too. */
 void fsdp_trace_step_end(fsdp_trace *trace);
@@ -79,9 +82,9 @@ void fsdp_trace_step_end(fsdp_trace *trace);
 /* The trace that is attached to the calling thread; NULL: nothing is traced. */
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
-/* The next four functions may be called only while a trace is attached. fsdp_trace_begin(),
- * fsdp_trace_end() and fsdp_trace_lap() below check this and call the first three.
- * src/tensor/device.h calls fsdp_trace_add_sample(). */
+/* The next four functions may be called only while a trace is attached. The inline functions
+ * fsdp_trace_begin(), fsdp_trace_end() and fsdp_trace_lap() below check this before they call one
+ * of the first three. src/tensor/device.h checks it before it calls fsdp_trace_add_sample(). */
 void fsdp_trace_open(fsdp_trace *trace, fsdp_trace_category category, const char *name,
                      const char *detail);
 void fsdp_trace_close(fsdp_trace *trace);
@@ -125,7 +128,8 @@ uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
 /* Return an array with the sum of each category over all steps. In each sum, `calls` is the number
  * of events of the category that have been recorded. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
-/* Return an array of *n sums by name over all steps, in no particular order. */
+/* Return an array of *n sums, one for each category and name, over all steps. They are in no
+ * particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);
 int64_t fsdp_trace_steps(const fsdp_trace *trace);
 /* Return the name that a category has in trace files, such as "matmul" or "sharding". The text is

@@ -5,7 +5,8 @@
 
 #include "src/base/assert.h"
 
-/* Names of the tracks of a rank. The index of a name is the track's number. */
+/* Names of the tracks into which the events of a rank are divided. The number of a track is the
+ * index of its name. */
 static const char *const tracks[] = {"compute", "collectives", "optimizer", "data"};
 static const int track_of[FSDP_TRACE_CATEGORIES] = {[FSDP_TRACE_OPTIMIZER] = 2,
                                                     [FSDP_TRACE_SHARDING] = 1,
@@ -22,8 +23,8 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print an entry that gives a process or a track its name: the process if i is 0, otherwise track i
- * - 1. Return the length of the text, or 0 if there is no track i - 1. */
+/* Print an entry that gives a name to the process of a rank if i is 0, or otherwise to track i - 1.
+ * Return the length of the text, or 0 if there is no track i - 1. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

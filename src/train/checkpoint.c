@@ -76,8 +76,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
     return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* Wait until the previous save has ended, then save a checkpoint. If `interrupted`, save
- * synchronously, since training does not continue. */
+/* Wait until the previous save has ended, then save a checkpoint. If `interrupted` is true, the
+ * save is synchronous even with --async-save, because the run ends after it. */
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Remove unfinished checkpoints again. The run has already removed them when it began. But at that
- * time, a killed rank of an earlier run may still have been writing a checkpoint. */
+/* Remove unfinished checkpoints. The run has already done this when it began. But at that time, a
+ * killed rank of an earlier run may still have been writing a checkpoint. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

@@ -18,8 +18,8 @@
  * optimizer must be open.
  *
  * If this run will save checkpoints, remove unfinished checkpoints of earlier runs, whether or not
- * --resume is given. Return an error if this run would replace another program's checkpoint.
- * Collective. */
+ * --resume is given. Return an error if this run would replace a checkpoint that another program
+ * wrote. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t);
 /* Called after each step. `end_of_epoch` is true after the last step of an epoch or of the run.
  * Save a checkpoint if one is due. If any rank has received a signal, save a checkpoint even if

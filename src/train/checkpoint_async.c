@@ -50,8 +50,8 @@ static void destroy_checkpoint(fsdp_async_checkpoint *c)
     fsdp_free(c);
 }
 
-/* Create *out, the record of the checkpoint `path`, and *all, the state dict of the model and the
- * optimizer. The caller must destroy *out if it is not NULL, even after a failure. */
+/* Create *out, the record of the save of the checkpoint `path`, and *all, the state dict of the
+ * model and the optimizer. The caller must destroy *out if it is not NULL, even after a failure. */
 static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
                                       fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {

@@ -90,7 +90,9 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    /* the caller writes trainer_state.json into the folder to which the dict is saved */
+    /* Name trainer_state.json as a companion, a further file of the checkpoint. The name is written
+     * to .metadata, so that a checkpoint without the file counts as incomplete. The caller of the
+     * save writes the file itself. */
     dict->companion = FSDP_TRAINER_STATE;
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)

@@ -61,8 +61,8 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
-/* Return the number after `prefix` in `name`, or -1 if `name` does not begin with `prefix` and a
- * number. Unless -1 is returned, *rest is set to the text after the number. */
+/* Return the number after `prefix` in `name`, and set *rest to the text after this number. Return
+ * -1 and do not change *rest if `name` does not begin with `prefix` and a number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -107,7 +107,7 @@ fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes)
     if (!path)
         return FSDP_ERR_NOMEM;
     if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
-        /* the file that transformers' Trainer writes has no "format" */
+        /* The trainer_state.json that transformers' Trainer writes has no field "format". */
         *yes = !fsdp_json_has(fsdp_json_root(doc), "format");
         fsdp_json_destroy(doc);
     }
@@ -121,8 +121,8 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Set *yes to whether `dir` is a complete checkpoint. If `ours`, a checkpoint of another program
- * does not count. */
+/* Set *yes to true if `dir` is a complete checkpoint, else to false. If `ours` is true, a
+ * checkpoint of another program does not count. */
 static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
@@ -186,9 +186,9 @@ fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
     return FSDP_OK;
 }
 
-/* Return an error if `folder` has checkpoints of an earlier run. Without this error, this run would
- * overwrite some of these checkpoints. The others, whose steps this run does not reach, would
- * remain, and --resume would mistake them for checkpoints of this run. */
+/* Return an error if `folder` has checkpoints of an earlier run. Otherwise this run would overwrite
+ * the checkpoints of the steps that it reaches. The checkpoints of later steps would remain, and
+ * --resume would take them for checkpoints of this run. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;

@@ -8,21 +8,22 @@
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_folder_of_run(const fsdp_trainer *t, char **dir);
 /* Return FOLDER/checkpoint-<step>, owned by the caller; NULL if memory ran out. */
 char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step);
-/* Return <step> if `name` begins with "checkpoint-<step>", else -1. Unless -1 is returned, *rest is
- * set to the text after <step>. */
+/* Return <step> if `name` begins with "checkpoint-<step>", and set *rest to the text after <step>.
+ * Otherwise return -1 and do not change *rest. */
 int64_t fsdp_checkpoint_step_of_name(const char *name, const char **rest);
-/* Return <i> if `name` begins with "checkpoint_<i>", else -1. Unless -1 is returned, *rest is set
- * to the text after <i>. These are Accelerate's names; <i> counts saves, not steps. */
+/* Return <i> if `name` begins with "checkpoint_<i>", and set *rest to the text after <i>. Otherwise
+ * return -1 and do not change *rest. These are Accelerate's names; <i> counts saves, not steps. */
 int64_t fsdp_checkpoint_accelerate_number(const char *name, const char **rest);
 /* Return true if `dir` contains a model and an optimizer, and also trainer_state.json if
  * fsdp_checkpoint_needs_state() returns true. */
 bool fsdp_checkpoint_is_complete(const char *dir);
 /* Set *yes to true if `dir` does not belong to this program. A folder belongs to this program if it
- * is empty, or if it contains a trainer_state.json that this program wrote or that is damaged. */
+ * is empty, if it contains a trainer_state.json that this program wrote, or if its
+ * trainer_state.json is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes);
-/* List the steps of the complete checkpoints in `folder` in ascending order. If `ours`, list only
- * checkpoints that this program wrote. *n is set to 0 if the folder does not exist. The caller owns
- * *steps. */
+/* List the steps of the complete checkpoints in `folder` in ascending order. If `ours` is true,
+ * list only checkpoints that this program wrote. *n is set to 0 if the folder does not exist. The
+ * caller owns *steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours,
                                                        int64_t **steps, size_t *n);
 /* Called by rank 0 before training. Return an error if checkpoints cannot be written, or if they

@@ -79,7 +79,7 @@ static fsdp_status choose_newest(const char *folder, choice *out)
     return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
 }
 
-/* Return the reason why a run cannot resume from the folder `dir`, whose name is that of a
+/* Return the reason why a run cannot resume from the folder `dir`, which has the name of a
  * checkpoint. The text is static. */
 static const char *why_unusable(const char *dir)
 {
@@ -128,8 +128,9 @@ static fsdp_status refuse_unusable(const char *folder)
     return status;
 }
 
-/* If `given` is not a path but the number of a step, return an error that names the checkpoint of
- * that step, or says how one is named. */
+/* If `given`, the value of --resume, is the number of a step instead of a path, return an error.
+ * Its message contains the path of the checkpoint of that step, and says whether this checkpoint
+ * exists. */
 static fsdp_status refuse_number(const fsdp_trainer *t, const char *given)
 {
     int64_t step = 0;
@@ -291,7 +292,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* What trainer_state.json says about the steps that the saved run had taken. */
+/* How many steps the saved run had taken, as far as its trainer_state.json contains this. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
     /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
@@ -314,8 +315,8 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
 
 /* Check that trainer_state.json and the optimizer's state are from the same save.
  * trainer_state.json says how many steps the optimizer had counted. In general, the count in the
- * optimizer's state must be the same number. It may be smaller only if a parameter is frozen now,
- * since a frozen parameter no longer has a count.
+ * optimizer's state must be the same number. It may be smaller only if this run has frozen a
+ * parameter, because this run's optimizer has no count for a frozen parameter.
  *
  * If trainer_state.json does not say how many steps the optimizer had counted, the count in the
  * optimizer's state must not exceed the number of steps of the run. It may be smaller, since the

@@ -54,7 +54,8 @@ static void put_record(fsdp_json_node to, const fsdp_epoch_record *r)
     fsdp_json_set_bool(to, "saved", r->saved);
 }
 
-/* Write the best value of --metric-for-best-model so far, and the name of the measure. */
+/* Write the best value of the measure --metric-for-best-model so far, and the name of the
+ * measure. */
 static void put_best(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_str(to, "metric", fsdp_best_measure_name(t));
@@ -269,7 +270,7 @@ static fsdp_status get_numbers(fsdp_json_node from, const number *numbers, size_
     return FSDP_OK;
 }
 
-/* Read the measures. Older checkpoints have only the first two. */
+/* Read the measures. Older checkpoints have only the first two of them. */
 static fsdp_status get_measures(fsdp_json_node from, fsdp_measures *m)
 {
     const number numbers[] = {{"accuracy", &m->accuracy}, {"f1", &m->f1},
@@ -312,9 +313,10 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Set t->best to the saved best value of --metric-for-best-model. The best loss is saved in every
- * checkpoint. If the checkpoint does not have the best value of this run's measure, t->best is not
- * changed. */
+/* Set t->best to the saved best value of the measure --metric-for-best-model. Every checkpoint has
+ * the best loss, but only the checkpoint of a run with the same --metric-for-best-model has the
+ * best value of another measure. If the checkpoint does not have the value, do not change
+ * t->best. */
 static fsdp_status get_best(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node from;

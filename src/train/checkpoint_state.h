@@ -7,8 +7,8 @@
 
 /* Create *state, the current content of trainer_state.json. The caller owns it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
-/* For each option of fsdp_train_options() that is stored in `config`, set the key with the option's
- * name in `to` to the text of its value. */
+/* For each option of fsdp_train_options() that is stored in `config`, add a key to `to`. The key is
+ * the name of the option, and its value is the text of the option's value. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
                                                            const fsdp_train_config *config);
 /* Write `state` into `dir` as trainer_state.json. Before writing, add to `state` its checksum, and
@@ -19,8 +19,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const cha
 /* Return the largest number of steps that the optimizer has counted for any parameter. */
 int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t);
 
-/* Which program wrote trainer_state.json. transformers' Trainer writes a file of this name with
- * other content. NONE: there is no file. */
+/* The program that wrote trainer_state.json. transformers' Trainer writes a file of this name with
+ * other content. FSDP_TRAINER_STATE_NONE means that there is no such file. */
 typedef enum fsdp_trainer_state_kind {
     FSDP_TRAINER_STATE_NONE,
     FSDP_TRAINER_STATE_OWN,

@@ -63,8 +63,8 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Add the name, size and checksum of a file in `dir` to `list`. Set *there to whether the file
- * exists. If not, add nothing. */
+/* Add the name, size and checksum of the file `name` in `dir` to `list`. If the file does not
+ * exist, add nothing. Set *there to whether the file exists. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};

@@ -106,8 +106,8 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Check that the checkpoint has all files of its kind (see `forms`). Check nothing if this version
- * does not know the kind. */
+/* Check that the checkpoint has all files of its kind (see `forms`). Check nothing if the kind is
+ * unknown, because a later version of this program may have written the checkpoint. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;
@@ -126,7 +126,7 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
 
 /* ---- trainer_state.json ---------------------------------------------------------------------- */
 
-/* Set *yes if `dir` contains a file or folder named trainer_state.json. */
+/* Set *yes to true if `dir` contains a file or folder named trainer_state.json, else to false. */
 static fsdp_status has_state(const char *dir, bool *yes)
 {
     struct stat st;
@@ -143,7 +143,7 @@ static fsdp_status check_folder(const looking *l)
     fsdp_json *state;
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
-    /* the file that transformers' Trainer writes has no "format" */
+    /* The trainer_state.json that transformers' Trainer writes has no field "format". */
     const bool own = fsdp_json_has(root, "format");
     fsdp_status status = own ? check_files(l, root) : FSDP_OK;
     if (status == FSDP_OK && own)

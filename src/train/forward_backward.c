@@ -1,8 +1,8 @@
 /* Runs the forward and the backward of one batch. */
 #include "src/train/forward_backward.h"
 
-/* Return the factor that turns the sum of the label losses into their mean. The factor is computed
- * in float32, because factor_of() in step.c computes its factor in float32, too. */
+/* Return the factor that turns the sum of the label losses of `batch` into their mean. The division
+ * is done in float32, because factor_of() in step.c computes its factor in float32, too. */
 static double mean_factor(const fsdp_batch *batch)
 {
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;

@@ -1,9 +1,10 @@
 /* See labels.h.
  *
  * Note [Classes from the rows]. A folder such as bert-base-uncased has two classes without names,
- * because transformers has that default. If the rows have more classes, or names, the classes of
- * the rows are used. Names of classes in config.json come from a model that was trained as a
- * classifier. They are kept, and rows with other names are refused. */
+ * because this is the default of transformers. If the labels of the rows have more than two
+ * classes, or are names, the model gets the classes of the rows. If config.json has names of
+ * classes, the model was trained as a classifier. Its classes are then kept, and rows with other
+ * names are refused. */
 #include "src/train/labels.h"
 
 #include <string.h>
@@ -20,11 +21,12 @@ enum {
     SHOWN_NAMES = 20
 };
 
-/* What config.json says about classes. */
+/* The classes of the model, as far as its config.json describes them. */
 typedef struct known_labels {
     int64_t classes; /* 0: the model is not a classifier */
     fsdp_problem_type problem_type;
-    bool named; /* at least one class has a name of its own, not LABEL_<n> */
+    /* true: at least one class has a name that is not LABEL_<n>, the default of transformers. */
+    bool named;
 } known_labels;
 
 static bool is_own_name(const char *name)
@@ -82,7 +84,8 @@ static bool have_data(const fsdp_train_config *c)
     return fsdp_path_exists(c->data) || strpbrk(c->data, "*?[");
 }
 
-/* Return true if the classes of the rows must replace those of the model's config.json. */
+/* Return true if the classes that were found in the rows must replace those of the model's
+ * config.json. */
 static bool fits_better(const fsdp_found_labels *found, const known_labels *known)
 {
     if (!found->classes)
@@ -93,15 +96,16 @@ static bool fits_better(const fsdp_found_labels *found, const known_labels *know
                                                             : found->classes != known->classes;
 }
 
-/* Clear *labels unless the run takes its classes from the rows. If the user gave classes, keep at
- * most the problem type. */
+/* Clear *labels unless the run takes its classes from the rows. If the user gave --num-labels or
+ * --class-names, the problem type is the only field that may be kept. */
 static void choose_labels(const fsdp_train_config *c, const known_labels *known,
                           fsdp_found_labels *labels)
 {
     const bool given = c->num_labels || c->class_names.count;
     const fsdp_problem_type type = labels->problem_type;
-    /* If the labels do not have the problem type that the user gave, they are not used here. The
-     * error comes when the rows are read, and contains a label that does not fit. */
+    /* If the labels do not fit the problem type that the user gave, they are not used here. The
+     * error comes later, when the rows are read, so that its message contains a label that does not
+     * fit. */
     const bool differs = c->problem_type && (int)type != c->problem_type - 1;
     if (!given && !differs && fits_better(labels, known))
         return;
@@ -117,8 +121,8 @@ static bool asks_for_classes(const fsdp_train_config *c)
            c->form.text_pair_column;
 }
 
-/* Set *any to true if the training rows have labels. In a plan, if the data do not exist, decide by
- * the name of the data. */
+/* Set *any to true if the training rows have labels. In a plan, the data need not exist; in this
+ * case, decide by the name of the data. */
 static fsdp_status rows_have_labels(const fsdp_train_config *c, bool *any)
 {
     const fsdp_name_kind kind = fsdp_name_kind_of(c->data);

@@ -4,12 +4,13 @@
 
 /* If the model is a classifier whose classes have no names yet, read the labels of the training
  * rows. If they do not fit the classes in the model's config.json, set *found to the classes of the
- * rows, and print them. If the user gave --num-labels or --class-names, set at most
- * found->problem_type. In all other cases, *found stays {0}. The caller frees *found with
+ * rows, and print them. If the user gave --num-labels or --class-names, found->problem_type is the
+ * only field that may be set. In all other cases, *found stays {0}. The caller frees *found with
  * fsdp_found_labels_fini(). Every rank reads the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_find_labels(const fsdp_trainer *t, fsdp_found_labels *found);
-/* Without --task, set t->keeps_lm_head to true if a folder of a masked language model is to be
- * trained as one. The training rows decide: if they have labels, or if options such as --num-labels
- * ask for classes, the model becomes a classifier, as with AutoModelForSequenceClassification.
- * Print what the rows decided. Every rank reads the first row. With --task, do nothing. */
+/* Decide whether a BertForMaskedLM is trained as a masked language model or becomes a classifier,
+ * and print the decision. It becomes a classifier, as with AutoModelForSequenceClassification, if
+ * the training rows have labels or if options such as --num-labels ask for classes. Otherwise
+ * t->keeps_lm_head is set to true. Every rank reads the first row. Does nothing for other models,
+ * and does nothing if --task was given. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_choose_head(fsdp_trainer *t);

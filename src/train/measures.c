@@ -59,7 +59,7 @@ void fsdp_measurer_fini(fsdp_measurer *m)
     *m = (fsdp_measurer){0};
 }
 
-/* Add a row of regression, and return its loss. */
+/* Add a row of a regression, and return the loss of the row. */
 static double add_numbers(fsdp_measurer *m, const float *logits, const float *targets, int32_t n)
 {
     double loss = 0;
@@ -71,8 +71,8 @@ static double add_numbers(fsdp_measurer *m, const float *logits, const float *ta
     return loss / (double)n;
 }
 
-/* Add a row with several classes, and return its loss: max(x, 0) - x t + log(1 + exp(-|x|)), the
- * mean over the classes. */
+/* Add a row that may have several classes, and return the loss of the row: the mean over the
+ * classes of max(x, 0) - x t + log(1 + exp(-|x|)), where x is the logit and t is 1 or 0. */
 static double add_set(fsdp_measurer *m, const float *logits, const float *targets, int32_t n)
 {
     double loss = 0;
@@ -189,8 +189,9 @@ static bool is_constant(const fsdp_sample *s, size_t n, bool targets)
     return i >= n;
 }
 
-/* Return Pearson's correlation of the samples [n] of a column. is_constant() compares the values,
- * because the mean of equal numbers is rounded, so that their sum of squares may not be 0. */
+/* Return Pearson's correlation of the samples [n] of a column, or NaN if all predictions or all
+ * targets are equal. is_constant() compares the values themselves. The computed variance would not
+ * do, because it may not be 0 for equal values: their mean is rounded. */
 static double correlate(const fsdp_sample *s, size_t n)
 {
     double mean[2] = {0, 0}, xx = 0, yy = 0, xy = 0;
@@ -239,7 +240,7 @@ static void add_column(fsdp_sample *s, size_t n, fsdp_measures *out)
 static void measure_samples(fsdp_sample *s, size_t n, fsdp_measures *out)
 {
     double columns = 0;
-    /* In this order the sums do not depend on which rank had which row. */
+    /* After sorting, the sums below do not depend on which rank had which row. */
     qsort(s, n, sizeof *s, by_prediction);
     for (size_t begin = 0, end; begin < n; begin = end, columns++) {
         for (end = begin + 1; end < n && s[end].column == s[begin].column;)
@@ -251,8 +252,8 @@ static void measure_samples(fsdp_sample *s, size_t n, fsdp_measures *out)
     out->spearmanr = columns > 0 ? out->spearmanr / columns : (double)NAN;
 }
 
-/* Gather the samples of all ranks in *all [*len]. Ranks with fewer samples than others append zeros
- * to what they send, which are then dropped. */
+/* Gather the samples of all ranks in *all [*len]. All ranks send equally many samples: ranks with
+ * fewer samples than others append zeros, which are removed again after the gather. */
 static fsdp_status gather_samples(fsdp_measurer *m, fsdp_group *group, fsdp_sample **all,
                                   size_t *len)
 {

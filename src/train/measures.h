@@ -25,8 +25,8 @@ typedef struct fsdp_measures {
 } fsdp_measures;
 
 typedef struct fsdp_measure_field {
-    const char *key;     /* in JSON */
-    const char *heading; /* in texts and tables */
+    const char *key;     /* name of the measure in JSON */
+    const char *heading; /* name of the measure in printed texts and tables */
     size_t offset;       /* offset of the value in fsdp_measures */
 } fsdp_measure_field;
 
@@ -44,7 +44,7 @@ typedef struct fsdp_sample {
     double predicted, target;
 } fsdp_sample;
 
-/* What is collected over the batches of a validation. */
+/* What is collected over the batches of a validation, to compute the measures at its end. */
 typedef struct fsdp_measurer {
     fsdp_problem_type problem;
     fsdp_class_counts counts; /* not for REGRESSION */

@@ -1,7 +1,7 @@
-/* See predict.h. Rows are divided into batches as by the sampler of validation: rank 0 has the
- * first batch of a round, rank 1 the next one. A rank without rows takes part with an empty batch,
- * since the model is sharded. The scores of each row are gathered and added in the order of rows.
- */
+/* See predict.h. The rows are processed in rounds, each with one batch of consecutive rows for each
+ * rank. As in a validation, rank 0 has the first batch of a round, and rank 1 the next one. A rank
+ * without rows in the last round takes part with an empty batch, because the model is sharded. The
+ * scores of each row are gathered and added in the order of rows. */
 #include "src/train/predict.h"
 
 #include <fsdp/data.h>
@@ -50,8 +50,8 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
     return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n, FSDP_DECODE_TEXT, text);
 }
 
-/* Set *text to the reference of a row: its labels, or what follows the prompt of a causal row.
- * Labels that do not count in the loss are left out. */
+/* Set *text to the reference of a row: its labels or, for a causal model, the tokens after its
+ * prompt. Labels that do not count in the loss are left out. */
 static fsdp_status decode_reference(const fsdp_trainer *t, const fsdp_example *example, char **text)
 {
     const bool causal = t->task == FSDP_TASK_CAUSAL_LM;
@@ -191,8 +191,9 @@ static fsdp_status read_settings(fsdp_trainer *t)
     } else {
         const int most =
             c->val_max_target_length > 0 ? c->val_max_target_length : c->max_target_length;
-        /* As in transformers' scripts, the length counts all ids of the decoder, including the
-         * first one, which is not generated. The prompt of a causal model does not count. */
+        /* As in transformers' scripts, `most` limits the number of all ids of the decoder,
+         * including the first one, which is not generated. For a causal model, `most` does not
+         * include the prompt. */
         const bool counts_start = t->task == FSDP_TASK_SEQ2SEQ && most > 1;
         g->max_new_tokens = most - counts_start;
     }

@@ -1,5 +1,5 @@
-/* Reports of a training run: what follows from defaults, lines of metrics, memory, and the tables
- * and hints at the end. */
+/* Reports of a training run: lines at the start about the values that defaults have chosen, lines
+ * of metrics, memory, and the tables and hints at the end. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     fflush(t->out);
 }
 
-/* --- what follows from defaults, at the start --- */
+/* --- lines at the start about the values that defaults have chosen --- */
 
 /* Return the name that --lr-schedule uses for a kind of schedule. */
 static const char *schedule_name(fsdp_lr_schedule_kind kind)
@@ -52,7 +52,8 @@ static const char *unit_name(const fsdp_train_config *c)
     return c->schedule_unit == FSDP_SCHEDULE_EPOCH ? "epoch" : "step";
 }
 
-/* Print how the rate changes after the warmup, as the rest of a line. */
+/* Continue the line that print_rate() has begun: print how the learning rate changes after the
+ * warmup. */
 static void print_change(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -96,8 +97,8 @@ static void print_rate(const fsdp_trainer *t)
     fputs(")\n", t->out);
 }
 
-/* If the default schedule leaves less than a tenth of the rate to the last epoch, print it: the
- * last epochs then hardly change the model, and the user did not choose that. */
+/* If the learning rate of the last epoch is less than a tenth of the initial one, and the user did
+ * not choose the schedule, print a note: the last epochs then hardly change the model. */
 static void print_fallen_rate(const fsdp_trainer *t)
 {
     fsdp_lr_schedule s = t->schedule;
@@ -111,7 +112,8 @@ static void print_fallen_rate(const fsdp_trainer *t)
             s.gamma, last, s.lr);
 }
 
-/* Print what is put before each source text, unless the user gave it. */
+/* Print which text is put before each source text, unless the user gave this text with
+ * --task-prefix. */
 static void print_prefix(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -293,7 +295,8 @@ static double median_step(const fsdp_trainer *t)
     return median;
 }
 
-/* Add to `line`, under `key`, what is left out of the rows of `set`. No effect if `set` is NULL. */
+/* Add to `line` an object `key` with the numbers of rows and tokens of `set` that training does not
+ * use or has cut. No effect if `set` is NULL. */
 static fsdp_status add_left_out(fsdp_json_node line, const char *key, const fsdp_dataset *set)
 {
     fsdp_left_out out;
@@ -334,8 +337,8 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
-/* The table of epochs has columns for the measures of this task, such as accuracy. Set `headings`
- * to the headings of these columns, and return the number of columns. */
+/* The table of epochs has some columns for the measures of this task, such as accuracy. Set
+ * `headings` to the headings of these columns, and return their number. */
 static size_t metric_columns(const fsdp_trainer *t, const char *headings[FSDP_MEASURE_FIELDS_MAX])
 {
     size_t n;
@@ -489,7 +492,7 @@ fsdp_status fsdp_report_summary(fsdp_trainer *t)
     return status;
 }
 
-/* --- what to do with the model --- */
+/* --- the command that generates a text with the saved model --- */
 
 /* Append the command that generates a text with the saved model. */
 static void append_command(const fsdp_trainer *t, fsdp_str *command)
@@ -499,7 +502,8 @@ static void append_command(const fsdp_trainer *t, fsdp_str *command)
     fsdp_shell_word(command, c->output);
     if (fsdp_dataset_uses(t->train_set) & FSDP_USES_CHAT)
         fsdp_str_printf(command, " --chat");
-    /* config.json has the prefix of a seq2seq model, but not that of a causal model */
+    /* generate finds the prefix of a seq2seq model in config.json, but config.json has no prefix of
+     * a causal model. */
     if (t->task == FSDP_TASK_CAUSAL_LM && *c->task_prefix && fsdp_train_uses_prefix(t)) {
         fsdp_str_printf(command, " --task-prefix ");
         fsdp_shell_quote(command, c->task_prefix, false);

@@ -27,7 +27,8 @@ static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_
     return FSDP_OK;
 }
 
-/* Print in one line what is left out of the rows of a source, or nothing if nothing is left out. */
+/* Print one line about the rows and tokens of a source that training does not use or has cut. Print
+ * nothing if there are none. */
 static fsdp_status print_left_out(const fsdp_trainer *t, const char *path, const fsdp_dataset *set)
 {
     fsdp_left_out out;

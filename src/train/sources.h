@@ -3,9 +3,9 @@
 #pragma once
 #include "src/train/trainer_internal.h"
 
-/* If `training`, set *set to a dataset that contains the training rows of all sources, and print
- * the sources on rank 0. Otherwise, set *set to the dataset of --validation-data. The model and the
- * tokenizer must be open. */
+/* If `training` is true, set *set to a dataset that contains the training rows of all sources, and
+ * print the sources on rank 0. Otherwise, set *set to the dataset of --validation-data. The model
+ * and the tokenizer must be open. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training,
                                                     fsdp_dataset **set);
 /* Called when the training rows and, if the run has any, the validation rows are open. Some options

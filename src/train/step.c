@@ -111,7 +111,7 @@ static fsdp_status take_batches(const fsdp_train_loop *loop, fsdp_loader *loader
 
 /* --- losses --- */
 
-/* A step that is under way. */
+/* A step that is being computed. */
 typedef struct running_step {
     fsdp_train_loop *loop;
     double lr;
@@ -125,8 +125,9 @@ typedef struct running_step {
     fsdp_step_result *result;
 } running_step;
 
-/* Return true if the step reads losses only after the update has been started. The losses of other
- * ranks, and a loss scale that may have to change, are needed earlier. */
+/* Return true if the step reads its losses from the device only after it has started the update.
+ * This is not possible if the update depends on the losses, as it does with a loss scaler, or if
+ * ranks exchange their losses before the update. */
 static bool reads_late(const running_step *r)
 {
     const fsdp_train_loop *loop = r->loop;
@@ -141,8 +142,9 @@ static fsdp_status read_losses(const running_step *r, bool late, float *values)
                 : fsdp_tensor_copy_to_host(r->losses, values, bytes);
 }
 
-/* Set the losses in r->mine. If `late`, the kernels that compute them have run. Otherwise wait for
- * them. On meta, the losses are 0. */
+/* Set the losses in r->mine to those that were computed on the device. If `late` is true, the
+ * kernels that compute them have ended already. Otherwise wait for them. On the meta device, the
+ * losses stay 0. */
 static fsdp_status take_own_losses(const running_step *r, bool late)
 {
     if (fsdp_device_is_meta(r->loop->device))

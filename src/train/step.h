@@ -54,13 +54,14 @@ typedef struct fsdp_train_loop {
     bool mean_of_means;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
-    bool unshard_first; /* start gathering the root at the beginning of a step */
+    bool unshard_first; /* start to gather the parameters of the root at the beginning of a step */
     /* keep parameters gathered between the micro-steps of a step */
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* the number by which the sum of the gradients of all micro-batches is divided. 0: this sum is
-     * divided by the same number as the sum of the losses (Note [Loss of a step]) */
+    /* The number by which the sum of the gradients of all micro-batches is divided. 0: the sum of
+     * the gradients is divided by the same number as the sum of the losses (Note [Loss of a
+     * step]). */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the p-norm of the gradients; 0 means that p is 2 */

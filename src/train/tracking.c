@@ -1,4 +1,5 @@
-/* Opens what a run reports its metrics to: --metrics, --report-to and --tracker-command. */
+/* Opens the outputs to which a run reports its metrics: --metrics, --report-to and
+ * --tracker-command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,9 +21,10 @@
 
 enum {
     HOST_BYTES = 256,
-    PROGRAM_END_S = 120,      /* how long the end of the run waits for the program */
-    PROGRAM_FAILED_END_S = 10 /* like PROGRAM_END_S after an error, which other ranks notice only
-                                 after this wait */
+    /* Seconds that the end of a run waits for the program of --tracker-command to end. */
+    PROGRAM_END_S = 120,
+    /* The same after an error; other ranks notice the error only when this wait is over. */
+    PROGRAM_FAILED_END_S = 10
 };
 
 /* ---- the folder ---- */
@@ -74,7 +76,7 @@ static fsdp_status check_file(const char *flag, const char *path)
     const bool exists = stat(path, &st) == 0;
     bool good;
     if (!exists && fsdp_path_exists(path))
-        return FSDP_OK; /* a symbolic link whose target does not exist yet */
+        return FSDP_OK; /* `path` may be a symbolic link whose target does not exist yet */
     if (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         good = access(path, W_OK) == 0;
     } else {
@@ -329,7 +331,8 @@ static fsdp_status announce_reports(const fsdp_trainer *t)
 
 static fsdp_status open_monitor_in(fsdp_trainer *t, const char *folder)
 {
-    FSDP_TRY(fsdp_directory_make(folder)); /* this rank may be on another host */
+    /* Rank 0 may be on another host and may have made the folder there. */
+    FSDP_TRY(fsdp_directory_make(folder));
     const fsdp_monitor_options options = {
         .folder = folder,
         .append = t->resumed_from != NULL,

@@ -171,8 +171,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 
 /* --- epochs --- */
 
-/* Add a step to the sums of the epoch. A step whose loss is not finite, which can happen with
- * float16, does not count in the mean loss. */
+/* Add a step to the sums of the epoch. With float16, the loss of a step may not be finite. Such a
+ * loss does not count in the mean loss of the epoch. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {
@@ -298,7 +298,8 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     if (t->out)
         fflush(t->out);
     /* If --max-steps ends the run in the middle of an epoch, save the checkpoint before the epoch's
-     * record is added. Such a checkpoint lets a longer run continue this epoch. */
+     * record is added. A run that resumes with a larger --max-steps can then continue this
+     * epoch. */
     const bool cut = t->step % t->steps_per_epoch != 0;
     if (cut)
         FSDP_TRY(fsdp_checkpoint_at_step(t, true));
@@ -321,7 +322,8 @@ static fsdp_status run_epochs(fsdp_trainer *t)
         FSDP_TRY(run_epoch(t, t->step / t->steps_per_epoch));
     FSDP_TRY(fsdp_checkpoint_finish(t));
     FSDP_TRY(save_at_end(t));
-    if (t->step == t->first_step) /* nothing was left to do */
+    /* If the run was resumed after its last step, no epoch of this run has sampled the memory. */
+    if (t->step == t->first_step)
         FSDP_TRY(fsdp_report_sample_memory(t));
     FSDP_TRY(fsdp_report_summary(t));
     if (t->task == FSDP_TASK_CLASSIFICATION && t->saved_model)
@@ -337,8 +339,9 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     return fsdp_report_next(t);
 }
 
-/* Return how many bytes the tensors of all ranks that share this rank's card could use, or 0 if the
- * device is not a card. The ranks are alike, so each is assumed to use as much as this rank. */
+/* Return how many bytes of this rank's card all ranks on the card can use for tensors:
+ * --memory-limit or, if it was not given, the bytes that they have now and those that are free. All
+ * of them are assumed to have as many as this rank. Return 0 if the device is not a card. */
 static int64_t count_card_bytes(const fsdp_trainer *t)
 {
     fsdp_memory_stats stats;
@@ -376,7 +379,8 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;
-    /* rank 0 may have been killed while it saved the model; remove its temporary folder */
+    /* Rank 0 may have been killed while it saved the model. Remove the temporary folder that it
+     * left. */
     if (config->save_model)
         fsdp_atomic_directory_sweep(config->output, 0);
     return fsdp_error_restore(&error);

@@ -24,11 +24,11 @@ typedef struct fsdp_train_result {
     double best_validation_loss;
     fsdp_measures measures; /* measures of a classifier in the last validation */
     bool saved; /* the model was saved in config->output, by this run or before --resume */
-    /* the run was refused before it began: it would overwrite existing files, or the number of
-     * ranks is wrong. Starting it again would not help */
+    /* The run was refused before it began, because it would overwrite existing files, or because
+     * the number of ranks is wrong. It would be refused again if it were restarted. */
     bool refused;
-    /* If the run failed because the card of this rank had no memory left (FSDP_ERR_NOMEM): how many
-     * bytes the tensors of all ranks that share the card could use. Otherwise 0. */
+    /* If the run failed with FSDP_ERR_NOMEM because the card of this rank had no memory left: how
+     * many bytes of the card all ranks on the card can use for tensors. Otherwise 0. */
     int64_t card_bytes;
 } fsdp_train_result;
 

@@ -17,7 +17,7 @@
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 
-/* The results of one epoch; one line of the summary table. */
+/* The results of one epoch, which are one row of the table at the end. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
     fsdp_measures measures; /* measures of a classifier in the validation of this epoch */
@@ -37,7 +37,8 @@ typedef struct fsdp_epoch_sum {
 /* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds; /* time from the beginning of the call that saved until the folder appeared */
+    /* Time from the call that began the save until the checkpoint's folder appeared. */
+    double seconds;
     /* call_s: how long the save stopped the training. step_s: call_s plus the duration of the last
      * step before the save. */
     double call_s, step_s;
@@ -63,9 +64,12 @@ typedef struct fsdp_trainer {
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* NULL without --activation-offload */
-    bool keeps_lm_head; /* without --task: a masked language model is trained as one, not as a
-                           classifier */
-    fsdp_found_labels found_labels; /* classes that the training rows say; {0}: config.json's */
+    /* Without --task: a masked language model is trained as such, and does not become a
+     * classifier. */
+    bool keeps_lm_head;
+    /* Classes that were found in the training rows; {0}: the model has the classes of
+     * config.json. */
+    fsdp_found_labels found_labels;
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
@@ -77,7 +81,7 @@ typedef struct fsdp_trainer {
     fsdp_monitor *monitor;       /* the file of this rank; NULL if none is written */
     fsdp_histograms *histograms; /* NULL without --log-histograms */
     fsdp_profile *profile;       /* NULL without --profile, or if no steps are left */
-    fsdp_hostmem *hostmem;       /* sampled by rank 0 only */
+    fsdp_hostmem *hostmem;       /* the sampler of host memory; takes samples on rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
@@ -85,7 +89,7 @@ typedef struct fsdp_trainer {
     /* [step - first_step]: seconds of each step of this run, for the median */
     double *step_seconds;
     size_t cap_step_seconds;
-    fsdp_epoch_sum sum;            /* sums of the current epoch so far */
+    fsdp_epoch_sum sum;            /* sums over the steps of the current epoch that are done */
     fsdp_epoch_record record;      /* record of the current epoch */
     char *checkpoint_dir;          /* NULL: the run neither saves nor resumes */
     fsdp_async_checkpoint *saving; /* the checkpoint in progress; NULL: none */
@@ -171,8 +175,8 @@ static inline void fsdp_trainer_enter(const fsdp_trainer *t, const char *what)
     fsdp_monitor_at(t->monitor, what);
 }
 
-/* Return true for tasks whose models are judged by perplexity, the exponential of the mean loss of
- * tokens. */
+/* Return true for tasks whose models are judged by perplexity, which is the exponential of the mean
+ * loss over tokens. */
 static inline bool fsdp_train_has_perplexity(fsdp_task task)
 {
     return task == FSDP_TASK_CAUSAL_LM || task == FSDP_TASK_MASKED_LM;
@@ -209,14 +213,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
  * (--generate-examples). If they cannot, print the reason as a warning. The run continues, because
  * training matters more than examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
-/* Return the number of tokens at the beginning of a causal row that the model is given. The rest of
- * the row is the reference. */
+/* Return how many tokens at the beginning of a row are the prompt that a causal model continues.
+ * The rest of the row is the reference. */
 size_t fsdp_example_prompt_length(const fsdp_example *example);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
-/* Print at the start what follows from defaults: how the learning rate changes, and the text before
- * each source text. The data and the schedule are open, and t->out is not NULL. */
+/* Print at the start how the learning rate changes, and the text that is put before each source
+ * text: the user may not have chosen these, but got them by default. Called when the data and the
+ * schedule are open, and t->out is not NULL. */
 void fsdp_report_start(const fsdp_trainer *t);
 /* Print the command that generates a text with the saved model, if the model generates texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_next(const fsdp_trainer *t);

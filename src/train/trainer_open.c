@@ -123,8 +123,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Complete the configuration for the task. If --task-prefix is not given, the model's config.json
- * takes precedence over the default of the task. */
+/* Set the values of the configuration whose defaults depend on the task. If --task-prefix was not
+ * given, the prefix in the model's config.json takes precedence over the default of the task. */
 static fsdp_status choose_prefix(fsdp_trainer *t)
 {
     fsdp_train_config *c = &t->completed;
@@ -136,7 +136,8 @@ static fsdp_status choose_prefix(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Return what to do if --task asks for a classifier, and the model writes texts. */
+/* Return the end of an error message: what the user can do if --task asks for a classifier, but the
+ * model is of another kind. */
 static const char *advice_on_task(const fsdp_trainer *t)
 {
     if (t->config->task != FSDP_TRAIN_CLASSIFICATION)
@@ -524,7 +525,8 @@ static void print_device(const fsdp_trainer *t)
     fputc('\n', t->out);
 }
 
-/* Print what is stored in bfloat16 instead of float32, and what that costs. */
+/* Print what is stored in bfloat16 instead of float32, and what its lower precision means for
+ * training. */
 static void print_precision(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;

@@ -1,5 +1,5 @@
-/* Derives the values in the configuration of `fsdp train` that were not given, and checks that all
- * values agree with each other. */
+/* Computes the values in the configuration of `fsdp train` that were not given from those that were
+ * given, and checks that no values contradict each other. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +23,9 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* Set the learning rate and the task prefix, if they were not given. For seq2seq, the FSDP tutorial
- * for T5 uses the same learning rate. For other tasks, the rate is the usual one for Llama and
- * BERT. */
+/* Set the learning rate and the task prefix if they were not given. For seq2seq, the default
+ * learning rate is that of the FSDP tutorial for T5. For other tasks, it is the rate that is usual
+ * for Llama and BERT. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
@@ -34,13 +34,15 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
     if (c->min_lr_rate > 0)
         c->min_lr = c->min_lr_rate * c->lr;
-    if (!c->task_prefix) /* T5's default prefix is for summaries */
+    /* With --source-lang, the task is translation. The default prefix of seq2seq is for summaries,
+     * so use none. */
+    if (!c->task_prefix)
         c->task_prefix = c->form.source_lang ? "" : fsdp_train_task_prefix(task);
 }
 
-/* If no option says how the learning rate changes, choose by task: seq2seq has the schedule of the
- * FSDP tutorial for T5, causal-lm a cosine, and classification and masked-lm have a line to 0, as
- * transformers' scripts and Accelerate's tutorial for BERT. */
+/* If no option says how the learning rate changes, choose the schedule by task. seq2seq keeps the
+ * schedule of the FSDP tutorial for T5, and causal-lm gets a cosine. Classification and masked-lm
+ * get a linear decay to 0, as in transformers' scripts and Accelerate's tutorial for BERT. */
 static void complete_schedule(fsdp_train_config *c, fsdp_task task)
 {
     if (!c->schedule_by_task || task == FSDP_TASK_SEQ2SEQ)
@@ -57,7 +59,8 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
         c->wikihow_cleaning              ? "wikihow-cleaning"
         : c->asked_for.max_source_length ? "max-source-length"
         : c->asked_for.max_target_length && c->generate_examples == 0 && !c->predict_with_generate
-            /* --max-target-length also limits the texts of --generate-examples */
+            /* For other tasks, --max-target-length is allowed if texts are generated, because it
+             * limits their length, too. */
             ? "max-target-length"
             : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
@@ -136,7 +139,8 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     const fsdp_option_origin policy = fsdp_options_origin(options, "auto-wrap-policy");
-    /* An option of one policy takes precedence over a policy from a weaker source. */
+    /* The policy may come from the environment, while a flag or a file gives an option of another
+     * policy. The flag or the file takes precedence, so the run gets that other policy. */
     if (policy == FSDP_ORIGIN_ENV && c->min_num_params > 0 &&
         fsdp_options_origin(options, "min-num-params") > policy)
         c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
@@ -177,9 +181,10 @@ static bool is_fsdp1(const fsdp_options *options)
     return version && strcmp(version, "1") == 0;
 }
 
-/* Return true if the value of --reshard-after-forward is only the default `true` that `accelerate
- * launch` exports for FSDP1 beside the strategy that the user chose. It is so if the value comes
- * from the environment of FSDP1 and is not the name of a strategy. */
+/* Return true if the user probably did not choose the value of --reshard-after-forward. For FSDP1,
+ * `accelerate launch` always exports this option, with the value `true` unless the user chose a
+ * strategy's name. So the result is true if the value `true` comes from the environment of
+ * FSDP1. */
 static bool reshard_is_only_exported(const fsdp_options *options)
 {
     const char *reshard = fsdp_options_text(options, "reshard-after-forward");
@@ -187,9 +192,11 @@ static bool reshard_is_only_exported(const fsdp_options *options)
            is_fsdp1(options) && reshard && strcasecmp(reshard, "true") == 0;
 }
 
-/* Return true if --reshard-after-forward takes precedence over --sharding-strategy: if its origin
- * does, or if both come from the environment and its value is not only an exported default.
- * `accelerate launch` exports the strategy even if the user chose only reshard_after_forward. */
+/* Return true if --reshard-after-forward takes precedence over --sharding-strategy. This is so if
+ * the source of its value takes precedence over the source of the strategy, for example a flag over
+ * a file. It is also so if both values come from the environment and the user chose the value of
+ * --reshard-after-forward (see above), because `accelerate launch` exports a strategy even if the
+ * user chose only reshard_after_forward. */
 static bool reshard_decides(const fsdp_options *options)
 {
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -198,8 +205,9 @@ static bool reshard_decides(const fsdp_options *options)
                                   !reshard_is_only_exported(options));
 }
 
-/* In files and variables of Accelerate for FSDP1, reshard_after_forward may be a strategy's number
- * instead of its name. As a flag, it is a number of ranks. */
+/* In Accelerate's files and variables for FSDP1, a number as the value of reshard_after_forward is
+ * the number of a strategy in Accelerate's menu. As a flag, such a number is a number of ranks and
+ * is not changed here. */
 static void derive_menu_number(fsdp_train_config *c, const fsdp_options *options)
 {
     if (is_fsdp1(options) &&
@@ -270,17 +278,17 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* Return true if an option is set that needs activation checkpointing. Such an option turns
- * activation checkpointing on. */
+/* Return true if an option has a value that only makes sense with activation checkpointing. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
            c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL || c->activation_offload;
 }
 
-/* Turn activation checkpointing on if an option needs it. `accelerate launch` exports
- * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it, so a value from the
- * environment is weaker than a flag or a file that needs it. */
+/* Turn activation checkpointing on if another option needs it. An explicit
+ * --activation-checkpointing false prevents this. But `accelerate launch` exports
+ * FSDP_ACTIVATION_CHECKPOINTING=false even if the user did not choose it. So this value from the
+ * environment does not prevent it if the other option was given by a flag or a file. */
 static void derive_checkpointing(fsdp_train_config *c, const fsdp_options *options)
 {
     static const char *const needing[] = {"activation-checkpointing-every",
@@ -380,8 +388,8 @@ static bool find_rows(const char *folder, const char *name, char path[1024])
     return false;
 }
 
-/* If the folder `data` has both a file of rows for training and one for validation, named after the
- * splits, use these files. */
+/* If the folder `data` has a file train.* and a file such as validation.*, use these files as the
+ * training rows and the validation rows. */
 static void derive_files(fsdp_train_config *c)
 {
     static const char *const validations[] = {"validation", "valid", "val", "dev", "eval"};
@@ -396,8 +404,8 @@ static void derive_files(fsdp_train_config *c)
     c->validation_data = c->validation_file;
 }
 
-/* Derive values that were not given, and convert the options of other tools to this project's
- * options. */
+/* Compute the values that were not given, and express options that have the names of other tools by
+ * this project's options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -406,7 +414,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     fsdp_accelerate_keys_of_file(options, c->sharding_strategy, c->reshard_after_forward,
                                  &c->file_keys);
     if (!c->validation_data && c->data && fsdp_arrow_has_validation(c->data))
-        c->validation_data = c->data; /* its split for validation */
+        /* The dataset in `data` has a split for validation, which is used. */
+        c->validation_data = c->data;
     else if (!c->validation_data && c->data && fsdp_path_is_directory(c->data))
         derive_files(c);
     fsdp_form_options_derive(&c->form, options);
@@ -546,7 +555,8 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_asked_for(options, rates[i]) ||
-            /* refuse --lr and --lr-schedule even if the user gave their default values */
+            /* Refuse --lr and --lr-schedule even if they have their default values: the user has
+             * given them. */
             (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
@@ -607,8 +617,8 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Return `value` as a user writes it after --reshard-after-forward. The text is static or is stored
- * in `text`. */
+/* Return the text of `value` that a user would write after --reshard-after-forward. The text is
+ * static or is stored in `text`. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)

@@ -115,7 +115,7 @@ typedef struct fsdp_train_config {
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
     const char *tokenizer; /* a tokenizer's file, or a folder with one; NULL: the model's */
-    const char *data;      /* file or folder; never NULL */
+    const char *data;      /* file or folder with the training rows; never NULL */
     double data_weight;    /* weight of `data` relative to the weights in mix_data */
     /* additional sources, each given as TASK:WEIGHT:PATH (config_sources.h); empty: `data` is the
      * only source */
@@ -154,10 +154,11 @@ typedef struct fsdp_train_config {
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
     int64_t seed;
-    int64_t data_seed;           /* seed of the order of rows; -1: seed */
-    int train_sampling_strategy; /* 0: random, 1: in the file's order, 2: as random */
-    int sampler;                 /* fsdp_sampler_kind */
-    bool shuffle;                /* false: file order */
+    int64_t data_seed; /* seed of the order of rows; -1: seed */
+    /* 0: random; 1: in the file's order; 2: group_by_length, which is random here. */
+    int train_sampling_strategy;
+    int sampler;            /* fsdp_sampler_kind */
+    bool shuffle;           /* false: file order */
     bool drop_last;         /* leave out the last rows of the data if they do not fill a batch */
     int num_workers;        /* loader threads per rank; 0: the training thread loads */
     int loss_reduction;     /* fsdp_loss_reduction */
@@ -184,11 +185,12 @@ typedef struct fsdp_train_config {
     /* the loss scale is multiplied by growth_factor after growth_interval steps without overflow,
      * and by backoff_factor after an overflow */
     double growth_factor, backoff_factor;
-    int growth_interval;   /* steps without overflow before the loss scale grows */
-    bool lr_decay;         /* true unless lr_schedule is FSDP_LR_CONSTANT */
-    bool given_lr_decay;   /* not an option: the value given for --lr-decay */
-    int lr_schedule;       /* fsdp_lr_schedule_kind */
-    bool schedule_by_task; /* not an option: no option chooses a schedule, so the task does */
+    int growth_interval; /* steps without overflow before the loss scale grows */
+    bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
+    bool given_lr_decay; /* not an option: the value given for --lr-decay */
+    int lr_schedule;     /* fsdp_lr_schedule_kind */
+    /* Not an option; true: the user chose no schedule, so the task decides. */
+    bool schedule_by_task;
     /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
      * FSDP_SCHEDULE_STEP */
     int schedule_unit;
@@ -213,7 +215,7 @@ typedef struct fsdp_train_config {
     bool forward_prefetch;
     int forward_prefetch_kind; /* fsdp_forward_prefetch; derived from forward_prefetch */
     bool limit_all_gathers;
-    /* prefetch with the two depths below, and gather the root unit at the beginning of a step */
+    /* Prefetch with the two depths below, and gather the root unit at the beginning of a step. */
     bool explicit_prefetching;
     /* lengths of the explicit prefetch lists, in units; 0: implicit prefetching */
     int forward_prefetch_depth, backward_prefetch_depth;
@@ -232,7 +234,8 @@ typedef struct fsdp_train_config {
      * both are 0: the number of ranks on a host */
     int shard_size;
     int replicas; /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
-    /* Not an option: the number of ranks that Accelerate's parallelism_config is for; 0: any */
+    /* Not an option: the number of ranks for which Accelerate's parallelism_config is made; 0: any
+     * number. */
     int64_t mesh_ranks;
     fsdp_accelerate_keys file_keys;                 /* not options: keys of a file of Accelerate */
     int auto_wrap_policy;                           /* fsdp_auto_wrap_policy */
@@ -290,20 +293,22 @@ typedef struct fsdp_train_config {
     int print_model;     /* fsdp_print_model: how to print the module tree and its units */
     const char *metrics; /* file for metrics, as JSON lines; NULL: none */
     bool rank_metrics;   /* each rank writes a file about itself, next to `metrics` */
-    bool dashboard, dashboard_stays; /* serve a page during the run; also after its end */
-    int dashboard_port;              /* 0: any free port */
-    /* Called by rank 0 when the files of reports are open, for `dashboard`. `folder` has the file
-     * of metrics; `checkpoints` is the folder of checkpoints, or NULL. `out` is where to print, or
-     * NULL. An error ends the run. NULL: not called. */
+    /* dashboard: serve a page about the run while it runs; dashboard_stays: also after its end. */
+    bool dashboard, dashboard_stays;
+    int dashboard_port; /* 0: any free port */
+    /* Called by rank 0 as soon as the files that `dashboard` shows exist. `folder` has the file of
+     * metrics; `checkpoints` is the folder of checkpoints, or NULL. The function may print to
+     * `out`, unless it is NULL. An error ends the run. NULL: not called. */
     fsdp_status (*reports_open)(void *context, const char *folder, const char *checkpoints,
                                 FILE *out);
     void *reports_context;
-    fsdp_option_list report_to;  /* names of trackers; see config_report.h */
+    /* Names of the trackers that get the metrics; see config_report.h. */
+    fsdp_option_list report_to;
     int64_t log_histograms;      /* steps between histograms of weights and gradients; 0: none */
     bool with_tracking;          /* Accelerate's switch: report to all trackers */
     const char *logging_dir;     /* folder for the trackers' files; NULL: in `output` */
-    const char *tracker_command; /* program that gets the rows; NULL: none */
-    /* names of the run and of its project, for the program that gets the rows; NULL: none */
+    const char *tracker_command; /* program that gets the rows of metrics; NULL: none */
+    /* Names of the run and of its project, which the program `tracker_command` gets; NULL: none. */
     const char *run_name, *project;
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* range "A:B" of steps to trace; NULL: steps after the warm-up */
@@ -315,7 +320,8 @@ typedef struct fsdp_train_config {
     int64_t generation_max_length, generation_num_beams; /* 0: not given */
     int metric_for_best_model;                           /* fsdp_best_metric */
     bool load_best_model_at_end; /* false: save the model of the last step, even with validation */
-    bool greater_is_better;      /* not needed; an error if it contradicts metric_for_best_model */
+    /* metric_for_best_model determines this already; a value that contradicts it is an error. */
+    bool greater_is_better;
 
     /* checkpoints and resuming */
     /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */
@@ -354,7 +360,7 @@ typedef struct fsdp_train_config {
     /* Not an option. --task-prefix was given, even as an empty text. */
     bool given_task_prefix;
 
-    /* other tools' spellings of options above */
+    /* Options in the spelling of other tools. They set the options above. */
     bool bf16, fp16, tutorial_loss, use_cpu;
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;

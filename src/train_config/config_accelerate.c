@@ -11,7 +11,7 @@
 #include "src/fsdp/reshard_menu.h"
 #include "src/options/options_parse.h"
 
-/* The order is that of fsdp_accelerate_type. */
+/* The words for distributed_type, in the order of fsdp_accelerate_type. */
 const char *const fsdp_accelerate_types[] = {"NO",        "FSDP",         "MULTI_GPU",  "MULTI_CPU",
                                              "DEEPSPEED", "MEGATRON_LM",  "XLA|TPU",    "MULTI_NPU",
                                              "MULTI_MLU", "MULTI_SDAA",   "MULTI_MUSA", "MULTI_XPU",
@@ -181,6 +181,7 @@ void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_stra
         keys->reshard_after_forward =
             is_fsdp2 ? reshard_after_forward : fsdp_reshard_of_menu(reshard, reshard_after_forward);
     else if (fsdp_options_given(options, "fsdp-reshard-after-forward"))
-        keys->reshard_after_forward = reshards(keys->sharding_strategy); /* a flag overrides the
-                                                                            file */
+        /* A flag takes precedence over the file, so this key of the file cannot contradict another
+         * one. */
+        keys->reshard_after_forward = reshards(keys->sharding_strategy);
 }

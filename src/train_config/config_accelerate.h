@@ -11,13 +11,15 @@ typedef enum fsdp_accelerate_type {
     FSDP_ACCELERATE_TYPE_MULTI_CPU,
     FSDP_ACCELERATE_TYPE_DEEPSPEED,
     FSDP_ACCELERATE_TYPE_MEGATRON_LM,
-    FSDP_ACCELERATE_TYPE_OTHER /* the first of the types that need hardware of other kinds */
+    /* This type and all that follow need hardware that this program does not support. */
+    FSDP_ACCELERATE_TYPE_OTHER
 } fsdp_accelerate_type;
 /* Choices, NULL-terminated. */
 extern const char *const fsdp_accelerate_types[];
 extern const char *const fsdp_accelerate_dynamo_backends[];
 
-/* The values of the keys in fsdp_config that may contradict each other. */
+/* The values of the keys in fsdp_config that can contradict each other. They come from a
+ * configuration file or from the options of `fsdp launch`. */
 typedef struct fsdp_accelerate_keys {
     bool is_fsdp2;
     int sharding_strategy;     /* fsdp_sharding_strategy */
@@ -25,7 +27,8 @@ typedef struct fsdp_accelerate_keys {
     bool cpu_ram_efficient_loading, sync_module_states;
     bool activation_checkpointing, activation_checkpointing_offload;
     bool is_local; /* fsdp_state_dict_type is LOCAL_STATE_DICT */
-    /* Only values with an origin from `least` to `most` are checked. Others count as not given. */
+    /* Only values whose origin is between `least` and `most` are checked. Values of other origins
+     * count as not given. */
     fsdp_option_origin least, most;
 } fsdp_accelerate_keys;
 

@@ -14,8 +14,8 @@ void fsdp_train_derive_device(fsdp_train_config *c, const fsdp_options *options)
         c->device = "cpu";
 }
 
-/* Set `card` to the name of the card of --device-id: "cuda:1" for 1, cuda:1 and cuda:1. It becomes
- * empty for "cuda", "cpu" and if the option was not given. */
+/* Set `card` to the name of the card that --device-id names: "cuda:1" for the values 1 and cuda:1.
+ * Set it to "" for the values "cuda" and "cpu", and if the option was not given. */
 static fsdp_status read_device_id(const fsdp_train_config *c, char card[FSDP_DEVICE_NAME_BYTES])
 {
     const char *id = c->device_id;

@@ -1,6 +1,6 @@
 /* The device of a run: --device, and the spellings of other tools for it. Accelerate's --use-cpu
- * and transformers' --no-cuda mean --device cpu. FSDP1's --device-id N names the card, if the run
- * uses one, and changes nothing otherwise. */
+ * and transformers' --no-cuda mean --device cpu. FSDP1's --device-id N selects the card if the run
+ * uses one, and has no effect otherwise. */
 #pragma once
 #include "src/tensor/cards.h"
 #include "src/train_config/config.h"

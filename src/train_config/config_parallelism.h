@@ -4,8 +4,9 @@
 #include "src/train_config/config.h"
 
 /* Derive the strategy, replicas and mesh_ranks. With several replicas the strategy is HYBRID_SHARD.
- * With one replica, all ranks share one copy of the model, which is FULL_SHARD. A stronger source
- * with another strategy takes precedence. */
+ * With one replica, all ranks share one copy of the model, which is FULL_SHARD. Do not change the
+ * strategy if it comes from a source that takes precedence over the source of parallelism_config,
+ * for example from a flag. */
 void fsdp_train_derive_parallelism(fsdp_train_config *c, const fsdp_options *options);
 /* Return FSDP_ERR_INVALID if a file of FSDP1 has a parallelism_config, which Accelerate's launcher
  * refuses, too. */

@@ -48,7 +48,8 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|1|transforme
                                             "BertLayer",
                                             "SIZE_BASED_WRAP|2|size", "NO_WRAP|3|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-/* "auto", then the names of fsdp_problem_type in its order. */
+/* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
+ * enum. */
 static const char *const problem_types[] = {
     "auto", "single_label_classification|single-label|single-label-classification", "regression",
     "multi_label_classification|multi-label|multi-label-classification", NULL};

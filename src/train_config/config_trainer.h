@@ -25,12 +25,14 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
  * --logging-strategy, and --epochs from --max-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
-/* Return why the number of steps `name` (save-steps, evaluation-steps, logging-steps), or
- * save-total-limit, has no effect with the strategy that was given. Return NULL if it has an effect
- * or contradicts the strategy. As in transformers, the steps are ignored unless the strategy is
- * `steps`; scripts repeat transformers' default of 500 beside another strategy. But steps under a
- * name that transformers does not have, and steps of a source that takes precedence over that of
- * the strategy, must have been meant: they contradict it. */
+/* `name` is save-steps, evaluation-steps, logging-steps or save-total-limit. Return the reason why
+ * this option has no effect with the strategy that was given (--save-strategy, --eval-strategy or
+ * --logging-strategy). Return NULL if the option has an effect. As in transformers, numbers of
+ * steps are ignored unless the strategy is `steps`, because scripts often give transformers'
+ * default of 500 steps together with another strategy. But the user must have meant the number of
+ * steps if it comes from a source that takes precedence over the source of the strategy, or if it
+ * comes from the same source under a name that transformers does not have. The option then
+ * contradicts the strategy, and NULL is returned. */
 const char *fsdp_train_ignored_steps(const fsdp_train_config *c, const fsdp_options *options,
                                      const char *name);
 
@@ -42,12 +44,13 @@ bool fsdp_train_is_spelled(const fsdp_options *options, const char *option, cons
  * as --adam_beta1, and the optimizer is not Adam. transformers' Trainer then ignores the option. */
 bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *options,
                                 const char *name);
-/* Return true if the user chose transformers' schedule `constant`, which has no warmup.
- * transformers' constant_with_warmup and this project's --lr-schedule constant have one. */
+/* Return true if the user chose the schedule `constant` by transformers' option
+ * --lr-scheduler-type, where it has no warmup. transformers' constant_with_warmup and this
+ * project's --lr-schedule constant may have a warmup. */
 bool fsdp_train_is_without_warmup(const fsdp_options *options);
-/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. If this
- * project's and transformers' names of an option have different meanings, apply the meaning of the
- * name that the user gave. */
+/* Set shuffle from --train-sampling-strategy, and problem_type from --do-regression. Some options
+ * have one meaning under this project's name and another one under transformers' name: apply the
+ * meaning of the name that the user wrote. */
 void fsdp_train_derive_spellings(fsdp_train_config *c, const fsdp_options *options);
 
 /* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
@@ -57,8 +60,8 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 /* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
  * whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
-/* Return FSDP_ERR_INVALID for --do_eval without --do_train: transformers' scripts would not
- * train. */
+/* Return FSDP_ERR_INVALID if --do_eval is given without --do_train, because transformers' scripts
+ * would then evaluate without training. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_do_train(const fsdp_train_config *c,
                                                       const fsdp_options *options);
 

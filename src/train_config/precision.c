@@ -100,9 +100,9 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* Return true if --mixed-precision sets any dtypes. Every value except "no" sets dtypes.
- * Configuration files and Accelerate's environment variables routinely contain "no", so "no" sets
- * dtypes only if it is given on the command line. */
+/* Return true if --mixed-precision sets any dtypes. Every value except "no" does. "no" sets dtypes
+ * only if it is given on the command line, because configuration files and Accelerate's environment
+ * variables often contain "no" without a decision of the user. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||

@@ -12,9 +12,9 @@ extern const char *const fsdp_train_precisions[];
 /* Set each dtype from the options that set it. A flag takes precedence over a file, and a file over
  * the environment. */
 void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *options);
-/* Return FSDP_ERR_INVALID if two options of equal precedence set a dtype differently; the message
- * contains both. Return FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot
- * have. */
+/* Return FSDP_ERR_INVALID if two options of equal precedence set the same dtype field to different
+ * dtypes; the message contains both. Return FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype
+ * that its field cannot have. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);

@@ -1,6 +1,7 @@
-/* Compares a folder: lists its entries and compares each one. The name and the content of an entry
- * decide how it is compared. Entries that are inputs or belong to another world size are skipped
- * silently. Entries that cannot be compared are reported. */
+/* Compares the case in a folder (verify.h): lists the entries of the folder, and compares each one.
+ * The name and the content of an entry decide how it is compared. Entries that are inputs, or that
+ * are for another number of ranks, are skipped silently. Entries that cannot be compared are
+ * reported. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -19,8 +20,8 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Return true if the entry contains no results to compare. It may be an input that other entries
- * need. */
+/* Return true if the entry has no results that could be compared, for example because it is an
+ * input of the comparison of other entries. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -141,8 +142,8 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* Return true if the numbers in the file depend on the number of ranks. Such a file can only be
- * compared by a run with as many ranks as the run of PyTorch that made it. */
+/* Return true if the numbers in the file depend on the number of ranks. Such a file can be compared
+ * only by a run with as many ranks as PyTorch had when it made the file. */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -156,9 +157,9 @@ static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
-/* Compare one entry. Do nothing if it belongs to another world size. If the entry needs something
- * that this version does not support, report it as not compared. The error message is the
- * reason. */
+/* Compare one entry of the case. If the entry is for another number of ranks, do nothing. If
+ * comparing it needs something that this library does not support, report the entry as not
+ * compared, with the error message as the reason. */
 static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 {
     bool of_this_world = true;
@@ -244,8 +245,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Add rank 0's counts of a case to *counts, on every rank. The counts of the other ranks are not
- * used, because only rank 0's results are reported. */
+/* On every rank, add rank 0's counts of a case to *counts. The counts of the other ranks are
+ * ignored, because only rank 0's results are reported. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

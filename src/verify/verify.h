@@ -31,7 +31,7 @@ typedef struct fsdp_verify_line {
     const char *reason; /* why the quantity was not compared; NULL if it was compared */
 } fsdp_verify_line;
 
-/* Called on rank 0 only. */
+/* A callback that gets the result of each quantity. It is called on rank 0 only. */
 typedef void fsdp_verify_report_fn(const fsdp_verify_line *line, void *arg);
 
 typedef struct fsdp_verify_counts {

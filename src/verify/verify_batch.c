@@ -14,7 +14,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_case.h"
 
-/* --- capturing the outputs of modules --- */
+/* --- capturing the outputs of modules, which are the hidden states --- */
 
 typedef struct capture {
     fsdp_region_hooks hooks;
@@ -73,12 +73,12 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Find the tokens of an expected output of the model, `entry`. If `entry` has a vector for each
- * token, its sequences are padded, while those in the outputs of this build are not. In this case,
- * return an array whose element t is the index of token t in `entry`, counted over all padded
- * sequences. *tokens is set to the number of tokens. They are the target tokens if `entry` is an
- * output of a seq2seq decoder, and the source tokens otherwise. If `entry` has only one vector for
- * each sequence, return NULL and set *tokens to the number of sequences. */
+/* Find the tokens of `entry`, an expected output of the model. If `entry` has one vector for each
+ * token, its sequences are padded, but this library computes outputs without padding. In this case,
+ * return an array whose element t is the index of token t in `entry`, where padding is counted. Set
+ * *tokens to the number of tokens: of target tokens if `entry` is an output of a seq2seq decoder,
+ * otherwise of source tokens. If `entry` has only one vector for each sequence, return NULL and set
+ * *tokens to the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -148,10 +148,10 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
     return status;
 }
 
-/* --- documents run alone --- */
+/* --- running each document alone --- */
 
-/* The tolerance of golden folders for packed rows: the largest allowed difference between a
- * document's logits in a packed row and its logits when it is run alone. */
+/* The largest allowed difference between a document's logits in a packed row and its logits when it
+ * is run alone. The golden folders use the same tolerance. */
 static const double documents_absolute = 5e-6;
 
 /* Run sequence `i` of the batch alone, and write its logits to `out`: [tokens of the sequence,
@@ -195,9 +195,9 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* If the file has separate_logits, run each document alone, and compare its logits twice: first
- * with those in separate_logits, for which PyTorch also ran each document alone, and then with
- * those in `packed`, where this build ran the whole batch at once. */
+/* If the file has separate_logits, run each document alone, and compare its logits twice: with
+ * separate_logits, for which PyTorch also ran each document alone, and with `packed`, the logits
+ * that this library computed for all documents in one batch. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -211,8 +211,8 @@ static bool is_separate(const batch_run *run, const char *name)
     return run->batch->task == FSDP_TASK_CAUSAL_LM && strcmp(name, "separate_logits") == 0;
 }
 
-/* *done is set to true if `entry` is a buffer that the model computes from its configuration, such
- * as Llama's inv_freq. Such an entry is compared with the model's buffer. */
+/* If `entry` is a buffer that the model computes from its configuration, such as Llama's inv_freq,
+ * compare it with the model's buffer and set *done to true. */
 static fsdp_status compare_buffer(batch_run *run, const fsdp_checkpoint_entry *entry, bool *done)
 {
     const fsdp_model_type *type = run->model->config.type;
@@ -249,7 +249,7 @@ static fsdp_status compare_output(batch_run *run, size_t i)
     for (size_t k = 0; k < FSDP_LENGTH(outputs); k++)
         if (strcmp(name, outputs[k].name) == 0 && outputs[k].tensor)
             return compare_rows(run, entry, outputs[k].tensor, name);
-    /* verify_separate() or backward() compares these entries */
+    /* other functions compare these entries: verify_separate() and backward() */
     if (strcmp(name, "loss") == 0 || has_prefix(name, grad_prefix) || is_separate(run, name))
         return FSDP_OK;
     bool is_buffer;
@@ -402,8 +402,8 @@ static fsdp_status compare_gradients(batch_run *run)
     return status;
 }
 
-/* Run forward and backward, and compare the loss and the gradients. All ranks run the same batch.
- * So the mean of the ranks' gradients is the gradient of the batch. */
+/* Run forward and backward, and compare the loss and the gradients. All ranks run the same batch,
+ * so the mean of their gradients is the gradient of this batch. */
 static fsdp_status backward(batch_run *run)
 {
     fsdp_tape *tape;

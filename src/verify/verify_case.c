@@ -111,8 +111,8 @@ fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, 
     return FSDP_OK;
 }
 
-/* The part of an int64 array that belongs to one batch. ids is NULL if the file does not contain
- * the array. */
+/* A part of an int64 array of the file: the part for one batch. ids is NULL if the file does not
+ * have the array. */
 typedef struct id_array {
     int64_t *ids; /* [rows, width], owned */
     int64_t rows, width;
@@ -121,7 +121,7 @@ typedef struct id_array {
 static fsdp_status read_ids(const fsdp_checkpoint_entry *entry, int leading, const int64_t *index,
                             id_array *out)
 {
-    /* an array with one dimension fewer, [rows], is read as [rows, 1] */
+    /* if the array has only the dimension [rows], it is read as [rows, 1] */
     const int dims = entry->ndim - leading;
     if (strcmp(entry->dtype_name, "I64") != 0 || dims < 1 || dims > 2)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not int64 of %d dimensions",

@@ -1,5 +1,5 @@
-/* Declarations that all parts of `fsdp verify` share. Each kind of entry of a case (verify.h) is
- * compared by one part. */
+/* Declarations that all parts of `fsdp verify` share. Each part compares one kind of entry of a
+ * case (verify.h). */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/hf.h>
@@ -8,8 +8,8 @@
 #include "src/pretrained/model.h"
 #include "src/verify/verify.h"
 
-/* The mesh of the last hybrid trajectory. Later trajectories with the same mesh use it again,
- * because a group can be split only a few times. */
+/* The device mesh of the last trajectory with replicas (hybrid sharding). Later trajectories with a
+ * mesh of the same shape use it again, because a group can be split only a few times. */
 typedef struct fsdp_verify_mesh {
     fsdp_device_mesh *mesh; /* [replicas, ranks per replica]; NULL: not created yet */
 } fsdp_verify_mesh;
@@ -76,7 +76,8 @@ bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *qua
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
                                                    const fsdp_fully_shard_options *options,
                                                    fsdp_model **model);
-/* Raise *largest to `difference` if that is larger. NaN counts as larger than any number. */
+/* If `difference` is larger than *largest, set *largest to it. NaN counts as larger than any
+ * number. */
 void fsdp_verify_max(double *largest, double difference);
 /* Return the largest |got - want| of n elements; NaN if a difference is NaN. */
 double fsdp_verify_largest(const float *got, const float *want, int64_t n);
@@ -85,16 +86,16 @@ double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
-/* Check that the model in `folder` is the same as the model in model/, although it is stored in
- * other files: the configurations must mean the same, and the weights must have the same bits. */
+/* Check that the model in `folder` is a copy of the model in model/, stored in other files: the
+ * configurations must have the same meaning, and the weights must have the same bits. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
-/* Set *yes to true if PyTorch made `file` with as many ranks as this run has. The file is a
+/* Set *yes to true if PyTorch had as many ranks as this run when it made `file`, which is a
  * trajectory or expected_bf16.json. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
-/* Train as `file` says, and compare the results. `file` is a trajectory_<name>_<mesh>.json that was
- * made with as many ranks as this run has. */
+/* Train as the file says, and compare the results with those in the file. `file` is the name of a
+ * trajectory_<name>_<mesh>.json that was made with as many ranks as this run has. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 /* Compare a checkpoint, and compare training that resumes from it. `name` is the checkpoint's

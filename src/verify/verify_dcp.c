@@ -42,7 +42,8 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
     return FSDP_OK;
 }
 
-/* Compare `got`, the whole tensor, with the tensor in the checkpoint's files, bit by bit. */
+/* Compare `got`, all elements of the loaded tensor, with the tensor in the checkpoint's files, bit
+ * by bit. */
 static fsdp_status compare_bits(compared *c, const fsdp_dcp_item *item, const float *got)
 {
     size_t bytes = (size_t)item->numel * sizeof *got;

@@ -60,7 +60,8 @@ static fsdp_status make_batch(const id_rows *prompts, const fsdp_batch_format *f
     return status;
 }
 
-/* A file with prompts and expected sequences, and what this build generates from the prompts. */
+/* A file with prompts and expected sequences, and the sequences that this library generates for the
+ * prompts. */
 typedef struct generation_case {
     fsdp_verify_case *c;
     const char *file;
@@ -159,7 +160,8 @@ static fsdp_status compare_all(const generation_case *g)
 
 /* --- generating --- */
 
-/* Generate the sequences of all prompts on every rank, and compare them. */
+/* Generate the sequences of all prompts, and compare them with the file. Every rank does this for
+ * all prompts. */
 static fsdp_status generate_and_compare(generation_case *g)
 {
     fsdp_batch *batch;

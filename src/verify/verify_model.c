@@ -1,6 +1,6 @@
 /* The part of `fsdp verify` that compares the model in model/ with copies of it. A copy has the
- * weights in other files, or the configuration in another notation. T5's relative position buckets
- * are also compared here. */
+ * same weights in other files, or the same configuration in another notation. This part also
+ * compares T5's relative position buckets. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ static fsdp_status meaning_of(const char *path, char **text)
     return status;
 }
 
-/* Compare the meaning of the configuration in model/ with that of the configuration in `other`, a
- * folder or file of the case. The notation may differ. */
+/* Compare the configuration in model/ with the one in `other`, a folder or file of the case. They
+ * must have the same meaning, but may be written differently. */
 static fsdp_status compare_config(fsdp_verify_case *c, const char *other, const char *quantity)
 {
     char *a = fsdp_verify_path(c, "model"), *b = fsdp_verify_path(c, other);
@@ -90,7 +90,7 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
     /* The two models can have different numbers of parameters only if one of them has a separate
-     * head and the other has a tied head. Count this as one difference. */
+     * head and the other has a tied head. This counts as one differing parameter. */
     if (a.n != b.n)
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {

@@ -1,7 +1,7 @@
-/* The part of `fsdp verify` that compares optimizers, clipping and schedules with PyTorch's values.
- * The values are in optim.json, optim.safetensors, clip.safetensors and schedules.json. There is no
- * model. The tensors of a file become the parameters of a module, which is sharded over the ranks
- * and has no forward. Gradients are also read from the file. */
+/* The part of `fsdp verify` that compares optimizers, gradient clipping and learning rate schedules
+ * with PyTorch's values in optim.json, optim.safetensors, clip.safetensors and schedules.json.
+ * There is no model. Instead, the tensors of a file become the parameters of a module, which is
+ * sharded over the ranks and has no forward. The gradients are also read from the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* The relative tolerance of golden folders for optimizers and clipping. */
+/* The relative tolerance for optimizers and clipping. The golden folders use the same tolerance. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -104,9 +104,9 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set`, which is set_values() or set_grad(), for every parameter. Pass it the elements that a
- * tensor of the file has for step `step`. The name of this tensor consists of `prefix`, the name of
- * the parameter, and `suffix`. */
+/* Call `set`, which is set_values() or set_grad(), for every parameter, with the parameter's
+ * elements for step `step`. They are in the file's tensor <prefix><name of the
+ * parameter><suffix>. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -124,10 +124,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Compare the tensor of which `local` is this rank's shard with the file's values for step `step`.
- * The file's tensor `name` holds the values of all steps. The whole tensor is gathered from all
- * ranks first. Divide the largest difference by the largest expected magnitude. If the quotient is
- * larger than *largest, set *largest to the quotient. */
+/* Gather the whole tensor of which `local` is this rank's shard. Compare it with the values for
+ * step `step` in the file's tensor `name`. Divide the largest difference by the largest expected
+ * magnitude. If the quotient is larger than *largest, set *largest to the quotient. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -156,7 +155,8 @@ typedef struct optim_run {
     fsdp_parameter_list list;
     fsdp_optimizer *optimizer;
     bool has_state;
-    /* largest differences so far: `params` is for parameters, and `state` for state tensors */
+    /* largest relative differences so far: `params` for parameters, `state` for the optimizer's
+     * state */
     double params, state;
 } optim_run;
 

@@ -12,12 +12,11 @@
 
 /* --- values --- */
 
-/* Find the elements of a parameter that are biases of attention keys. They are the elements
- * [*begin, *end). Most parameters have no such elements, and then this range is empty. GPT-2 has
- * one parameter for three kinds of biases: first those of queries, then those of keys, then those
- * of values. Biases of keys cannot be compared. They add the same amount to all scores of a query,
- * so softmax cancels them. Their gradients are therefore only rounding errors, which AdamW turns
- * into steps of full size. */
+/* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. The range is
+ * empty for most parameters. GPT-2 has one parameter for three kinds of biases: first those of
+ * queries, then those of keys, then those of values. Biases of keys cannot be compared: they add
+ * the same amount to all scores of a query, so softmax cancels them. So their gradients are only
+ * rounding errors, but AdamW turns even such gradients into updates of full size. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
@@ -35,9 +34,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append the absolute differences between a parameter and `entry` to the array `apart`, which has
- * *n elements, and increase *n. Elements that softmax cancels are left out. NaN counts as
- * infinite. */
+/* Append the absolute differences between a parameter and `entry` to the array `apart`, whose
+ * length is *n, and increase *n. Elements that softmax cancels (ignored_by_softmax()) are left out.
+ * NaN counts as infinite. */
 static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
                                    const fsdp_named_parameter *item, float *apart, int64_t *n)
 {

@@ -1,4 +1,4 @@
-/* The part of `fsdp verify` that trains, in the same way as PyTorch did for the golden
+/* The part of `fsdp verify` that trains in the same way as PyTorch did when it made the golden
  * trajectories. The loss of each micro-batch is the mean over its labels. The gradient of a step is
  * the mean of the gradients of these losses, over all ranks and micro-steps. So it is a "mean of
  * means". */

@@ -1,4 +1,5 @@
-/* Internals of `fsdp verify` for training: recipes, and functions that train as recipes say. */
+/* The internal interface for training in `fsdp verify`: recipes, which say how to train, and
+ * functions that train as a recipe says. */
 #pragma once
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
@@ -35,7 +36,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_create(const fsdp_verify_optim
 typedef struct fsdp_verify_recipe {
     const char *model;  /* folder, relative to the case's folder */
     const char *inputs; /* file, relative to the case's folder */
-    /* each step sets its learning rate, from `schedule` or `rates` */
+    /* its learning rate is replaced in each step by the one from `schedule` or `rates` */
     fsdp_verify_optimizer optimizer;
     double max_norm;
     fsdp_lr_schedule schedule;
@@ -47,7 +48,7 @@ typedef struct fsdp_verify_recipe {
     int64_t accumulation, steps;
     /* set_requires_gradient_sync(false) in all micro-steps of a step except the last */
     bool sync_last_only;
-    /* compute gradients only, so that the weights never change */
+    /* compute gradients, but never update the weights */
     bool no_steps;
     /* Folder of the checkpoint to resume from, relative to the case's folder. It was saved after
      * first_step steps. NULL: begin with the model's weights. */

@@ -81,8 +81,8 @@ static fsdp_status compare_trajectory(fsdp_verify_case *c, fsdp_json_node root, 
 
 /* --- trajectory files --- */
 
-/* The mesh of the ranks that made a file. The file has it as text: "w3" means 3 ranks, and
- * "hsdp2x2" means 2 replicas of 2 ranks each. */
+/* The device mesh of the ranks that made a file. The file has it as a text, "mesh": "w3" means 3
+ * ranks, and "hsdp2x2" means 2 replicas of 2 ranks each. */
 typedef struct mesh_shape {
     int ndim, size[2];
 } mesh_shape;
@@ -303,9 +303,9 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Compare how two runs weight their labels (Note [Splits]). Run k, which is 0 or 1, follows the
- * recipe r[k] on ranks[k] ranks. Only the first `steps` steps are compared. Set *found to the first
- * step in which the weights of the two runs differ, or to -1 if there is no such step. */
+/* Compare the weights that two runs give to their labels (Note [Splits]). Run k, which is 0 or 1,
+ * follows the recipe r[k] on ranks[k] ranks. Only the first `steps` steps are compared. Set *found
+ * to the first step in which the weights differ, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -344,11 +344,11 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Find out whether this run can be expected to get the numbers of the trajectory `here`. This
- * run resumes from a checkpoint that a run on two ranks saved, and `there` is the trajectory of
- * that run. For `here`, PyTorch did not resume: it ran from the first step on, with as many ranks
- * as this run has. If even PyTorch would not get the numbers of `here` by resuming from the
- * checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
+/* Find out whether this run can be expected to get the numbers of the trajectory `here`. This run
+ * resumes from a checkpoint that was saved by a run on two ranks, whose trajectory is `there`.
+ * PyTorch made `here` without resuming: it ran from the first step on, with as many ranks as this
+ * run has. If PyTorch itself would get other numbers by resuming from the checkpoint, set `reason`
+ * to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -487,7 +487,8 @@ static fsdp_status run_precision(fsdp_verify_case *c, const precision *p,
     return status;
 }
 
-/* Run each micro-batch with the model's initial weights, and compare its loss and gradient norm. */
+/* Compute the loss and the gradient norm of each micro-batch with the model's initial weights, and
+ * compare them with the file. The weights are never updated. */
 static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                 const char *inputs)
 {
@@ -512,8 +513,8 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
     return status;
 }
 
-/* Train, and compare losses and gradient norms. The file has the learning rate of each step. Its
- * other keys and their defaults are those of a trajectory file. */
+/* Train, and compare the losses and gradient norms of all steps. The file has the learning rate of
+ * each step. Its other keys and their defaults are those of a trajectory file. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {

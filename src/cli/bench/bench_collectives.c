@@ -78,10 +78,11 @@ static const fsdp_options_spec spec = {
 typedef struct printer {
     int ranks;
     const char *transport;
-    const char *collective, *how; /* names in the last row; NULL: there is none */
-    double busbw;                 /* sum over the rows of collectives */
+    /* Names in the row that was printed last; NULL: no row was printed yet. */
+    const char *collective, *how;
+    double busbw; /* sum over the printed rows of collectives, without rows of memcpy */
     int64_t wrong;
-    int rows; /* rows of collectives, without memcpy */
+    int rows; /* number of printed rows of collectives, without rows of memcpy */
     bool json;
 } printer;
 
@@ -114,7 +115,7 @@ static fsdp_status print_json(const printer *p, const fsdp_bench_collective *m)
     return status;
 }
 
-/* nccl-tests prints the same lines above its rows. */
+/* Print the lines that nccl-tests prints above its rows. */
 static void print_heading(const printer *p, const fsdp_bench_collective *m)
 {
     printf("%s# %s, %s: %d ranks, transport %s\n", p->collective ? "\n" : "", m->collective, m->how,

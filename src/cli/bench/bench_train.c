@@ -39,7 +39,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
-    bool asks_for_target; /* true: the user asks for --target; computed by derive() */
+    bool asks_for_target; /* true: the user gave --target; set by derive() */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};

@@ -133,12 +133,12 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Set *change to what must be removed from the names of the weights, so that they become the
- * names in the model that model_of() returns. The parts of names that wrappers add are not put into
+/* Set *change to what must be removed from the names of the weights, so that they become the names
+ * in the model that model_of() returns. The parts of names that wrappers add are not put into
  * *change, because they are always removed. If options->model is not NULL, *use is set to the
  * tensors that the model uses, and weights that do not fit the model are an error. If
- * options->model is NULL, the model can only be the source itself, a Hugging Face folder. Weights
- * that do not fit its config.json are then accepted, and *change is empty. */
+ * options->model is NULL, the source itself is the model: it is a Hugging Face folder. In this
+ * case, weights that do not fit its config.json are accepted, and *change is empty. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {

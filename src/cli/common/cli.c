@@ -72,7 +72,9 @@ int fsdp_cli_misused(const char *program)
 
 int fsdp_cli_not_joined(const char *program)
 {
-    fsdp_mpi_job job; /* what keeps a process from joining may be on its host only */
+    /* In a job of MPI on several hosts, each process prints the error, because its cause may be on
+     * one host only. */
+    fsdp_mpi_job job;
     return fsdp_task_0_reports() && !fsdp_mpi_find_job(&job) ? FSDP_EXIT_FAILURE
                                                              : fsdp_cli_failed(program);
 }
@@ -102,8 +104,8 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* On rank 0, print the notes of fsdp_options_notes() under a heading: which of the given options
- * have no effect. */
+/* On rank 0, print the notes of fsdp_options_notes() under a heading. The notes list the given
+ * options that have no effect. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");
@@ -118,7 +120,7 @@ static void print_notes(const char *program, const fsdp_options *options)
     fsdp_free(notes);
 }
 
-/* What fsdp_cli_replace_help() has set. */
+/* The arguments of the last call of fsdp_cli_replace_help(). */
 static fsdp_cli_show_fn *show_instead;
 static void *show_arg;
 

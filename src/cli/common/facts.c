@@ -7,7 +7,7 @@ enum {
     FACT_BYTES = 4096
 };
 
-/* Print a fact as a line of its own, or as one of a section. */
+/* Print a fact on a line of its own, or as one of the facts of a section. */
 FSDP_PRINTF(4, 0)
 static void put_fact(fsdp_facts *facts, bool in_section, const char *name, const char *format,
                      va_list values)

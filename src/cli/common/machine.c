@@ -21,9 +21,9 @@ enum {
     LINE_BYTES = 512
 };
 
-/* Read the value of the line of a file that begins with `key`, such as "MemAvailable:". The value
- * begins behind the spaces, tabs and colons after the key, and has no quotes and no newline. If
- * `key` is "", the value is the first line. */
+/* Find the line of a file that begins with `key`, such as "MemAvailable:", and read its value. The
+ * value begins after the spaces, tabs and colons that follow the key. It is stored without quotes
+ * and newline. If `key` is "", the value is the first line of the file. */
 static bool read_value(const char *path, const char *key, char value[LINE_BYTES])
 {
     FILE *file = fopen(path, "re");
@@ -41,7 +41,7 @@ static bool read_value(const char *path, const char *key, char value[LINE_BYTES]
     return true;
 }
 
-/* Add the number of bytes that the line `key` of /proc/meminfo has. */
+/* Add the number of bytes in the line of /proc/meminfo that begins with `key`. */
 static void add_meminfo(fsdp_facts *to, const char *name, const char *key)
 {
     char value[LINE_BYTES];
@@ -49,7 +49,7 @@ static void add_meminfo(fsdp_facts *to, const char *name, const char *key)
         fsdp_fact(to, name, "%s", fsdp_human_bytes(strtoll(value, NULL, 10) * 1024).text);
 }
 
-/* Add the processors of the affinity mask: "0-7,16". */
+/* Add the processors that this process may use, from its affinity mask, such as "0-7,16". */
 static void add_affinity(fsdp_facts *to)
 {
     char value[LINE_BYTES];

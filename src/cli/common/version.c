@@ -121,7 +121,7 @@ static const char *nettle_version(void)
 #endif
 }
 
-/* MPI is loaded when a rank needs it, so there is no version yet. */
+/* The MPI library is loaded only when a rank needs it, so its version is not known here. */
 static const char *mpi_version(void)
 {
 #ifdef FSDP_HAVE_MPI

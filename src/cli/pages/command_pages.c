@@ -44,7 +44,7 @@ static fsdp_status visit_page(fsdp_command_page *page, fsdp_command_page_fn *vis
     fsdp_status status = command && (subcommand || !page->subcommand) ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         fsdp_cli_replace_help(show, &v);
-        /* A command that fails before it shows its options has printed why. */
+        /* If a command fails before it shows its options, it has printed the reason itself. */
         if (fsdp_command_run(subcommand ? 3 : 2, words) != FSDP_EXIT_OK || !v.called)
             v.status =
                 fsdp_error(FSDP_ERR_STATE, "the options of '%s' are not available", page->command);

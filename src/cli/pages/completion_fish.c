@@ -92,14 +92,14 @@ static fsdp_status append_command(const fsdp_command_page *page, void *arg)
     const fsdp_command *commands = fsdp_commands(&count);
     fsdp_str_printf(&condition, "__fsdp_is %s%s%s", page->command, page->subcommand ? " " : "",
                     page->subcommand ? page->subcommand : "");
-    /* The condition of a command is false after one of its subcommands. */
+    /* Once a subcommand was typed, the options of the command itself are no longer offered. */
     if (page->group)
         fsdp_str_printf(&condition, "; and not __fsdp_is %s", page->command);
     for (size_t i = 0; page->group && i < page->group->count; i++)
         fsdp_str_printf(&condition, " %s", page->group->commands[i].name);
     out->failed |= condition.failed;
     if (condition.failed)
-        return FSDP_OK; /* fsdp_str_take() reports it */
+        return FSDP_OK; /* fsdp_str_take() reports that memory is short */
     place p = {out, condition.data};
     if (page->group)
         append_commands(out, condition.data, page->group->commands, page->group->count);

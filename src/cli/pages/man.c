@@ -1,6 +1,6 @@
-/* Makes the pages of the manual. What is said about a command comes from its option table; the rest
- * is the same for all commands. The date of a page is that of $SOURCE_DATE_EPOCH, so that a build
- * can be reproduced, or else today. */
+/* Makes the pages of the manual. The parts of a page that describe its command are made from the
+ * command's option table; the other parts are the same for all commands. The date of a page is that
+ * of $SOURCE_DATE_EPOCH, so that a build can be reproduced, or else today. */
 #include "src/cli/pages/man.h"
 
 #include <ctype.h>
@@ -49,7 +49,8 @@ static void append_name(fsdp_str *out, const char *name, const char *help)
     fsdp_roff_text(out, help);
 }
 
-/* Append the words of `usage`, whose further lines begin with spaces and the name of a command. */
+/* Append the section SYNOPSIS: `program` and the first line of `usage`, and then the other lines of
+ * `usage`, which already contain the name of a command. */
 static void append_synopsis(fsdp_str *out, const char *program, const char *usage)
 {
     fsdp_roff_section(out, "SYNOPSIS");
@@ -69,7 +70,7 @@ static void append_synopsis(fsdp_str *out, const char *program, const char *usag
     }
 }
 
-/* Append a text whose newlines are only for terminals. They become spaces. */
+/* Append `text` with its newlines replaced by spaces: its lines were broken only for terminals. */
 static void append_flowing(fsdp_str *out, const char *text)
 {
     char *copy = fsdp_strdup(text);

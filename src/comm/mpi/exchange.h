@@ -117,10 +117,11 @@ static inline int fsdp_mpi_partner(const fsdp_mpi_world *world, int host)
 
 /* Post a failure of this rank with the message in fsdp_last_error(). */
 void fsdp_mpi_post_failure(const fsdp_mpi_progress *p, fsdp_status status);
-/* The same, because memory has run out or a wrong message has come. The thread then only sends this
- * failure to the other hosts. */
+/* Post a failure of this rank, because memory has run out or a wrong message has come. The thread
+ * then only sends this failure to the other hosts. */
 void fsdp_mpi_give_up(fsdp_mpi_progress *p, fsdp_status status);
-/* The same, because a call of MPI has failed. The thread then calls MPI no more. */
+/* Post a failure of this rank, because a call of MPI has failed. The thread then calls MPI no
+ * more. */
 void fsdp_mpi_break(fsdp_mpi_progress *p, const char *call, int code);
 
 /* ---- outgoing.c ---- */

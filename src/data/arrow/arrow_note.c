@@ -15,7 +15,8 @@ static const char *name_of_class(const fsdp_dataset_options *o, size_t class)
     return name && strncmp(name, "LABEL_", 6) != 0 ? name : NULL;
 }
 
-/* Say what the classes of a ClassLabel column mean, unless the model has the same names. */
+/* Append what the classes of a ClassLabel column mean, unless the model has the same names for
+ * them. */
 static void describe_classes(const fsdp_arrow_table *table, const char *column,
                              const fsdp_dataset_options *o, fsdp_str *text)
 {

@@ -119,8 +119,8 @@ static fsdp_arrow_batch *find_cached(const fsdp_arrow_cache *cache, const fsdp_a
     return NULL;
 }
 
-/* Free the batch that was used longest ago, among those that no caller has. Return false if callers
- * have all batches. */
+/* Free the batch that was used longest ago, among those that no caller uses. Return false if
+ * callers use all batches. */
 static bool drop_oldest(fsdp_arrow_cache *cache)
 {
     size_t oldest = cache->n;
@@ -136,7 +136,8 @@ static bool drop_oldest(fsdp_arrow_cache *cache)
     return true;
 }
 
-/* Add a batch to the cache if there is, or can be made, room for it. */
+/* Add a batch to the cache if there is room for it, or if freeing unused batches makes room for
+ * it. */
 static void keep(fsdp_arrow_cache *cache, fsdp_arrow_batch *batch)
 {
     const size_t bytes = batch->owned_bytes;
@@ -172,8 +173,8 @@ fsdp_status fsdp_arrow_batch_get(fsdp_arrow_cache *cache, const fsdp_arrow_file 
     }
     FSDP_TRY(load_batch(file, root, found, &batch));
     pthread_mutex_lock(&cache->mutex);
-    /* Another thread may have loaded the batch at the same time. Only the first one goes into the
-     * cache. */
+    /* Another thread may have loaded the same batch in the meantime. In this case, only the batch
+     * of that thread is in the cache. */
     if (!find_cached(cache, file, root, found->offset))
         keep(cache, batch);
     pthread_mutex_unlock(&cache->mutex);

@@ -106,7 +106,8 @@ fsdp_status fsdp_arrow_decompress(fsdp_arrow_codec codec, fsdp_arrow_buffer buff
     }
     if (buffer.bytes < LENGTH_BYTES)
         return damaged("compressed buffer", "too short for its length");
-    memcpy(&length, buffer.data, sizeof length); /* little endian, like this machine */
+    /* Integers of the file and of this machine are little-endian. */
+    memcpy(&length, buffer.data, sizeof length);
     const unsigned char *from = buffer.data + LENGTH_BYTES;
     const size_t bytes = buffer.bytes - LENGTH_BYTES;
     const size_t ratio = codec == FSDP_ARROW_LZ4_FRAME ? LZ4_RATIO : ZSTD_RATIO;

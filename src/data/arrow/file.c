@@ -13,18 +13,18 @@
 
 enum {
     PREFIX_BYTES = 8,  /* 0xFFFFFFFF and the size of the metadata */
-    OLD_PREFIX = 4,    /* before Arrow 0.15: only the size */
+    OLD_PREFIX = 4,    /* until Arrow 0.14: only the size of the metadata */
     MAGIC_BYTES = 6,   /* "ARROW1" */
     HEAD_BYTES = 8,    /* the magic at the beginning, padded */
     FOOTER_TAIL = 10,  /* size of the footer and the magic at the end */
-    SHOWN_BYTES = 4096 /* bytes of a file from which its kind is recognized */
+    SHOWN_BYTES = 4096 /* size of the part of a file from which its kind is recognized */
 };
 
 static const int64_t max_rows = (int64_t)1 << 40;
 
 typedef struct batch_entry {
     uint64_t offset; /* offset of the message in the file */
-    int64_t first;   /* first row */
+    int64_t first;   /* index in the file of the batch's first row */
     size_t seen;     /* number of dictionary batches that come before this batch */
 } batch_entry;
 
@@ -96,9 +96,9 @@ static fsdp_status find_metadata(const fsdp_mapping *map, uint64_t offset,
     return FSDP_OK;
 }
 
-/* Read the message at `offset`. *next is set to the offset behind its body. At the end of the
- * stream, *next is set to 0. If the message is a schema, it is stored in *schema, unless `schema`
- * is NULL. */
+/* Read the message at `offset`. *next is set to the offset of the next message, which follows the
+ * body of this one. At the end of the stream, *next is set to 0. If the message is a schema, it is
+ * stored in *schema, unless `schema` is NULL. */
 static fsdp_status read_message(const fsdp_mapping *map, uint64_t offset, fsdp_arrow_located *out,
                                 fsdp_arrow_schema *schema, uint64_t *next)
 {
@@ -364,8 +364,10 @@ static bool has_magic(const void *data, size_t bytes, const char *magic)
     return bytes >= strlen(magic) && memcmp(data, magic, strlen(magic)) == 0;
 }
 
-/* Return true if the first bytes can be those of a stream. A stream from before Arrow 0.15 begins
- * with the size of its schema, which is a multiple of 8 minus the prefix, and a FlatBuffer. */
+/* Return true if the first bytes can be those of a stream. Since Arrow 0.15, a stream begins with
+ * 0xFFFFFFFF and the size of its schema. Before, it began with the size of the schema and with the
+ * schema, a FlatBuffer. This size is a multiple of 4, and the first number of the FlatBuffer is
+ * small and even. */
 static bool begins_stream(const unsigned char *data, size_t bytes)
 {
     if (bytes < PREFIX_BYTES)
@@ -475,7 +477,7 @@ size_t fsdp_arrow_file_find(const fsdp_arrow_file *f, int64_t row, int64_t *firs
     return low;
 }
 
-/* Read again a message that was read when the file was opened. */
+/* Read the message at `offset`, which was read before, when the file was opened. */
 static fsdp_status read_known(const fsdp_arrow_file *f, uint64_t offset, fsdp_arrow_header header,
                               fsdp_arrow_located *out)
 {

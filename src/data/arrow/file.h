@@ -1,11 +1,12 @@
-/* An Arrow file: a stream of messages, or the file format, which has a footer that says where the
- * messages are. The file is mapped. Opening it reads the metadata of all batches, but no values. */
+/* An Arrow file. It has one of two formats: the stream format, which is a sequence of messages, or
+ * the file format, which also has a footer with the offsets of the messages. The file is mapped.
+ * Opening it reads the metadata of all batches, but no values. */
 #pragma once
 #include "src/data/arrow/metadata.h"
 
 typedef struct fsdp_arrow_file fsdp_arrow_file;
 
-/* Error messages contain the path. */
+/* Open a file. Error messages contain the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_open(const char *path, fsdp_arrow_file **out);
 void fsdp_arrow_file_close(fsdp_arrow_file *file); /* accepts NULL */
 
@@ -35,9 +36,9 @@ typedef struct fsdp_arrow_located {
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_batch(const fsdp_arrow_file *file, size_t index,
                                                   fsdp_arrow_located *out);
 /* Find the dictionary batch that has value `value` of dictionary `id`. A dictionary may change
- * within a file; its contents are those that hold for batch `index`. *offset is set to the offset
- * of the dictionary batch, and *at to the index of the value in it. Returns FSDP_ERR_FORMAT if the
- * dictionary does not have this value. */
+ * within a file; the batch with the index `index` determines which contents of the dictionary are
+ * meant. *offset is set to the offset of the dictionary batch, and *at to the index of the value in
+ * it. Returns FSDP_ERR_FORMAT if the dictionary does not have this value. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_file_dictionary(const fsdp_arrow_file *file, size_t index,
                                                        int64_t id, uint64_t value, uint64_t *offset,
                                                        int64_t *at);

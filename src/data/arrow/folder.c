@@ -195,7 +195,8 @@ static fsdp_status add_files(const char *dir, fsdp_json_node state, const char *
     return FSDP_OK;
 }
 
-/* set_format(columns=...) leaves columns out of rows, unless it also says output_all_columns. */
+/* Read which columns the rows have. After datasets' set_format(columns=...), the rows have only
+ * these columns. But with output_all_columns, they have all. */
 static fsdp_status read_columns(fsdp_json_node state, fsdp_arrow_folder *out)
 {
     fsdp_json_node list;
@@ -217,7 +218,8 @@ static fsdp_status read_state(fsdp_json_node state, fsdp_arrow_folder *out)
     fsdp_json_node list;
     FSDP_TRY(fsdp_json_get_array(state, "_data_files", &list));
     FSDP_TRY(add_files(out->path, state, "_data_files", &out->files, &out->n_files));
-    /* Versions of datasets before 2.0 saved the indices of select() and shuffle(). */
+    /* Versions of datasets before 2.0 saved the indices that select() and shuffle() had made in one
+     * of these lists. */
     FSDP_TRY(add_files(out->path, state, "_indices_files", &out->indices, &out->n_indices));
     FSDP_TRY(add_files(out->path, state, "_indices_data_files", &out->indices, &out->n_indices));
     return read_columns(state, out);

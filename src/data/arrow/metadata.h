@@ -67,8 +67,9 @@ typedef struct fsdp_arrow_field {
     int index_bits; /* width of dictionary indices: 8, 16, 32 or 64 */
     bool index_is_signed;
     uint32_t n_children;
-    uint32_t end; /* index behind the last descendant of this field. The field's first child, if it
-                     has one, is the field after it. */
+    /* Index of the last descendant of this field, plus 1. The first child of the field, if it has
+     * one, is the next field in the array. */
+    uint32_t end;
 } fsdp_arrow_field;
 
 typedef struct fsdp_arrow_schema {

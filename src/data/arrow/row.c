@@ -10,8 +10,9 @@
 #include "src/base/str.h"
 #include "src/text/chars/utf8.h"
 
-/* How many bytes a value counts towards FSDP_ARROW_ROW_BYTES_MAX. The limit bounds memory even if
- * many values of a file refer to the same bytes. */
+/* The number of bytes that each value adds to the size of a row, which is limited by
+ * FSDP_ARROW_ROW_BYTES_MAX. A damaged or hostile file may refer to the same bytes many times, so
+ * without this limit a small file could make a huge row. */
 enum {
     NUMBER_BYTES = 4,
     TEXT_BYTES = 8, /* plus the bytes of the text */
@@ -26,14 +27,15 @@ typedef struct reading {
     fsdp_arrow_cache *cache;
     const fsdp_arrow_file *file;
     const fsdp_arrow_schema *schema;
-    size_t index;                  /* index of the batch that has the row, which decides what
-                                      dictionaries contain */
+    /* Index of the batch that has the row; it determines the contents of dictionaries. */
+    size_t index;
     const fsdp_arrow_batch *batch; /* the batch of the row, or a dictionary batch */
-    int64_t root;                  /* of `batch`, as in fsdp_arrow_layout_find() */
-    size_t *left;                  /* bytes that the row may still count before it is refused as too
-                                      large */
-    fsdp_arrow_batch **loaded;     /* [n_fields], the dictionary batch that was last read for each
-                                      field; NULL: none */
+    int64_t root; /* the field to which `batch` belongs, as in fsdp_arrow_layout_find() */
+    /* Bytes that may still be added to the size of the row; if a value needs more, the row is
+     * refused. */
+    size_t *left;
+    fsdp_arrow_batch **loaded; /* [n_fields], the dictionary batch that was last read for each
+                                  field; NULL: none */
 } reading;
 
 /* Where a value goes: it becomes the value of `key` in the object `node`, or, if `key` is NULL, the
@@ -94,7 +96,7 @@ static fsdp_status spend(const reading *r, uint64_t bytes)
     return FSDP_OK;
 }
 
-/* ---- numbers of buffers ---- */
+/* ---- reading numbers from buffers ---- */
 
 static fsdp_status short_buffer(int64_t i, const fsdp_arrow_buffer *buffer)
 {
@@ -197,8 +199,9 @@ static fsdp_status put_json(target to, const char *text, size_t bytes)
 {
     fsdp_str array = {0};
     fsdp_json *doc;
-    fsdp_str_append(&array, "[", 1); /* an array, because a document may begin with nothing else
-                                        that takes any value */
+    /* The JSON parser takes only arrays and objects as documents, so put the value into an
+     * array. */
+    fsdp_str_append(&array, "[", 1);
     fsdp_str_append(&array, text, bytes);
     fsdp_str_append(&array, "]", 1);
     const size_t length = array.len;
@@ -526,7 +529,8 @@ static fsdp_status make_document(const reading *r, int64_t row, const bool *want
     return status;
 }
 
-/* Like make_document(), but allocate r->loaded, and put back the batches in it. */
+/* Like make_document(), but allocate r->loaded first, and afterwards give the batches in r->loaded
+ * back to the cache. */
 static fsdp_status make_row(reading *r, int64_t row, const bool *wanted, fsdp_json **doc)
 {
     const size_t n = r->schema->n_fields;

@@ -15,7 +15,7 @@ static const size_t cache_bytes = (size_t)128 << 20;
 typedef struct shard {
     fsdp_arrow_file *file;
     bool *wanted;  /* [n_fields of the file's schema] true: rows have this column; owned */
-    int64_t first; /* first row */
+    int64_t first; /* index of the file's first row among the rows of all files */
 } shard;
 
 /* Files whose rows are one sequence: the rows of each file follow those of the file before it. */
@@ -182,7 +182,7 @@ static const shard *find_shard(const shards *all, int64_t row)
     return &all->items[low];
 }
 
-/* An indices file has one column of integers. */
+/* Check that each file of indices has a single column, which has integers. */
 static fsdp_status check_indices(const fsdp_arrow_table *t)
 {
     for (size_t i = 0; i < t->indices.n; i++) {
@@ -283,7 +283,7 @@ static fsdp_status read_row(const fsdp_arrow_table *t, const shards *all, int64_
     return fsdp_arrow_row_read(t->cache, s->file, row - s->first, s->wanted, doc);
 }
 
-/* Set *row to the row of the data files that `index` refers to. */
+/* Set *row to entry `index` of the indices: the number of the row in the data files. */
 static fsdp_status read_index(const fsdp_arrow_table *t, int64_t index, int64_t *row)
 {
     fsdp_json *doc;

@@ -1,5 +1,6 @@
-/* The rows of a split: several Arrow files one after the other, seen through the indices of
- * select() or shuffle() if the folder has them. Rows are read at random, by any thread. */
+/* The rows of a split: the rows of several Arrow files, one file after the other. If the folder has
+ * the indices of select() or shuffle(), they choose and order these rows. Any thread may read any
+ * row. */
 #pragma once
 #include "src/data/arrow/folder.h"
 

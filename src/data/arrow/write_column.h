@@ -10,15 +10,18 @@ typedef enum fsdp_arrow_column_type {
     FSDP_ARROW_COLUMN_F64,
 } fsdp_arrow_column_type;
 
-/* Initialise it with {.type = ...}. */
+/* The values of a column in the rows that were not written yet. Initialise it with {.type =
+ * ...}. */
 typedef struct fsdp_arrow_pending {
     fsdp_arrow_column_type type;
     int64_t rows, null_count;
     unsigned char *validity; /* a bit for each row */
-    int32_t *offsets;        /* [rows + 1] of a list or a text, in entries; offsets[0] is 0 */
-    unsigned char *values;   /* entries of lists, bytes of texts, or numbers */
+    /* [rows + 1] for a list or a text: where each row begins in `values`, in entries; offsets[0] is
+     * 0. */
+    int32_t *offsets;
+    unsigned char *values; /* entries of lists, bytes of texts, or numbers */
     size_t values_bytes, validity_cap, offsets_cap, values_cap;
-    bool is_set; /* the next row has its value */
+    bool is_set; /* the value of the next row was set */
 } fsdp_arrow_pending;
 
 void fsdp_arrow_pending_fini(fsdp_arrow_pending *column);
@@ -41,7 +44,7 @@ enum {
     FSDP_ARROW_MAX_BUFFERS_WRITTEN = 4 /* buffers of a column */
 };
 
-/* Get the nodes and the buffers of the rows, as they come in a batch. *n_nodes and *n_buffers are
- * set to their numbers. */
+/* Get the nodes and the buffers of the column in the form that a batch has. *n_nodes and *n_buffers
+ * are set to their numbers. */
 void fsdp_arrow_pending_layout(const fsdp_arrow_pending *column, fsdp_arrow_node *nodes,
                                size_t *n_nodes, fsdp_arrow_buffer *buffers, size_t *n_buffers);

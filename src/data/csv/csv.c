@@ -56,7 +56,7 @@ static fsdp_status parser_init(parser *p, const fsdp_csv_format *format)
     if (format && format->delimiter)
         csv_set_delim(&p->csv, (unsigned char)format->delimiter);
     if (format && format->no_quotes)
-        csv_set_quote(&p->csv, 0); /* no text has a NUL (lines.c) */
+        csv_set_quote(&p->csv, 0); /* never found, because lines.c refuses a NUL in the text */
     return FSDP_OK;
 }
 

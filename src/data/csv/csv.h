@@ -33,7 +33,7 @@ int64_t fsdp_csv_find(const fsdp_csv_row *row, const char *name);
 
 typedef struct fsdp_csv fsdp_csv;
 
-/* How the fields of a row are separated. {0} is RFC 4180. */
+/* How the fields of a row are separated. {0} means the format of RFC 4180. */
 typedef struct fsdp_csv_format {
     char delimiter; /* 0: a comma */
     bool no_quotes; /* quotes are characters like any other (Python's csv.QUOTE_NONE), so no field

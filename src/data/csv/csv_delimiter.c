@@ -43,7 +43,7 @@ typedef struct split {
 } split;
 
 /* Count the rows of `csv`. A row that cannot be parsed, or that has another number of fields than
- * the header, counts as one that is not split in the same way. */
+ * the header, counts in s->rows but not in s->same. */
 static fsdp_status count_rows(fsdp_csv *csv, split *s)
 {
     fsdp_csv_row row = {0};
@@ -75,7 +75,8 @@ static fsdp_status split_by(fsdp_input *input, const char *path, fsdp_csv_format
     return status;
 }
 
-/* Return true if `s` splits a file into columns, better than `best` does. */
+/* Return true if the delimiter of `s` splits the file into columns, and does so better than that of
+ * `best`. */
 static bool is_better(const split *s, const split *best)
 {
     if (s->fields < 2 || (s->rows && s->same * 2 <= s->rows))
@@ -103,8 +104,9 @@ static fsdp_status guess(fsdp_input *input, const char *path, const fsdp_csv_for
     return FSDP_OK;
 }
 
-/* Set *fitting to the first delimiter with which the header fits, or to 0. The error with the usual
- * delimiter is returned by the caller, which opens the file again. */
+/* Set *fitting to the first delimiter with which fits() accepts the header, or to 0 if there is
+ * none. A header that cannot be parsed is not an error here: the caller opens the file again, and
+ * then reports the error. */
 static fsdp_status find_fitting(fsdp_input *input, const char *path, fsdp_csv_format format,
                                 const char delimiters[N_DELIMITERS], fsdp_csv_fits_fn *fits,
                                 void *arg, char *fitting)

@@ -66,7 +66,8 @@ static fsdp_status own_options(arrow_dataset *d, const fsdp_dataset_options *opt
     for (size_t i = 0; i < n; i++) {
         if (own_text(texts[i]))
             continue;
-        for (*texts[i] = NULL; i < n; i++) /* the later texts still belong to the caller */
+        /* The texts that were not copied still belong to the caller, so forget them. */
+        for (*texts[i] = NULL; i < n; i++)
             *texts[i] = NULL;
         d->options.class_names = NULL;
         return FSDP_ERR_NOMEM;

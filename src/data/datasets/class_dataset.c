@@ -55,7 +55,7 @@ static fsdp_status encode(const class_dataset *d, int64_t index, fsdp_example *e
             status = fsdp_label_numbers(&d->options, fsdp_text_rows_label(d->rows, &row), example);
     }
     fsdp_csv_row_fini(&row);
-    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO contains the path */
+    if (status != FSDP_ERR_IO) /* the message of FSDP_ERR_IO already contains the path */
         fsdp_text_place_context(d->rows, status, at->offset, at->line);
     return status;
 }
@@ -65,7 +65,7 @@ static fsdp_status class_get_cut(void *self, int64_t index, fsdp_example *exampl
     const class_dataset *d = self;
     FSDP_TRY(encode(d, index, example, cut));
     if (d->options.problem_type != FSDP_PROBLEM_SINGLE_LABEL)
-        return FSDP_OK; /* the labels are the example's targets */
+        return FSDP_OK; /* the example's targets are its labels */
     return fsdp_token_list_set(&example->labels, &d->places[index].class, 1);
 }
 

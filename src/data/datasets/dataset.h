@@ -69,10 +69,11 @@ typedef struct fsdp_row_range {
     int64_t len;         /* cut_rows and cut_tokens count only the first `len` of these rows */
 } fsdp_row_range;
 
-/* Add what the rows of `range` leave out to *sum, also sum->counted_rows. Rows that were skipped
- * count if they are before or among these rows. Such rows, and unused tokens, are added only once,
- * even if other ranges of `self` are asked for, too. For a mixture, range->len is the largest
- * number of rows to count of each part. */
+/* Add to *sum what was left out of the rows of `range`, and the number of rows that were counted.
+ * Rows that were skipped when the dataset was opened count if they are before or among these rows
+ * in the file. Such rows, and unused tokens, are counted in one range only, so that the ranges of a
+ * dataset can be added up. For a mixture, range->len is the largest number of rows of each part
+ * that are counted. */
 typedef fsdp_status fsdp_left_out_fn(void *self, const fsdp_row_range *range, fsdp_left_out *sum);
 /* Like fsdp_dataset_left_out(), but only for the rows of `range`, all of which the dataset must
  * have. */

@@ -134,6 +134,6 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
         return open_masked(path, &full, out);
     if (full.problem_type == FSDP_PROBLEM_MULTI_LABEL)
         FSDP_TRY(fsdp_label_lists_find(path, &full, &full.label_lists));
-    full.masking = NULL; /* if it is set, rows are read for a masked language model */
+    full.masking = NULL; /* the field is set only while rows are read for a masked language model */
     return open_path(path, &full, out);
 }

@@ -1,4 +1,4 @@
-/* Functions for the ids of a row, whatever kind of file they come from. */
+/* Functions for the ids of a row from any kind of file. */
 #pragma once
 #include <fsdp/data.h>
 

@@ -13,7 +13,7 @@
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
  * positions and its types. Positions and types are optional. A row has either no positions or one
- * for each source id; likewise for types. */
+ * for each source id. The same is true for types. */
 typedef struct row {
     size_t at;
     uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so

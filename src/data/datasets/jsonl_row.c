@@ -93,7 +93,8 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_OK && mask)
         status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
     if (status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* not a bad argument: the mask comes from the file */
+        /* The caller's arguments are right: the mask comes from the file. */
+        status = FSDP_ERR_FORMAT;
     fsdp_free(mask);
     if (status != FSDP_OK || r->options->task == FSDP_TASK_SEQ2SEQ)
         return status;
@@ -497,7 +498,8 @@ static const char *only_text_key(const fsdp_dataset_options *o)
     const char *key = o->source_column ? o->source_column : "text";
     if ((o->task != FSDP_TASK_CAUSAL_LM && o->task != FSDP_TASK_MASKED_LM) || o->target_column)
         return NULL;
-    for (const char *at = key; *at; at++) /* a row may contain the key with an escape */
+    /* A key with such a character is written with an escape in the row. */
+    for (const char *at = key; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
             return NULL;
     return is_form_key(o, key, strlen(key)) ? NULL : key;

@@ -14,8 +14,9 @@ typedef struct fsdp_jsonl_rows {
     bool any_texts;       /* some rows have texts instead of ids */
     bool any_chat;        /* some rows are conversations */
     bool any_completions; /* some rows have a prompt and a completion that are texts */
-    fsdp_str *whole;      /* gets the text of a row, with its prefix and prompt, as it is tokenized;
-                             empty      for rows of ids and for conversations. NULL: not wanted */
+    /* Gets the text of the last row as it is tokenized, with its prefix and its prompt; empty for
+     * rows of ids and for conversations. NULL: not wanted. */
+    fsdp_str *whole;
     int64_t cut; /* number of ids of the last row that are beyond max_length, and were removed. 0
                     for SEQ2SEQ */
 } fsdp_jsonl_rows;

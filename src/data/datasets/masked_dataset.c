@@ -64,7 +64,7 @@ fsdp_status fsdp_mask_tokens(const fsdp_masking *m, const uint8_t *is_special, i
  * of another objective. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
-    const uint64_t domain = 0x6D61736B; /* "mask" */
+    const uint64_t domain = 0x6D61736B; /* the letters "mask" in ASCII */
     uint64_t key = fsdp_mix64(fsdp_mix64(draw->seed ^ domain << 32) + (uint64_t)draw->epoch);
     return fsdp_mix64(key + (uint64_t)index);
 }
@@ -81,8 +81,8 @@ static fsdp_status masked_draw(void *self, int64_t index, const fsdp_draw *draw,
 {
     const masked_dataset *d = self;
     FSDP_TRY(fsdp_dataset_draw(d->rows, index, draw, example));
-    /* Rows of token files have one label more than tokens, because their labels are the next
-     * tokens. Such labels do not prevent masking. */
+    /* In a row of a token file, the labels are the next tokens, so there is one label more than
+     * there are tokens. Rows with such labels are masked, too. */
     if (example->labels.len == example->source.len + 1)
         example->labels.len = 0;
     if (example->labels.len > 0)

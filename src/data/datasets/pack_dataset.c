@@ -38,7 +38,7 @@ typedef struct piece {
 typedef struct pack_dataset {
     fsdp_dataset *rows; /* owned */
     fsdp_long_rows *long_rows;
-    bool whole;    /* best-fit decreasing: pieces are whole rows, and documents of their own */
+    bool whole;    /* best-fit decreasing: each piece is a whole row, and counts as a document */
     piece *pieces; /* [n_pieces] */
     size_t n_pieces, pieces_cap;
     size_t *starts; /* [len + 1]: packed row i has pieces [starts[i], starts[i + 1]) */
@@ -356,8 +356,9 @@ static fsdp_status pack_get(void *self, int64_t index, fsdp_example *example)
     return status;
 }
 
-/* Count what the rows that were packed leave out. If only range->len packed rows are to be counted,
- * count the first range->len of these rows, otherwise all. */
+/* Count what is left out of d->rows, the rows before packing. If range->len limits the number of
+ * packed rows that are counted, count the first range->len rows of d->rows instead. Otherwise count
+ * all rows of d->rows. */
 static fsdp_status pack_left_out(void *self, const fsdp_row_range *range, fsdp_left_out *sum)
 {
     const pack_dataset *d = self;

@@ -29,7 +29,7 @@ static int64_t span_len(void *self)
  * `domain` makes sure that the key for spans is not the sampler's key. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
-    const uint64_t domain = 0x7370616E; /* "span" */
+    const uint64_t domain = 0x7370616E; /* the letters "span" in ASCII */
     uint64_t key = fsdp_mix64(fsdp_mix64(draw->seed ^ domain << 32) + (uint64_t)draw->epoch);
     return fsdp_mix64(key + (uint64_t)index);
 }

@@ -80,7 +80,7 @@ static fsdp_status open_file(const char *path, const fsdp_dataset_options *optio
     fsdp_status status = examine(path, options, &file, &titles);
     *has_lists = titles != NULL;
     if (options->split != FSDP_SPLIT_ALL && !titles)
-        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+        all.max_samples = INT64_MAX; /* read all rows, because the split is a share of them */
     if (status == FSDP_OK)
         status = open_texts(&file, &all, out);
     fsdp_free(titles);
@@ -148,7 +148,7 @@ static fsdp_status open_arrow(const char *path, const fsdp_dataset_options *opti
     FSDP_TRY(examine_arrow(path, &all, &is_split, &texts));
     const bool take = options->split != FSDP_SPLIT_ALL && !is_split;
     if (take)
-        all.max_samples = INT64_MAX; /* the split is a share of all rows */
+        all.max_samples = INT64_MAX; /* read all rows, because the split is a share of them */
     const text_file file = {.path = path, .form = FSDP_ROWS_ARROW};
     FSDP_TRY(texts ? open_texts(&file, &all, &dataset)
                    : fsdp_arrow_dataset_open(path, &all, &dataset));

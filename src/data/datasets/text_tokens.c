@@ -111,8 +111,9 @@ static fsdp_status append_plain_text(const char *path, const fsdp_path_list *fil
 
 /* ---- the functions of text_tokens.h ---- */
 
-/* Files whose names do not say their kind are plain text for span corruption, and rows for other
- * objectives, unless an option for plain text is given. */
+/* Set *plain to true if the file is plain text, and to false if it has rows. If the name of the
+ * file does not decide, the file is plain text if an option for plain text is given or if the
+ * objective is span corruption. */
 static fsdp_status is_plain_file(const char *path, const fsdp_dataset_options *options, bool *plain)
 {
     bool json;

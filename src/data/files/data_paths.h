@@ -17,10 +17,10 @@ typedef struct fsdp_path_list {
  * file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
-/* Like fsdp_token_paths(), for files of texts. WikiHow's file of a folder is used alone. All files
- * of another folder must be of one kind (JSON, CSV or plain text, by their endings): otherwise
- * FSDP_ERR_INVALID. Files of a folder with the word "test" in their names are not listed for either
- * value of `validation`. */
+/* Like fsdp_token_paths(), for files of texts. If a folder has a file of WikiHow, only this file is
+ * listed. Otherwise, all files of a folder must be of one kind (JSON, CSV or plain text, by their
+ * endings); if they are not, return FSDP_ERR_INVALID. Files of a folder with the word "test" in
+ * their names are not listed for either value of `validation`. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_paths(const char *path, bool validation,
                                             fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);

@@ -53,7 +53,8 @@ void fsdp_document_file_close(fsdp_document_file *file)
 static bool is_white_space(const fsdp_line *line)
 {
     for (size_t i = 0; i < line->length; i++)
-        if (!strchr(" \t\r\f\v", line->text[i])) /* a line has no NUL */
+        /* strchr() would also find a NUL, but a line has none. */
+        if (!strchr(" \t\r\f\v", line->text[i]))
             return false;
     return true;
 }

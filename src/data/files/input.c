@@ -35,7 +35,7 @@ struct fsdp_input {
     int fd;          /* the file, or the file without a name that has its decompressed bytes */
     uint64_t offset; /* place in `fd` of the next byte to read */
     compression kind;
-    /* Only for a compressed file: compressed bytes that have been read from `fd`, of which
+    /* Only for a compressed file: compressed bytes that were read from `fd`. The bytes in
      * buffer[at, len) have not been decompressed yet. */
     unsigned char *buffer;
     size_t at, len;
@@ -93,13 +93,14 @@ static void release(void *unused, void *p)
 static fsdp_status begin_gzip(fsdp_input *in)
 {
     in->gzip = (z_stream){.zalloc = allocate, .zfree = release};
-    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK) /* 16: a gzip header, not zlib's */
+    /* Adding 16 selects the header of gzip instead of that of zlib. */
+    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
         return FSDP_ERR_NOMEM;
     in->has_gzip = true;
     return FSDP_OK;
 }
 
-/* Decompress bytes of the buffer into out[count]. *n is set to the number of bytes that came out,
+/* Decompress bytes of the buffer into out[count]. *n is set to the number of decompressed bytes,
  * which may be 0. */
 static fsdp_status step_gzip(fsdp_input *in, char *out, size_t count, size_t *n)
 {

@@ -22,7 +22,7 @@ typedef enum form {
 } form;
 
 typedef struct scanner {
-    const char *path; /* for messages */
+    const char *path; /* path of the file, for error messages */
     fsdp_input *input;
     char *data; /* [len] */
     size_t at, len, cap;
@@ -153,7 +153,8 @@ static bool skip_value(scanner *s)
 }
 
 /* Take the key of an object's entry and the colon after it. Set *is_field to whether the key is
- * `field`, or to false if `field` is NULL. A NUL in the file does not match the end of `field`. */
+ * `field`, or to false if `field` is NULL. A NUL in the key does not match the NUL that ends
+ * `field`. */
 static bool take_key(scanner *s, const char *field, bool *is_field)
 {
     size_t n = 0;

@@ -57,7 +57,7 @@ static int32_t take_unit(cursor *c)
     return unit;
 }
 
-/* Append a character to a text, unless that is NULL. */
+/* Append a character to a text. Does nothing if `text` is NULL. */
 static void append_character(fsdp_str *text, uint32_t c)
 {
     if (!text)
@@ -82,8 +82,9 @@ static void append_character(fsdp_str *text, uint32_t c)
     fsdp_str_append(text, bytes, n);
 }
 
-/* Take the four hexadecimal digits after \u, and a second escape if they are the first half of a
- * surrogate pair. Return false for half of a pair alone, which the parser refuses. */
+/* Take the four hexadecimal digits after \u. If they are the first half of a surrogate pair, also
+ * take the second half, which is another escape. Return false if a half is alone, because the JSON
+ * parser refuses it. */
 static bool take_character(cursor *c, fsdp_str *text)
 {
     const int32_t high = take_unit(c);
@@ -258,8 +259,8 @@ static bool skip_value(cursor *c)
 
 /* ---- rows ---- */
 
-/* Add a key other than that of the text to `found`. Return false if the key occurs twice; the
- * parser then reads the row. */
+/* Add `key`, which is not the key of the text, to found->others. Return false if the key occurs
+ * twice; the JSON parser then reads the row. */
 static bool add_other(fsdp_json_text *found, const char *key, size_t bytes, bool is_null)
 {
     for (size_t i = 0; i < found->n_others; i++)

@@ -38,12 +38,13 @@ static fsdp_status set_segments(const fsdp_dataset_options *o, const fsdp_encodi
                               fsdp_tokenizer_path(o->tokenizer), (int)encoding->type_ids[i],
                               o->type_vocab_size);
     }
-    if (!any) /* an empty list means that all are 0 */
+    if (!any) /* all segments are 0, for which the list stays empty */
         return FSDP_OK;
     return fsdp_token_list_set(&example->token_type_ids, encoding->type_ids, encoding->ids.len);
 }
 
-/* Set *cut to the number of ids that were cut off a row of which `kept` ids are left. */
+/* Set *cut to the number of ids that were cut off a row, which now has `kept` ids. For this, encode
+ * the whole row. */
 static fsdp_status count_cut(const fsdp_dataset_options *o, fsdp_data_text text,
                              fsdp_data_text pair, size_t kept, int64_t *cut)
 {

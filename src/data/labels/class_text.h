@@ -53,13 +53,13 @@ typedef struct fsdp_found_labels {
 FSDP_MUST_CHECK fsdp_status fsdp_labels_find(const char *path, const fsdp_dataset_options *options,
                                              fsdp_found_labels *labels);
 void fsdp_found_labels_fini(fsdp_found_labels *labels);
-/* Set *lists to how lists of numbers in the labels of `path` are to be read: as
- * options->label_lists says or, if that is AUTO, as all lists together show. Lists are not
- * multi-hot if their lengths differ, or if a list has another length than options->num_classes or a
- * number above 1. They are not indices if a list contains a number twice, or a fraction. If a file
- * has lists of both kinds, or if the lists show neither kind, return FSDP_ERR_FORMAT. If the rows
- * cannot be read, set *lists to MULTI_HOT; the code that reads the rows reports the error.
- * (label_scan.c) */
+/* Lists of numbers in the labels of `path` may be indices of classes, or have a number for each
+ * class (multi-hot). Set *lists to options->label_lists or, if that is AUTO, to the kind that all
+ * lists together show. Lists are not multi-hot if their lengths differ, or if a list has another
+ * length than options->num_classes or a number above 1. They are not indices if a list contains a
+ * number twice, or a fraction. If a file has lists of both kinds, or if the lists show neither
+ * kind, return FSDP_ERR_FORMAT. If the rows cannot be read, set *lists to MULTI_HOT; the code that
+ * reads the rows reports the error. (label_scan.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_label_lists_find(const char *path,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_label_lists *lists);

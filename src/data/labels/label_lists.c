@@ -14,8 +14,8 @@ static bool is_whole(fsdp_json_node entry, int64_t *number)
            fsdp_json_get_i64(entry, NULL, INT64_MIN, INT64_MAX, number) == FSDP_OK;
 }
 
-/* Return true if `number` is equal to one of the first `end` entries, of which at most
- * MOST_COMPARED are compared. */
+/* Return true if `number` is equal to one of the first `end` entries. Compare at most MOST_COMPARED
+ * entries. */
 static bool occurs_before(fsdp_json_node list, size_t end, int64_t number)
 {
     int64_t other;
@@ -48,7 +48,8 @@ static list_kind kind_of(fsdp_json_node list, int64_t num_classes, int64_t *larg
     }
     if (!only_bits || (num_classes != INT32_MAX && (int64_t)n != num_classes))
         return INDICES;
-    return num_classes == 1 && any_one ? MULTI_HOT : UNCLEAR; /* one class is class 0 */
+    /* With one class, the only index is 0. */
+    return num_classes == 1 && any_one ? MULTI_HOT : UNCLEAR;
 }
 
 static void note(int64_t *first, int64_t row)

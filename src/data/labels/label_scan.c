@@ -26,7 +26,7 @@ typedef struct scan {
     const fsdp_dataset_options *options;
     char **names; /* [len] different labels, sorted; at most MAX_NAMES */
     size_t len, cap;
-    bool more; /* there are more than MAX_NAMES */
+    bool more; /* there are more than MAX_NAMES different labels */
     bool all_integers, all_numbers;
     bool singles;               /* some labels are not lists */
     bool lists;                 /* some labels are lists */
@@ -84,8 +84,8 @@ static fsdp_status add_name(scan *s, const char *label)
     return FSDP_OK;
 }
 
-/* Add the names in a list, or record what its numbers show. A malformed list is not an error here,
- * because the error message is better when its row is read. */
+/* Add the names in a list, or record what its numbers show. A malformed list is not an error here:
+ * the error is reported when the row is read, with a message that says more. */
 static fsdp_status add_list(scan *s, fsdp_json_node list)
 {
     const size_t n = fsdp_json_len(list);
@@ -119,7 +119,9 @@ static fsdp_status add_list_text(scan *s, const char *label, bool *is_list)
     return status;
 }
 
-/* If rows have several labels, add a label of several numbers with commas between them. */
+/* If the label consists of numbers with commas between them, such as "3,14", it may be a list.
+ * Record the first such label. If the problem type is MULTI_LABEL, add the label as a list, and set
+ * *is_list to true. */
 static fsdp_status add_listed(scan *s, const char *label, bool *is_list)
 {
     const size_t n = fsdp_label_numbers_listed(label);
@@ -205,8 +207,8 @@ static fsdp_status scan_texts(scan *s, const char *path, fsdp_rows_form form)
     return status;
 }
 
-/* Add the label of a row of ids. A label that cannot be a class is not an error here, because the
- * error message is better when its row is read. */
+/* Add the label of a row of ids. A label that cannot be a class is not an error here: the error is
+ * reported when the row is read, with a message that says more. */
 static fsdp_status add_json_label(scan *s, fsdp_json_node row)
 {
     const char *key = fsdp_json_has(row, "labels") ? "labels" : "label", *text;
@@ -330,9 +332,9 @@ static fsdp_problem_type problem_of(const scan *s)
     return fractions ? FSDP_PROBLEM_REGRESSION : FSDP_PROBLEM_SINGLE_LABEL;
 }
 
-/* Without a problem type that says so, several numbers with commas between them are not a list. If
- * all labels have this form, refuse them: they are not names, and may be numbers with a decimal
- * comma. */
+/* Return an error if all labels are numbers with commas between them, such as "3,14", and a problem
+ * type for lists was not given. Such labels are hardly names of classes: they may be lists, or
+ * numbers with a decimal comma. */
 static fsdp_status check_listed(const scan *s, const char *path)
 {
     for (size_t i = 0; i < s->len; i++)
@@ -383,13 +385,15 @@ static fsdp_status decide_lists(const scan *s, const char *path, fsdp_label_list
     if (*lists != FSDP_LABEL_LISTS_AUTO)
         return FSDP_OK;
     *lists = FSDP_LABEL_LISTS_INDICES;
-    if (s->class_names) /* the label column is a sequence of a ClassLabel */
+    /* The labels are lists of a ClassLabel of Arrow, which contain indices of classes. */
+    if (s->class_names)
         return FSDP_OK;
     return fsdp_list_evidence_decide(&s->numbers, path, fsdp_is_arrow_path(path) ? "row" : "line",
                                      lists);
 }
 
-/* Set *labels for labels that are numbers, and free the names that are not needed. */
+/* Set *labels to the result of a scan that found only numbers as labels, and free the names that
+ * are not needed. */
 static void take_numbers(const scan *s, fsdp_label_lists lists, fsdp_found_labels *labels)
 {
     const bool multi = problem_of(s) == FSDP_PROBLEM_MULTI_LABEL;
@@ -435,7 +439,8 @@ static fsdp_status scan_all(scan *s, const char *path, fsdp_dataset_options *opt
     return scan_files(s, path);
 }
 
-/* Set *labels if the labels are classes, and free the names that are not needed. */
+/* Set *labels to the result of a scan whose labels are classes, and free the names that are not
+ * needed. */
 static void take_classes(const scan *s, fsdp_found_labels *labels)
 {
     *labels = (fsdp_found_labels){.rows = s->rows};

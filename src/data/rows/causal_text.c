@@ -24,9 +24,9 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
     return FSDP_OK;
 }
 
-/* Encode a text with the special tokens that the tokenizer adds, and with eos at its end if
- * `with_eos`, unless the options leave them out. (Most tokenizers of causal models add bos, but not
- * eos.) */
+/* Encode a text. Add the special tokens that the tokenizer adds, unless options->no_special_tokens
+ * is set. If `with_eos` is true, also add eos at the end, unless options->no_eos is set. Most
+ * tokenizers of causal models add bos, but not eos. */
 static fsdp_status encode_whole(const fsdp_dataset_options *options, fsdp_data_text text,
                                 bool with_eos, fsdp_token_list *ids)
 {

@@ -9,12 +9,13 @@
 bool fsdp_is_chat_row(fsdp_json_node row);
 /* Return the keys that a conversation uses; the last item is NULL. */
 const char *const *fsdp_chat_row_keys(fsdp_json_node row);
-/* Write the conversation with options->chat.chat_template. Set example->source to the ids of this
- * text, truncated to options->max_length. No special tokens are added, because the template writes
- * them. Set example->labels to a copy of the ids in which FSDP_IGNORE_INDEX replaces each id that
- * has no loss; if all ids have a loss, example->labels is left empty. As in transformers, a token
- * has a loss if any part of its text has a loss. Set *cut to the number of ids beyond max_length.
- * Error messages contain neither file nor line; the caller adds them. */
+/* Make a text from the conversation with options->chat.chat_template. Set example->source to the
+ * ids of this text, truncated to options->max_length. No special tokens are added, because the text
+ * already contains those that the template writes. Set example->labels to a copy of the ids in
+ * which FSDP_IGNORE_INDEX replaces each id that has no loss; if all ids have a loss,
+ * example->labels is left empty. As in transformers, a token has a loss if any part of its text has
+ * a loss. Set *cut to the number of ids beyond max_length. Error messages contain neither file nor
+ * line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_text_encode(const fsdp_dataset_options *options,
                                                   fsdp_json_node row, fsdp_example *example,
                                                   int64_t *cut);

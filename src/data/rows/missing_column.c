@@ -49,7 +49,8 @@ static const char *flag_of(const fsdp_dataset_options *o, const char *name)
     return NULL;
 }
 
-/* What to do if a default column is missing. */
+/* Return the end of the error message for a missing default column: which options name the
+ * columns. */
 static const char *advice(const fsdp_dataset_options *o)
 {
     if (o->source_lang)

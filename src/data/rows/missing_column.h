@@ -1,5 +1,5 @@
-/* The error for a column of CSV, Arrow or JSON that a file lacks: which columns it has, and which
- * option names another one. */
+/* Makes the error for a column that a CSV, Arrow or JSON file lacks. The message lists the columns
+ * of the file, and says which option selects another column. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -18,12 +18,14 @@ typedef struct fsdp_columns_found {
  * with_advice is true, it says which options name the columns. */
 fsdp_status fsdp_missing_column(const fsdp_dataset_options *options, const char *name,
                                 bool with_advice, const fsdp_columns_found *found);
-/* The same for a key that an object lacks: a row of JSON or, if `arrow` is true, of Arrow. */
+/* Like fsdp_missing_column(), for a key that is missing in `row`. This is a row of JSON or, if
+ * `arrow` is true, a row of an Arrow table. */
 fsdp_status fsdp_missing_key(const fsdp_dataset_options *options, const char *name,
                              bool with_advice, fsdp_json_node row, bool arrow);
 
-/* Return the first column that the options name and that has() does not find, or NULL. Such a
- * column is a better reason for an error than a default that depends on it. */
+/* Return the first column that the options name and that has() does not find, or NULL. The caller
+ * reports this column as missing rather than a default column, because the defaults depend on the
+ * columns that the options name. */
 typedef bool fsdp_finds_column_fn(const void *row, const char *name);
 const char *fsdp_first_unknown_column(const fsdp_dataset_options *options,
                                       fsdp_finds_column_fn *has, const void *row);

@@ -45,7 +45,8 @@ static fsdp_status choose_causal(const fsdp_dataset_options *o, fsdp_has_column_
     return set_names(c, NULL, "text");
 }
 
-/* The label is in the column that the options name, in "label" or in "labels". */
+/* Set c->label to the column that the options name. If they name none, set it to "label", or to
+ * "labels" if only that column exists. */
 static fsdp_status choose_label(const fsdp_dataset_options *o, fsdp_has_column_fn *has,
                                 const void *row, fsdp_text_columns *c)
 {

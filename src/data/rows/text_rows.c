@@ -124,7 +124,8 @@ static fsdp_status collect_columns(fsdp_text_rows *r, const fsdp_csv_row *header
 
 /* ---- opening CSV ---- */
 
-/* Find out whether a header has the texts of the options or, if they name none, usual ones. */
+/* Set *fits to true if the header has the columns of texts that the options name or, if they name
+ * none, well-known columns of texts. */
 static fsdp_status has_texts(const fsdp_csv_row *header, void *options, bool *fits)
 {
     fsdp_text_columns columns;
@@ -212,7 +213,8 @@ static fsdp_status choose_keys(fsdp_text_rows *r, fsdp_json_node row,
     return check_first_keys(r, row, options);
 }
 
-/* A row that lacks a key is malformed. */
+/* Return FSDP_ERR_FORMAT instead of FSDP_ERR_NOT_FOUND, because a row that lacks a key is
+ * malformed. */
 static fsdp_status missing(fsdp_status status)
 {
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
@@ -239,7 +241,7 @@ static fsdp_status add_list(fsdp_json_node list, fsdp_csv_row *row)
     FSDP_TRY(fsdp_json_create("label", &doc));
     fsdp_json_set_shared(fsdp_json_root(doc), "labels", list);
     fsdp_status status = fsdp_json_print(doc, FSDP_JSON_COMPACT, &text, &bytes);
-    if (status == FSDP_OK) /* without the object around the list */
+    if (status == FSDP_OK) /* leave out the object that was made around the list */
         status = fsdp_csv_row_add(row, text + sizeof before - 1, bytes - sizeof before);
     fsdp_free(text);
     fsdp_json_destroy(doc);

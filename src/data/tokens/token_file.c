@@ -22,9 +22,9 @@ enum {
     MAGIC_LAST = 20249999
 };
 
-/* How the width of tokens is found. */
+/* Limits for the check whether tokens are wider than 16 bits. */
 enum {
-    LEAST_BYTES = 128, /* in a shorter file, small ids may be chance */
+    LEAST_BYTES = 128, /* smaller files are not checked, because small ids may occur by chance */
     LOOKED_AT_BYTES = 1 << 20,
     LARGEST_HIGH = 3 /* the upper bits of an id below 2^18; vocabularies are smaller */
 };
@@ -122,9 +122,10 @@ static fsdp_status read_header(fsdp_token_file *file)
                       expected);
 }
 
-/* Return true if the file seems to have tokens of `width` bytes, when it is read as numbers of 16
- * bits: the upper parts of each token are those of an id below 2^18, and the lowest parts are not
- * all that small. */
+/* Return true if the tokens of the file seem to have `width` bytes instead of 2. Each group of
+ * `width` bytes is then read as a token. In all of them, the bits above the lowest 16 must be those
+ * of an id below 2^18. In at least one of them, the lowest 16 bits must be a larger number than
+ * such upper bits can be. */
 static bool looks_like(const fsdp_mapping *m, size_t width)
 {
     const size_t n = m->bytes < LOOKED_AT_BYTES ? m->bytes : LOOKED_AT_BYTES;
@@ -209,7 +210,8 @@ static fsdp_status find_tokens(fsdp_token_file *file, fsdp_token_dtype dtype)
         status = fsdp_file_explain(file->path, "tokens", FSDP_WANTED_NUMBERS, file->mapping.data,
                                    file->mapping.bytes);
     if (status == FSDP_OK)
-        status = read_with_index(file, &has_index); /* its errors name the index */
+        /* The error messages of this function contain the path of the index. */
+        status = read_with_index(file, &has_index);
     FSDP_TRY(status);
     if (!has_index)
         status = has_header(&file->mapping) ? read_header(file) : read_plain(file, dtype);

@@ -1,24 +1,26 @@
 /* Attention on the CPU, for one head of one sequence at a time.
  *
  * Note [Attention in blocks]. A task computes one head of one sequence. It packs the head's rows of
- * k and v into panels. It processes the queries in blocks, whose scores fit the second-level cache:
+ * k and v into panels, which are contiguous zero-padded copies. It processes the queries in blocks,
+ * whose scores fit the second-level cache:
  *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
  * Here max and lse are the maximum and the log-sum-exp of a row of (scale S + bias).
  *
- * This is the method of Dao et al. 2022 without tiling over keys, since the scores of 16 queries
- * and 8192 keys take only 512 KiB. The products of a block skip keys that the causal mask or the
- * window hides from all queries of the block.
+ * This is the method of Dao et al. 2022, except that keys are not divided into tiles: even with
+ * 8192 keys, the scores of 16 queries take only 512 KiB. The products of a block skip keys that the
+ * causal mask or the window hides from all queries of the block.
  *
- * Two sums of backward go over several heads or sequences. The gradients of keys and values are
+ * In backward, two sums are over several heads or sequences. The gradients of keys and values are
  * summed over the query heads that share them. The gradient of the position bias is summed over the
  * sequences. Each of these sums is computed by one task in a fixed order, so results do not depend
  * on the number of threads.
  *
- * This file declares the version in which oneDNN computes the products (attention_products.c), and
- * the steps between the products work on rows (isa/attention_rows.c). The other version uses our
- * own tiles and computes the same formulas in strips (attention_tiles.h). */
+ * There are two implementations of these formulas. This file declares the one in which oneDNN
+ * computes the products (attention_products.c), and the steps between the products work on rows
+ * (isa/attention_rows.c). The other one uses our own tiles and works on strips of queries
+ * (attention_tiles.h). */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
@@ -31,7 +33,7 @@
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
     int64_t keys, padded_keys, first_key; /* padded_keys and first_key are multiples of 16 */
-    int64_t shift;                        /* query i is at the position of key i + shift */
+    int64_t shift;                        /* query i has the same position as key i + shift */
     /* sequence_keys is the number of keys of the whole sequence. `window` is 0 if there is no
      * window. */
     int64_t sequence_keys, window;
@@ -40,18 +42,18 @@ typedef struct fsdp_attention_block {
     /* Points to the head's element of position_bias for which `key - query - shift` is 0. NULL: no
      * bias. */
     const float *bias;
-    int64_t bias_span; /* every `|key - query - shift|` is smaller than this */
+    int64_t bias_span; /* every `|key - query - shift|` of this block is smaller than this */
     float dropout_p;
-    /* Dropout gives an index to each probability (see fsdp_attention_args). dropout_element is the
-     * index of the probability at query first_query and key 0. From one query to the next, the
-     * index grows by 2^20. */
+    /* For dropout, each probability has an index (see fsdp_attention_args). dropout_element is the
+     * index of the probability at query first_query and key 0. The index of the same key is larger
+     * by 2^20 for each further query. */
     uint64_t dropout_key, dropout_element;
     fsdp_dtype panel_dtype; /* f32 or bf16: dtype of p and d_s */
     float *scores;          /* S; if panel_dtype is f32, p may be the same memory */
     void *p;
     float *bias_strip, *d_bias_strip; /* scratch, each [padded_rows + padded_keys] */
     float *lse;                       /* [rows]: written by forward, read by backward */
-    /* The field below is used only in forward. */
+    /* The field `inverse` is used only in forward. */
     /* [rows], an output: 1 / (the row's sum of P before dropout), or 0 for a query that sees no
      * key */
     float *inverse;
@@ -65,18 +67,19 @@ typedef struct fsdp_attention_block {
 /* Functions for the steps between the products of a block, which work on rows. There is one table
  * per ISA. */
 typedef struct fsdp_cpu_attention_rows {
-    /* Compute P from S: probabilities with dropout, not yet divided by their sum. Also write lse
-     * and inverse. */
+    /* Compute P from S. These are probabilities after dropout that are not divided by their sum
+     * yet. Also write lse and inverse. */
     void (*forward)(const fsdp_attention_block *block);
     /* Compute P and dS from S and dP. P is divided by the sum of its row, and dropout is applied to
-     * it. dS is not multiplied by the scale; the caller does this later. If d_bias is not NULL, add
-     * dS to it, too. */
+     * P. The caller must later multiply dS by the scale. If d_bias is not NULL, add dS to d_bias,
+     * too. */
     void (*backward)(const fsdp_attention_block *block);
-    /* Row i of dst = row i of src * factors[i] * factor. Rows have `width` elements, and src is
-     * f32. If factors is NULL, all factors[i] are 1. */
+    /* Set row i of dst to row i of src, multiplied by factors[i] * factor. Rows have `width`
+     * elements, and src is f32. If factors is NULL, all factors[i] are 1. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
-    /* sums[i] = dot product of row i of x and row i of y. Both have `dtype` and row stride ld. */
+    /* Set sums[i] to the dot product of row i of x and row i of y. Both have `dtype` and row stride
+     * ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width);
 } fsdp_cpu_attention_rows;
@@ -90,12 +93,12 @@ typedef struct fsdp_cpu_attention {
     const fsdp_attention_args *args;
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles; /* the tiles that compute strips; NULL: oneDNN computes blocks */
-    /* The four fields below are used only by blocks. */
+    /* The four fields below are used only if oneDNN computes blocks. */
     fsdp_cpu_products *products;
     const fsdp_cpu_panels *panels;
     const fsdp_cpu_attention_rows *rows;
     fsdp_dtype panel_dtype;
-    /* The fields below are used by strips and by blocks. */
+    /* The fields below are used both with strips and with blocks. */
     int64_t padded_dim; /* head_dim, rounded up to a multiple of 16 */
     fsdp_cpu_failure failure;
 } fsdp_cpu_attention;
@@ -104,26 +107,27 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_
                                                     const fsdp_attention_args *args);
 
 int64_t fsdp_attention_round(int64_t n, int64_t to);
-/* Return the number of rows of the panels for a sequence of `keys` keys. It is large enough that no
- * block reads past the end of a panel. */
+/* Return the number of rows of the panels for a sequence of `keys` keys. The number is so large
+ * that no block reads past the end of a panel. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
-/* Return the number of queries in a block. It is 64, halved until the block has at most `elements`
- * scores, but at least 16. */
+/* Return the number of queries in a block: the largest of 64, 32 and 16 for which the block has at
+ * most `elements` scores. If even 16 queries have more scores, return 16. */
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
 /* Return the block of sequence b and head h that starts at query `first` and has at most `rows`
- * rows. The caller sets the pointers to buffers. */
+ * rows. The caller must then set the block's pointers to buffers. */
 fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
                                              int64_t first, int64_t rows);
 
 /* --- products by oneDNN: attention_products.c --- */
 
-/* Rows [row, row + n) of one head of a tensor: q, k, v or the gradient of `out`. */
+/* Rows [row, row + n) of one head of a tensor. The tensor is q, k, v or the gradient of `out`. */
 typedef struct fsdp_attention_slice {
     const void *x; /* elements of args->dtype */
     int64_t ld, row, head, n;
 } fsdp_attention_slice;
 
-/* Return `keys` rounded up to one of few sizes, so that oneDNN needs few primitives. */
+/* Return `keys` rounded up to one of a few sizes. oneDNN compiles a primitive for each size, so
+ * there should be few sizes. */
 int64_t fsdp_attention_padded_keys(int64_t keys);
 
 /* Return the size of a panel [rows, padded_dim] in bytes. */
@@ -133,22 +137,23 @@ size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 
-/* Compute scores [padded_rows, padded_keys] = X K^T. For S, X is the block's rows of q and K is the
- * panel of k. For dP, X is the block's rows of d_out and K is the panel of v. The caller passes X
- * as `x` and K as `keys`. The function packs X into `left` before it multiplies. Only the first
- * block->rows rows and block->keys columns of the scores are defined. */
+/* Compute scores [padded_rows, padded_keys] = X K^T, where X is `x` and K is `keys`. To compute S,
+ * the caller passes the block's rows of q as `x` and the panel of k as `keys`. To compute dP, it
+ * passes the block's rows of d_out as `x` and the panel of v as `keys`. The function packs X into
+ * `left` before it multiplies. Only the first block->rows rows and block->keys columns of the
+ * scores are defined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const fsdp_attention_slice *x,
                                                         const void *keys, void *left,
                                                         float *scores);
-/* out [padded_rows, padded_dim] = P V. */
+/* Compute out [padded_rows, padded_dim] = P V. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attention *a, int worker,
                                                          const fsdp_attention_block *block,
                                                          const void *p, const void *values,
                                                          float *out);
-/* Add P^T X to the rows of d_keys that belong to the block's keys. d_keys has a row for each key of
- * the sequence. P and X have a row for each of the block's padded_rows queries. */
+/* Add P^T X to d_keys, in the rows that belong to the block's keys. d_keys has a row for each key
+ * of the sequence. P and X have a row for each of the block's padded_rows queries. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_spread(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const void *p, const void *x,

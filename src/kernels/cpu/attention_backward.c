@@ -8,12 +8,12 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* The maximum number of scores in a block. The four matrices of a block (S and dP in f32, P and
-     * dS in bf16) then take 1.5 MiB together. */
+    /* The maximum number of scores in a block of queries and keys. The four matrices of a block (S
+     * and dP in f32, P and dS in bf16) then take at most 1.5 MiB together. */
     BACKWARD_SCORES = 1 << 17
 };
 
-/* The buffers of one key/value head, in the worker's scratch. */
+/* The buffers for one key/value head, in the worker's scratch memory. */
 typedef struct backward_panels {
     char *k, *v;
     char *q, *d_out; /* panels of one block of queries */
@@ -63,7 +63,8 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     return true;
 }
 
-/* Runs the five products of a block. At least one query of the block must see a key. */
+/* Runs the five products of a block. The caller must have checked that at least one query of the
+ * block sees a key. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
@@ -114,7 +115,8 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* Stores the gradient of the keys or values of one key/value head, whose sums are in `panel`. */
+/* `panel` has the sums for the gradient of the keys or of the values of one key/value head. Stores
+ * them in the gradient tensor `to`. */
 static void store_gradient(const fsdp_cpu_attention *a, void *to, int64_t ld, int64_t row,
                            int64_t kv, int64_t keys, const float *panel, float factor)
 {
@@ -156,9 +158,9 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     return FSDP_OK;
 }
 
-/* Computes backward for one key/value head. Usually a task computes a single sequence. But the
- * gradient of the position bias is a sum over the sequences, which must be added in order. So if
- * this gradient is wanted, one task computes all sequences. */
+/* Computes backward for one key/value head. Usually a task processes a single sequence. But the
+ * gradient of the position bias is a sum over the sequences, whose terms must be added in a fixed
+ * order. So if this gradient is wanted, one task processes all sequences. */
 static void backward_task(void *arg, int64_t i, int worker)
 {
     fsdp_cpu_attention *a = arg;

@@ -120,9 +120,10 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Finds the entries of the head's table for which position_bias has an element. They are the
- * entries [*begin, *end). An entry belongs to a value of `key - query - shift`; *lowest is set to
- * the value to which entry *begin belongs. */
+/* Each entry of the head's bias table belongs to a value of `key - query - shift` (Note [Bias
+ * tables] in attention_tiles.h). position_bias has elements only for some of these values. Sets
+ * [*begin, *end) to the entries for which it has elements, and *lowest to the value to which entry
+ * *begin belongs. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -266,10 +267,10 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-/* The buffers of one task, and how the task reads keys and values. */
+/* The buffers of one task, and the functions by which the task reads keys and values. */
 typedef struct forward {
-    /* The functions that read keys and values in place. NULL: keys and values are not read in
-     * place, but packed into the buffers k and v. */
+    /* The functions that read keys and values in place. NULL: keys and values are packed into the
+     * buffers k and v instead. */
     const fsdp_cpu_few_rows *few;
     int64_t kv;             /* index of the key/value head */
     char *k, *v, *p, *left; /* p may be the same memory as scores */
@@ -317,7 +318,7 @@ static bool reserve_forward(const fsdp_cpu_attention *a, const fsdp_attention_he
     return true;
 }
 
-/* scores = Q K^T for a strip. */
+/* Computes scores = Q K^T for a strip of queries. */
 static void make_scores(const fsdp_attention_head *head, const forward *s, const void *q, int rows,
                         fsdp_attention_range range)
 {
@@ -344,7 +345,7 @@ static void make_scores(const fsdp_attention_head *head, const forward *s, const
                                       .c_ld = s->scores_ld});
 }
 
-/* out = P V for a strip. */
+/* Computes out = P V for a strip of queries. */
 static void combine_values(const fsdp_attention_head *head, const forward *s, int rows,
                            fsdp_attention_range range)
 {
@@ -367,7 +368,8 @@ static void combine_values(const fsdp_attention_head *head, const forward *s, in
                                       .c_ld = head->padded_dim});
 }
 
-/* Turns the scores of a strip's queries [first, first + rows) into P. */
+/* Turns the scores of queries [first, first + rows) of a strip into P. A strip may have more
+ * queries than one call can process. */
 static void softmax_of_rows(const fsdp_attention_head *head, const forward *s,
                             fsdp_attention_range range, int64_t query, int first, int rows)
 {

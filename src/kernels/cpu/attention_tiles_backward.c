@@ -8,25 +8,29 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of one lane of k in a tile */
+    /* size in bytes of one lane along k in a tile (Note [Lanes] in tile.h) */
+    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES,
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
-    AMX_BLOCK_ROWS = 128, /* queries in a block with AMX, whose products are faster */
-    /* The maximum number of elements of P^T in a block, and of dS^T. P^T has an element for each
-     * key and each query of the block. So if there are many keys, the block has fewer queries. */
+    AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */
+    /* The maximum number of elements of P^T in a block, and of dS^T. P^T and dS^T have an element
+     * for each key and each query of the block. So if there are many keys, the block has fewer
+     * queries. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 typedef struct backward_scratch {
-    char *k, *v;                 /* packed as columns: k for S, v for dP */
-    char *k_depth;               /* packed as depth, for dQ */
-    char *q_block, *d_out_block; /* one block, packed by pack_rows(): q for dK, d_out for dV */
-    char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX, panels of P and dS */
+    char *k, *v;                 /* packed by fsdp_attention_pack_columns(): k for S, v for dP */
+    char *k_depth;               /* packed by fsdp_attention_pack_depth(), for dQ */
+    char *q_block, *d_out_block; /* a block's rows, packed by pack_rows(): q for dK, d_out for dV */
+    char *p_tiles, *d_s_tiles;   /* P^T and dS^T of a block; with AMX, panels of P and dS */
     char *d_s, *left;
-    /* Sums of sums_bytes bytes each: [keys, padded_dim], or with AMX [padded_dim, keys]. */
+    /* Sums of sums_bytes bytes each. Their shape is [keys, padded_dim] or, with AMX, [padded_dim,
+     * keys]. */
     float *d_k, *d_v;
-    bool begun; /* true: d_k and d_v have values, and products add to them; false: the next products
-                   overwrite them */
+    /* True if d_k and d_v have values, to which the next products add. False: the next products
+     * overwrite them. */
+    bool begun;
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
     size_t sums_bytes;
@@ -38,9 +42,9 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* Returns the row stride, in elements, of the sums d_k and d_v with AMX. These are stored
- * transposed, so their columns are keys. The stride is never a multiple of 256 elements, because
- * rows that far apart would evict each other from the cache. */
+/* With AMX, the sums d_k and d_v are stored transposed, so their columns are keys. Returns their
+ * row stride in elements. The stride is never a multiple of 256 elements, because rows that far
+ * apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -52,8 +56,8 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
-    /* A block has at least one strip. With AMX it has at least 32 queries, since one instruction
-     * sums over that many. */
+    /* A block has at least one strip. With AMX, it has at least 32 queries, since one AMX
+     * instruction sums over 32 queries. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = head->tiles->amx ? AMX_BLOCK_ROWS : BLOCK_ROWS;
     while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
@@ -117,22 +121,22 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
 
 /* One strip of a block. The strip has queries [query, query + rows). `range` includes every key
  * that at least one query of the strip sees. `block` includes every key that at least one query of
- * the whole block sees. The packed P^T and dS^T of the block have `depth` lanes. A lane is one
- * query in f32, and a pair of queries in bf16. The first query of the strip is in lane `lane`. */
+ * the whole block sees. The packed P^T and dS^T of the block consist of `depth` lanes. In f32, a
+ * lane has one query, in bf16 two queries. The first query of the strip is in lane `lane`. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* Returns the distance in bytes from one tile of keys to the next in a block's P^T and dS^T. With
- * AMX, this is the distance from one panel to the next. */
+/* In a block's P^T and dS^T, keys are grouped in tiles of 8 or, with AMX, in panels of 32. Returns
+ * the distance in bytes from one such group to the next. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
 }
 
-/* Returns the offset of lane `lane` in the tile of `key`. `key` must be the first key of its tile
- * or, with AMX, a multiple of 16. */
+/* Returns the byte offset of lane `lane` in the tile of key `key`. `key` must be the first key of
+ * its tile or, with AMX, a multiple of 16. */
 static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int64_t key,
                        int64_t lane)
 {
@@ -143,8 +147,8 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Returns the number of keys in a block's P and dS. With AMX it is rounded up to whole panels, and
- * d_k and d_v have room for this number of keys. */
+/* Returns the number of keys in a block's P and dS. With AMX, the number is rounded up to whole
+ * panels, and d_k and d_v have room for the rounded number. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
@@ -168,7 +172,8 @@ static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *
     }
 }
 
-/* Turns S and dP of a strip's queries [first, first + rows) into P and dS. */
+/* Turns S and dP of queries [first, first + rows) of a strip into P and dS. A strip may have more
+ * queries than one call can process. */
 static void gradient_of_rows(const fsdp_attention_head *head, const backward_scratch *s,
                              const block_part *p, const float *lse, int64_t first, int rows)
 {
@@ -264,8 +269,8 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
         fsdp_attention_pack_depth(head, to, x, ld, rows);
 }
 
-/* d_keys [keys of the block, padded_dim] += X^T Y. `tiles` is X^T: the block's P^T or dS^T. `rows`
- * is Y, packed by pack_rows(). With AMX, d_keys is transposed. */
+/* Computes d_keys [keys of the block, padded_dim] += X^T Y. `tiles` is X^T: the block's P^T or
+ * dS^T. `rows` is Y, packed by pack_rows(). With AMX, d_keys is stored transposed. */
 static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
                             const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
@@ -283,8 +288,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added. But if the first block has all keys, this
- * function does nothing, because the products of that block overwrite all sums. */
+/* Sets the sums to zero before the first block is added. This is not necessary if the first block
+ * has all keys, because the products of that block then overwrite all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {
@@ -302,7 +307,8 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    /* Set the lanes that only pad the depth to zero, because strips do not write them. */
+    /* Strips do not write the lanes that only pad the depth to a multiple of FSDP_AMX_LANES. Set
+     * these lanes to zero. */
     if (head->tiles->amx && p.depth % FSDP_AMX_LANES) {
         const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);
@@ -339,8 +345,8 @@ static void backward_queries(const fsdp_attention_head *head, backward_scratch *
         fsdp_attention_add_table(head, args->d_position_bias, s->d_bias);
 }
 
-/* Stores the gradient of the keys or values of head `kv`. `to` and `ld` belong to the gradient of
- * all heads. */
+/* Stores the gradient of the keys or values of head `kv`. `to` is the gradient tensor of all heads,
+ * and `ld` is its row stride. */
 static void store_sums(const fsdp_attention_head *head, const backward_scratch *s, int64_t kv,
                        void *to, int64_t ld, const float *sums, float factor)
 {

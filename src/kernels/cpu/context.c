@@ -14,14 +14,14 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* how matrices are multiplied if `isa` is x86-64-v4 */
+    fsdp_cpu_multiplier multiplier; /* the code that multiplies matrices if `isa` is x86-64-v4 */
     fsdp_scratch_block *scratch;    /* [threads]: one block per worker */
     fsdp_cpu_products *products; /* NULL until the first call of fsdp_kernel_context_products() */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
-/* The names for x86-64-v4 with an explicit multiplier. */
+/* The names of x86-64-v4 that also choose the code that multiplies matrices. */
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
@@ -33,7 +33,7 @@ static const char *const multiplier_names[] = {[FSDP_CPU_MULTIPLY_BF16] = V4_BF1
                                                [FSDP_CPU_MULTIPLY_ONEDNN] = V4_ONEDNN};
 
 /* Return true if this machine supports `isa`. __builtin_cpu_supports() also checks that the
- * operating system saves the registers. */
+ * operating system saves the registers of the ISA. */
 static bool cpu_has(fsdp_cpu_isa isa)
 {
     unsigned a, b, c = 0, d, extended = 0;
@@ -59,9 +59,8 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
-/* Return true if the CPU has AMX-BF16 and the operating system permits this process to use AMX's
- * registers. A process needs this permission because the operating system has to save the
- * registers. This function requests the permission. */
+/* Request permission from the operating system to use AMX's registers, which it must save for the
+ * process. Return true if the CPU has AMX-BF16 and the permission was given. */
 static bool has_amx(void)
 {
     enum {
@@ -78,7 +77,7 @@ static bool has_amx(void)
 /* Return true if multiplying bf16 by vdpbf16ps is faster than widening bf16 and multiplying by FMA.
  * One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake, one vdpbf16ps takes as
  * long as one FMA, so vdpbf16ps is faster. On Intel's CPUs since Sapphire Rapids, it takes as long
- * as four FMAs (measured: docs/performance.md), so widening is faster. The latter CPUs also have
+ * as four FMAs (measured: docs/performance.md), so widening is faster. These Intel CPUs also have
  * AMX, which is faster than both. But a virtual machine may hide AMX, and then widening is the
  * fastest way. */
 static bool bf16_is_fast(void)
@@ -103,8 +102,9 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* Each list begins with plain x86-64-v4, which chooses the fastest multiplier. Then come
-     * x86-64-v4 with each of the slower multipliers that the CPU has, and then the lower ISAs. */
+    /* The entries for x86-64-v4 differ in how they multiply matrices. In each list, plain
+     * x86-64-v4, which chooses the fastest way, comes first. It is followed by x86-64-v4 with each
+     * of the slower ways that the CPU has, and then by the lower ISAs. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

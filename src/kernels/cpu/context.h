@@ -11,11 +11,11 @@ typedef enum fsdp_cpu_isa {
     FSDP_CPU_ISA_COUNT
 } fsdp_cpu_isa;
 
-/* How matrices are multiplied if the ISA is x86-64-v4 (AVX-512). */
+/* The code that multiplies matrices if the ISA is x86-64-v4 (AVX-512). */
 typedef enum fsdp_cpu_multiplier {
-    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, bf16 by AVX512-BF16 */
-    FSDP_CPU_MULTIPLY_FMA,   /* our tiles, bf16 widened to f32 */
-    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, bf16 by AMX */
+    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, which multiply bf16 by AVX512-BF16 */
+    FSDP_CPU_MULTIPLY_FMA,   /* our tiles, which convert bf16 to f32 first */
+    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, which multiply bf16 by AMX */
     FSDP_CPU_MULTIPLY_ONEDNN /* oneDNN */
 } fsdp_cpu_multiplier;
 
@@ -33,9 +33,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int thre
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Return the ISA that was chosen when the context was created. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
-/* Return how the context multiplies matrices if its ISA is x86-64-v4. By default, this is the
- * fastest way on this CPU. A suffix of the ISA's name chooses another way
- * (fsdp_kernels_cpu_open()). */
+/* Return the code that multiplies matrices if the ISA is x86-64-v4. By default, this is the fastest
+ * one on this CPU. A suffix of the ISA's name chooses another one (fsdp_kernels_cpu_open()). */
 fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
 /* Return scratch memory of at least `bytes` bytes for one worker. It is 64-byte aligned, its

@@ -35,8 +35,8 @@ fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {
-    /* The first run creates primitives, so its time is not used. The speed is that of the fastest
-     * of the later runs, since other programs have disturbed this run least. */
+    /* The time of the first run is not used, because the first run compiles primitives. The fastest
+     * of the later runs counts, because other programs have disturbed it least. */
     double best = 0;
     for (double start = 0, end = 0; best == 0 || end - start < seconds;) {
         double begin = fsdp_clock_s();

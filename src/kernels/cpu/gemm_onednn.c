@@ -1,10 +1,10 @@
 /* GEMM by oneDNN. C is divided into tiles, in a way that depends on the shape alone. oneDNN
  * computes each tile as one product on one thread.
  *
- * oneDNN compiles a primitive for each shape of a product. Weights keep their shape, but the number
- * of tokens changes from step to step. In the products of forward, the number of tokens is m. In
- * the products that compute gradients of weights, it is k. Two kinds of padding keep the number of
- * different shapes small.
+ * oneDNN compiles a primitive for each shape of a product. The shapes of weights do not change, but
+ * the number of tokens changes from step to step. The number of tokens is m in the products of
+ * forward, and k in the products that compute gradients of weights. Two kinds of padding keep the
+ * number of different shapes small.
  *
  * Padding of m: all tiles have the same number of rows, except the tiles at the end of C, whose
  * number of rows is rounded up to a multiple of 16. The product is then computed in panels, which
@@ -12,8 +12,8 @@
  *
  * Padding of k: in the products that compute gradients of weights, zeros pad k to a multiple of 16.
  * If copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens
- * are copied, and a second product adds their terms to C. A large product is not padded, since a
- * primitive for its exact shape costs less.
+ * are copied, and a second product adds their terms to C. A large product is not padded, because
+ * compiling a primitive for its exact shape costs less.
  *
  * Nothing outside the matrices is read or written. If the CPU cannot multiply the dtype (f16; bf16
  * without AVX512-BF16), blocks of A and B are widened to f32 panels. C is rounded once, at the
@@ -32,11 +32,12 @@ enum {
     /* Rows of a tile of C. Tiles with more rows were less than 1 % faster, and tiles with 128 rows
      * were 4 % slower. */
     TILE_ROWS = 256,
-    /* If C has at most this many rows (generation), it is divided by columns instead of rows. */
+    /* If C has at most this many rows, as in generation, it is divided into groups of columns
+     * instead of groups of rows. */
     SMALL_ROWS = 128,
     TILE_COLUMNS = 512, /* columns of a tile if C has at most SMALL_ROWS rows */
-    WIDE_COLUMNS = 512, /* columns of a block of the widening path */
-    WIDE_DEPTH = 1024,  /* length along k of a block of the widening path */
+    WIDE_COLUMNS = 512, /* columns of a block if operands are widened to f32 */
+    WIDE_DEPTH = 1024,  /* length of a block along k if operands are widened to f32 */
 };
 
 /* If a product has at least this many multiplications (about 10 ms), compiling a primitive for its
@@ -78,12 +79,13 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 
 /* --- the direct path: panels are used only where padding is needed --- */
 
-/* Which matrices are copied to panels for one tile, and the offsets of these panels in scratch. */
+/* Says which matrices are copied to panels to compute one tile of C, and the offsets of the panels
+ * in scratch memory. */
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* size of the product, after padding */
-    /* The last `tail` indices along k, fewer than ROUND, are left to a second product that adds
-     * their terms to C. 0: there is no second product. */
+    /* The first product leaves out the last `tail` indices along k, fewer than ROUND, and a second
+     * product adds their terms to C. 0: there is no second product. */
     int64_t tail;
     size_t a, b, c, scratch_bytes;
 } plan;
@@ -97,8 +99,8 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.m = round_up(t->m, ROUND);
         p.pack_a = p.pack_c = true;
     }
-    /* oneDNN's fast path requires a dense C. If C has few rows, the fast path saves more time than
-     * it takes to copy C to a dense panel and back. */
+    /* oneDNN's fast path requires a C whose rows follow each other without gaps. If C has few rows,
+     * the fast path saves more time than copying C to such a panel and back costs. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
@@ -186,7 +188,8 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
 
 /* --- the widening path: blocks of A and B are widened to f32 panels --- */
 
-/* Sets a block's sums to the previous C, or to zero if beta is 0, and adds the bias. */
+/* Sets the sums of a block of C to the previous values of C, or to zero if beta is 0, and adds the
+ * bias. */
 static void widen_c(const gemm *g, float *acc, const float *bias, const void *c_block, int64_t m,
                     int64_t padded_m, int64_t n)
 {
@@ -266,7 +269,7 @@ static void run_tile(void *arg, int64_t i, int worker)
     t.n = fsdp_gemm_min(g->tile_columns, g->args->n - t.n0);
     if (fsdp_cpu_failure_any(&g->failure))
         return;
-    bool widened = g->widen || g->args->k == 0; /* with k = 0, C becomes beta C + bias */
+    bool widened = g->widen || g->args->k == 0; /* if k is 0, the result is beta C + bias */
     fsdp_cpu_failure_note(&g->failure,
                           widened ? run_widened(g, worker, &t) : run_direct(g, worker, &t));
 }

@@ -6,7 +6,7 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    C_ELEMENTS = 1536 /* the most elements of C per task, so that they fit the first-level cache */
+    C_ELEMENTS = 1536 /* maximum elements of C per task; they then fit the first-level cache */
 };
 
 typedef struct gemm {

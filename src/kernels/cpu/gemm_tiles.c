@@ -1,7 +1,7 @@
-/* GEMM by our own tiles (tile.h). A task computes a part of C. It divides k into ranges, called
- * splits. For each split, it packs its columns of B once. Then it processes its rows of A in blocks
- * that stay in the second-level cache. If C is not f32, the sums are in scratch until the last
- * split. Results do not depend on how C is divided into tasks. */
+/* GEMM by our own tiles (tile.h). Each task computes a part of C. It divides k into ranges, called
+ * splits. For each split, the task packs its columns of B once. Then it processes its rows of A in
+ * blocks that stay in the second-level cache. If C is not f32, the sums are kept in scratch memory
+ * until the last split. Results do not depend on how C is divided into tasks. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -11,10 +11,10 @@
 
 enum {
     SUM_ROWS = 1024, /* maximum rows of C per task if the sums are in scratch */
-    /* Packing an element takes as long as this many multiplications, if the operands are in memory,
-     * not in a cache. */
+    /* Packing one element takes as much time as this many multiplications if the element is in
+     * memory and not in a cache. */
     PACK_COST = 8,
-    MOST_TASKS = 3, /* maximum tasks per thread, if there are several threads */
+    MOST_TASKS = 3, /* maximum number of tasks for each thread, if there are several threads */
 };
 
 typedef struct gemm {
@@ -22,7 +22,7 @@ typedef struct gemm {
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles;
     bool pack_a, sums;
-    int64_t split; /* elements along k per split */
+    int64_t split; /* number of elements along k in a split */
     int64_t task_rows, task_columns, row_tasks;
     fsdp_cpu_failure failure;
 } gemm;
@@ -32,21 +32,22 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Divides n into parts of about equal length. There are as few parts as possible with at most
- * `most` elements each. Returns the length of a part, rounded up to a multiple of `unit`. */
+/* Divides n into parts of about equal length. The number of parts is the smallest for which no part
+ * has more than `most` elements. Returns the length of a part, rounded up to a multiple of
+ * `unit`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Returns the number of lanes that `k` elements take. */
+/* Returns the number of lanes (Note [Lanes] in tile.h) that `k` elements take. */
 static int64_t depth_of(const gemm *g, int64_t k)
 {
     return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
 }
 
-/* Returns the number of rows in a block of A. Each row of the block has `depth` lanes. */
+/* Returns the number of rows in a block of A, if each row has `depth` lanes. */
 static int64_t rows_of_block(const gemm *g, int64_t depth)
 {
     int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 32 * 32;
@@ -58,15 +59,15 @@ static int64_t rows_of_block(const gemm *g, int64_t depth)
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* the packed block of A and the packed columns of B */
-    float *sum;  /* [rows, columns]; NULL: the sums are in C */
+    float *sum;  /* [rows, columns]; NULL: the sums are stored in C */
 } part;
 
 static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* The number of rows in a block of A. Scratch has room for this many rows of the longest split,
-     * and shorter splits use the same number of rows. */
+    /* The number of rows in a block of A. It is computed for the longest split, for which scratch
+     * memory has room, and shorter splits use the same number. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -146,9 +147,9 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of a division of C: the work that the busiest thread does for each lane of k.
- * For each lane, a task multiplies once for each element of its part of C. It also packs its part
- * of B and, if g->pack_a, its part of A. */
+/* Returns the cost of a way to divide C: the work of the busiest thread for each lane of k (Note
+ * [Lanes] in tile.h). For each lane, a task does one multiplication for each element of its part of
+ * C. It also packs the lane of its part of B and, if g->pack_a, of its part of A. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -158,7 +159,7 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 
 /* Chooses the cheapest way to divide C among `threads` threads, with up to MOST_TASKS tasks per
  * thread. The part of B that a task packs takes at most about b_bytes bytes. If the sums are in
- * scratch, a task has at most SUM_ROWS rows. Results do not depend on the choice. */
+ * scratch memory, a task has at most SUM_ROWS rows. Results do not depend on the choice. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

@@ -1,5 +1,6 @@
-/* Packs blocks of matrices into panels. A panel is a dense, zero-padded copy in scratch, in the
- * dtype in which the product is computed. There is one table of functions per ISA (isa/panel.c). */
+/* Packs blocks of matrices into panels. A panel is a dense, zero-padded copy of a block in scratch
+ * memory, in the dtype in which the product is computed. There is one table of functions per ISA
+ * (isa/panel.c). */
 #pragma once
 #include "src/kernels/cpu/context.h"
 

@@ -1,6 +1,6 @@
-/* Computes one matrix product on one thread. product_onednn.c does it with oneDNN's matmul
- * primitives, which it keeps in a cache of limited size. In builds without oneDNN, product_plain.c
- * does it with plain loops. gemm_onednn.c and attention divide their work into such products. */
+/* Computes one matrix product on one thread. product_onednn.c uses oneDNN's matmul primitives,
+ * which it keeps in a cache of limited size. In builds without oneDNN, product_plain.c uses plain
+ * loops. gemm_onednn.c and attention divide their work into such products. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -23,9 +23,9 @@ typedef struct fsdp_cpu_products fsdp_cpu_products;
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **products);
 void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
 
-/* Set *products to the context's products. The first call creates them. This function also calls
- * fsdp_cpu_products_begin(), which may free primitives. No primitive may be freed while tasks run.
- * So each operation calls this function once, before its tasks. */
+/* Set *products to the context's products. The first call creates them. Each operation calls this
+ * function once, before its tasks, because it calls fsdp_cpu_products_begin(), which may free
+ * primitives, and no primitive may be freed while tasks run. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 /* If there are too many primitives, free those that have not been used recently. */
@@ -41,18 +41,18 @@ bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* Return true if oneDNN may use AMX, that is, if the CPU has it and DNNL_MAX_CPU_ISA permits it.
  * Builds without oneDNN always return true. */
 bool fsdp_cpu_may_use_amx(void);
-/* Products with fewer rows than this go to oneDNN, unless few_rows.h computes them. For so few
- * rows, our tiles lose more time by packing B than they save. There are two exceptions, which go to
- * our tiles with any number of rows. The first exception is products of bf16 that the AVX-512 tiles
- * widen. oneDNN would also widen bf16, or be slow: for 17 rows and a B of 3072 x 768, our tiles
- * take 1.3 ms and oneDNN takes 2.4 ms. The second exception is products with AMX. With AMX, our
+/* oneDNN computes products with fewer rows than this, unless few_rows.h computes them. For so few
+ * rows, our tiles lose more time by packing B than they save. Two kinds of products are exceptions
+ * and are always computed by our tiles. The first kind is products of bf16 that the AVX-512 tiles
+ * widen. oneDNN would also widen bf16 or emulate it slowly: for 17 rows and a B of 3072 x 768, our
+ * tiles take 1.3 ms and oneDNN takes 2.4 ms. The second kind is products with AMX, for which our
  * tiles are about as fast as oneDNN: for 8 rows, our tiles take 0.27 ms and oneDNN takes 0.26 ms.
- * Our tiles also give a row the same bits in every batch. In builds without oneDNN, the value is
- * 0. */
+ * In addition, our tiles compute the same bits for a row whatever other rows are in the batch. In
+ * builds without oneDNN, the value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
-/* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of
- * memory. */
+/* Compute one product. Several workers may call this at the same time. Fails with FSDP_ERR_NOMEM
+ * when out of memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
                                                  const fsdp_cpu_product *shape, const void *a,
                                                  const void *b, void *c, const void *bias);

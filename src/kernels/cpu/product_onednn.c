@@ -1,14 +1,15 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
  * For each shape, oneDNN compiles a primitive (0.1 to 0.5 ms). Primitives are therefore kept in a
- * hash table. The key is everything that a primitive depends on. oneDNN also has a cache of 1024
- * primitives, which takes 90 MiB when it is full. The program `fsdp` disables that cache (main.c);
- * the library does not.
+ * hash table, whose key contains everything that a primitive depends on. oneDNN also has a cache of
+ * 1024 primitives, which takes 90 MiB when it is full. The program `fsdp` disables that cache
+ * (main.c); the library does not.
  *
- * Debian's oneDNN parallelises with OpenMP. We call oneDNN from several threads instead, and each
- * call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling thread. We
- * restore this setting after the call, because the program may use OpenMP itself. A primitive also
- * needs scratch memory while it runs, called a scratchpad. We provide one scratchpad per worker. */
+ * Debian's oneDNN parallelises with OpenMP. This program instead calls oneDNN from several threads,
+ * and each call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling
+ * thread. The setting is restored after the call, because the program that uses this library may
+ * use OpenMP itself. While a primitive runs, it needs temporary memory, which oneDNN calls a
+ * scratchpad. Each worker has one scratchpad. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -25,15 +26,15 @@ extern void omp_set_num_threads(int threads);
 enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
-    /* This limit is a compromise between memory and time. A primitive takes up to about 90 KiB.
-     * Batches of varying length need about 40 new shapes per step, and few of these shapes occur
-     * again. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s with 192 and 5.62 s
-     * with 96. */
+    /* The limit of the number of primitives is a compromise between memory and time. A primitive
+     * takes up to about 90 KiB. Batches of varying length need about 40 new shapes per step, and
+     * few of these shapes occur again. t5-demo took 5.16 s of processor time with a limit of 512,
+     * 5.18 s with 192 and 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
 
-/* What one worker passes to a primitive. A memory object (dnnl_memory_t) is the description of a
- * matrix and a pointer to it. */
+/* The arguments that one worker passes to a primitive. A memory object (dnnl_memory_t) consists of
+ * the description of a matrix and a pointer to its elements. */
 typedef struct arguments {
     dnnl_memory_t a, b, c, bias, scratchpad;
     bool ready;
@@ -55,7 +56,7 @@ struct fsdp_cpu_products {
     fsdp_scratch_block *scratch; /* [workers] */
     int workers;
     pthread_mutex_t lock; /* protects the fields below */
-    uint64_t now;         /* calls of fsdp_cpu_products_begin() so far */
+    uint64_t now;         /* number of calls of fsdp_cpu_products_begin() so far */
     size_t count;
     primitive *buckets[BUCKETS];
 };
@@ -180,13 +181,13 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 0, &arg->b));
     FSDP_TRY(create_memory(products, p, dnnl_query_dst_md, 0, &arg->c));
     FSDP_TRY(create_memory(products, p, dnnl_query_scratchpad_md, 0, &arg->scratchpad));
-    if (p->shape.bias) /* oneDNN counts the bias as weights, at index 1 */
+    if (p->shape.bias) /* oneDNN treats the bias as a second weights matrix, with index 1 */
         FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 1, &arg->bias));
     return FSDP_OK;
 }
 
-/* Sets the pointer of a memory object. oneDNN's function takes a non-const pointer, although oneDNN
- * does not write inputs. */
+/* Sets the pointer of a memory object. oneDNN's function takes a pointer that is not const,
+ * although oneDNN does not write to inputs. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
 {
     union {
@@ -269,9 +270,9 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
     return status;
 }
 
-/* If there are more than MAX_PRIMITIVES primitives, frees about half of them: those whose last_used
- * is at most the average last_used of all primitives. A primitive in regular use is never one of
- * them. */
+/* If there are more than MAX_PRIMITIVES primitives, frees those whose last_used is at most the
+ * average last_used of all primitives. These are about half of them. A primitive that is used
+ * regularly has a larger last_used, so it is not freed. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

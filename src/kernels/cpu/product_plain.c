@@ -1,13 +1,13 @@
-/* Matrix products on one thread for builds without oneDNN. They are plain loops, correct on every
- * CPU but slow. Such builds are for two kinds of machines: those on which nothing can be installed,
- * and those that compute little. With AVX2 or AVX-512, our own tiles (tile.h) still do most of the
- * work. Sums are float32, added in order of k. */
+/* Matrix products on one thread for builds without oneDNN. They are computed by plain loops, which
+ * are correct on every CPU but slow. Such builds are for machines on which oneDNN cannot be
+ * installed, and for programs that compute little. With AVX2 or AVX-512, our own tiles (tile.h)
+ * still do most of the work. Sums are float32, added in order of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/product_testing.h"
 
 enum {
-    /* Columns of C that are computed together, so that their sums stay in the cache. */
+    /* The number of columns of C that are computed together. Their sums stay in the cache. */
     COLUMNS = 256
 };
 

@@ -15,7 +15,7 @@ typedef struct fsdp_scratch_block { /* zero-filled: empty */
 void *fsdp_scratch_reserve(fsdp_scratch_block *block, size_t bytes);
 void fsdp_scratch_free(fsdp_scratch_block *block);
 
-/* Reserve a place for a part of `bytes` bytes in a block that several parts share. Return the
- * offset of the part in the block, and set *end to the end of the part. Call this once for each
- * part, always with the same `end`. Set *end to 0 before the first call. */
+/* Several buffers may share one block. Reserve a part of `bytes` bytes of the block for one buffer.
+ * Return the offset of the part in the block, and set *end to the end of the part. Call this once
+ * for each buffer, always with the same `end`. Set *end to 0 before the first call. */
 size_t fsdp_scratch_part(size_t *end, size_t bytes);

@@ -1,5 +1,6 @@
-/* Opens the CPU's kernels. There is one table of kernels per ISA, and each file of isa/ fills in
- * its own kernels. All ISAs share gemm.c and attention.c, which check the context's ISA. */
+/* Opens the CPU's kernels. There is one table of kernels per ISA. Each file of isa/ stores its
+ * kernels in the table. The kernels in gemm.c and attention.c are the same for all ISAs and check
+ * the context's ISA. */
 #include <pthread.h>
 
 #include "src/kernels/cpu/attention.h"
@@ -27,8 +28,8 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
     } while (0)
 
 /* A table is built only when it is first requested, because the code that fills a table is compiled
- * for the ISA of the table. On a CPU without this ISA, that code could use instructions that the
- * CPU lacks. */
+ * for the ISA of the table. So on a CPU without this ISA, the code might execute instructions that
+ * the CPU does not have. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \

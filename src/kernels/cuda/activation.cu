@@ -1,8 +1,8 @@
-/* Activations, products of an activation with another array, and the derivatives of both. The
- * formulas are those of src/kernels/cpu/isa/elementwise.c, with exp, tanh and erf from CUDA's math
- * library. The activation is an argument of each kernel, so that one kernel serves all activations,
- * and all threads take the same branch. Templates on the activation would give six times as many
- * kernels. */
+/* Kernels for activations, for products of an activation with another array, and for the gradients
+ * of both. The formulas are those of src/kernels/cpu/isa/elementwise.c, with exp, tanh and erf from
+ * CUDA's math library. The activation is an argument of each kernel, so that one kernel serves all
+ * activations, and all threads take the same branch. Templates on the activation would give six
+ * times as many kernels. */
 #include "src/kernels/cuda/elementwise.cuh"
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
@@ -17,9 +17,9 @@ struct activated {
     float value, slope;
 };
 
-/* Limit x to [-bound, bound]; NaN stays NaN. The functions below compute a slope with a factor x,
- * and use the limited x there: an infinite x times 0 would be NaN. For |x| > bound the slope is
- * constant in float32, so the limit does not change it. */
+/* Limit x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
+ * factor, and the limited x is used there, because an infinite x times 0 would be NaN. The limit
+ * does not change the slope, which in float32 is constant for |x| > bound. */
 FSDP_DEVICE float within(float x, float bound)
 {
     return x > bound ? bound : x < -bound ? -bound : x;
@@ -38,13 +38,13 @@ FSDP_DEVICE activated none(float x)
     return {x, 1.0f};
 }
 
-/* NaN stays NaN, as in torch.relu. */
+/* Return relu(x) and its derivative. NaN stays NaN, as in torch.relu. */
 FSDP_DEVICE activated relu(float x)
 {
     return {0.0f > x ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* x times the logistic function of 2u, which is equal to 0.5 (1 + tanh u). */
+/* Return x times the logistic function of 2u, which is equal to 0.5 (1 + tanh u). */
 FSDP_DEVICE activated gelu_tanh(float x)
 {
     const float z = within(x, 64.0f);
@@ -123,7 +123,7 @@ struct activation_of {
     }
 };
 
-/* Inputs: dy and x. Output: dx. */
+/* The inputs are dy and x, and the output is dx. */
 struct activation_gradient {
     fsdp_activation a;
     template <int N>
@@ -137,7 +137,7 @@ struct activation_gradient {
     }
 };
 
-/* Inputs: gate and up. Output: a(gate) * up. */
+/* The inputs are gate and up, and the output is a(gate) * up. */
 struct gated_product {
     fsdp_activation a;
     template <int N>
@@ -151,7 +151,7 @@ struct gated_product {
     }
 };
 
-/* Inputs: dy, gate and up. Outputs: the gradients of gate and up. */
+/* The inputs are dy, gate and up, and the outputs are the gradients of gate and up. */
 struct gated_gradients {
     fsdp_activation a;
     template <int N>
@@ -239,8 +239,8 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
             activated_group<T, N>(args, row * args.ld, row * args.columns, i, vectors);
 }
 
-/* If there are several rows, a block of threads has eight rows of 32 groups of N elements. If there
- * is only one row, the block has 256 groups of it. */
+/* If there are several rows, each block of threads computes eight rows of 32 groups of N elements.
+ * If there is only one row, each block computes 256 groups of N elements of it. */
 extern "C" void fsdp_cuda_activated_backward(fsdp_kernel_context *context,
                                              const fsdp_activated_backward_args *given)
 {

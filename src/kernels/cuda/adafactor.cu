@@ -1,7 +1,7 @@
 /* The kernels of an Adafactor step; src/kernels/cpu/isa/optim.c explains the formulas. The Makefile
- * compiles this file with -fmad=false, so that every product and every sum is rounded, as on the
- * CPU. Sums over columns and the update have the same bits as on the CPU. Sums over rows add their
- * terms in another order than the CPU. */
+ * compiles this file with -fmad=false, so that products and sums are rounded separately, as on the
+ * CPU. Column sums and the update have the same bits as on the CPU. Row sums are added in a
+ * different order than on the CPU. */
 #include "src/kernels/cuda/fours.cuh"
 #include "src/kernels/cuda/row_sums.cuh"
 #include "src/kernels/cuda/tree.cuh"
@@ -56,13 +56,13 @@ extern "C" void fsdp_cuda_square_row_sums(fsdp_kernel_context *context, double *
 }
 
 enum {
-    /* The number of rows that one thread adds. The sums of these groups of rows are the terms of
-     * the next kernel. */
+    /* The number of rows that one thread adds up. The next kernel then adds up the sums of these
+     * groups of rows. */
     TREE_ROWS = 64,
     TREE_THREADS = 128
 };
 
-/* The terms of the first kernel: the squares of the gradient. */
+/* The terms that the first kernel adds up: the squares of the gradient. */
 struct square_terms {
     const float *grad;
     float grad_scale, eps;
@@ -72,7 +72,7 @@ struct square_terms {
     }
 };
 
-/* The terms of each later kernel: the sums of the kernel before it. */
+/* The terms that each later kernel adds up: the sums that the previous kernel computed. */
 struct sum_terms {
     const double *sums;
     __device__ __forceinline__ double at(int64_t element) const
@@ -81,8 +81,8 @@ struct sum_terms {
     }
 };
 
-/* Set sums[g, j] to the sum, added pairwise in a binary tree, of rows [g TREE_ROWS, (g + 1)
- * TREE_ROWS) of column j. If there are no rows, set sums[0, j] to 0. */
+/* Set sums[g, j] to the sum of the terms in rows [g TREE_ROWS, (g + 1) TREE_ROWS) of column j,
+ * added pairwise in a binary tree. If there are no rows, set sums[0, j] to 0. */
 template <typename TERMS>
 static __global__ void __launch_bounds__(TREE_THREADS)
     sum_row_groups(double *sums, TERMS terms, int64_t rows, int64_t cols)
@@ -110,8 +110,9 @@ static int64_t row_groups(int64_t rows)
     return (rows + TREE_ROWS - 1) / TREE_ROWS;
 }
 
-/* Each kernel adds groups of TREE_ROWS rows, and the next kernel adds its sums, until one row is
- * left. The kernels write to the two halves of `scratch` in turn; the last one writes to `sums`. */
+/* Each kernel adds up groups of TREE_ROWS rows, and the next kernel does the same with the
+ * resulting sums, until one row is left. The kernels write to the first and the second half of
+ * `scratch` in turn, and the last kernel writes to `sums`. */
 extern "C" void fsdp_cuda_square_column_sums(fsdp_kernel_context *context, double *sums,
                                              const float *grad, int64_t rows, int64_t cols,
                                              float grad_scale, float eps)
@@ -184,7 +185,8 @@ struct update {
     float *exp_avg; /* NULL: no first moment */
     /* decay: -lr * weight_decay; rest1: 1 - beta1 */
     float grad_scale, divisor, lr, decay, beta1, rest1;
-    bool whole; /* rows of grad, col_factor and exp_avg allow accesses of four elements */
+    /* true: rows of grad, col_factor and exp_avg are aligned for accesses of four elements */
+    bool whole;
 };
 
 static update update_of(const fsdp_adafactor_args *a)
@@ -207,8 +209,8 @@ static update update_of(const fsdp_adafactor_args *a)
     return u;
 }
 
-/* Load columns [j, j + 4) of a row of the update before it is divided by `divisor`: row_factor *
- * col_factor * scaled gradient. Elements from column `cols` on are 0. */
+/* Compute columns [j, j + 4) of one row of the update, before its division by `divisor`: row_factor
+ * * col_factor * scaled gradient. Elements from column `cols` on are 0. */
 template <bool WHOLE>
 FSDP_DEVICE void load_update(float (&x)[4], const update &u, int64_t row, int64_t j)
 {
@@ -249,8 +251,8 @@ extern "C" void fsdp_cuda_adafactor_square_sums(fsdp_kernel_context *context, do
     fsdp_cuda_launched(c, "adafactor_square_sums");
 }
 
-/* A block of threads has blockDim.y rows. A thread has four of each blockDim.x * 4 columns of a
- * row. */
+/* Each block of threads updates blockDim.y rows. In each group of blockDim.x * 4 columns of a row,
+ * a thread updates four columns. */
 template <typename T, bool WHOLE> static __global__ void __launch_bounds__(THREADS) apply(update u)
 {
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -283,7 +285,7 @@ extern "C" void fsdp_cuda_adafactor(fsdp_kernel_context *context, const fsdp_ada
     const update u = update_of(args);
     if (!u.rows || !u.cols)
         return;
-    unsigned width = 8; /* threads that share a row */
+    unsigned width = 8; /* number of threads that share a row */
     while (width < THREADS && width * 4 < u.cols)
         width *= 2;
     const dim3 block(width, THREADS / width);

@@ -1,5 +1,6 @@
-/* argmax: the index of the largest value of each row. A value and its index are packed into one
- * integer key. The maximum of the keys does not depend on the order of the comparisons. */
+/* The kernel argmax finds the index of the largest value of each row. A value and its index are
+ * packed into one integer key. The maximum of the keys does not depend on the order of the
+ * comparisons. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {

@@ -1,5 +1,6 @@
-/* The slots of attention: Note [Attention in tiles] in attention.cuh. This file makes the lists of
- * tiles, chooses the kernels, and adds up bias_parts to the gradient of the bias. */
+/* The functions of fsdp_kernels for attention: Note [Attention in tiles] in attention.cuh. This
+ * file makes the lists of tiles, chooses the kernels, and adds up bias_parts to the gradient of the
+ * bias. */
 #include "src/kernels/cuda/attention.cuh"
 
 #include <string.h>
@@ -17,13 +18,15 @@ extern "C" {
 enum {
     BIAS_COLUMNS = 32,
     /* The list of tiles is cut into this many slices. The terms of each slice are added in order,
-     * and then the sums of the slices are added in order. With fewer slices, each thread would do
-     * more loads one after another, and these loads determine the time. */
+     * and then the sums of the slices are added in order. With fewer slices, each thread would have
+     * to do more loads one after another, and the time of this kernel is the time of these
+     * loads. */
     BIAS_SLICES = 32
 };
 
-/* Return the sum of the entries for distance `at` = key - (query - tile.first) in all n_parts rows
- * that d_q wrote for this tile: Note [Parts of the bias gradient] in attention.cuh. */
+/* For one tile, d_q has written n_parts rows of sums over diagonals: Note [Parts of the bias
+ * gradient] in attention.cuh. Return the sum, over these rows, of the entry for the distance `at` =
+ * key - (query - tile.first). */
 FSDP_DEVICE float sum_of_parts(const attention_params &p, const attention_tile &tile,
                                const float *part, int q_tile, int step, int n_parts, int at)
 {
@@ -49,7 +52,7 @@ static __global__ void __launch_bounds__(BIAS_COLUMNS *BIAS_SLICES)
     float sum = 0;
     for (int i = slice; d < length && i < p.n_q_tiles; i += BIAS_SLICES) {
         const attention_tile tile = p.q_tiles[i];
-        const int distance = d - (p.bias_span - 1); /* key - (query + shift) */
+        const int distance = d - (p.bias_span - 1); /* the distance key - (query + shift) */
         const float *part = p.bias_parts + ((int64_t)i * p.heads + head) * n_parts * p.part_ld;
         sum +=
             sum_of_parts(p, tile, part, q_tile, step, n_parts, distance + tile.first + tile.shift);
@@ -94,7 +97,7 @@ static int64_t count_tiles(const fsdp_attention_args *args, bool of_keys, int ro
     return n;
 }
 
-/* All values that the lists of tiles depend on. The layers of a model have equal keys, so they
+/* All values that determine the lists of tiles. The layers of a model have equal keys, so they
  * share the lists. */
 typedef struct tile_key {
     int32_t *at;
@@ -122,7 +125,8 @@ static bool make_key(tile_key *key, const fsdp_attention_args *args,
     return true;
 }
 
-/* Append the tiles of all sequences to the list, those with the most work first. */
+/* Append the tiles of all sequences to the list, beginning with the tiles that have the most
+ * work. */
 static void append_tiles(tile_list *list, const fsdp_attention_args *args,
                          const attention_params &p, bool of_keys, int rows)
 {
@@ -142,8 +146,8 @@ static void append_tiles(tile_list *list, const fsdp_attention_args *args,
         [](const attention_tile &x, const attention_tile &y) { return x.work > y.work; });
 }
 
-/* Make the lists of tiles, n tiles in total, and copy them to the device. Set *out to their address
- * on the device. */
+/* Make both lists of tiles, which have n tiles in total, and copy them to the device. Set *out to
+ * their address on the device. */
 static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                               const attention_kernels *kernels, bool backward,
                               const attention_params &p, int64_t n, const tile_key &key,
@@ -161,8 +165,8 @@ static fsdp_status make_tiles(fsdp_cuda_context *c, const fsdp_attention_args *a
     return *out ? FSDP_OK : fsdp_cuda_status(c);
 }
 
-/* Copy the lists of tiles to the device, unless an earlier call has copied equal lists. Set the
- * pointers to the tiles, and their numbers, in *p. */
+/* Copy the lists of tiles to the device, unless an earlier call has copied equal lists. Store the
+ * addresses and the lengths of the lists in *p. */
 static fsdp_status upload_tiles(fsdp_cuda_context *c, const fsdp_attention_args *args,
                                 const attention_kernels *kernels, bool backward,
                                 attention_params *p)
@@ -187,7 +191,7 @@ static fsdp_status upload_tiles(fsdp_cuda_context *c, const fsdp_attention_args 
     return FSDP_OK;
 }
 
-/* --- the slots --- */
+/* --- the functions of fsdp_kernels --- */
 
 static attention_params params_of(const fsdp_attention_args *args)
 {
@@ -203,7 +207,7 @@ static attention_params params_of(const fsdp_attention_args *args)
     p.n_query_rows = args->q_offsets[args->n_sequences];
     p.scale = args->scale;
     p.causal = args->causal;
-    /* The limit changes nothing: positions are less than 2^30 apart. */
+    /* limiting the window to 2^30 has no effect, because positions are less than 2^30 apart */
     p.window = (int)std::min<int64_t>(args->window, 1 << 30);
     p.bias = args->position_bias;
     p.bias_span = (int)args->bias_span;
@@ -230,11 +234,14 @@ template <typename T> static bool has_vectors(const attention_params &p, bool ba
             is_vectorizable<T>(p.d_q_ld | p.d_k_ld | p.d_v_ld, p.d_out, p.d_q, p.d_k, p.d_v));
 }
 
-/* Return kernels that use tensor cores, or NULL if there are none for this problem. */
+/* Return the kernels that use tensor cores, or NULL if these kernels do not support the dtype, the
+ * head width, the alignment or the scale. */
 static const attention_kernels *tensor_kernels(fsdp_dtype dtype, const attention_params &p)
 {
     enum {
-        LEAST_DIM = 16, /* for smaller head_dim, most of the tensor cores' work would be on zeros */
+        /* With a smaller head_dim, most of the tensor cores' work would be multiplications of
+         * padding. */
+        LEAST_DIM = 16,
         NARROW = 64,
         MOST_DIM = 128
     };
@@ -252,7 +259,9 @@ static const attention_kernels *choose_kernels(fsdp_cuda_context *c, fsdp_dtype 
 {
     with_type(dtype, [&](auto zero) { p->vectors = has_vectors<decltype(zero)>(*p, backward); });
     const attention_kernels *kernels = tensor_kernels(dtype, *p);
-    int bytes = 0; /* shared memory a block may have; it is less on capability 8.6 than on 8.0 */
+    /* The shared memory that a block may have. Cards of capability 8.6 have less than cards of
+     * 8.0. */
+    int bytes = 0;
     fsdp_cuda_check(c,
                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                            fsdp_cuda_device(c)),
@@ -275,7 +284,8 @@ extern "C" fsdp_status fsdp_cuda_attention(fsdp_kernel_context *context,
     return fsdp_cuda_status(c);
 }
 
-/* Reserve scratch memory for the arrays that only backward needs, and set their pointers in *p. */
+/* Reserve scratch memory for the arrays that only backward needs, and store their addresses in
+ * *p. */
 static fsdp_status reserve_backward(fsdp_cuda_context *c, const fsdp_attention_args *args,
                                     const attention_kernels *kernels, attention_params *p)
 {

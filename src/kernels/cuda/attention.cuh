@@ -1,37 +1,42 @@
-/* What the attention kernels share. attention.cu has the slots: it divides the work into tiles and
- * chooses the kernels. attention_plain.cuh has kernels for every dtype and head width.
+/* Declarations that the attention kernels share. attention.cu has the functions of fsdp_kernels:
+ * they divide the work into tiles and choose the kernels. attention_plain.cuh has kernels for every
+ * dtype and head width.
  *
  * Note [Attention in tiles]. There are three kernels: forward; d_q, which also computes delta (the
  * row sums of out * d_out) and the gradient of the position bias; and d_kv, which computes d_k and
- * d_v. A block of threads owns a tile of rows: queries of one head in the first two kernels, keys
- * of one key/value head in the third. It goes through the rows of the other operand in tiles, too,
- * and skips the tiles that the causal mask or the window hides. Both backward kernels compute the
- * scores again. So each sum is computed by one block in a fixed order, and nothing is added
- * atomically.
+ * d_v. A block of threads computes the results for a tile of rows. The rows are queries of one head
+ * in forward and d_q, and keys of one key/value head in d_kv. The block processes the rows of the
+ * other operand (keys or queries) tile by tile, and skips the tiles that the causal mask or the
+ * window hides completely. Both backward kernels compute the scores again. So each sum is computed
+ * by one block in a fixed order, and nothing is added atomically.
  *
  * The host makes a list of the tiles of all sequences, those with the most work first. An entry of
- * the list has all that a block needs to know about its sequence, so the kernels read no offsets.
+ * the list contains everything that a block needs to know about its sequence, so the kernels read
+ * no offsets.
  *
- * The gradient of the bias is a sum over all queries of a head. Each block of d_q writes the sums
- * over the diagonals of its scores' gradients to its own row of bias_parts. Another kernel then
- * adds these rows in the order of the list. */
+ * The gradient of the bias is a sum over all queries of a head. Each block of d_q computes
+ * gradients of scores, adds them up along the diagonals (key - query is constant), and writes these
+ * sums to its own row of bias_parts. Another kernel then adds these rows in the order of the
+ * list. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 #include "src/kernels/cuda/philox.cuh"
 
-/* Rows [first, first + the kernel's tile size) of a sequence's queries or keys. */
+/* Rows [first, first + n) of a sequence's queries or keys, where n is the tile size of the
+ * kernel. */
 typedef struct alignas(16) attention_tile {
-    /* The first row of the sequence in q, and its number of rows there. */
+    /* The first row of the sequence in q, and the number of its rows in q. */
     int32_t query_row, n_queries;
     int32_t key_row, n_keys;
     int32_t first;
     int32_t shift; /* see fsdp_attention_args */
-    /* The number of rows of the other operand that at least one row of the tile sees. */
+    /* The number of keys that at least one query of the tile sees or, in a tile of keys, the number
+     * of queries that see at least one key of the tile. */
     int32_t work;
     int32_t unused;
 } attention_tile;
 
-/* The arguments of all kernels. Strides are in elements. */
+/* The arguments of all attention kernels. Strides are in elements. */
 typedef struct attention_params {
     const void *q, *k, *v;
     int64_t q_ld, k_ld, v_ld;
@@ -55,21 +60,22 @@ typedef struct attention_params {
     const void *d_out;
     void *d_q, *d_k, *d_v;
     int64_t d_q_ld, d_k_ld, d_v_ld;
-    float *delta;  /* [heads, n_query_rows] */
-    float *lse2;   /* [heads, n_query_rows]: lse to base 2, but infinity where lse is -infinity */
-    float *d_bias; /* NULL: the gradient of the bias is not computed */
+    float *delta; /* [heads, n_query_rows] */
+    /* [heads, n_query_rows]: lse converted to base 2; infinity where lse is -infinity */
+    float *lse2;
+    float *d_bias;     /* NULL: the gradient of the bias is not computed */
     float *bias_parts; /* [n_q_tiles, heads, n_parts, part_ld]; NULL if d_bias is NULL */
     int part_ld;
-    bool vectors; /* all rows of all operands allow accesses of 16 bytes */
+    bool vectors; /* true: all rows of all operands are aligned for accesses of 16 bytes */
 } attention_params;
 
-/* A range of rows; empty if end <= begin. */
+/* Rows [begin, end) of a sequence. The range is empty if end <= begin. */
 typedef struct attention_range {
     int begin, end;
 } attention_range;
 
-/* Return the keys that are seen by at least one of the queries [tile.first, tile.first + rows).
- * `begin` is rounded down to a multiple of `step`. */
+/* Return a range of keys that contains every key that at least one of the queries [tile.first,
+ * tile.first + rows) sees. `begin` is rounded down to a multiple of `step`. */
 static __host__ __device__ inline attention_range
 visible_keys(const attention_params &p, const attention_tile &tile, int rows, int step)
 {
@@ -79,8 +85,8 @@ visible_keys(const attention_params &p, const attention_tile &tile, int rows, in
     return {begin > 0 ? begin / step * step : 0, end < tile.n_keys ? end : tile.n_keys};
 }
 
-/* Return the queries that see at least one of the keys [tile.first, tile.first + rows). `begin` is
- * rounded down to a multiple of `step`. */
+/* Return a range of queries that contains every query that sees at least one of the keys
+ * [tile.first, tile.first + rows). `begin` is rounded down to a multiple of `step`. */
 static __host__ __device__ inline attention_range
 visible_queries(const attention_params &p, const attention_tile &tile, int rows, int step)
 {
@@ -90,8 +96,8 @@ visible_queries(const attention_params &p, const attention_tile &tile, int rows,
     return {begin > 0 ? begin / step * step : 0, end < tile.n_queries ? end : tile.n_queries};
 }
 
-/* Return the keys that one query sees, or the queries that see one key. `begin` may be negative.
- * @{ */
+/* seen_keys() returns the keys that one query sees, and seen_queries() returns the queries that see
+ * one key. `begin` of the result may be negative. @{ */
 FSDP_DEVICE attention_range seen_keys(const attention_params &p, const attention_tile &tile,
                                       int query)
 {
@@ -114,8 +120,8 @@ FSDP_DEVICE bool is_seen(const attention_params &p, const attention_tile &tile, 
     return (!p.causal || distance >= 0) && (p.window == 0 || distance < p.window);
 }
 
-/* Return the dropout element for query i of the tile's sequence and key j: see
- * fsdp_attention_args. */
+/* For dropout, each score has an index, called its element: see fsdp_attention_args. Return the
+ * element of the score of query i of the tile's sequence and key j. */
 FSDP_DEVICE uint64_t dropout_element(const attention_tile &tile, int head, int i, int j)
 {
     return ((uint64_t)head << 40) + ((uint64_t)(tile.query_row + i) << 20) + (uint64_t)j;
@@ -123,7 +129,7 @@ FSDP_DEVICE uint64_t dropout_element(const attention_tile &tile, int head, int i
 
 /* Compute which scores dropout keeps in a tile of QUERIES by KEYS scores. Bit j % 8 of keep[i *
  * KEYS / 8 + j / 8] is set if dropout keeps the score of query `query` + i and key `key` + j. `key`
- * is a multiple of 8. All THREADS threads of the block call it. */
+ * is a multiple of 8. All THREADS threads of the block must call this function. */
 template <int QUERIES, int KEYS, int THREADS>
 FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
                                 const attention_tile &tile, int head, int query, int key)
@@ -141,29 +147,34 @@ FSDP_DEVICE void make_keep_bits(uint8_t *keep, const attention_params &p,
     }
 }
 
-/* Note [Parts of the bias gradient]. A tile of d_q has n_parts parts, each of q_tile / n_parts rows
- * of queries. Each part writes its own row of bias_parts. Entry e of the row is the sum over the
- * diagonal j - r = begin + e - rows, where j is a key of the sequence, r is a row of the part,
- * `rows` is the number of rows of the part, and `begin` is the first key of the tile's
- * visible_keys(). The kernel writes entries [0, rows + step * the number of steps that it
- * makes). */
+/* Note [Parts of the bias gradient]. The q_tile queries of a tile of d_q are divided into n_parts
+ * parts of equal size. The sums of each part are written to a separate row of bias_parts. Entry e
+ * of the row is the sum over the diagonal j - r = begin + e - rows, where j is a key of the
+ * sequence, r is a row of the part, `rows` is the number of rows of the part, and `begin` is the
+ * first key of the tile's visible_keys(). The kernel writes entries [0, rows + step * n), where n
+ * is the number of steps that it makes. */
 
 /* A set of kernels that compute attention. */
 typedef struct attention_kernels {
-    int q_tile, k_tile; /* number of rows of a tile in the lists of query tiles and of key tiles */
-    int step;    /* keys that d_q and forward visit at a time; a multiple or a divisor of q_tile */
+    /* number of rows of a tile in the list of query tiles and in the list of key tiles */
+    int q_tile, k_tile;
+    /* The number of keys that d_q and forward process at a time. A multiple or a divisor of
+     * q_tile. */
+    int step;
     int n_parts; /* see Note [Parts of the bias gradient] */
-    /* The most shared memory that a block needs, in bytes; the card must have as much. */
+    /* The largest amount of shared memory that a block of these kernels needs, in bytes. The
+     * kernels can be used only on cards that have as much. */
     int forward_bytes, backward_bytes;
     void (*forward)(fsdp_cuda_context *c, const attention_params &p);
-    /* Computes everything but d_bias. */
+    /* Computes all gradients except d_bias. */
     void (*backward)(fsdp_cuda_context *c, const attention_params &p);
 } attention_kernels;
 
-/* Return kernels for all head widths (attention_plain.cu). */
+/* Return the kernels that support every head width (attention_plain.cu). */
 const attention_kernels *fsdp_cuda_attention_plain(fsdp_dtype dtype);
-/* Kernels for head widths that are multiples of 8, up to 64, or up to 128 for `wide`. They need
- * p.vectors to be true and p.scale to be positive (attention_tensor.cuh). */
+/* Kernels for head widths that are multiples of 8, up to 64 or, in the tables with `wide` in their
+ * name, up to 128. They require that p.vectors is true and that p.scale is positive
+ * (attention_tensor.cuh). */
 extern const attention_kernels fsdp_cuda_attention_bf16, fsdp_cuda_attention_bf16_wide,
     fsdp_cuda_attention_f16, fsdp_cuda_attention_f16_wide;
 
@@ -173,7 +184,7 @@ static inline void attention_start(fsdp_cuda_context *c, void (*kernel)(attentio
                                    const attention_params &p)
 {
     enum {
-        USUAL_BYTES = 48 << 10 /* a kernel must ask for more with cudaFuncSetAttribute() */
+        USUAL_BYTES = 48 << 10 /* for more than this, cudaFuncSetAttribute() must be called */
     };
     if (!grid.x)
         return;

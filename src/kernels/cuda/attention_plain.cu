@@ -1,4 +1,4 @@
-/* Forward attention for every dtype and head width: attention_plain.cuh. */
+/* Forward attention for every dtype and head width. See attention_plain.cuh. */
 #include "src/kernels/cuda/attention_plain.cuh"
 
 /* The running maxima and sums of exponentials of the thread's rows (Milakov & Gimelshein 2018). */
@@ -7,8 +7,9 @@ typedef struct softmax_rows {
 } softmax_rows;
 
 /* Replace the scores of a tile by their exponentials, times the dropout factor, and add the
- * exponentials to the running sums in `rows`. Set shrink[i] to the factor by which the output of
- * row i so far must be multiplied, because the running maximum may have grown. */
+ * exponentials to the running sums in `rows`. Because the running maximum of row i may have grown,
+ * the sums that row i of the output already contains must be multiplied by a factor. Set shrink[i]
+ * to this factor. */
 FSDP_DEVICE void softmax_tile(float (&scores)[EACH][EACH], float (&shrink)[EACH],
                               softmax_rows &rows, const plain_task &task, const attention_params &p,
                               int key, const uint8_t *keep)
@@ -24,8 +25,8 @@ FSDP_DEVICE void softmax_tile(float (&scores)[EACH][EACH], float (&shrink)[EACH]
             most = fmaxf(most, scores[i][j]);
         }
         most = max_of_row(most);
-        /* The maximum is -infinity if no key was visible or if all scores were NaN. In the second
-         * case, the sum becomes NaN. */
+        /* The maximum is -infinity if no key was visible or if all scores were NaN. In the
+         * latter case, the sum becomes NaN. */
         const float base = most == -INFINITY ? 0.0f : most;
         shrink[i] = expf(rows.most[i] - base);
 #pragma unroll
@@ -80,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_forward(const 
     for (int i = 0; i < EACH; i++) {
         const bool sees = rows.sum[i] != 0.0f; /* true for NaN */
         factors[i] = sees ? 1.0f / rows.sum[i] : 0.0f;
-        /* There is no maximum if all scores were NaN. */
+        /* The maximum is still -infinity if all scores were NaN. */
         const float base = rows.most[i] == -INFINITY ? 0.0f : rows.most[i];
         if (blockIdx.y == 0 && threadIdx.x % SIDE == 0 && y + i * SIDE < n)
             p.lse[(int64_t)task.head * p.n_query_rows + row + y + i * SIDE] =

@@ -1,10 +1,10 @@
-/* Attention for every dtype and head width, in float32 on the ordinary units of a multiprocessor:
+/* Attention for every dtype and head width. It computes in float32 and without tensor cores. See
  * Note [Attention in tiles] in attention.cuh.
  *
  * Tiles are 32 rows by 32 columns. A block has 64 threads; thread (y, x) of 8 by 8 computes the
- * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Eight neighbouring threads of one warp have
- * whole rows, so a row's maximum and sum take three shuffles, and rows of P are exchanged within a
- * warp.
+ * scores of rows y + 8 i and columns x + 8 j, i, j < 4. Whole rows belong to eight neighbouring
+ * threads of one warp. So the maximum and the sum of a row take three shuffles, and rows of P are
+ * exchanged within a warp.
  *
  * Operands are widened to float32 in shared memory, CHUNK columns of the head at a time. A score is
  * summed over all chunks, and a block computes one chunk of the output. So if a head is wider than
@@ -16,14 +16,15 @@
 enum {
     TILE = 32,
     THREADS = 64,
-    SIDE = 8,           /* a block has SIDE rows of SIDE threads */
-    EACH = TILE / SIDE, /* rows, and columns, of a tile of scores that a thread has */
+    SIDE = 8, /* a block has SIDE rows of SIDE threads */
+    /* number of rows, and of columns, that each thread has in a tile of scores */
+    EACH = TILE / SIDE,
     SCORES_LD = TILE + 4,
     KEEP_BYTES = TILE / 8 /* bytes of dropout bits for a row of a tile */
 };
 
-/* Row strides in shared memory are 4 modulo 32 words: eight rows at the same column, 16 bytes each,
- * are then in different banks. */
+/* Row strides in shared memory are 4 modulo 32 words. Accesses of 16 bytes to the same column of
+ * eight rows then use different banks. */
 template <int CHUNK> struct plain {
     static constexpr int LD = CHUNK + 4, FLOATS = TILE * LD;
 };
@@ -41,8 +42,8 @@ FSDP_DEVICE row_source<T> rows_of(const void *base, int64_t ld, int64_t row, int
     return {(const T *)base + row * ld + column, ld, n};
 }
 
-/* Copy columns [column, column + CHUNK) of TILE rows to shared memory; columns from head_dim on are
- * zeros. */
+/* Copy columns [column, column + CHUNK) of TILE rows to shared memory. Columns from head_dim on
+ * become zeros. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void load_rows(float *dst, const row_source<T> &src, int column,
                            const attention_params &p)
@@ -69,7 +70,7 @@ FSDP_DEVICE void load_rows(float *dst, const row_source<T> &src, int column,
     }
 }
 
-/* scores += A B^T, over CHUNK columns. */
+/* Compute scores += A B^T, where A and B have CHUNK columns. */
 template <int CHUNK>
 FSDP_DEVICE void add_scores(float (&scores)[EACH][EACH], const float *a, const float *b)
 {
@@ -95,9 +96,10 @@ FSDP_DEVICE void add_scores(float (&scores)[EACH][EACH], const float *a, const f
     }
 }
 
-/* scores = A B^T over all columns of the head. `a` and `b` are shared memory that no thread reads
- * any more. Afterwards they contain the last chunk of the operands. has_a: `a` already has the last
- * chunk of A; it is not loaded again if A has only one chunk. */
+/* Compute scores = A B^T over all columns of the head. `a` and `b` are buffers in shared memory for
+ * one chunk of columns of each operand. No thread may read their old contents any more. At the end,
+ * they contain the last chunk. If has_a is true, `a` already contains the last chunk of A. If the
+ * head has only one chunk, A is then not loaded again. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void compute_scores(float (&scores)[EACH][EACH], float *a, const row_source<T> &a_rows,
                                 bool has_a, float *b, const row_source<T> &b_rows,
@@ -117,8 +119,9 @@ FSDP_DEVICE void compute_scores(float (&scores)[EACH][EACH], float *a, const row
     }
 }
 
-/* Load the chunk of columns that the block needs for its output, if compute_scores() left another
- * chunk in `dst`. */
+/* Each block computes one chunk of columns of its output, for which it needs the same chunk of
+ * `src`. Load this chunk into `dst`, unless the head has only one chunk, which compute_scores() has
+ * already loaded. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void reload(float *dst, const row_source<T> &src, const attention_params &p)
 {
@@ -129,7 +132,7 @@ FSDP_DEVICE void reload(float *dst, const row_source<T> &src, const attention_pa
     __syncthreads();
 }
 
-/* Store a thread's scores to shared memory, for the other threads of its warp. */
+/* Store a thread's scores to shared memory, where the other threads of its warp read them. */
 FSDP_DEVICE void share_scores(float *shared, const float (&scores)[EACH][EACH])
 {
     float *at = shared + threadIdx.x / SIDE * SCORES_LD + threadIdx.x % SIDE;
@@ -142,8 +145,8 @@ FSDP_DEVICE void share_scores(float *shared, const float (&scores)[EACH][EACH])
     __syncwarp();
 }
 
-/* The elements that a thread has of an output tile [TILE, CHUNK]: rows y + 8 i, columns 4 x + 32 n
- * + e. */
+/* The elements of an output tile [TILE, CHUNK] that belong to one thread: those in rows y + 8 i and
+ * columns 4 x + 32 n + e. */
 template <int CHUNK> struct output {
     static constexpr int N = CHUNK / 32;
     float at[EACH][N][4];
@@ -157,7 +160,7 @@ template <int CHUNK> FSDP_DEVICE void clear(output<CHUNK> &out)
                 out.at[i][n][e] = 0;
 }
 
-/* out += P B, where P is [TILE, TILE] and B is [TILE, CHUNK], both in shared memory. */
+/* Compute out += P B, where P is [TILE, TILE] and B is [TILE, CHUNK]. Both are in shared memory. */
 template <int CHUNK>
 FSDP_DEVICE void add_product(output<CHUNK> &out, const float *p, const float *b)
 {
@@ -188,8 +191,8 @@ FSDP_DEVICE void add_product(output<CHUNK> &out, const float *p, const float *b)
     }
 }
 
-/* Store the thread's rows of the output, each multiplied by its factor. `dst` is the first row of
- * the tile, `n` its number of rows. */
+/* Multiply each of the thread's rows of the output by the row's factor, and store it. `dst` is the
+ * address of the tile's first row, and `n` is the number of rows of the tile. */
 template <typename T, int CHUNK>
 FSDP_DEVICE void store_output(T *dst, int64_t ld, int n, const output<CHUNK> &out,
                               const float (&factors)[EACH], const attention_params &p)
@@ -233,7 +236,8 @@ FSDP_DEVICE float max_of_row(float x)
     return x;
 }
 
-/* Return scale x + bias for query i and key j, or -infinity if the query does not see the key. */
+/* Return scale * x + bias for query i and key j, where x is their score, or -infinity if the query
+ * does not see the key. */
 FSDP_DEVICE float masked_score(const attention_params &p, const attention_tile &tile, int head,
                                int i, int j, float x)
 {
@@ -244,7 +248,7 @@ FSDP_DEVICE float masked_score(const attention_params &p, const attention_tile &
            (p.bias ? p.bias[head * length + j - (i + tile.shift) + p.bias_span - 1] : 0.0f);
 }
 
-/* A tile of the list, its index in the list, and the head that the block computes. */
+/* The task of a block: a tile of the list, the index of the tile in the list, and a head. */
 typedef struct plain_task {
     attention_tile tile;
     int index, head;
@@ -258,8 +262,8 @@ FSDP_DEVICE plain_task task_of(const attention_tile *tiles, int heads)
 
 /* --- launches --- */
 
-/* Start a kernel whose dynamic shared memory has space for `tiles` operands of TILE rows and one
- * tile of scores. */
+/* Start a kernel with enough dynamic shared memory for `tiles` operands of TILE rows and one tile
+ * of scores. */
 template <int CHUNK>
 static void start(fsdp_cuda_context *c, void (*kernel)(attention_params), int64_t blocks, int tiles,
                   const attention_params &p)

@@ -1,9 +1,9 @@
-/* Backward attention for every dtype and head width: attention_plain.cuh. */
+/* Backward attention for every dtype and head width. See attention_plain.cuh. */
 #include "src/kernels/cuda/attention_plain.cuh"
 
 /* --- backward: d_q, delta, the bias' gradient --- */
 
-/* Set delta[i] to the dot product of `out` and d_out in the thread's i-th row. */
+/* Set delta[i] to the dot product of `out` and d_out in row number i of the thread's rows. */
 template <typename T>
 FSDP_DEVICE void compute_delta(float (&delta)[EACH], const row_source<T> &out,
                                const row_source<T> &d_out, int head_dim)
@@ -18,23 +18,25 @@ FSDP_DEVICE void compute_delta(float (&delta)[EACH], const row_source<T> &out,
     }
 }
 
-/* For one score S: its probability P = e^(S - lse), and its gradient dS = P (keep dP - delta),
- * where dP is the gradient of the probability after dropout, and `keep` the dropout factor. */
+/* The results for one score S: its probability P = e^(S - lse), and its gradient dS = P (keep dP -
+ * delta). dP is the gradient of the probability after dropout, and `keep` is the factor of
+ * dropout. */
 typedef struct score_gradient {
     float kept, d_score; /* kept: P * keep */
 } score_gradient;
 
 FSDP_DEVICE score_gradient gradient_of(float score, float d_p, float lse, float delta, float keep)
 {
-    /* lse is -infinity if the query sees no key; its gradients are zero. */
+    /* lse is -infinity if the query sees no key. The gradients of its scores are then zero. */
     if (score == -INFINITY || lse == -INFINITY)
         return {0, 0};
     const float probability = expf(score - lse);
     return {probability * keep, probability * (d_p * keep - delta)};
 }
 
-/* Add the diagonals of a tile of dS in shared memory. Thread d + TILE adds the diagonal key - row =
- * d. Diagonals with d >= 0 continue in the next tile: `carry` has their sums until then. */
+/* Add up the diagonals of a tile of dS in shared memory. Thread d + TILE adds up the diagonal on
+ * which key - row = d. Diagonals with d >= 0 continue in the next tile, so `carry` keeps their sums
+ * until the next call. */
 FSDP_DEVICE void sum_diagonals(float *part, float *carry, const float *d_scores)
 {
     const int d = (int)threadIdx.x - TILE;
@@ -115,7 +117,7 @@ static __global__ void __launch_bounds__(THREADS) attention_plain_d_q(const atte
 
 /* --- backward: d_k and d_v --- */
 
-/* Compute P and dS of a tile whose rows are keys and whose columns are queries. */
+/* Compute P and dS for a tile in which rows are keys and columns are queries. */
 FSDP_DEVICE void backward_tile(float (&s)[EACH][EACH], float (&d_p)[EACH][EACH],
                                const attention_params &p, const attention_tile &tile, int head,
                                int query, const uint8_t *keep)

@@ -1,28 +1,30 @@
 /* Tiles in shared memory and products by tensor cores, for attention_tensor.cuh.
  *
- * Note [Rows in registers]. A warp owns 16 rows of a tile, and the other operand is in shared
+ * Note [Rows in registers]. A warp computes 16 rows of a tile, and the other operand is in shared
  * memory. The product S = A B^T is an accumulator in registers, in the layout that the next product
- * needs for its A operand. So P and dS never go through shared memory. The same holds for the
+ * needs for its operand A. So P and dS are never stored to shared memory. This is also true in the
  * kernel for d_k and d_v, because it computes S^T and dP^T, whose rows are keys.
  *
- * Note [Two ways to multiply]. There is one source for both. With wgmma (sm_90a), a warpgroup of
- * four warps multiplies 64 rows; Q, K and V as A come from shared memory, P and dS from registers.
- * With mma.sync (sm_80 and newer), each warp multiplies its own 16 rows. The accumulators of a warp
- * have the same layout in both ways.
+ * Note [Two ways to multiply]. The same source is compiled for two kinds of instructions. With
+ * wgmma (sm_90a), a warpgroup of four warps multiplies 64 rows. Its operand A is in shared memory
+ * if A is Q, K or V, and in registers if A is P or dS. With mma.sync (sm_80 and newer), each warp
+ * multiplies its own 16 rows. The accumulators of a warp have the same layout in both ways.
  *
- * A fragments of wgmma never stay in registers from one turn of a loop to the next: ptxas 13.0 gave
- * the registers of such fragments to other fragments of the same size, and did not restore them.
+ * Fragments of the operand A of wgmma must not stay in registers from one iteration of a loop to
+ * the next: ptxas 13.0 used the registers of such fragments for other fragments of the same size,
+ * and did not restore them.
  *
  * Note [Tiles in shared memory]. A tile consists of panels of 64 columns. A panel has rows of 128
- * bytes; 16-byte chunk c of row r is at chunk c ^ (r & 7). This is the 128-byte swizzle of wgmma's
- * descriptors, and it makes ldmatrix free of bank conflicts. Panels begin at multiples of 1024
- * bytes. */
+ * bytes, and the 16-byte chunk c of row r is stored at the position of chunk c ^ (r & 7). This is
+ * the 128-byte swizzle of wgmma's descriptors, and it makes ldmatrix free of bank conflicts. Panels
+ * begin at multiples of 1024 bytes. */
 #pragma once
 #include "src/kernels/cuda/attention.cuh"
 #include "src/kernels/cuda/ptx.cuh"
 
-/* True if products are compiled to wgmma. In code for cards, this depends on the architecture;
- * where it is false, kernels with WGMMA true use mma.sync. The emulator of the tests has both. */
+/* True if products can be compiled to wgmma. In code for cards, this depends on the architecture.
+ * If it is false, kernels whose parameter WGMMA is true use mma.sync instead. The emulator of the
+ * tests supports both kinds of instructions. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA false
 #else
@@ -31,7 +33,7 @@
 
 enum {
     TENSOR_THREADS = 128, /* a warpgroup */
-    TENSOR_TILE = 64,     /* rows of the block's own tile */
+    TENSOR_TILE = 64,     /* number of rows of the tile whose results the block computes */
     PANEL_COLUMNS = 64,
     PANEL_ROW_BYTES = 128
 };
@@ -46,8 +48,8 @@ template <int ROWS> FSDP_DEVICE uint32_t tile_at(int row, int chunk)
 }
 
 /* Start to copy ROWS rows of D columns to shared memory. Rows from `valid` on and columns from
- * head_dim on become zeros. A thread copies one chunk of every STEP-th row: it computes one source
- * and one destination address, and adds constants for the other rows. */
+ * head_dim on become zeros. Each thread copies the same chunk of every STEP-th row. So it computes
+ * only one source address and one destination address, and adds constants for the other rows. */
 template <int ROWS, int D, typename T>
 FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, int head_dim)
 {
@@ -66,8 +68,8 @@ FSDP_DEVICE void load_tile(uint32_t dst, const T *src, int64_t ld, int valid, in
 }
 
 /* Multiply the warp's 16 rows of an accumulator by their factors and store them to global memory.
- * They go through the warp's own rows of a tile in shared memory. `dst` is the first row of the
- * block's tile, `valid` the tile's number of rows. */
+ * On the way, they are stored in the warp's own rows of a tile in shared memory. `dst` is the
+ * address of the first row of the block's tile, and `valid` is the number of rows of the tile. */
 template <int ROWS, typename T, int NF>
 FSDP_DEVICE void store_rows(uint32_t tile, const float (&c)[NF][4], float factor0, float factor1,
                             T *dst, int64_t ld, int valid, int head_dim)
@@ -109,8 +111,8 @@ template <int N> FSDP_DEVICE void clear(float (&c)[N][4])
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 }
 
-/* C = A B^T, where A and B are tiles in shared memory with 16 KF columns. C is the product of the
- * warp's 16 rows of A with the first 8 NF rows of B. */
+/* Compute C = A B^T, where A and B are tiles in shared memory with 16 KF columns. C is the product
+ * of the warp's 16 rows of A with the first 8 NF rows of B. */
 template <typename T, bool WGMMA, int ROWS_B, int KF, int NF>
 FSDP_DEVICE void multiply_nt(float (&c)[NF][4], uint32_t a, uint32_t b)
 {
@@ -139,8 +141,8 @@ FSDP_DEVICE void multiply_nt(float (&c)[NF][4], uint32_t a, uint32_t b)
     }
 }
 
-/* C += A B, where A is in registers and B is a tile of ROWS_B rows in shared memory. The sum is
- * over the rows of B. */
+/* Compute C += A B, where A is in registers and B is a tile of ROWS_B rows in shared memory. Each
+ * element of C is a sum over the rows of B. */
 template <typename T, bool WGMMA, int ROWS_B, int NF, int KF>
 FSDP_DEVICE void multiply_nn(float (&c)[NF][4], const uint32_t (&a)[KF][4], uint32_t b)
 {
@@ -162,14 +164,15 @@ FSDP_DEVICE void multiply_nn(float (&c)[NF][4], const uint32_t (&a)[KF][4], uint
     }
 }
 
-/* Call this when the registers and the shared memory that the next products use are ready. */
+/* Call this before a group of products is started, when the registers and the shared memory that
+ * they read are ready. */
 template <bool WGMMA> FSDP_DEVICE void products_begin(void)
 {
     if constexpr (WGMMA)
         wg_fence();
 }
 
-/* Close the group of products that were started since the last call. */
+/* Form a group of all products that were started since the last call of this function. */
 template <bool WGMMA> FSDP_DEVICE void products_commit(void)
 {
     if constexpr (WGMMA)
@@ -183,8 +186,8 @@ template <bool WGMMA, int PENDING> FSDP_DEVICE void products_wait(void)
         wg_wait<PENDING>();
 }
 
-/* Wait until all groups of copies except the last PENDING ones have arrived, and are visible to all
- * threads of the block and to the tensor cores. */
+/* Wait until all groups of copies, except the last PENDING ones, have arrived and are visible to
+ * all threads of the block and to the tensor cores. */
 template <bool WGMMA, int PENDING = 0> FSDP_DEVICE void copies_arrive(void)
 {
     cp_wait<PENDING>();
@@ -193,7 +196,7 @@ template <bool WGMMA, int PENDING = 0> FSDP_DEVICE void copies_arrive(void)
     __syncthreads();
 }
 
-/* Round an accumulator to T, as the A operand of the next product. */
+/* Round an accumulator to T, in the layout of the operand A of the next product. */
 template <typename T, int NF, int KF>
 FSDP_DEVICE void to_operand(uint32_t (&a)[KF][4], const float (&c)[NF][4])
 {

@@ -2,20 +2,21 @@
  * Note [Rows in registers] in attention_products.cuh. Each attention_tensor_*.cu compiles the
  * kernels for some dtypes and head widths.
  *
- * D is 64 or 128; columns from head_dim on are zeros in shared memory. Keys (in d_k and d_v:
- * queries) have two buffers in shared memory: while the kernel computes with one tile, the next
- * tile is copied to the other buffer. Exponents are to base 2.
+ * D is 64 or 128. In shared memory, columns from head_dim on are zeros. Forward and d_q read keys
+ * tile by tile, and d_kv reads queries tile by tile. There are two buffers in shared memory for
+ * these tiles: while the kernel computes with one tile, the next tile is copied to the other
+ * buffer. Exponentials are to base 2.
  *
  * In each of the three kernels, the threads compute the dropout bits of the next tile while the
- * tensor cores work on the current one. To store the bits in forward for backward would take one
- * bit of memory for each score. */
+ * tensor cores work on the current one. Backward computes the bits again, because storing them in
+ * forward would take one bit of memory for each score. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_d_kv.cuh"
 #include "src/kernels/cuda/attention_tensor_d_q.cuh"
 #include "src/kernels/cuda/attention_tensor_forward.cuh"
 
-/* The kernels for one dtype T, head width D and set of features. Kernels with BIAS or DROP also
- * accept arguments without a bias or without dropout. */
+/* The kernels for one dtype T, one head width D and one set of features. Kernels whose BIAS or DROP
+ * is true also accept arguments without a bias or without dropout. */
 template <typename T, int D, bool BIAS, bool DROP, bool WGMMA> struct tensor_kernels {
     static void forward(fsdp_cuda_context *c, const attention_params &p)
     {
@@ -39,8 +40,9 @@ template <typename T, int D, bool BIAS, bool DROP, bool WGMMA> struct tensor_ker
     }
 };
 
-/* Start the kernels for the features that p uses. If ALL is true, there are kernels for each
- * combination of bias and dropout; otherwise only kernels with neither and kernels with both. */
+/* Start the kernels for the features that p uses. If ALL is true, kernels are compiled for each
+ * combination of bias and dropout. Otherwise there are only kernels with both features and kernels
+ * with neither. */
 template <typename T, int D, bool ALL, bool WGMMA, bool BACKWARD>
 static void start_tensor_kernels(fsdp_cuda_context *c, const attention_params &p)
 {

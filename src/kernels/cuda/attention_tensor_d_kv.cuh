@@ -1,8 +1,8 @@
-/* Backward attention by tensor cores: d_k and d_v. See attention_tensor.cuh. */
+/* Backward attention by tensor cores: the kernel for d_k and d_v. See attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
-/* The number of queries that d_k and d_v visit at a time. */
+/* The number of queries that the kernel for d_k and d_v processes at a time. */
 template <bool WGMMA, int D> inline constexpr int query_step = D == 128 && !WGMMA ? 32 : 64;
 
 template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
@@ -13,8 +13,9 @@ template <int D, int QUERIES, bool BIAS, bool DROP> struct d_kv_layout {
     static constexpr int bytes = keep + (DROP ? 2 * QUERIES * (TENSOR_TILE / 8) : 0) + 1024;
 };
 
-/* Return the dropout bits of the thread's elements 0 to 3 in the n-th block of eight columns. Rows
- * are keys here. */
+/* The columns of the tile are divided into blocks that are eight columns wide. In each block, the
+ * thread has elements 0 to 3. Return the dropout bits of these elements of block n. Rows are keys,
+ * and columns are queries. */
 FSDP_DEVICE uint32_t column_bits(const char *keep, const tensor_task &task, int n)
 {
     const int g = task.lane >> 2;
@@ -57,13 +58,14 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                               (const T *)p.d_out + q_row * p.out_ld + q_column, p.out_ld, valid,
                               p.head_dim);
         static_assert(2 * QUERIES <= TENSOR_THREADS, "each thread copies at most one");
-        if (threadIdx.x < 2 * QUERIES) { /* QUERIES threads copy lse2, the others delta */
+        /* the first QUERIES threads copy lse2, the next QUERIES threads copy delta */
+        if (threadIdx.x < 2 * QUERIES) {
             const int i = threadIdx.x % QUERIES;
             const int at = L::stats + (stage * 2 * QUERIES + threadIdx.x) * 4;
             const float *from = threadIdx.x < QUERIES ? p.lse2 : p.delta;
             if (i < valid)
                 cp4(s + at, from + (int64_t)h * p.n_query_rows + q_row + i, true);
-            else /* makes the exponentials of rows past the last query zero */
+            else /* past the last query, lse2 is infinite, so exponentials become zero */
                 *(float *)(shared + at) = threadIdx.x < QUERIES ? INFINITY : 0.0f;
         }
         if (BIAS)
@@ -76,7 +78,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                 (uint8_t *)shared + L::keep + stage * KEEP, p, tile, h, q0, k0);
     };
 
-    /* The head and the first query of the next step; the last head is end_head - 1. */
+    /* The head and the first query of the next step. The last head is end_head - 1. */
     int h = task.head * (p.heads / p.kv_heads), q0 = queries.begin;
     const int end_head = queries.end > queries.begin ? h + p.heads / p.kv_heads : h;
     load_tile<TENSOR_TILE, D>(s + L::k, (const T *)p.k + k_row * p.k_ld + k_column, p.k_ld, n,
@@ -130,11 +132,12 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
                 x[m][e] = ex2(x[m][e] * c + z);
             }
         }
-        /* Rows from n_keys on are not stored, so they need no mask. */
+        /* The results of rows from n_keys on are not stored, so these rows need no mask. */
         if (crosses_mask(p, tile.shift, query0, QUERIES, k0, TENSOR_TILE))
             hide_columns(x, seen_queries(p, tile, k0 + row), seen_queries(p, tile, k0 + row + 8),
                          query0, 0.0f);
-        uint32_t weights[NF / 2][4], kept = 0; /* bit 4 m + e: dropout keeps x[m][e] */
+        /* bit 4 m + e of `kept` says whether dropout keeps x[m][e] */
+        uint32_t weights[NF / 2][4], kept = 0;
         if (DROP) {
 #pragma unroll
             for (int m = 0; m < NF; m++) {
@@ -180,9 +183,10 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, d_kv_blocks<WGMMA_WANTE
         pin(d_k);
         pin(d_v);
     }
-    cp_wait<0>(); /* needed if the loop made no step */
+    cp_wait<0>(); /* if the loop had no iterations, copies may still be running */
     __syncthreads();
-    /* Compute the task again, so that it needs no registers during the loop. */
+    /* Compute the block's task a second time, so that the task occupies no registers during the
+     * loop. */
     uint32_t block = blockIdx.x;
     pin(block);
     const tensor_task own = tensor_task_of(p.k_tiles, p.kv_heads, block);

@@ -1,11 +1,12 @@
-/* Backward attention by tensor cores: d_q, delta, and the rows of bias_parts, from which the
- * gradient of the bias is summed up. See attention_tensor.cuh. */
+/* Backward attention by tensor cores: the kernel for d_q and delta. It also writes the rows of
+ * bias_parts, which another kernel adds up to the gradient of the bias. See
+ * attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
 enum {
-    /* Row stride, in floats, of the buffer where a warp adds diagonals. It is 8 modulo 32, so that
-     * a warp's stores of pairs have no bank conflicts. */
+    /* Row stride, in floats, of the buffer in which a warp adds up diagonals. The stride is 8
+     * modulo 32, so that the warp can store pairs of floats without bank conflicts. */
     DIAGONAL_LD = 104
 };
 
@@ -17,8 +18,8 @@ template <int D, bool BIAS, bool DROP> struct d_q_layout {
     static constexpr int bytes = diagonals + (BIAS ? 4 * 8 * DIAGONAL_LD * 4 : 0) + 1024;
 };
 
-/* Return delta of a row: the dot product of `out` and d_out. Four threads share a row, and thread t
- * of these reads 16 bytes of every 64. If `valid` is false, return 0. */
+/* Return delta of a row: the dot product of `out` and d_out. Four threads share a row: thread t of
+ * them reads 16 bytes of every 64 bytes of the row. If `valid` is false, return 0. */
 template <typename T>
 FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, bool valid)
 {
@@ -34,13 +35,14 @@ FSDP_DEVICE float row_delta(const T *out, const T *d_out, int t, int head_dim, b
     return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
-/* Add up the diagonals of a warp's 16 x 64 gradients of scores. The element at row r and column c
- * is on diagonal c - r. A thread has columns 8 n + 2 t + e of rows g and g + 8, for n < 8 and e <
- * 2. It first adds its two elements that are on the same diagonal: (g, 8 m + 2 t + e) and (g + 8, 8
- * (m + 1) + 2 t + e), for m from -1 to 7. It stores each sum in row g of `shared`, at 16 + 8 m + 2
- * t + e; the elements before and after the sums are zeros. Diagonal d is then at 16 + d + g of row
- * g, so a thread's loads are at constant offsets. Diagonals from 48 on continue in the next tile:
- * `carry` has their sums until then. */
+/* Add up the diagonals of a warp's matrix of gradients of scores, which has 16 rows and 64 columns.
+ * The element at row r and column c is on diagonal c - r. A thread has columns 8 n + 2 t + e of
+ * rows g and g + 8, for n < 8 and e < 2. It first adds its two elements that are on the same
+ * diagonal: (g, 8 m + 2 t + e) and (g + 8, 8 (m + 1) + 2 t + e), for m from -1 to 7. It stores each
+ * sum in row g of `shared`, at 16 + 8 m + 2 t + e; the elements before and after the sums are
+ * zeros. Diagonal d is then at 16 + d + g of row g, so a thread's loads are at constant offsets.
+ * Diagonals from 48 on continue in the next tile, so `carry` keeps their sums until the next
+ * call. */
 template <int NF>
 FSDP_DEVICE void add_diagonals(float *part, float &carry, float *shared, const float (&x)[NF][4],
                                int lane)
@@ -57,7 +59,7 @@ FSDP_DEVICE void add_diagonals(float *part, float &carry, float *shared, const f
         *(float2 *)(shared + g * DIAGONAL_LD + 8 + 8 * m + 2 * t) = z;
     }
     __syncwarp();
-    float z[3] = {0, 0, 0}; /* sums over diagonals lane - 16, lane + 16, lane + 48 */
+    float z[3] = {0, 0, 0}; /* sums over the diagonals lane - 16, lane + 16 and lane + 48 */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float *e = shared + i * (DIAGONAL_LD + 1) + lane;
@@ -127,7 +129,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         const int64_t at = (int64_t)h * p.n_query_rows + q_row + i;
         delta[r] = row_delta(out + i * p.out_ld, d_out + i * p.out_ld, t, p.head_dim, i < n);
         const float lse = i < n ? p.lse[at] : -INFINITY;
-        /* If the query sees no key, all its exponentials become zero. */
+        /* If the query sees no key, set lse2 to infinity, so that all its exponentials become
+         * zero. */
         lse2[r] = lse == -INFINITY ? INFINITY : lse * LOG2E;
         if (t == 0 && i < n) {
             p.delta[at] = delta[r];
@@ -139,7 +142,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
     float *diagonals = (float *)(shared + L::diagonals) + task.warp * (8 * DIAGONAL_LD);
     if (d_bias)
         for (int e = task.lane; e < 8 * DIAGONAL_LD; e += 32)
-            diagonals[e] = 0; /* the loop's first barrier makes this visible to the warp */
+            diagonals[e] = 0; /* the loop's first barrier makes these zeros visible to the warp */
     float *part =
         d_bias ? p.bias_parts + (((int64_t)task.index * p.heads + h) * 4 + task.warp) * p.part_ld
                : NULL;
@@ -193,7 +196,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         products_begin<WGMMA>();
         multiply_nn<T, WGMMA, STEP>(d_q, d_scores, ks);
         products_commit<WGMMA>();
-        if (d_bias) /* runs at the same time as the product */
+        if (d_bias) /* this runs at the same time as the product */
             add_diagonals(part + j * STEP, carry, diagonals, x, task.lane);
         products_wait<WGMMA, 0>();
         pin(d_scores);
@@ -203,8 +206,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
         part[n_steps * STEP + task.lane] = carry;
     if (!n_steps)
         cp_wait<0>();
-    /* Until all warps have waited, the tensor cores may read this warp's rows of Q for another
-     * warp's product. */
+    /* Wait until the products of all warps have ended. A product of another warp may still read
+     * this warp's rows of Q from shared memory, and these rows are overwritten below. */
     __syncthreads();
     store_rows<TENSOR_TILE>(s + L::q, d_q, p.scale, p.scale,
                             (T *)p.d_q + q_row * p.d_q_ld + q_column, p.d_q_ld, n, p.head_dim);

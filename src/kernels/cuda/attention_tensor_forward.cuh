@@ -1,25 +1,25 @@
-/* Forward attention by tensor cores: attention_tensor.cuh. */
+/* Forward attention by tensor cores. See attention_tensor.cuh. */
 #pragma once
 #include "src/kernels/cuda/attention_tensor_task.cuh"
 
 template <int D, bool BIAS, bool DROP> struct forward_layout {
     static constexpr int q = 0, k = TENSOR_TILE * D * 2;
-    /* With D 128 there is only one buffer for V, so that three blocks fit on a multiprocessor. */
+    /* If D is 128, V has only one buffer, so that three blocks fit on a multiprocessor. */
     static constexpr bool ONE_V = D == 128;
     static constexpr int v = k + 2 * STEP * D * 2, bias = v + (ONE_V ? 1 : 2) * STEP * D * 2;
     static constexpr int keep = bias + (BIAS ? 2 * (TENSOR_TILE + STEP) * 4 : 0);
     static constexpr int bytes = keep + (DROP ? 2 * TENSOR_TILE * (STEP / 8) : 0) + 1024;
 };
 
-/* The running maxima and sums of exponentials of the thread's two rows; the softmax is computed
- * tile by tile (Milakov & Gimelshein 2018). */
+/* The running maxima and sums of exponentials of the thread's two rows. They are updated tile by
+ * tile (Milakov & Gimelshein 2018). */
 typedef struct softmax_pair {
     float most[2], sum[2];
 } softmax_pair;
 
 /* Replace the scores of a tile by their exponentials, and add them to the running sums in `rows`.
- * Set shrink[r] to the factor by which the output of row r so far must be multiplied, because the
- * running maximum may have grown. */
+ * Because the running maximum of row r may have grown, the sums that row r of the output already
+ * contains must be multiplied by a factor. Set shrink[r] to this factor. */
 template <int NF>
 FSDP_DEVICE void softmax_step(float (&x)[NF][4], float (&shrink)[2], softmax_pair &rows,
                               float scale)
@@ -176,8 +176,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS,
     }
     if (!n_steps)
         cp_wait<0>();
-    /* Until all warps have waited, the tensor cores may read this warp's rows of Q for another
-     * warp's product. */
+    /* Wait until the products of all warps have ended. A product of another warp may still read
+     * this warp's rows of Q from shared memory, and these rows are overwritten below. */
     __syncthreads();
     store_rows<TENSOR_TILE>(s + L::q, o, factor[0], factor[1],
                             (T *)p.out + q_row * p.out_ld + q_column, p.out_ld, tile.n_queries - q0,

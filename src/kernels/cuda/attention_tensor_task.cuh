@@ -1,4 +1,4 @@
-/* What the kernels of attention_tensor_*.cuh share: a block's task, biases and masks. */
+/* Code that the kernels of attention_tensor_*.cu share: the task of a block, biases and masks. */
 #pragma once
 #include "src/kernels/cuda/attention_products.cuh"
 
@@ -6,21 +6,22 @@
 #define LN2 0.6931471805599453f
 
 enum {
-    STEP = 64, /* keys that forward and d_q visit at a time */
+    STEP = 64, /* number of keys that forward and d_q process at a time */
 };
 
-/* Declare `name`, a pointer to the block's dynamic shared memory, rounded up to a multiple of 1024
- * bytes. */
+/* Declare a pointer with the name `name` to the block's dynamic shared memory. Its address is
+ * rounded up to a multiple of 1024 bytes. */
 #define TENSOR_SHARED(name)                                                                        \
     SHARED_DYNAMIC(char, name##_raw);                                                              \
     char *name = (char *)(((uintptr_t)name##_raw + 1023) & ~(uintptr_t)1023)
 
-/* What a block computes, and which part of it the thread has: rows `row` and `row` + 8 of the tile,
- * and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
+/* The task of a block, and the part of it that this thread computes: rows `row` and `row` + 8 of
+ * the tile, and columns 8 n + 2 t and 8 n + 2 t + 1 of fragment n. */
 typedef struct tensor_task {
     attention_tile tile;
-    int index, head; /* index: of the tile in the list; head: of the queries, or for d_k and d_v of
-                        the keys */
+    /* index: index of the tile in the list. head: query head or, for d_k and d_v, key/value
+     * head. */
+    int index, head;
     int warp, lane, row, t;
 } tensor_task;
 
@@ -31,14 +32,14 @@ FSDP_DEVICE tensor_task tensor_task_of(const attention_tile *tiles, int heads, u
             lane & 3};
 }
 
-/* Return the number of steps of `step` rows that cover the range. */
+/* Return the number of steps, of `step` rows each, that are needed to process the range. */
 FSDP_DEVICE int count_steps(attention_range range, int step)
 {
     return range.end > range.begin ? (range.end - range.begin + step - 1) / step : 0;
 }
 
-/* Start to copy the biases for a tile of scores: entry e of dst is for key - query = lowest + e.
- * Distances without a bias get zeros. */
+/* Start to copy the biases for a tile of scores. Entry e of dst gets the bias for key - query =
+ * lowest + e, or zero if there is no bias for this distance. */
 template <int N>
 FSDP_DEVICE void load_bias(uint32_t dst, const attention_params &p, int head, int shift, int lowest)
 {
@@ -76,9 +77,9 @@ template <typename F> FSDP_DEVICE void for_each_kept(const char *keep, const ten
         }
 }
 
-/* Set the elements whose columns are outside the range of their row to `value`: row0 is the range
- * of the thread's first row, row8 that of its second row. Column 0 of the tile is column `first` of
- * the sequence. */
+/* Set the elements whose columns are outside the range of their row to `value`. row0 is the range
+ * of the thread's first row, and row8 is the range of its second row. Column 0 of the tile is
+ * column `first` of the sequence. */
 template <int NF>
 FSDP_DEVICE void hide_columns(float (&x)[NF][4], attention_range row0, attention_range row8,
                               int first, float value)

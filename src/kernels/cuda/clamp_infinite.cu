@@ -1,17 +1,19 @@
 /* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp. As on
  * the CPU, magnitudes are compared as integers: the bits of an element without its sign bit. The
  * first kernel looks for infinite values and for values that have the largest finite magnitude, and
- * writes to device memory whether it has found any. The second kernel reads this there and usually
- * ends at once, so the host does not wait. */
+ * writes to device memory whether it has found any. The second kernel reads this result from device
+ * memory, so the host need not wait for it. Usually no such value was found, and the second kernel
+ * has nothing to do. */
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
     THREADS = 256,
-    GROUP = 8, /* elements that a thread handles at a time: 16 bytes; their codes take two bytes */
+    /* elements that a thread processes at a time: 16 bytes; their codes take two bytes */
+    GROUP = 8,
 
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
-    LARGEST = 0x7bff, /* 65504, the bound if no element is infinite */
+    LARGEST = 0x7bff, /* 65504, the bound to which elements are clamped if no element is infinite */
     BOUND = 0x7be0,   /* 64512, the bound if an element is infinite */
 
     PER_BYTE = 4, /* codes of gradient factors in a byte of `factors` */
@@ -28,8 +30,8 @@ enum {
     FACTOR_0     /* x was clamped */
 };
 
-/* Which values the first kernel has found: 1 if at least one element is infinite, or has magnitude
- * LARGEST; else 0. */
+/* The values that the first kernel has found. `infinite` is 1 if at least one element is infinite,
+ * and `largest` is 1 if at least one element has the magnitude LARGEST; otherwise they are 0. */
 typedef struct findings {
     unsigned infinite, largest;
 } findings;
@@ -38,7 +40,7 @@ struct alignas(16) group {
     uint16_t at[GROUP];
 };
 
-/* Load elements [i, i + GROUP); elements from n on become zeros. */
+/* Load elements [i, i + GROUP) of an array of n elements. Elements past the end become zeros. */
 FSDP_DEVICE group load_group(const uint16_t *from, int64_t i, int64_t n, bool vectors)
 {
     group x;
@@ -101,8 +103,8 @@ FSDP_DEVICE unsigned clamp_group(group *some, unsigned bound)
     return codes;
 }
 
-/* Clamp x if an element is infinite. Unless `factors` is NULL, write byte 0 of it and, if an
- * element is infinite or has magnitude LARGEST, the codes. */
+/* Clamp x if an element is infinite. If `factors` is not NULL, write byte 0 of `factors` and, if an
+ * element is infinite or has the magnitude LARGEST, also the codes after it. */
 static __global__ void __launch_bounds__(THREADS)
     clamp(uint16_t *x, uint8_t *factors, const findings *found, int64_t n, bool vectors)
 {

@@ -1,4 +1,4 @@
-/* column_sum: the gradient of a bias. */
+/* The kernel column_sum, which computes the gradient of a bias. */
 #include "src/kernels/cuda/column_sums.cuh"
 
 extern "C" void fsdp_cuda_column_sum(fsdp_kernel_context *context, void *dbias,

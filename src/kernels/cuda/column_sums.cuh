@@ -1,8 +1,8 @@
-/* Sums over the rows of a matrix, one for each column, in two stages. The rows are cut into slices,
- * whose number depends on the shape alone. The first stage writes the sums of each slice to scratch
- * memory (`parts`). The second stage adds the sums of all slices in a fixed order. One pass over
- * the rows can compute several sets of sums, such as those of dw and of dbias: parts is [slices,
- * sets, width]. */
+/* Sums over the rows of a matrix, one for each column, in two stages. The rows are divided into
+ * slices, and the number of slices depends only on the shape of the matrix. The first stage writes
+ * the sums of each slice to scratch memory (`parts`). The second stage adds the sums of all slices
+ * in a fixed order. One pass over the rows can compute several sets of sums, such as those of dw
+ * and of dbias. So the shape of `parts` is [slices, sets, width]. */
 #pragma once
 #include "src/kernels/cuda/row_access.cuh"
 
@@ -11,8 +11,8 @@ enum {
     COLUMN_WARPS = 8
 };
 
-/* What the second stage does with the sums of each set: dst = beta dst + sum. Sets whose dst is
- * NULL are skipped. */
+/* The outputs of the second stage: for each set of sums, it computes dst = beta dst + sum. Sets
+ * whose dst is NULL are skipped. */
 typedef struct column_outputs {
     void *dst[COLUMN_SETS];
     fsdp_dtype dtype[COLUMN_SETS];
@@ -21,7 +21,7 @@ typedef struct column_outputs {
 
 /* --- first stage, for terms that depend only on their own column --- */
 
-/* The terms of column_sum(): the elements of a matrix. */
+/* The terms that column_sum() adds up: the elements of a matrix. */
 template <typename T> struct matrix_terms {
     static constexpr int N = vector_of<T>::N;
     const T *x;
@@ -37,17 +37,17 @@ static inline int64_t column_slices(int64_t rows, int64_t width)
 {
     enum {
         COLUMNS = 256,
-        BLOCKS = 528, /* wanted blocks: a few for each multiprocessor of a large card */
+        BLOCKS = 528, /* desired number of blocks: a few for each multiprocessor of a large card */
         LEAST = 32,
         MOST = 128,
-        ROWS = 2 * COLUMN_WARPS /* a slice has at least about this many rows */
+        ROWS = 2 * COLUMN_WARPS /* minimum number of rows of a slice, approximately */
     };
     const int64_t slices = smaller(BLOCKS / ceil_div(width, COLUMNS), MOST);
     return smaller(slices < LEAST ? (int64_t)LEAST : slices, ceil_div(rows, ROWS));
 }
 
-/* Each thread of a warp has a chunk of columns. The warps of a block take the rows of the slice in
- * turn. */
+/* Each thread of a warp adds up a chunk of columns. The warps of a block process the rows of the
+ * slice in turn. */
 template <typename TERMS>
 static __global__ void __launch_bounds__(WARP *COLUMN_WARPS)
     column_parts(float *parts, TERMS terms, int64_t rows, int64_t width)
@@ -83,8 +83,8 @@ static __global__ void __launch_bounds__(WARP *COLUMN_WARPS)
 
 /* --- second stage --- */
 
-/* A block has 32 columns, and each of its 32 warps adds every 32nd slice. With only one thread for
- * each column, the threads would wait for memory most of the time. */
+/* Each block computes 32 columns, and each of its 32 warps adds up every 32nd slice. If there were
+ * only one thread for each column, the threads would wait for memory most of the time. */
 static __global__ void __launch_bounds__(WARP *WARP)
     add_column_parts(column_outputs out, const float *parts, int64_t slices, int64_t width)
 {

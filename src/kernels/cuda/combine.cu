@@ -1,7 +1,7 @@
 /* Combines sums of rows into sums of tensors (combine), and sums of tensors into the norm of all
- * gradients and the factor that clips them (clip_factor). The terms are joined in the same order as
- * on the CPU, so the results have the same bits, except if the power of the norm is not 1, 2 or
- * infinite. */
+ * gradients and the factor by which they are clipped (clip_factor). The terms are joined in the
+ * same order as on the CPU. So if the power of the norm is 1, 2 or infinite, the results have the
+ * same bits as on the CPU. */
 #include "src/kernels/cuda/tables.cuh"
 
 enum {
@@ -11,7 +11,7 @@ enum {
     TILE = 32,
     TILES = 32 * 32,
     CHUNK = TILES * TILE,
-    LEVELS = 48 /* levels of the tree whose leaves are chunks */
+    LEVELS = 48 /* number of levels of the tree whose leaves are chunks */
 };
 
 FSDP_DEVICE double join_two(bool largest, double left, double right)
@@ -21,8 +21,8 @@ FSDP_DEVICE double join_two(bool largest, double left, double right)
     return right > left || right != right ? right : left; /* NaN if left or right is NaN */
 }
 
-/* Return a number that changes nothing when it is joined with another one; it fills up incomplete
- * tiles. For sums it is -0, since x + -0 has the bits of x. */
+/* Return a number that has no effect when it is joined with another number. Incomplete tiles are
+ * filled up with it. For sums it is -0, because x + -0 has the bits of x for every x. */
 FSDP_DEVICE double no_term(bool largest)
 {
     return largest ? -INFINITY : -0.0;
@@ -30,8 +30,8 @@ FSDP_DEVICE double no_term(bool largest)
 
 /* --- the tree --- */
 
-/* Return the combination of the x of all 32 threads of the warp, joined pairwise in a binary
- * tree. */
+/* Each of the 32 threads of a warp passes a number x. Return the combination of all these numbers,
+ * joined pairwise in a binary tree. */
 FSDP_DEVICE double tree_of_warp(bool largest, double x)
 {
     for (int step = 1; step < 32; step *= 2)
@@ -39,7 +39,8 @@ FSDP_DEVICE double tree_of_warp(bool largest, double x)
     return x;
 }
 
-/* Set to[i] to the pairwise combination of tile i of x [n], for each tile that has a number. */
+/* Set to[i] to the pairwise combination of the numbers in tile i of x [n], for each tile that
+ * contains at least one number. */
 FSDP_DEVICE void combine_tiles(bool largest, double *to, const double *x, int64_t n)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -52,7 +53,8 @@ FSDP_DEVICE void combine_tiles(bool largest, double *to, const double *x, int64_
     }
 }
 
-/* Return the pairwise combination of x [n], n <= CHUNK. Only thread 0 gets it. */
+/* Return the pairwise combination of the numbers x [n], n <= CHUNK. Only thread 0 gets the
+ * result. */
 FSDP_DEVICE double combine_chunk(bool largest, const double *x, int64_t n)
 {
     SHARED(double, tiles, [TILES]);
@@ -68,9 +70,9 @@ FSDP_DEVICE double combine_chunk(bool largest, const double *x, int64_t n)
     return tree_of_warp(largest, exists ? few[threadIdx.x] : no_term(largest));
 }
 
-/* Return the pairwise combination of x [n]. Only thread 0 gets it. The results of chunks are joined
- * like the digits of a binary counter: levels[l] is the result of 2^l chunks if bit l of the number
- * of chunks so far is set. */
+/* Return the pairwise combination of the numbers x [n]. Only thread 0 gets the result. The results
+ * of chunks are joined as digits are carried in a binary counter: levels[l] is the result of 2^l
+ * chunks if bit l is set in the number of chunks that have been processed. */
 FSDP_DEVICE double combine_tree(bool largest, const double *x, int64_t n)
 {
     SHARED(double, levels, [LEVELS]);
@@ -99,7 +101,7 @@ FSDP_DEVICE double combine_tree(bool largest, const double *x, int64_t n)
 /* --- from the first to the last --- */
 
 /* Join `sum` with x[0], x[1], ..., x[n - 1] in this order, and return the result. Only thread 0
- * gets it. */
+ * gets the result. */
 FSDP_DEVICE double combine_in_order(bool largest, double sum, const double *x, int64_t n)
 {
     SHARED(double, some, [THREADS]);
@@ -120,7 +122,7 @@ FSDP_DEVICE double combine_in_order(bool largest, double sum, const double *x, i
 
 /* --- combine --- */
 
-/* One run of numbers in the table, as in fsdp_numbers. */
+/* One run of numbers to be combined, as described by fsdp_numbers. */
 struct run {
     const double *numbers;
     int64_t n;

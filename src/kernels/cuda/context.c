@@ -1,5 +1,5 @@
-/* See context.h. Scratch is one block of device memory, which is replaced by a larger one when a
- * slot needs more. */
+/* See context.h. Scratch memory is one block of device memory. It is replaced by a larger block
+ * when a function of fsdp_kernels needs more. */
 #include "src/kernels/cuda/context.h"
 
 #include "src/base/alloc.h"
@@ -132,8 +132,8 @@ static fsdp_status check_device(int device, int *capability, int *multiprocessor
     return FSDP_OK;
 }
 
-/* Return the size of cublasLt's workspace that NVIDIA recommends; its kernels for Hopper need
- * more. */
+/* Return the size of cublasLt's workspace that NVIDIA recommends for cards of this compute
+ * capability. It is larger for Hopper. */
 static size_t workspace_bytes(int capability)
 {
     return (size_t)(capability >= 90 ? 64 : 32) << 20;

@@ -1,18 +1,18 @@
-/* The state of the CUDA kernels of one rank: a device, a stream, and memory that kernels need while
- * they run. The kernels themselves are in the .cu files of this folder, one operation a file, and
+/* The state that the CUDA kernels of one rank need: a device, a stream, and memory for kernels
+ * while they run. The kernels are in the .cu files of this folder, one file for each operation, and
  * table.c lists them.
  *
  * This folder has more than 25 source files: one for each operation, as in src/kernels/cpu/isa. The
  * code for tensor cores is in several files, so that they are compiled in parallel.
  *
- * Note [CUDA slots]. A slot (a function of fsdp_kernels) starts kernels in the context's stream and
- * returns before they have run. It copies everything that it gets in host memory, as Note [Streams]
- * in src/tensor/device.h demands: scalars travel as arguments of the kernels, arrays through
- * fsdp_cuda_upload(). Most slots return nothing, so the context keeps the first error of a launch
- * or a copy, and fsdp_cuda_synchronize() returns it.
+ * Note [CUDA slots]. A slot is a function in the table fsdp_kernels. It starts kernels in the
+ * context's stream and returns before they have run. Note [Streams] in src/tensor/device.h demands
+ * that a slot copies all its arguments in host memory: scalars are passed as arguments of the
+ * kernels, arrays by fsdp_cuda_upload(). Most slots return nothing, so the context keeps the first
+ * error of a launch or a copy, and fsdp_cuda_synchronize() returns it.
  *
- * All kernels are deterministic: how the work is divided and in which order sums are added depends
- * on shapes alone, never on the number of multiprocessors of the card. No kernel adds floats
+ * All kernels are deterministic. The division of the work and the order in which sums are added
+ * depend only on shapes, never on the number of multiprocessors of the card. No kernel adds floats
  * atomically. */
 #pragma once
 #include <cuda_runtime_api.h>
@@ -29,14 +29,15 @@ typedef struct fsdp_cuda_context fsdp_cuda_context;
  * is no such device, no driver, no cublasLt, or no code for the device in this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cuda_open(int device, fsdp_kernel_context **context,
                                                    const fsdp_kernels **kernels);
-/* Like fsdp_kernels_cuda_open(), but without the table of kernels, and without what tables.c and
- * uploads.c keep in the context. */
+/* Like fsdp_kernels_cuda_open(), but do not return the table of kernels, and do not create the data
+ * of tables.c and uploads.c in the context. */
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_context_open(int device, fsdp_kernel_context **context);
 void fsdp_kernels_cuda_close(fsdp_kernel_context *context); /* accepts NULL */
 
 extern const fsdp_kernels fsdp_kernels_cuda;
 
-/* Every kernel context of the CUDA table is an fsdp_cuda_context. */
+/* Return the kernel context `c` as an fsdp_cuda_context. Every context of the CUDA table of kernels
+ * is one. */
 static inline fsdp_cuda_context *fsdp_cuda_of(fsdp_kernel_context *c)
 {
     return (fsdp_cuda_context *)(void *)c;
@@ -44,15 +45,16 @@ static inline fsdp_cuda_context *fsdp_cuda_of(fsdp_kernel_context *c)
 
 cudaStream_t fsdp_cuda_stream(const fsdp_cuda_context *c);
 int fsdp_cuda_device(const fsdp_cuda_context *c);
-/* The compute capability times 10: 80 for sm_80, 90 for sm_90. */
+/* Return the compute capability times 10: 80 for sm_80, 90 for sm_90. */
 int fsdp_cuda_capability(const fsdp_cuda_context *c);
-/* Return the number of multiprocessors. Use it only for grids that decide which block computes
- * which element, never for the order of a sum. */
+/* Return the number of multiprocessors of the card. Use this number only to decide which block
+ * computes which element, never for the order of the terms of a sum. */
 int fsdp_cuda_multiprocessors(const fsdp_cuda_context *c);
 /* Return the plans by which cublasLt multiplies matrices in this context (gemm_plans.h). */
 struct fsdp_gemm_plans *fsdp_cuda_gemm_plans(const fsdp_cuda_context *c);
-/* Data that another file (tables.c or uploads.c) keeps in a context. When the context is closed and
- * its kernels have run, the context calls `destroy`, unless it is NULL. */
+/* The kinds of data that other files (tables.c and uploads.c) store in a context. When the context
+ * is closed, it waits for its kernels and then calls the function `destroy` of each kind, unless it
+ * is NULL. */
 typedef enum fsdp_cuda_attached {
     FSDP_CUDA_TABLES,
     FSDP_CUDA_UPLOADS,
@@ -69,7 +71,7 @@ void fsdp_cuda_allow_tf32(fsdp_cuda_context *c, bool allow);
 /* Return true if `error` is cudaSuccess. Otherwise keep it as the context's failure, unless the
  * context already has one. `what` names the call, for example "rms_norm". */
 bool fsdp_cuda_check(fsdp_cuda_context *c, cudaError_t error, const char *what);
-/* Call this after a slot (a function of fsdp_kernels) has launched its kernels. It passes
+/* Call this after a function of fsdp_kernels has launched its kernels. It passes the result of
  * cudaGetLastError() to fsdp_cuda_check(). */
 bool fsdp_cuda_launched(fsdp_cuda_context *c, const char *what);
 /* Keep `status` and its message (fsdp_last_error()) as the context's failure, unless the context
@@ -81,21 +83,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_cuda_status(const fsdp_cuda_context *c);
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_synchronize(fsdp_cuda_context *c);
 
 /* Return `bytes` bytes of device memory, aligned to 256 bytes, for the kernels that the caller is
- * about to start. It is valid until the next call of fsdp_cuda_scratch(), so a slot (a function
- * of fsdp_kernels) that needs several arrays calls this once, for all of them. Kernels of later
- * calls of slots get the same memory, which is safe because they run later in the stream. Return
- * NULL if there is not enough memory; the context then keeps the failure, and the caller should
- * return without starting anything. */
+ * about to start. The memory is valid until the next call of fsdp_cuda_scratch(), so a function of
+ * fsdp_kernels that needs several arrays calls this once, for all of them. Later functions get the
+ * same memory for their kernels, which is safe because these kernels run later in the stream. If
+ * there is not enough memory, return NULL. The context then keeps the failure, and the caller
+ * should return without starting anything. */
 void *fsdp_cuda_scratch(fsdp_cuda_context *c, size_t bytes);
 
 /* Copy `bytes` bytes of host memory to device memory, in order with the kernels of the stream,
  * unless the device already has an equal copy (Note [Uploads] in uploads.h). Return the address of
- * the copy, which is aligned to 256 bytes. It is valid for the kernels that the caller starts
- * before it returns, and these must not write to it. `src` may be reused at once. Return NULL on
- * failure, which the context keeps, and if `bytes` is 0 or `src` is NULL. */
+ * the copy, which is aligned to 256 bytes. The kernels that the caller starts before it returns may
+ * read the copy, but must not write to it. `src` may be reused when this function returns. Return
+ * NULL if `bytes` is 0 or `src` is NULL. Also return NULL on failure; the context then keeps the
+ * failure. */
 const void *fsdp_cuda_upload(fsdp_cuda_context *c, const void *src, size_t bytes);
 /* Copy `bytes` bytes of host memory to `dst` in device memory, in order with the kernels. A small
- * array goes through pinned memory. For a large one, this waits until the copy has read `src`. */
+ * array is first copied to pinned memory. For a large array, the function waits until `src` has
+ * been read. */
 void fsdp_cuda_from_host(fsdp_cuda_context *c, void *dst, const void *src, size_t bytes);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* Softmax cross-entropy. Each block of threads computes one row. It reads the row once for the
- * maximum and the sum of e^(x - maximum) (Milakov & Gimelshein 2018) and keeps the row in shared
- * memory for the gradient. If the shared memory of a multiprocessor is too small for two such
- * blocks, the row is read again instead. */
+/* Softmax cross-entropy. Each block of threads computes one row. It computes the maximum of the row
+ * and the sum of e^(x - maximum) in one pass (Milakov & Gimelshein 2018), and keeps the row in
+ * shared memory for the gradient. If the shared memory of a multiprocessor is too small for two
+ * such blocks, the row is not kept, but read a second time for the gradient. */
 #include <float.h>
 
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
     MOST_WARPS = 16,
-    NARROW = 2048 /* rows of at most this many elements get blocks with few threads */
+    NARROW = 2048 /* blocks for rows of at most this many elements have few threads */
 };
 
 #define LOG2E 1.4426950408889634f
@@ -24,8 +24,8 @@ typedef struct loss_job {
     bool is_aligned; /* all rows begin at multiples of 16 bytes */
 } loss_job;
 
-/* A maximum, and the sum of e^(x - maximum). The maximum starts at a finite number, so that terms
- * with x = -infinity are 0, not NaN. */
+/* The maximum of some numbers x, and the sum of e^(x - maximum) over them. The maximum starts at a
+ * finite number, so that terms with x = -infinity are 0, not NaN. */
 typedef struct exp_sum {
     float maximum, sum;
 } exp_sum;
@@ -41,7 +41,8 @@ FSDP_DEVICE exp_sum merge(exp_sum a, exp_sum b)
     return {maximum, a.sum * exp_of(a.maximum - maximum) + b.sum * exp_of(b.maximum - maximum)};
 }
 
-/* Add N terms to *s. A NaN does not become the maximum, but makes the sum NaN. */
+/* Add the terms of N numbers x to *s. If one of them is NaN, the sum becomes NaN, but the maximum
+ * does not. */
 template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
 {
     float most = x[0];
@@ -57,7 +58,7 @@ template <int N> FSDP_DEVICE void add_terms(exp_sum *s, const float *x)
         s->sum += exp_of(x[e] - s->maximum);
 }
 
-/* Merge the sums of all threads of the block. All threads get the same bits. */
+/* Merge the sums of all threads of the block. All threads get the same result, bit for bit. */
 FSDP_DEVICE exp_sum merge_block(exp_sum s)
 {
     SHARED(exp_sum, sums, [MOST_WARPS]);
@@ -73,7 +74,8 @@ FSDP_DEVICE exp_sum merge_block(exp_sum s)
     return s;
 }
 
-/* Return true if the chunk at element i of a row can be accessed as one unit of 16 bytes. */
+/* Return true if the chunk that begins at element i of a row can be accessed as one unit of 16
+ * bytes. */
 template <int N> FSDP_DEVICE bool is_whole(const loss_job &job, int64_t i)
 {
     return job.is_aligned && i + N <= job.vocab;
@@ -87,7 +89,7 @@ template <typename T> FSDP_DEVICE void zero_row(T *x, const loss_job &job)
         store_chunk(x, i, job.vocab, narrow<T>(zeros), is_whole<N>(job, i));
 }
 
-/* Return the gradient of logit i. */
+/* Return the gradient of logit i, whose value is x. */
 FSDP_DEVICE float gradient_of(float x, int64_t i, int32_t label, exp_sum s, float scale,
                               float factor)
 {
@@ -151,12 +153,12 @@ static __global__ void __launch_bounds__(WARP *MOST_WARPS) cross_entropy(loss_jo
             (float)(log((double)s.sum) + ((double)s.maximum - (double)to_float(x[label])));
     if (!job.gradient)
         return;
-    __syncthreads(); /* thread 0 has read the label's logit, and `kept` is complete */
+    __syncthreads(); /* wait until thread 0 has read the label's logit and `kept` is complete */
     store_gradient(x, kept, job, label, s);
 }
 
-/* Return how many bytes of dynamic shared memory a block may use if two blocks are to fit on a
- * multiprocessor. */
+/* Return the number of bytes of dynamic shared memory that each block may use if two blocks must
+ * fit on a multiprocessor. */
 static size_t shared_bytes(const fsdp_cuda_context *c)
 {
     enum {

@@ -6,7 +6,7 @@
 
 #ifdef CUDA_EMULATED
 
-/* The emulator of the tests is linked into the program, so nothing is loaded. */
+/* The emulator of the tests is linked into the program, so there is nothing to load. */
 fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt)
 {
 #define LINKED(name) .name = cublasLt##name,
@@ -37,7 +37,8 @@ fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt)
     void *library = fsdp_cuda_library_open(names, reason, sizeof reason);
     if (!library)
         return not_loaded(reason);
-    /* ISO C does not convert the result of dlsym() to a pointer to a function; POSIX does. */
+    /* The result of dlsym() is converted to a pointer to a function. ISO C does not allow this
+     * conversion, but POSIX does. */
     const char *missing = NULL;
     void *address;
 #define FIND(name)                                                                                 \

@@ -20,13 +20,13 @@
     F(MatmulAlgoGetHeuristic)                                                                      \
     F(Matmul)
 
-/* A pointer to each function: field Matmul points to cublasLtMatmul(). */
+/* The functions of cublasLt: for example, the field Matmul points to cublasLtMatmul(). */
 typedef struct fsdp_cublaslt {
 #define FSDP_CUBLASLT_FIELD(name) __typeof__(cublasLt##name) *name;
     FSDP_CUBLASLT_FUNCTIONS(FSDP_CUBLASLT_FIELD)
 #undef FSDP_CUBLASLT_FIELD
 } fsdp_cublaslt;
 
-/* Load the library. Fails with FSDP_ERR_UNSUPPORTED if it is not found; the message says which
- * package has it. The library stays loaded. */
+/* Load cublasLt. Fails with FSDP_ERR_UNSUPPORTED if the library is not found; the message says
+ * which package contains it. The library is never unloaded. */
 FSDP_MUST_CHECK fsdp_status fsdp_cublaslt_load(fsdp_cublaslt *lt);

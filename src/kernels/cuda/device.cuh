@@ -4,7 +4,7 @@
 #ifdef CUDA_EMULATED
 #include "emu.h"
 /* SHARED(float, sums, [2][32]) declares an array in shared memory. SHARED_DYNAMIC declares a
- * pointer to the memory whose size is given at the launch. */
+ * pointer to dynamic shared memory, whose size is an argument of the launch. */
 #define SHARED(type, name, dims)                                                                   \
     typedef type name##_type dims;                                                                 \
     static char name##_site;                                                                       \

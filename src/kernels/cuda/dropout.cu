@@ -1,5 +1,5 @@
-/* Dropout. One counter of Philox gives eight random numbers, and the thread that computes them
- * handles the eight elements that they decide about. */
+/* Dropout. One counter of Philox gives eight random numbers, which decide about eight elements. The
+ * thread that computes the random numbers also processes these elements. */
 #include "src/base/philox.h"
 #include "src/kernels/cuda/elementwise.cuh"
 #include "src/kernels/cuda/philox.cuh"
@@ -30,8 +30,7 @@ FSDP_DEVICE float rounded(fsdp_dtype dtype, float x)
                                      : x;
 }
 
-/* Dropout, followed by an addition: the result of dropout is rounded to `dtype`, and then in[1] is
- * added. */
+/* The result of dropout, rounded to `dtype`, plus in[1]. */
 struct dropped_out_and_added {
     dropped_out drop;
     fsdp_dtype dtype;

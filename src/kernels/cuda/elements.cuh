@@ -1,5 +1,5 @@
-/* Elements of the float dtypes in device code, and the choice of a template by dtype in host code.
- */
+/* Elements of the floating dtypes in device code. This file also has, in host code, the choice of a
+ * template by dtype. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 #include "src/kernels/cuda/slots.h"
@@ -36,7 +36,7 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x)
 
 /* --- 16 bytes of elements --- */
 
-/* N elements that are loaded and stored as one access of 16 bytes, at an address that is a multiple
+/* N elements that are loaded and stored by one access of 16 bytes. Their address must be a multiple
  * of 16. */
 template <typename T> struct alignas(16) vector_of {
     static constexpr int N = 16 / sizeof(T);
@@ -65,8 +65,9 @@ template <typename F> static inline void with_type(fsdp_dtype dtype, F f)
 
 /* --- grids --- */
 
-/* Return how many blocks of `threads` threads give each of n items a thread, but at least 1 and at
- * most `most`. A kernel loops over the remaining items with a stride of the whole grid. */
+/* Return the number of blocks of `threads` threads with which each of n items gets its own thread.
+ * The result is at least 1 and at most `most`. If it is limited by `most`, each thread must also
+ * process further items, with a stride of the whole grid. */
 static inline unsigned blocks_for(int64_t n, int threads, int64_t most = 1 << 16)
 {
     const int64_t blocks = (n + threads - 1) / threads;

@@ -1,5 +1,5 @@
-/* Arithmetic on arrays of one dtype. Each result is one float32 operation, rounded to the dtype, so
- * its bits are those of the CPU's kernels. */
+/* Arithmetic on arrays of one dtype. Each result is computed by one float32 operation and rounded
+ * to the dtype, so it has the same bits as the result of the CPU's kernel. */
 #include "src/kernels/cuda/elementwise.cuh"
 
 struct sum_of {
@@ -33,7 +33,7 @@ struct multiple_of {
     }
 };
 
-/* x limited to [-limit, limit]. NaN stays NaN, since no comparison with NaN is true. */
+/* Limits x to [-limit, limit]. NaN stays NaN, because comparisons with NaN are false. */
 struct clamped {
     float limit;
     template <int N>

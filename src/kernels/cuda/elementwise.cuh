@@ -1,5 +1,5 @@
-/* A loop over arrays of one float dtype: each thread loads a group of elements as float32, calls a
- * function object, and stores the results. A group is loaded completely before its results are
+/* A loop over arrays of one floating dtype. Each thread loads a group of elements as float32, calls
+ * a function object, and stores the results. A group is loaded completely before its results are
  * stored, so an output may be the same array as an input. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
@@ -19,8 +19,8 @@ template <typename T, int N> struct alignas(N * sizeof(T)) packed {
     T at[N];
 };
 
-/* Load elements [i, i + N) of an array of n elements; elements from n on become 0. `vectors` is
- * true if the array's address is a multiple of 16 bytes and i is a multiple of N. */
+/* Load elements [i, i + N) of an array of n elements; the other elements of the result become 0.
+ * `vectors` is true if the array's address is a multiple of 16 bytes and i is a multiple of N. */
 template <typename T, int N>
 FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n, bool vectors)
 {
@@ -40,7 +40,7 @@ FSDP_DEVICE void load_group(float (&to)[N], const T *from, int64_t i, int64_t n,
     }
 }
 
-/* Store elements [i, i + N) of an array of n elements; elements from n on are skipped. `vectors` is
+/* Store elements [i, i + N) of an array of n elements, except those from element n on. `vectors` is
  * as in load_group(). */
 template <typename T, int N>
 FSDP_DEVICE void store_group(T *to, const float (&from)[N], int64_t i, int64_t n, bool vectors)
@@ -70,8 +70,8 @@ template <int IN, int OUT> struct elementwise_arrays {
     void *out[OUT];
 };
 
-/* Call compute(out, in, group) for each group of N elements. Group g has elements [g N, (g + 1)
- * N). */
+/* Call compute(out, in, group) for each group of N elements. Group number g consists of elements [g
+ * N, (g + 1) N). */
 template <typename T, int N, int IN, int OUT, typename F>
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     elementwise(elementwise_arrays<IN, OUT> arrays, int64_t n, bool vectors, F compute)
@@ -90,8 +90,9 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     }
 }
 
-/* Start the loop over n elements of `dtype`, in groups of N elements. N = 0 means as many as
- * 16 bytes have. `what` is the name of the slot. */
+/* Start the loop over n elements of `dtype`, in groups of N elements. If N is 0, a group has as
+ * many elements as fit in 16 bytes. `what` is the name of the calling function in fsdp_kernels, for
+ * error messages. */
 template <int N, int IN, int OUT, typename F>
 static void start_elementwise(fsdp_kernel_context *context, const char *what, fsdp_dtype dtype,
                               int64_t n, const elementwise_arrays<IN, OUT> &arrays, F compute)

@@ -4,7 +4,7 @@
 
 enum {
     THREADS = 128,
-    CHUNK = 8 /* elements that a thread converts at a time */
+    CHUNK = 8 /* number of elements that a thread converts at a time */
 };
 
 /* --- forward, if the output has another dtype than the weight --- */
@@ -17,7 +17,7 @@ typedef struct lookup_job {
     bool is_aligned;
 } lookup_job;
 
-/* A block has blockDim.y tokens. */
+/* A block computes the rows of blockDim.y tokens. */
 template <typename T, typename W>
 static __global__ void __launch_bounds__(THREADS) embedding(lookup_job job)
 {
@@ -84,7 +84,8 @@ typedef struct gradient_job {
     bool is_aligned, is_added; /* is_added: the gradient is added to the old values of dw */
 } gradient_job;
 
-/* Set `sum` to the old value of the thread's chunk of a row of dw, or to zero. */
+/* Set `sum` to the initial values of this thread's chunk of a row of dw: to the old values if
+ * is_added, otherwise to zero. */
 template <int N>
 FSDP_DEVICE void begin_row(float *sum, const gradient_job &job, int32_t id, int64_t column)
 {
@@ -103,8 +104,8 @@ FSDP_DEVICE void end_row(const float *sum, const gradient_job &job, int32_t id, 
                 job.is_aligned);
 }
 
-/* Each block adds the rows of one piece. A thread has one chunk of columns (Note [Chunks] in
- * row_access.cuh). */
+/* Each block adds up the rows of dy that belong to one piece (token_runs.h). A thread computes one
+ * chunk of columns (Note [Chunks] in row_access.cuh). */
 template <typename T> static __global__ void __launch_bounds__(THREADS) add_pieces(gradient_job job)
 {
     constexpr int N = vector_of<T>::N;
@@ -131,7 +132,8 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) add_piec
         store_floats<N>(job.parts + piece.slot * job.width, column, job.width, sum, job.is_aligned);
 }
 
-/* Each block adds the partial sums of one id whose tokens are in several pieces. */
+/* Each block adds up the partial sums of one id whose tokens are divided into several pieces
+ * (token_runs.h). */
 template <int N> static __global__ void __launch_bounds__(THREADS) add_longs(gradient_job job)
 {
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;

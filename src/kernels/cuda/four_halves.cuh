@@ -1,5 +1,6 @@
 /* Four adjacent float32 values that are stored as halves: Note [Halves] in src/base/halves.h. The
- * elements of four adjacent threads share a word of marks, so these threads must run together. */
+ * elements of four adjacent threads share a word of mark bits, so these threads must work
+ * together. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cuda/fours.cuh"
@@ -21,7 +22,7 @@ FSDP_DEVICE void split_half(float x, uint16_t &hi, uint16_t &lo, uint32_t &mark)
 }
 
 /* Load elements [i, i + 4) of an array of n float32 values that is stored as 16-bit halves, see
- * Note [Halves] in src/base/halves.h. i must be a multiple of 4. WHOLE promises that
+ * Note [Halves] in src/base/halves.h. i must be a multiple of 4. The caller may set WHOLE only if
  * has_fours<uint16_t>(h.hi, h.lo) is true. */
 template <bool WHOLE>
 FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64_t n)
@@ -43,8 +44,8 @@ FSDP_DEVICE void load_four_halves(float (&x)[4], fsdp_halves h, int64_t i, int64
 }
 
 /* Split x into halves, and store them as elements [i, i + 4) of an array of n elements. All threads
- * of the warp call this, also those whose i is n or more; i grows by 4 from thread to thread. The
- * first thread's i is a multiple of 16. */
+ * of the warp must call this function, including those whose i is n or more. i must be a multiple
+ * of 16 in the first thread, and must be larger by 4 in each following thread. */
 template <bool WHOLE>
 FSDP_DEVICE void store_four_halves(fsdp_halves h, const float (&x)[4], int64_t i, int64_t n)
 {
@@ -58,7 +59,7 @@ FSDP_DEVICE void store_four_halves(fsdp_halves h, const float (&x)[4], int64_t i
     }
     marks |= __shfl_xor_sync(~0u, marks, 1);
     marks |= __shfl_xor_sync(~0u, marks, 2);
-    __syncwarp(); /* threads of this warp may have read the old word of marks */
+    __syncwarp(); /* wait until the threads of this warp have read the old word of mark bits */
     if (i < n && i % FSDP_HALVES_WORD == 0)
         h.marks[i / FSDP_HALVES_WORD] = (uint16_t)marks;
     if (WHOLE && i + 4 <= n) {

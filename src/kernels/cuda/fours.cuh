@@ -1,5 +1,5 @@
-/* Four adjacent elements of an array, which one thread updates together. So the elements of a warp
- * are 128 adjacent ones in each array, whatever the arrays' dtypes are. */
+/* Four adjacent elements of an array, which one thread updates together. Then the elements that a
+ * warp updates are 128 adjacent elements in each array, whatever the dtypes of the arrays are. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
@@ -14,8 +14,8 @@ template <typename T, typename... P> static inline bool has_fours(P... pointers)
     return (... && ((uintptr_t)pointers % sizeof(four_of<T>) == 0));
 }
 
-/* Load elements [i, i + 4) of an array of n elements; elements from n on are 0. WHOLE promises that
- * has_fours() is true and that i is a multiple of 4. */
+/* Load elements [i, i + 4) of an array of n elements; elements from n on become 0. The caller may
+ * set WHOLE only if has_fours() is true and i is a multiple of 4. */
 template <bool WHOLE, typename T>
 FSDP_DEVICE void load_four(float (&x)[4], const T *p, int64_t i, int64_t n)
 {

@@ -1,6 +1,6 @@
-/* gather_transposed and its backward. x is small (T5's bias by distance has 32 rows and at most a
- * few dozen columns), so the kernels read it from cache. Accesses to the large arrays [width, n]
- * are coalesced. */
+/* The kernel gather_transposed and its backward. x is small (T5's bias by distance has 32 rows and
+ * at most a few dozen columns), so it stays in the caches of the card. Accesses to the large arrays
+ * [width, n] are coalesced. */
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
@@ -43,8 +43,9 @@ extern "C" void fsdp_cuda_gather_transposed(fsdp_kernel_context *context, float 
     fsdp_cuda_launched(c, "gather_transposed");
 }
 
-/* Each block computes elements of dx, one after the other. Thread k adds terms k, k + SUM_THREADS,
- * ... of an element in this order. Then the sums of the threads are added pairwise. */
+/* Each block computes elements of dx, one after another. An element is a sum over t. Thread k of
+ * the block adds the terms t = k, k + SUM_THREADS, ..., in this order. Then the sums of all threads
+ * are added pairwise. */
 static __global__ void sum_columns(float *dx, const float *dy, const int32_t *rows, int64_t n,
                                    int64_t width, int64_t x_rows)
 {

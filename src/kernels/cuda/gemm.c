@@ -1,12 +1,14 @@
-/* Matrix products. cublasLt computes them (gemm_plans.c); its workspace is the context's scratch.
- * What is promised about their bits is in Note [Bits of a CUDA product] in gemm_plans.c.
+/* Matrix products, computed by cublasLt (gemm_plans.c). cublasLt's workspace is the context's
+ * scratch memory. Note [Bits of a CUDA product] in gemm_plans.c says when two products have the
+ * same bits.
  *
- * Note [Odd extents]. If operands have 2 bytes an element, cublasLt's fast algorithms need row
- * strides that are multiples of 8 elements, and so must be each extent (m, n or k) along which a
- * matrix is contiguous. On an H100, a head with 50257 rows runs at an eighth of the rate of one
- * with 50304 rows. So a product with good strides but such an odd extent is computed in two parts:
- * the extent up to a multiple of 64, and the rest. The rest has fewer than 64 of at least 1024 rows
- * or columns, so its own rate hardly matters. */
+ * Note [Odd extents]. If the elements of the operands have 2 bytes, cublasLt's fast algorithms
+ * require that the row strides are multiples of 8 elements. They require the same of each extent
+ * (m, n or k) along which a matrix is contiguous. On an H100, a head with 50257 rows runs at an
+ * eighth of the rate of one with 50304 rows. So if the strides of a product are multiples of 8 but
+ * such an extent is not, the product is computed in two parts: one part for the extent up to a
+ * multiple of 64, and another part for the rest. The rest is less than 64 of at least 1024 rows or
+ * columns, so its low rate hardly matters. */
 #include "src/kernels/cuda/gemm_bias.h"
 #include "src/kernels/cuda/gemm_plans.h"
 #include "src/kernels/cuda/slots.h"
@@ -31,7 +33,7 @@ static fsdp_status multiply(fsdp_cuda_context *c, const fsdp_gemm_args *args)
 enum {
     FAST_MULTIPLE = 8, /* elements */
     PART_MULTIPLE = 64,
-    LEAST_EXTENT = 1024 /* shorter extents are not split */
+    LEAST_EXTENT = 1024 /* a shorter extent is not divided into two parts */
 };
 
 static bool is_fast(int64_t n)
@@ -39,8 +41,8 @@ static bool is_fast(int64_t n)
     return n % FAST_MULTIPLE == 0;
 }
 
-/* Return true if an extent of a product is to be split. Matrices with row strides ld and other_ld
- * are contiguous along the extent. */
+/* Return true if a product must be computed in two parts along this extent (Note [Odd extents]). ld
+ * and other_ld are the row strides of the two matrices that are contiguous along the extent. */
 static bool is_odd(int64_t extent, int64_t ld, int64_t other_ld)
 {
     return extent >= LEAST_EXTENT && !is_fast(extent) && is_fast(ld) && is_fast(other_ld);
@@ -51,8 +53,9 @@ static const void *element_of(const void *x, fsdp_dtype dtype, int64_t i)
     return (const char *)x + (size_t)i * fsdp_dtype_size(dtype);
 }
 
-/* Split an extent of the product. *even and *rest are copies of its arguments: reduce *even to a
- * multiple of PART_MULTIPLE, and *rest to what remains. @{ */
+/* These functions divide a product into two parts along n, m or k. *even and *rest are copies of
+ * the arguments of the whole product. Reduce *even to the largest multiple of PART_MULTIPLE, and
+ * *rest to what remains. @{ */
 static void split_n(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t n = even->n / PART_MULTIPLE * PART_MULTIPLE;
@@ -73,8 +76,9 @@ static void split_m(fsdp_gemm_args *even, fsdp_gemm_args *rest)
     even->m = m;
 }
 
-/* The rest is computed first, because it is the smaller summand. If C has 2 bytes an element, the
- * rest is rounded before the addition, and the complete sum after it. */
+/* *rest is computed first, and *even is added to it. *rest is the smaller summand, so its rounding
+ * error is smaller: if C has 2 bytes an element, the result of *rest is rounded before the
+ * addition, and the sum is rounded after it. */
 static void split_k(fsdp_gemm_args *even, fsdp_gemm_args *rest)
 {
     const int64_t k = even->k / PART_MULTIPLE * PART_MULTIPLE;
@@ -116,8 +120,8 @@ fsdp_status fsdp_cuda_gemm(fsdp_kernel_context *context, const fsdp_gemm_args *a
         status = multiply_parts(c, args);
     else if (args->bias || args->beta == 0.0f)
         fsdp_cuda_gemm_begin(c, args);
-    /* After a lack of memory, the caller may go on and later calls may succeed, so the context does
-     * not keep this error. */
+    /* The context does not keep the error that memory is missing, because the caller may continue,
+     * and later calls may succeed. */
     if (status != FSDP_OK && status != FSDP_ERR_NOMEM)
         fsdp_cuda_fail(c, status);
     return status;

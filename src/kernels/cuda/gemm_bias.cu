@@ -1,15 +1,16 @@
-/* C = beta C + bias. This is the whole product if k is 0. It is the first step of a product whose
- * bias cublasLt cannot add; the product is then added to C. If beta is 0, this step rounds nothing,
- * so that the result is rounded once, as with cublasLt's bias. */
+/* Computes C = beta C + bias. If k is 0, this is the whole product. If cublasLt cannot add the bias
+ * of a product, this is the first step, and the second step adds the product to C. If beta is 0,
+ * the first step rounds nothing, so the result is rounded once, as if cublasLt had added the
+ * bias. */
 #include "src/kernels/cuda/gemm_bias.h"
 
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
-    ROWS = 8 /* rows that a block writes at a time; each of its warps writes one row */
+    ROWS = 8 /* rows that a block writes at a time; each warp of the block writes one of them */
 };
 
-/* A thread writes N adjacent columns in every (ROWS gridDim.y)-th row. beta is 0 or 1. */
+/* Each thread writes N adjacent columns of every (ROWS * gridDim.y)-th row. beta is 0 or 1. */
 template <typename C, typename T, int N>
 static __global__ void begin(C *c, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
 {

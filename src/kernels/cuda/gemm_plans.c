@@ -1,21 +1,23 @@
-/* Products of row-major matrices with cublasLt, whose matrices are column-major. A row-major matrix
- * is the transpose of the column-major matrix with the same bytes. So cublasLt computes C^T =
- * op(B)^T op(A)^T: B is its first factor and A its second one.
+/* Products of row-major matrices, computed by cublasLt, which assumes column-major matrices. A
+ * row-major matrix is the transpose of the column-major matrix with the same bytes. So cublasLt
+ * computes C^T = op(B)^T op(A)^T, where B is the first factor and A is the second factor.
  *
- * Note [Bits of a CUDA product]. A plan depends on what struct shape contains, on the version of
- * cublasLt and on the model of the card, and on nothing else: the algorithm is the first one that
- * cublasLt's heuristic proposes, never the winner of a measurement. So all ranks and all runs
- * choose the same algorithm, and repeated products of equal operands give equal bits. Beta is not
- * part of the shape: the sums of a product are the same whether C is overwritten or added to.
+ * Note [Bits of a CUDA product]. A plan depends only on the contents of struct shape, on the
+ * version of cublasLt and on the model of the card. The algorithm is the first one that cublasLt's
+ * heuristic proposes, and no times are measured to choose it. So all ranks and all runs choose the
+ * same algorithm, and repeated products of equal operands give equal bits. Beta is not part of the
+ * shape, because the sums of a product are the same whether they overwrite C or are added to C.
  *
- * Nothing is promised beyond that. cublasLt chooses tiles, and into how many parts it splits k, by
- * m, n, k, leading dimensions and alignments. So a row of C can have other bits if the product has
- * more rows; the CPU's products promise that it has not. Alignments above FSDP_GEMM_ALIGNMENT do
- * not matter, so that bits do not depend on where a rank's allocator placed a matrix.
+ * Nothing else is guaranteed. cublasLt chooses the tiles and the number of parts into which it
+ * splits k. Its choice depends on m, n, k, leading dimensions and alignments. So if a product has
+ * more rows, the same row of C may have different bits, unlike on the CPU. Alignments above
+ * FSDP_GEMM_ALIGNMENT do not matter, so that bits do not depend on where a rank's allocator placed
+ * a matrix.
  *
- * Sums are float32 to the end, but for Note [Odd extents] in gemm.c. Algorithms that split k and
- * add the parts in the dtype of C are only allowed if C is float32. Those that remain add parts in
- * a fixed order: cublasLt serializes additions in place, or adds parts in a second kernel. */
+ * Sums are not rounded before they are complete, except as described in Note [Odd extents] in
+ * gemm.c. Algorithms that split k and add the parts in the dtype of C are allowed only if C is
+ * float32. All other algorithms add the parts in float32. In each algorithm the order of the parts
+ * is fixed: cublasLt serializes additions in place, or adds parts in a second kernel. */
 #include "src/kernels/cuda/gemm_plans.h"
 
 #include <string.h>
@@ -28,8 +30,8 @@ enum {
     SHAPE_WORDS = 8
 };
 
-/* All that a plan depends on: the key of the table of plans. Shapes are compared as bytes, so
- * unused bytes are zero. */
+/* Everything that a plan depends on. It is the key of the table of plans. Shapes are compared as
+ * bytes, so unused bytes must be zero. */
 typedef union shape {
     struct {
         int64_t m, n, k, lda, ldb, ldc;
@@ -82,7 +84,7 @@ static shape shape_of(const fsdp_gemm_plans *plans, const fsdp_gemm_args *args)
     s.trans_b = args->trans_b;
     s.ab_dtype = (uint8_t)args->ab_dtype;
     s.c_dtype = (uint8_t)args->c_dtype;
-    /* cublasLt demands that the bias has the dtype of C. */
+    /* cublasLt can add a bias only if the bias has the dtype of C. */
     s.bias = args->bias && args->c_dtype == args->ab_dtype &&
              alignment_of(args->bias) == FSDP_GEMM_ALIGNMENT;
     s.tf32 = plans->tf32 && args->ab_dtype == FSDP_DTYPE_F32;
@@ -125,7 +127,7 @@ static cudaDataType_t data_type(fsdp_dtype dtype)
 static cublasStatus_t describe_product(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan)
 {
     const shape *s = &plan->shape;
-    /* cublasLt's first factor is B. */
+    /* For cublasLt, B is the first factor. */
     const cublasOperation_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = lt->MatmulDescCreate(
@@ -139,7 +141,7 @@ static cublasStatus_t describe_product(const fsdp_cublaslt *lt, fsdp_gemm_plan *
     return status;
 }
 
-/* Make the layout of a row-major matrix with `columns` columns. */
+/* Create cublasLt's description (layout) of a row-major matrix with `columns` columns. */
 static cublasStatus_t describe_matrix(const fsdp_cublaslt *lt, cublasLtMatrixLayout_t *layout,
                                       fsdp_dtype dtype, int64_t rows, int64_t columns, int64_t ld)
 {
@@ -160,8 +162,8 @@ static cublasStatus_t describe_matrices(const fsdp_cublaslt *lt, fsdp_gemm_plan 
     return status;
 }
 
-/* Make the product add a bias (an epilogue in cublasLt's terms), or not. The pointer to the bias
- * must be set only if the product has this epilogue; otherwise cublasLtMatmul() fails. */
+/* Choose whether the product adds a bias, which cublasLt calls an epilogue. If the product has no
+ * such epilogue, the pointer to the bias must not be set, because cublasLtMatmul() would fail. */
 static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bool has_bias)
 {
     const cublasLtEpilogue_t epilogue =
@@ -171,7 +173,8 @@ static cublasStatus_t set_bias(const fsdp_cublaslt *lt, fsdp_gemm_plan *plan, bo
                                       sizeof epilogue);
 }
 
-/* Return how an algorithm may add the parts of a split k: Note [Bits of a CUDA product]. */
+/* If an algorithm splits k, it must add the sums of the parts. Return a mask of the acceptable ways
+ * to do this: Note [Bits of a CUDA product]. */
 static uint32_t good_reductions(const shape *s)
 {
     return s->c_dtype == FSDP_DTYPE_F32
@@ -179,7 +182,8 @@ static uint32_t good_reductions(const shape *s)
                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Pass the limits on acceptable algorithms to cublasLt. */
+/* Pass the limits on acceptable algorithms to cublasLt, which then proposes only such
+ * algorithms. */
 static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *s,
                                      uint32_t reductions, cublasLtMatmulPreference_t preference)
 {
@@ -205,8 +209,8 @@ static cublasStatus_t set_preference(const fsdp_gemm_plans *plans, const shape *
     return status;
 }
 
-/* Set the plan's algorithm to the first one that the heuristic proposes. Return
- * CUBLAS_STATUS_NOT_SUPPORTED if it proposes none. */
+/* Set the plan's algorithm to the first one that cublasLt's heuristic proposes. Return
+ * CUBLAS_STATUS_NOT_SUPPORTED if the heuristic proposes none. */
 static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan,
                                     uint32_t reductions)
 {
@@ -231,8 +235,9 @@ static cublasStatus_t ask_heuristic(const fsdp_gemm_plans *plans, fsdp_gemm_plan
     return status;
 }
 
-/* Choose an algorithm that adds the parts of a split k as good_reductions() demands. For badly
- * aligned operands there are few algorithms; if none of them does this, take any of them. */
+/* Choose an algorithm that adds the sums of the parts of k in a way that good_reductions() allows.
+ * For badly aligned operands, there are few algorithms. If good_reductions() allows none of them,
+ * choose any of them. */
 static cublasStatus_t choose_algorithm(const fsdp_gemm_plans *plans, fsdp_gemm_plan *plan)
 {
     const cublasStatus_t status = ask_heuristic(plans, plan, good_reductions(&plan->shape));
@@ -253,7 +258,7 @@ static cublasStatus_t plan_init(const fsdp_gemm_plans *plans, fsdp_gemm_plan *pl
         status = choose_algorithm(plans, plan);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED || !plan->has_bias)
         return status;
-    /* No algorithm has this epilogue, so gemm adds the bias itself. */
+    /* No algorithm can add the bias. So gemm adds the bias itself, and the plan has no bias. */
     status = set_bias(lt, plan, false);
     return status == CUBLAS_STATUS_SUCCESS ? choose_algorithm(plans, plan) : status;
 }

@@ -1,5 +1,5 @@
-/* How cublasLt computes a product: a plan has cublasLt's descriptors and the algorithm. It is made
- * once for each shape and kept. */
+/* A plan says how cublasLt computes a product: it contains cublasLt's descriptors and the
+ * algorithm. A plan is made once for each shape and then kept. */
 #pragma once
 #include "src/kernels/cuda/cublaslt.h"
 #include "src/kernels/kernels.h"
@@ -9,28 +9,30 @@ typedef struct fsdp_gemm_plans fsdp_gemm_plans;
 typedef struct fsdp_gemm_plan fsdp_gemm_plan;
 
 enum {
-    FSDP_GEMM_ALIGNMENT = 16,   /* in bytes; all larger alignments count as this one */
-    FSDP_GEMM_MOST_PLANS = 4096 /* at this number of plans, the next new one first removes all */
+    FSDP_GEMM_ALIGNMENT = 16, /* in bytes; larger alignments are treated like this one */
+    /* The maximum number of plans. When it has been reached, all plans are removed before a new one
+     * is made. */
+    FSDP_GEMM_MOST_PLANS = 4096
 };
 
 /* Load cublasLt, and create an empty set of plans for the current device. `workspace_bytes` is the
  * largest workspace that a plan may use. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_create(size_t workspace_bytes, fsdp_gemm_plans **out);
 void fsdp_gemm_plans_destroy(fsdp_gemm_plans *plans); /* accepts NULL */
-/* If `allow` is true, factors of float32 products are rounded to TF32 (10 bits of mantissa), which
- * is several times as fast. This is initially false. */
+/* If `allow` is true, the factors of float32 products are rounded to TF32 (10 bits of mantissa).
+ * Such products are several times as fast. This is initially false. */
 void fsdp_gemm_plans_allow_tf32(fsdp_gemm_plans *plans, bool allow);
 
-/* Set *out to the plan of this product; m, n and k must be positive. The plan is made if there is
- * none yet. It is valid until the next call with the same `plans`. */
+/* Set *out to the plan of this product; m, n and k must be positive. If there is no plan yet, it is
+ * made. The plan is valid until the next call with the same `plans`. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plans_find(fsdp_gemm_plans *plans, const fsdp_gemm_args *args,
                                                  const fsdp_gemm_plan **out);
 /* Return the size of the workspace that the plan needs, in bytes. */
 size_t fsdp_gemm_plan_workspace(const fsdp_gemm_plan *plan);
-/* Return true if the plan adds args->bias. Otherwise it ignores args->bias. */
+/* Return true if the plan adds args->bias. If it returns false, the plan ignores args->bias. */
 bool fsdp_gemm_plan_has_bias(const fsdp_gemm_plan *plan);
-/* Start the product that the plan was made for, with the pointers of `args` and with `beta` in
- * place of args->beta. */
+/* Start the product for which the plan was made, with the pointers of `args` and with `beta`
+ * instead of args->beta. */
 FSDP_MUST_CHECK fsdp_status fsdp_gemm_plan_start(const fsdp_gemm_plans *plans,
                                                  const fsdp_gemm_plan *plan,
                                                  const fsdp_gemm_args *args, float beta,

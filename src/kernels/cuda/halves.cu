@@ -1,11 +1,11 @@
 /* Splits float32 values into halves and joins them again; see Note [Halves] in src/base/halves.h.
- * Each thread has four adjacent elements, so that the accesses of a warp are adjacent, too. Four
- * threads share a word of marks. */
+ * Each thread processes four adjacent elements, so the accesses of a warp are adjacent, too. The
+ * elements of four threads share a word of mark bits. */
 #include "src/kernels/cuda/halves.cuh"
 
 enum {
     THREADS = 256,
-    GROUP = 4 /* elements that a thread handles at a time */
+    GROUP = 4 /* number of elements that a thread processes at a time */
 };
 
 struct alignas(8) four_halves {
@@ -15,8 +15,8 @@ struct alignas(16) four_floats {
     float at[GROUP];
 };
 
-/* Load elements [i, i + GROUP) of `from`, by one access if the array has all of them and `vectors`
- * is true. Elements past the end of the array become 0. */
+/* Load elements [i, i + GROUP) of `from`. If `vectors` is true and the array has all of these
+ * elements, load them by one access. Elements past the end of the array become 0. */
 template <typename V, typename T>
 FSDP_DEVICE V load_four(const T *from, int64_t i, int64_t n, bool vectors)
 {
@@ -58,8 +58,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* All threads of a warp run the loop the same number of times, since they exchange marks. Elements
- * past the end are zeros, so the unused marks of the last word become 0. */
+/* All threads of a warp run the loop equally often, because they exchange mark bits. Elements past
+ * the end of the array are zeros, so the unused mark bits of the last word become 0. */
 static __global__ void __launch_bounds__(THREADS)
     split(fsdp_halves to, const float *from, int64_t n, bool vectors)
 {

@@ -1,6 +1,7 @@
 /* Halves of float32 values in device code: fsdp_join_half() and fsdp_split_half() of Note [Halves]
- * in src/base/halves.h. The results have the same bits as on the CPU, also for NaN. So the upper
- * half is computed with integers: the hardware's conversion would replace the bits of a NaN. */
+ * in src/base/halves.h. The results have the same bits as on the CPU, even for NaN. For this
+ * reason, the upper half is computed with integers: the hardware's conversion would replace the
+ * bits of a NaN. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cuda/elements.cuh"

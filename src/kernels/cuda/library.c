@@ -40,7 +40,8 @@ void *fsdp_cuda_library_open(const char *const *names, char *reason, size_t byte
         if (library)
             return library;
     }
-    (void)dlopen(names[0], RTLD_NOW | RTLD_LOCAL); /* for the message of dlerror() */
+    /* called only because it sets the message of dlerror() */
+    (void)dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
     const char *error = dlerror();
     snprintf(reason, bytes, "%s", error ? error : names[0]);
     return NULL;

@@ -1,4 +1,4 @@
-/* Plain memory: fill, copy, cast. */
+/* The kernels fill, copy and cast. */
 #include <type_traits>
 
 #include "src/kernels/cuda/elementwise.cuh"
@@ -18,8 +18,8 @@ static __host__ __device__ __forceinline__ int64_t integer_within(double x, int6
 
 /* --- fill --- */
 
-/* Each thread sets as many elements as 16 bytes have, by one store if `vectors` is true (dst is a
- * multiple of 16), otherwise one by one. */
+/* Each thread sets 16 bytes of elements. If `vectors` is true, which requires that dst is a
+ * multiple of 16, it sets them by one store, otherwise one by one. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) fill(T *dst, T value, int64_t n, bool vectors)
 {
@@ -44,7 +44,7 @@ template <typename T> static void start_fill(fsdp_cuda_context *c, void *dst, T 
                 (T *)dst, value, n, is_vectorizable<T>(0, dst));
 }
 
-/* The value is rounded once from double, as cast() does. */
+/* The double `value` is rounded once, directly to `dtype`, as in cast(). */
 extern "C" void fsdp_cuda_fill(fsdp_kernel_context *context, void *dst, fsdp_dtype dtype,
                                double value, int64_t n)
 {
@@ -107,8 +107,8 @@ static bool is_within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* A group has 16 bytes of the wider dtype, so that neighbouring threads access neighbouring memory
- * in both arrays. */
+/* Each thread converts groups of elements. In the wider dtype, a group has 16 bytes. So
+ * neighbouring threads access neighbouring memory in both arrays. */
 static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {
@@ -127,9 +127,10 @@ static void start_cast_floats(fsdp_cuda_context *c, void *dst, fsdp_dtype to, co
 
 /* --- other casts --- */
 
-/* Convert i to double for a caller that rounds the result to float32 or a narrower type. If |i| has
- * more than 53 bits, its lowest 11 bits are cleared, and bit 11 is set if one of them was set. Then
- * the caller's rounding gives the same result as if i had been rounded directly to its type. */
+/* Convert i to double for a caller that rounds the result to float32 or a narrower type. If the
+ * magnitude of i has more than 53 bits, its lowest 11 bits are cleared, and bit 11 is set if one of
+ * them was set. The caller's rounding then gives the same result as if i had been rounded directly
+ * to its type. */
 FSDP_DEVICE double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -138,7 +139,8 @@ FSDP_DEVICE double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Return element i of src as double. `again`: the caller rounds the result to a narrower type. */
+/* Return element i of src as double. `again` must be true if the caller will round the result to a
+ * narrower type. */
 FSDP_DEVICE double load_double(const void *src, fsdp_dtype dtype, int64_t i, bool again)
 {
     switch (dtype) {
@@ -185,7 +187,8 @@ FSDP_DEVICE void store_double(void *dst, fsdp_dtype dtype, int64_t i, double x)
     }
 }
 
-/* Cast to or from a float dtype, by way of double. */
+/* Cast between two dtypes, at least one of which is floating. Each value is first converted to
+ * double and then to the other dtype. */
 static __global__ void __launch_bounds__(THREADS)
     cast_doubles(void *dst, fsdp_dtype to, const void *src, fsdp_dtype from, int64_t n)
 {

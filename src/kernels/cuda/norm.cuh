@@ -1,7 +1,7 @@
-/* RMSNorm and LayerNorm. LayerNorm computes y = (x - mean) rstd w + bias and dx = rstd (g - mean(g)
- * - n mean(g n)), with n = (x - mean) rstd and g = dy w. RMSNorm is the same with 0 for mean and
- * mean(g), and without bias. The template argument LAYER chooses LayerNorm. See Note [Chunks] in
- * row_access.cuh. */
+/* RMSNorm and LayerNorm. With n = (x - mean) rstd and g = dy w, LayerNorm computes y = n w + bias
+ * and dx = rstd (g - mean(g) - n mean(g n)). RMSNorm uses the same formulas with 0 in place of mean
+ * and mean(g), and without bias. The template argument LAYER chooses LayerNorm. See Note [Chunks]
+ * in row_access.cuh. */
 #pragma once
 #include "src/kernels/cuda/column_sums.cuh"
 
@@ -18,9 +18,9 @@ typedef struct norm_forward {
 } norm_forward;
 
 enum {
-    NORM_CHUNKS = 4,    /* the most chunks of its row that a thread keeps in registers */
-    NORM_MOST = 1024,   /* the most threads for one row */
-    NORM_BLOCK_ROWS = 4 /* rows in a block if one warp is enough for a row */
+    NORM_CHUNKS = 4,    /* maximum number of chunks of its row that a thread keeps in registers */
+    NORM_MOST = 1024,   /* maximum number of threads for one row */
+    NORM_BLOCK_ROWS = 4 /* number of rows in a block if one warp is enough for each row */
 };
 
 /* Write one chunk of y. */
@@ -44,9 +44,9 @@ FSDP_DEVICE void store_normalized(const norm_forward &a, const W &weights, int64
     store_chunk((T *)a.y + row * a.width, i, a.width, narrow<T>(f), is_aligned);
 }
 
-/* blockDim.x threads compute a row: one warp of a block that has several rows, or the whole block.
- * KEPT: the row is aligned and is kept in registers. Otherwise it is read from memory again each
- * time it is needed. */
+/* Each row is computed by blockDim.x threads. These are one warp if the block has several rows,
+ * otherwise the whole block. If KEPT is true, the row is aligned and is kept in registers.
+ * Otherwise it is read from memory each time it is needed. */
 template <typename T, bool LAYER, bool KEPT>
 static __global__ void __launch_bounds__(NORM_MOST) norm_forward_kernel(norm_forward a)
 {
@@ -137,20 +137,23 @@ typedef struct norm_backward {
 } norm_backward;
 
 enum {
-    NORM_BACKWARD_MOST = 512, /* threads in a block; half if a thread has only one chunk */
-    NORM_BACKWARD_CHUNKS = 2, /* the most chunks of columns that a thread has */
-    NORM_BACKWARD_ROWS = 2,   /* the most rows that a block has in registers */
-    NORM_BACKWARD_TERMS = 2   /* sums over a row: of g n and of g */
+    /* maximum number of threads in a block; half of it if a thread has only one chunk */
+    NORM_BACKWARD_MOST = 512,
+    NORM_BACKWARD_CHUNKS = 2, /* maximum number of chunks of columns that a thread has */
+    NORM_BACKWARD_ROWS = 2,   /* maximum number of rows that a block has in registers at one time */
+    NORM_BACKWARD_TERMS = 2   /* number of sums over a row: the sum of g n and the sum of g */
 };
 
-/* The elements of dy and x of one row in the thread's columns, and the row's mean and rstd. */
+/* One row as a thread sees it: the elements of dy and x in the thread's columns, and the row's mean
+ * and rstd. */
 template <typename T, int CHUNKS> struct norm_row {
     static constexpr int ROWS = CHUNKS == 1 ? NORM_BACKWARD_ROWS : 1; /* rows in registers */
     vector_of<T> dy[CHUNKS], x[CHUNKS];
     float mean, rstd;
 };
 
-/* Load a row. A row past the last one becomes zeros, which add nothing to dw. */
+/* Load the thread's columns of a row. If there is no such row, set them to zeros, which add nothing
+ * to dw. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void load_norm_row(norm_row<T, CHUNKS> &r, const norm_backward &a, int64_t row)
 {
@@ -183,7 +186,8 @@ FSDP_DEVICE void add_to_parts(float *dw, float *dbias, const norm_row<T, CHUNKS>
     }
 }
 
-/* Set terms[0] and terms[1] to the thread's parts of the sums of g n and of g over the row. */
+/* A row has two sums, the sum of g n and the sum of g. Set terms[0] and terms[1] to the parts of
+ * these sums over the thread's columns. */
 template <typename T, int CHUNKS>
 FSDP_DEVICE void sum_norm_row(float *terms, const norm_row<T, CHUNKS> &r, const float *w)
 {
@@ -203,7 +207,9 @@ FSDP_DEVICE void sum_norm_row(float *terms, const norm_row<T, CHUNKS> &r, const 
     }
 }
 
-/* Return dx of a chunk. g_n and g are the means of g n and of g over the row. */
+/* Return dx for one chunk of a row. For element e of the row, let n be (x[e] - mean) * rstd, and
+ * let d be dy[e] * w[e]. `g` is the mean of d over the whole row, and `g_n` is the mean of d * n.
+ */
 template <typename T>
 FSDP_DEVICE vector_of<T> norm_dx(const vector_of<T> &dy_chunk, const vector_of<T> &x_chunk,
                                  const float *w, float mean, float rstd, float g_n, float g)
@@ -218,11 +224,13 @@ FSDP_DEVICE vector_of<T> norm_dx(const vector_of<T> &dy_chunk, const vector_of<T
     return narrow<T>(dy);
 }
 
-/* The sums of each warp over its columns of the rows, for sum_norm_row()'s two terms. One turn of
- * the loop uses half 0 and the next turn half 1, so that one barrier a turn is enough. */
+/* Memory in which the warps of a block exchange their parts of the two sums of each row
+ * (sum_norm_row()). The iterations of the loop over rows use half 0 and half 1 in turn, so that one
+ * barrier per iteration is enough. */
 typedef float norm_sums[2][NORM_BACKWARD_ROWS][NORM_BACKWARD_TERMS][NORM_BACKWARD_MOST / WARP];
 
-/* Write dx of the ROWS rows that begin at row `row`. All threads of the block call it. */
+/* Compute and write dx for rows [row, row + ROWS). All threads of the block must call this
+ * function. */
 template <bool LAYER, typename T, int CHUNKS>
 FSDP_DEVICE void store_norm_rows(const norm_backward &a, int64_t row, const norm_row<T, CHUNKS> *r,
                                  const float *w, norm_sums &sums, int half)
@@ -260,8 +268,8 @@ FSDP_DEVICE void store_norm_rows(const norm_backward &a, int64_t row, const norm
     }
 }
 
-/* Backward for aligned rows. A block takes ROWS rows at a time. A thread has the same columns in
- * all rows, so that its sums for dw and dbias stay in registers. */
+/* Backward for aligned rows. A block processes ROWS rows at a time. A thread processes the same
+ * columns in all rows, so its sums for dw and dbias stay in registers. */
 template <typename T, bool LAYER, int CHUNKS>
 static __global__ void __launch_bounds__(NORM_BACKWARD_MOST / (CHUNKS == 1 ? 2 : 1),
                                          CHUNKS == 1 ? 3 : 1) norm_backward_kernel(norm_backward a)
@@ -301,8 +309,9 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_MOST / (CHUNKS == 1 ? 2 :
     }
 }
 
-/* Return into how many slices the rows are cut, each with its own block: about as many blocks as
- * run at the same time on a large card. `chunks` is the width in chunks. */
+/* The rows are divided into slices, and each slice is processed by one block. Return the number of
+ * slices, which is about the number of blocks that run at the same time on a large card. `chunks`
+ * is the number of chunks in a row. */
 static inline int64_t norm_slices(int64_t rows, int64_t chunks)
 {
     return smaller(ceil_div(rows, 4), chunks <= 128 ? 792 : chunks <= 256 ? 396 : 264);
@@ -345,7 +354,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_MOST) plain_norm_backward
     }
 }
 
-/* The terms of dw: dy (x - mean) rstd. */
+/* The terms that are added up to dw: dy (x - mean) rstd. */
 template <typename T, bool LAYER> struct dw_terms {
     static constexpr int N = vector_of<T>::N;
     norm_backward a;

@@ -1,11 +1,11 @@
 /* AdamW, Adam and SGD; src/kernels/cpu/isa/optim.c explains the formulas. The Makefile compiles
- * this file with -fmad=false, so that every product and every sum is rounded, as on the CPU. So the
- * results have the same bits as on the CPU, but the bits of a NaN may differ.
+ * this file with -fmad=false, so that products and sums are rounded separately, as on the CPU. So
+ * the results have the same bits as on the CPU, except that the bits of a NaN may differ.
  *
  * A block updates a chunk of a tensor. One launch updates the chunks of many tensors: Note [Tables]
- * in tables.h. Scalars change in each step, so they are arguments of the kernel, not a part of the
- * table. Tensors that are stored in different ways need different kernels, so a call makes a launch
- * for each way that occurs. */
+ * in tables.h. Scalars, such as the learning rate, change in each step, so they are arguments of
+ * the kernel and not a part of the table. Tensors that are stored in different ways need different
+ * kernels, so there is one launch for each way that occurs. */
 #include <string.h>
 
 #include "src/kernels/cuda/four_halves.cuh"
@@ -13,8 +13,8 @@
 
 enum {
     THREADS = 256,
-    CHUNK = 4096,   /* elements; a multiple of 4 * THREADS */
-    MOST_SETS = 16, /* the most different sets of scalars in one launch */
+    CHUNK = 4096,   /* number of elements; a multiple of 4 * THREADS */
+    MOST_SETS = 16, /* maximum number of different sets of scalars in one launch */
 };
 
 /* --- a parameter --- */
@@ -53,7 +53,8 @@ FSDP_DEVICE void close_param(const parameter &p, const float (&x)[4], int64_t i,
         store_four<WHOLE>((COPY *)p.copy, x, i, n);
 }
 
-/* Return the first of this thread's elements in round k of a chunk. */
+/* A chunk is processed in rounds, in which each thread updates four elements. Return the first of
+ * this thread's elements in round k. */
 FSDP_DEVICE int64_t element_of(int64_t chunk, int k)
 {
     return chunk * CHUNK + k * 4 * THREADS + (int64_t)threadIdx.x * 4;
@@ -66,10 +67,11 @@ FSDP_DEVICE bool warp_begins_before(int64_t i, int64_t n)
     return i - threadIdx.x % 32 * 4 < n;
 }
 
-/* How the arrays of a tensor are stored. All tensors of a launch have the same kind. */
+/* The way in which the arrays of a tensor are stored. All tensors of one launch have the same
+ * kind. */
 struct kind {
     place of;
-    bool whole; /* all arrays allow accesses of four elements */
+    bool whole; /* true: all arrays are aligned for accesses of four elements */
     fsdp_dtype copy;
 };
 
@@ -91,8 +93,8 @@ static bool array_has_fours(const void *array, fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? has_fours<float>(array) : has_fours<uint16_t>(array);
 }
 
-/* Return the kind of the tensor of `a`. `others` are its arrays besides the parameter and its
- * copy. */
+/* Return the kind of the tensor that `a` describes. `others` are the arrays of the tensor besides
+ * the parameter and its copy. */
 template <typename ARGS, typename... P> static kind kind_of(const ARGS *a, P... others)
 {
     const parameter p = parameter_of(a);
@@ -107,8 +109,8 @@ static bool is_same(const kind &a, const kind &b)
     return a.of == b.of && a.whole == b.whole && a.copy == b.copy;
 }
 
-/* Call f with three values whose types are PLACE and WHOLE as constants, and COPY, the dtype of the
- * copy. */
+/* Call f with three arguments, of which only the types matter: they give f, at compile time, the
+ * constant PLACE, the constant WHOLE and COPY, the dtype of the copy. */
 template <typename T, T VALUE> struct constant {
     static constexpr T value = VALUE;
 };
@@ -140,8 +142,8 @@ template <typename SCALARS> struct sets_of {
     int n;
 };
 
-/* Return the index of the set that equals `s`. If there is none, add `s` and return its index, or
- * return -1 if there is no room. */
+/* Return the index of the set of scalars that equals `s`. If there is no such set, add `s` and
+ * return its index. Return -1 if there is no room for another set. */
 template <typename SCALARS> static int set_of(sets_of<SCALARS> *sets, const SCALARS &s)
 {
     for (int i = 0; i < sets->n; i++)
@@ -158,9 +160,9 @@ static int64_t chunks_of(int64_t n)
     return (n + CHUNK - 1) / CHUNK;
 }
 
-/* Update the tensors from `first` on that are of kind k, by one launch, until there is no room for
- * the scalars of a tensor. Return the index of that tensor, or n if all are updated. The class
- * METHOD describes an optimizer:
+/* Update tensors of kind k by one launch, beginning with tensor `first`. Stop at the first tensor
+ * for whose scalars there is no room, and return its index. Return n if all tensors of kind k have
+ * been updated. The class METHOD describes an optimizer:
  *     ARGS, TENSOR, SCALARS     types: the arguments of a tensor, its entry in the table, scalars
  *     TABLE                     its table
  *     kind kind_of(args), void scalars_of(SCALARS *, args), void fill(TENSOR *, args)
@@ -198,7 +200,7 @@ static size_t update_some(fsdp_cuda_context *c, const typename METHOD::ARGS *ten
     return i;
 }
 
-/* Return true if no tensor before tensor i has its kind. */
+/* Return true if no tensor before tensor i has the same kind as tensor i. */
 template <typename METHOD> static bool begins_kind(const typename METHOD::ARGS *tensors, size_t i)
 {
     const kind k = METHOD::kind_of(&tensors[i]);
@@ -231,7 +233,7 @@ struct adam_tensor {
 
 struct adam_scalars {
     float grad_scale;
-    float keep;         /* the factor of decoupled weight decay */
+    float keep;         /* the factor of the parameter in decoupled weight decay */
     float weight_decay; /* the factor of weight decay that is added to the gradient */
     float toward;       /* factor of g - m: Note [Adam's lerp] */
     int from_m;
@@ -241,8 +243,8 @@ struct adam_scalars {
     float step_size; /* -lr / (1 - beta1^step) */
 };
 
-/* Note [Adam's lerp]. torch.lerp(m, g, weight) computes m + weight (g - m) if weight = 1 - beta1 is
- * less than 1/2, and g - (g - m) (1 - weight) otherwise. */
+/* Note [Adam's lerp]. torch.lerp(m, g, weight) computes m + weight (g - m) if weight is less than
+ * 1/2, and g - (g - m) (1 - weight) otherwise. Here, weight is 1 - beta1. */
 static void set_adam_scalars(adam_scalars *to, const fsdp_adamw_args *a)
 {
     const double correction1 = 1.0 - pow(a->beta1, (double)a->step);
@@ -378,9 +380,10 @@ struct sgd_tensor {
 struct sgd_scalars {
     float grad_scale, weight_decay;
     float step;           /* -lr */
-    float momentum, rest; /* momentum: of the buffer; rest: of the gradient */
-    float ahead;          /* the factor of the buffer in Nesterov's update */
-    int nesterov, first;  /* first: the buffer's old values are undefined */
+    float momentum, rest; /* momentum: factor of the old buffer. rest: factor of the gradient. */
+    float ahead;          /* factor of the momentum buffer in Nesterov's update */
+    /* first: 1 if the buffer has undefined values because this is the first step */
+    int nesterov, first;
 };
 
 FSDP_DEVICE void sgd_element(const sgd_scalars &s, float &param, float &buffer, float grad)

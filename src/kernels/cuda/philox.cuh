@@ -1,6 +1,7 @@
-/* Random bits in device code, with the same bits as fsdp_philox4x32() of src/base/philox.h, and the
- * decisions of dropout, as fsdp_drop_threshold() defines them. Host code computes the threshold and
- * the factor for a call of dropout and passes both to the kernel. */
+/* Random bits in device code. They are the same bits as those of fsdp_philox4x32() in
+ * src/base/philox.h. This file also has the decisions of dropout, as fsdp_drop_threshold() defines
+ * them. For each call of dropout, host code computes the threshold and the factor and passes both
+ * to the kernel. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
@@ -8,7 +9,8 @@ typedef struct philox_words {
     uint32_t v[4];
 } philox_words;
 
-/* Return the four words of (key, counter), where the upper half of the counter is zero. */
+/* Return the four random words for `key` and `counter`. The upper half of Philox's counter is
+ * zero. */
 FSDP_DEVICE philox_words philox(uint64_t key, uint64_t counter)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -28,18 +30,19 @@ FSDP_DEVICE philox_words philox(uint64_t key, uint64_t counter)
 }
 
 enum {
-    PHILOX_HALVES = 8 /* elements that one counter decides about; e / 8 is element e's counter */
+    /* number of elements for which one counter decides; element e has counter e / 8 */
+    PHILOX_HALVES = 8
 };
 
-/* Return 16-bit number `half` of the eight numbers in the words of a counter. It belongs to element
- * PHILOX_HALVES * counter + half. */
+/* The four words of a counter contain eight 16-bit numbers. Return number `half`, which decides
+ * about element PHILOX_HALVES * counter + half. */
 FSDP_DEVICE uint32_t philox_half(const philox_words &words, int half)
 {
     return words.v[half >> 1] >> 16 * (half & 1) & 0xffffu;
 }
 
-/* Return true if dropout keeps element e. Kernels that decide about all eight elements of a counter
- * call philox() once and philox_half() for each. */
+/* Return true if dropout keeps element e. Kernels that need the decisions for all eight elements of
+ * a counter call philox() once, and then philox_half() for each element. */
 FSDP_DEVICE bool dropout_keeps(uint64_t key, uint64_t e, uint32_t threshold)
 {
     return philox_half(philox(key, e / PHILOX_HALVES), (int)(e % PHILOX_HALVES)) >= threshold;

@@ -1,6 +1,6 @@
-/* Instructions for which CUDA C++ has no function. This is the only file with inline PTX. Each
- * function has an emulation of the same name at the end of this file, which calls
- * tests/cuda/emulator. tests/cuda/programs/instructions.cu tests each of them. */
+/* Instructions for which CUDA C++ has no function. This is the only file with inline PTX. For tests
+ * without a GPU, the end of this file has an emulation of each function under the same name, which
+ * calls tests/cuda/emulator. tests/cuda/programs/instructions.cu tests each function. */
 #pragma once
 #include "src/kernels/cuda/device.cuh"
 
@@ -13,8 +13,8 @@ DEV uint32_t smem_addr(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
-/* Return a matrix descriptor of wgmma with the 128-byte swizzle. lbo and sbo are the leading and
- * the stride byte offset. */
+/* Return a matrix descriptor of wgmma with the 128-byte swizzle. lbo is the leading byte offset,
+ * and sbo is the stride byte offset. */
 DEV uint64_t wg_desc(uint32_t addr, uint32_t lbo, uint32_t sbo)
 {
     return (uint64_t)((addr & 0x3FFFF) >> 4) | (uint64_t)(lbo >> 4) << 16 |
@@ -103,7 +103,8 @@ template <int N> DEV void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* c[N/8][4] = a b, or += if `add` is not 0. If TB is 1, b is stored as [k][n] ("MN-major"). */
+/* Compute c[N/8][4] = a b or, if `add` is not 0, c += a b. If TB is 1, b is stored as [k][n]
+ * ("MN-major"). */
 template <int TB> DEV void wgmma_n32(float (&c)[4][4], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
@@ -127,7 +128,7 @@ template <int TB> DEV void wgmma_n64(float (&c)[8][4], const uint32_t (&a)[4], u
                  : C4(0), C4(1), C4(2), C4(3), C4(4), C4(5), C4(6), C4(7)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
 }
-/* wgmma with A, too, in shared memory. */
+/* wgmma with both operands in shared memory, not only B. */
 DEV void wgmma_n64_ss(float (&c)[8][4], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
@@ -214,8 +215,8 @@ DEV void wgmma_n128_f16(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, i
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));
 }
 #undef C4
-/* Make what this thread wrote to shared memory, by stores and cp.async, visible to wgmma. Every
- * writing thread calls this before the barrier. */
+/* Make the data that this thread has written to shared memory, by stores and by cp.async, visible
+ * to wgmma. Every thread that has written calls this before the barrier. */
 DEV void fence_proxy_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -224,7 +225,7 @@ DEV void st_shared(uint32_t a, uint32_t x)
 {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
 }
-/* Store 16 bytes at once. (The compiler may split an assignment.) */
+/* Store 16 bytes by a single instruction. (The compiler may split an assignment into several.) */
 DEV void st_global16(void *p, uint4 x)
 {
     __stwb((uint4 *)p, x);
@@ -238,8 +239,8 @@ DEV uint4 ld_shared16(uint32_t a)
                  : "memory");
     return x;
 }
-/* Keep the compiler from moving uses of x across this call and from assuming anything about its
- * value after the call. */
+/* Prevent the compiler from moving uses of x across this call, and from assuming anything about the
+ * value of x after the call. */
 DEV void pin(uint32_t &x)
 {
     asm volatile("" : "+r"(x)::"memory");
@@ -272,7 +273,7 @@ DEV void wgmma_ss(float (&c)[16][4], uint64_t a, uint64_t b, int add)
 {
     wgmma_n128_ss(c, a, b, add);
 }
-/* Instructions for elements of type T, __nv_bfloat16 or __half. @{ */
+/* Instructions for elements of type T, which is __nv_bfloat16 or __half. @{ */
 template <typename T>
 DEV void mma_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {

@@ -1,14 +1,14 @@
-/* Normally distributed values. Each step is one operation of IEEE 754, in the order of the CPU's
- * code (normal_block() in src/kernels/cpu/isa/memory.c, fsdp_log() in vec.h). So the values have
- * the same bits as on the CPU: a model begins with the same weights on both devices. times() and
- * plus() use intrinsics, because the compiler may contract the operators * and + to a fused
- * operation. */
+/* Normally distributed values. The operations of IEEE 754 are the same as in the CPU's code
+ * (normal_block() in src/kernels/cpu/isa/memory.c, fsdp_log() in vec.h), in the same order. So the
+ * values have the same bits as on the CPU, and a model begins with the same weights on both
+ * devices. times() and plus() use intrinsics, because the compiler may contract the operators * and
+ * + to a fused operation. */
 #include "src/kernels/cuda/elementwise.cuh"
 #include "src/kernels/cuda/philox.cuh"
 
 enum {
     THREADS = 256,
-    VALUES = 4 /* values that are made from the four words of one counter */
+    VALUES = 4 /* number of values that are computed from the four words of one counter */
 };
 
 FSDP_DEVICE float times(float x, float y)
@@ -21,7 +21,7 @@ FSDP_DEVICE float plus(float x, float y)
     return __fadd_rn(x, y);
 }
 
-/* Return x y + z, rounded after the product and after the sum. */
+/* Return x y + z. The product is rounded, and then the sum is rounded. */
 FSDP_DEVICE float times_plus(float x, float y, float z)
 {
     return plus(times(x, y), z);
@@ -82,8 +82,8 @@ FSDP_DEVICE point normal_pair(uint32_t radius_bits, uint32_t angle_bits)
     return {times(radius, p.x), times(radius, p.y)};
 }
 
-/* Write values [first, first + n) of a parameter to dst. Counter q gives values [4 q, 4 q + 4) of
- * the whole parameter. */
+/* Write values [first, first + n) of a parameter to dst. Values [4 q, 4 q + 4) of the whole
+ * parameter are computed from the random words of counter q. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     normal(T *dst, uint64_t key, int64_t first, int64_t n, float mean, float std, bool vectors)

@@ -8,15 +8,16 @@
 
 enum {
     THREADS = 256,
-    /* The sources of a group are read together and added pairwise. If there are several groups,
-     * their sums are then added pairwise, too. */
+    /* The maximum number of sources in a group. The sources of a group are read together and added
+     * pairwise. If there are several groups, the sums of the groups are then added pairwise,
+     * too. */
     GROUP = 8,
-    LEVELS = 10, /* levels of the binary tree whose leaves are the groups */
+    LEVELS = 10, /* number of levels of the binary tree whose leaves are the groups */
     MOST_SOURCES = GROUP << LEVELS
 };
 
-/* The sources: in `few` if there are at most GROUP, which needs no copy to the device; otherwise in
- * an array in device memory. */
+/* The addresses of the sources. If there are at most GROUP sources, their addresses are in `few`,
+ * which is passed to the kernel by value. Otherwise they are in an array in device memory. */
 struct sources {
     const void *few[GROUP];
     const void *const *many;
@@ -34,7 +35,8 @@ template <typename T, int N> FSDP_DEVICE void load_floats(float (&x)[N], const v
         x[e] = to_float(v.at[e]);
 }
 
-/* Set sum[e] to the sum of element i + e over the first `count` of SOURCES sources. */
+/* For each e, set sum[e] to the sum of element i + e over the first `count` sources. SOURCES is the
+ * maximum of `count`. */
 template <typename T, int N, int SOURCES>
 FSDP_DEVICE void sum_group(float (&sum)[N], const void *const *src, int count, int64_t i)
 {
@@ -51,8 +53,8 @@ FSDP_DEVICE void sum_group(float (&sum)[N], const void *const *src, int count, i
         sum[e] = tree_of<SOURCES, float>([&](int s) { return x[s][e]; });
 }
 
-/* Store sum[e] * scale to dst[e]. dst may be a part of a source, because each thread has read its
- * elements of all sources before. */
+/* Store sum[e] * scale to dst[e]. dst may be a part of a source, because each thread reads its
+ * elements of all sources before it writes. */
 template <int N> FSDP_DEVICE void store_scaled(float *dst, const float (&sum)[N], float scale)
 {
     struct alignas(N % 4 ? 4 : 16) elements {
@@ -71,7 +73,7 @@ FSDP_DEVICE void sum_few_at(float *dst, const sources &src, int64_t i, float sca
     store_scaled(dst + i, sum, scale);
 }
 
-/* A thread computes N adjacent elements. */
+/* Each thread computes the sums of N adjacent elements. */
 template <typename T, int N, int SOURCES>
 static __global__ void __launch_bounds__(THREADS)
     sum_few(float *dst, sources src, int64_t n, float scale)
@@ -84,9 +86,10 @@ static __global__ void __launch_bounds__(THREADS)
             sum_few_at<T, 1, SOURCES>(dst, src, j, scale);
 }
 
-/* Add more than GROUP sources. levels[l] is the sum of 2^l groups if bit l of the number of groups
- * so far is set. The sum of a new group is joined with the levels like 1 is added to a binary
- * counter: it takes up each complete level, and is stored in the first one that is not complete. */
+/* Add up more than GROUP sources. levels[l] is the sum of 2^l groups if bit l is set in the number
+ * of groups that have been added. The sum of each further group is treated like a carry in a binary
+ * counter: as long as the current level is in use, it is added to the sum, and the sum is carried
+ * to the next level. At the first level that is not in use, the sum is stored. */
 template <typename T, int N>
 FSDP_DEVICE void sum_many_at(float *dst, const sources &src, int64_t i, float scale)
 {
@@ -129,8 +132,8 @@ static __global__ void __launch_bounds__(THREADS)
             sum_many_at<T, 1>(dst, src, j, scale);
 }
 
-/* Start the sum with N adjacent elements for each thread. N is 1 if the addresses do not allow
- * accesses of 16 bytes. */
+/* Start the kernel in which each thread sums N adjacent elements. N is 1 if the addresses are not
+ * aligned for accesses of 16 bytes. */
 template <typename T, int N>
 static void start_tree_sum(fsdp_cuda_context *c, float *dst, const sources &src, int64_t n,
                            float scale)
@@ -186,8 +189,8 @@ extern "C" void fsdp_cuda_tree_sum(fsdp_kernel_context *context, float *dst, con
 
 /* --- row_power_sums --- */
 
-/* The terms |x|^power. SQUARES: the power is 2; otherwise `power` is any other power, or infinity
- * for the largest |x|. */
+/* The terms of a sum of powers: |x|^power. If SQUARES is true, the power is 2. Otherwise it is
+ * `power`, which may be infinity: the sum is then the largest |x|. */
 template <typename T, bool SQUARES> struct powers {
     enum {
         N = vector_of<T>::N
@@ -225,11 +228,12 @@ template <typename T, bool SQUARES> struct powers {
     }
 };
 
-/* An entry of the table: a tensor whose rows are to be summed. */
+/* An entry of the table of tensors: a tensor over whose rows sums are computed. */
 struct row_tensor {
     const void *x;
-    double *to; /* the sums of the rows or, if rows have several parts, scratch for the sums of the
-                   parts */
+    /* Where the sums over rows are stored. If rows are divided into several parts, this is
+     * temporary memory for the sums of the parts. */
+    double *to;
     int64_t rows, width;
     int64_t vectorizable;
 };
@@ -252,7 +256,8 @@ static void start_power_sums(fsdp_cuda_context *c, const table_of<row_tensor> &t
                 table, power);
 }
 
-/* Return how many sums of parts the tensor has in scratch; 0 if its rows have only one part. */
+/* Return the number of sums of parts that need temporary memory for this tensor. It is 0 if the
+ * rows of the tensor have only one part. */
 static int64_t scratch_of(const fsdp_row_powers *t)
 {
     const int64_t parts = row_sums_parts(t->width);
@@ -267,7 +272,7 @@ static double *open_scratch(fsdp_cuda_context *c, const fsdp_row_powers *tensors
     return all ? (double *)fsdp_cuda_scratch(c, (size_t)all * sizeof(double)) : NULL;
 }
 
-/* Sum the rows of those tensors whose dtype is that of T. */
+/* Compute the sums over rows for those tensors whose dtype is that of T. */
 template <typename T>
 static void sum_rows_of_dtype(fsdp_cuda_context *c, const fsdp_row_powers *tensors, size_t n,
                               fsdp_dtype dtype, double power, double *scratch)

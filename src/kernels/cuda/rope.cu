@@ -9,15 +9,15 @@ enum {
 typedef struct rope_job {
     void *out;
     const void *x;
-    const float *table; /* [*, head_dim]: cosines, then sines */
+    const float *table; /* row p of the table has the cosines, then the sines of position p */
     const int32_t *positions;
     int64_t tokens;
     int heads, half;
     float turn; /* 1: rotate by the angle; -1: rotate back */
 } rope_job;
 
-/* A block of threads has blockDim.y tokens. A thread rotates N pairs of a head at a time; `half` is
- * a multiple of N. `out` may be `x`, because each element is read and written by the same
+/* A block of threads processes blockDim.y tokens. A thread rotates N pairs of a head at a time, and
+ * `half` is a multiple of N. `out` may be `x`, because each element is read and written by the same
  * thread. */
 template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_job job)
 {

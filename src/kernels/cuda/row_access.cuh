@@ -1,10 +1,10 @@
-/* How kernels read, write and sum rows of a matrix.
+/* Functions by which kernels read, write and sum rows of a matrix.
  *
- * Note [Chunks]. A thread handles a row in chunks of vector_of<T>::N consecutive elements, 16
- * bytes. If addresses and row strides are multiples of 16 bytes, a chunk is one access. Otherwise,
- * and for a last chunk that the row does not fill, the elements are accessed one by one. The
- * allocator and the flat buffers of src/fsdp align all tensors to 64 bytes, so this depends on
- * shapes alone. */
+ * Note [Chunks]. A thread processes a row in chunks. A chunk has vector_of<T>::N consecutive
+ * elements, which take 16 bytes. If addresses and row strides are multiples of 16 bytes, a chunk is
+ * one access. Otherwise the elements are accessed one by one, and so are the elements of an
+ * incomplete last chunk. The allocator and the flat buffers of src/fsdp align all tensors to 64
+ * bytes, so the kind of access depends only on shapes. */
 #pragma once
 #include <type_traits>
 
@@ -33,8 +33,8 @@ static inline unsigned warps_of(int64_t n)
 
 /* --- chunks --- */
 
-/* Load or store 16 bytes at once. (If a vector_of<T> were assigned, the compiler could split the
- * access into its elements.) @{ */
+/* Load or store 16 bytes by a single instruction. (If a vector_of<T> were assigned, the compiler
+ * could split the access into several.) @{ */
 template <typename T> FSDP_DEVICE vector_of<T> load_16(const T *p)
 {
     const uint4 bits = *(const uint4 *)p;
@@ -65,7 +65,7 @@ FSDP_DEVICE vector_of<T> load_chunk(const T *row, int64_t i, int64_t end, bool i
     return v;
 }
 
-/* Store the elements of a chunk that are before `end`. */
+/* Store those elements of a chunk that are before element `end`. */
 template <typename T>
 FSDP_DEVICE void store_chunk(T *row, int64_t i, int64_t end, const vector_of<T> &v, bool is_aligned)
 {
@@ -97,8 +97,9 @@ template <typename T> FSDP_DEVICE vector_of<T> narrow(const float *from)
 
 /* --- N elements whose dtype may differ from that of the chunks --- */
 
-/* Load elements [i, i + N) as float32; elements from `end` on become zeros. `is_aligned` promises
- * that the array is aligned to 16 bytes, that i and `end` are multiples of N, and that i < end. */
+/* Load elements [i, i + N) as float32; elements from `end` on become zeros. The caller may set
+ * `is_aligned` only if the array is aligned to 16 bytes, i and `end` are multiples of N, and i <
+ * end. */
 template <int N, typename T>
 FSDP_DEVICE void load_floats(float *to, const T *from, int64_t i, int64_t end, bool is_aligned)
 {
@@ -130,8 +131,8 @@ FSDP_DEVICE void store_floats(T *to, int64_t i, int64_t end, const float *from, 
             to[i + e] = from_float<T>(from[e]);
 }
 
-/* Like load_floats() and store_floats(), for a dtype that is an argument of the kernel. All threads
- * take the same branch, so this costs less than a kernel for each pair of dtypes. @{ */
+/* Like load_floats() and store_floats(), but the dtype is an argument of the kernel. All threads
+ * take the same branch, so this costs less than compiling a kernel for each pair of dtypes. @{ */
 template <int N>
 FSDP_DEVICE void load_as(fsdp_dtype dtype, float *to, const void *from, int64_t i, int64_t end,
                          bool is_aligned)
@@ -162,8 +163,9 @@ static inline bool is_aligned_16(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* How to load weights, one row of any dtype that all rows of a matrix share: load<N>(f, i) sets f
- * to elements [i, i + N). with_weights() chooses the class once, before a loop. @{ */
+/* These classes load weights: a single row, which may have any dtype and is used for all rows of a
+ * matrix. load<N>(f, i) sets f to elements [i, i + N). with_weights() chooses the class once,
+ * before a loop. @{ */
 template <typename W> struct aligned_weights {
     template <int N> __device__ __forceinline__ void load(float *f, const void *w, int64_t i) const
     {
@@ -180,8 +182,8 @@ struct any_weights {
     }
 };
 
-/* Call f with the class for weights of `dtype`. T is the dtype of the matrix. The fast class is for
- * weights that are aligned and have dtype T or float32. */
+/* Call f with an object of the class that loads weights of `dtype`. T is the dtype of the matrix.
+ * The fast class is for weights that are aligned and have dtype T or float32. */
 template <typename T, typename F>
 FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F f)
 {
@@ -199,7 +201,7 @@ FSDP_DEVICE void with_weights(fsdp_dtype dtype, bool is_aligned, int64_t end, F 
 
 /* --- sums --- */
 
-/* Return the sum over a warp. All threads get the same bits. */
+/* Return the sum of x over a warp. All threads get the same result, bit for bit. */
 FSDP_DEVICE float warp_sum(float x)
 {
 #pragma unroll
@@ -208,10 +210,10 @@ FSDP_DEVICE float warp_sum(float x)
     return x;
 }
 
-/* Return the sum over the threads with the same threadIdx.y. These are one warp if blockDim.x is
- * 32. Otherwise they are the whole block (blockDim.y is 1), and its warps exchange their sums in
- * `sums`. A second call needs another array, because no barrier separates its writes from the reads
- * of the first call. */
+/* Return the sum of x over the threads that have the same threadIdx.y. These threads are one warp
+ * if blockDim.x is 32. Otherwise they must be the whole block (blockDim.y is 1), whose warps
+ * exchange their sums in `sums`. If a kernel calls this twice, it must pass two different arrays,
+ * because there is no barrier between the reads of the first call and the writes of the second. */
 FSDP_DEVICE float row_sum(float x, float (&sums)[WARP])
 {
     x = warp_sum(x);

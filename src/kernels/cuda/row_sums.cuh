@@ -7,22 +7,23 @@
  *     void load(double (&x)[N], row, column, count)
  *                                               the terms of `count` elements; the others are 0
  *     double join(double, double)               the sum, or for example the larger one
- * A row of a few elements is added by one thread, a longer row by one warp. A long row is cut into
- * parts of PART elements: one block adds each part, and a second kernel adds the sums of the
- * parts. */
+ * A row of a few elements is added up by one thread, and a longer row by one warp. A row that is
+ * even longer is divided into parts of ROW_SUMS_PART elements. Each part is added up by one block,
+ * and a second kernel adds the sums of the parts. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
 enum {
     ROW_SUMS_THREADS = 256,
     ROW_SUMS_WARPS = ROW_SUMS_THREADS / 32,
-    ROW_SUMS_NARROW = 16,   /* the longest row that one thread adds */
-    ROW_SUMS_MEDIUM = 2048, /* the longest row that one warp adds */
+    ROW_SUMS_NARROW = 16,   /* length of the longest row that one thread adds up */
+    ROW_SUMS_MEDIUM = 2048, /* length of the longest row that one warp adds up */
     ROW_SUMS_PART = 1 << 14
 };
 
-/* Return the thread's share of the sum of elements [begin, end) of a row. Each of `threads` threads
- * adds every (threads * N)-th group of N elements, and calls this with its index `thread`. */
+/* `threads` threads add up elements [begin, end) of a row. Each thread calls this function with its
+ * index `thread`, and the function returns the thread's part of the sum: groups of N elements are
+ * assigned to the threads in turn. */
 template <typename TERMS>
 FSDP_DEVICE double sum_of_thread(const TERMS &terms, int64_t row, int64_t begin, int64_t end,
                                  int thread, int threads)
@@ -43,7 +44,7 @@ FSDP_DEVICE double sum_of_thread(const TERMS &terms, int64_t row, int64_t begin,
     return sums[0];
 }
 
-/* Return the sum of x over the threads of the warp. All threads get it. */
+/* Return the sum of x over the threads of the warp. All threads get the result. */
 template <typename TERMS> FSDP_DEVICE double sum_of_warp(const TERMS &terms, double x)
 {
     for (int lane = 16; lane; lane /= 2)
@@ -51,7 +52,7 @@ template <typename TERMS> FSDP_DEVICE double sum_of_warp(const TERMS &terms, dou
     return x;
 }
 
-/* Return the sum of x over the threads of the block. Only thread 0 gets it. */
+/* Return the sum of x over the threads of the block. Only thread 0 gets the result. */
 template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, double x)
 {
     SHARED(double, sums, [ROW_SUMS_WARPS]);
@@ -65,13 +66,13 @@ template <typename TERMS> FSDP_DEVICE double sum_of_block(const TERMS &terms, do
     return x;
 }
 
-/* Return into how many parts a row of this width is cut. */
+/* Return the number of parts into which a row of this width is divided. */
 static inline int64_t row_sums_parts(int64_t width)
 {
     return width <= ROW_SUMS_MEDIUM ? 1 : (width + ROW_SUMS_PART - 1) / ROW_SUMS_PART;
 }
 
-/* Return how many blocks add up `rows` rows of this width. */
+/* Return the number of blocks that are needed to add up `rows` rows of this width. */
 static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
 {
     if (width <= ROW_SUMS_NARROW)
@@ -81,7 +82,8 @@ static inline int64_t row_sums_blocks(int64_t rows, int64_t width)
     return rows * row_sums_parts(width);
 }
 
-/* Set sums[block] to the sum of one part of a long row: block = row * parts + part. */
+/* Each block adds up one part of a long row: block number row * parts + part. Set sums[block] to
+ * the sum of this part. */
 template <typename TERMS>
 FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64_t block)
 {
@@ -94,8 +96,9 @@ FSDP_DEVICE void sum_part(double *sums, const TERMS &terms, int64_t width, int64
         sums[block] = x;
 }
 
-/* Add up the rows of block `block` of row_sums_blocks() blocks. Set sums[r] to the sum over row r
- * or, if rows have several parts, sums[r * parts + p] to the sum over part p of row r. */
+/* Add up the rows that belong to block number `block` of row_sums_blocks() blocks. Set sums[r] to
+ * the sum over row r or, if rows have several parts, sums[r * parts + p] to the sum over part p of
+ * row r. */
 template <typename TERMS>
 FSDP_DEVICE void sum_rows_of_block(double *sums, const TERMS &terms, int64_t rows, int64_t width,
                                    int64_t block)
@@ -124,7 +127,7 @@ static __global__ void __launch_bounds__(ROW_SUMS_THREADS)
     sum_rows_of_block(sums, terms, rows, width, blockIdx.x);
 }
 
-/* The terms of the second kernel: the sums of the parts of a row. */
+/* The terms that the second kernel adds up: the sums of the parts of a row. */
 template <typename TERMS> struct parts_of {
     enum {
         N = 1
@@ -161,7 +164,8 @@ static void start_sum_of_parts(fsdp_cuda_context *c, double *sums, const double 
                 sums, (parts_of<TERMS>{of_parts, parts, terms}), parts);
 }
 
-/* Set sums[r] to the sum over row r; 0 if the width is 0. This uses the context's scratch. */
+/* Set sums[r] to the sum over row r, or to 0 if the width is 0. The function uses the context's
+ * scratch memory. */
 template <typename TERMS>
 static void start_row_sums(fsdp_cuda_context *c, double *sums, const TERMS &terms, int64_t rows,
                            int64_t width)

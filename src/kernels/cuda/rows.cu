@@ -1,15 +1,17 @@
-/* Copies of rows: gather_rows, scatter_rows, split_columns, join_columns. They copy bytes in units
- * of 16, 4, 2 or 1 bytes. The unit is the largest one that divides all addresses and widths. */
+/* The kernels that copy rows: gather_rows, scatter_rows, split_columns, join_columns. They copy
+ * bytes in units of 16, 4, 2 or 1 bytes. A call uses the largest unit that divides all addresses
+ * and widths. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
     THREADS = 256,
-    MOST_PARTS = 64 /* the most parts that one launch for columns copies */
+    MOST_PARTS = 64 /* maximum number of parts that one launch of a kernel for columns copies */
 };
 
 typedef uint4 unit_16;
 
-/* Call f with a value of the unit's type. `bits` is the bitwise OR of all addresses and widths. */
+/* Call f with a value whose type has the size of the unit. `bits` is the bitwise OR of all
+ * addresses and widths. */
 template <typename F> static void with_unit(uintptr_t bits, F f)
 {
     if (bits % 16 == 0)
@@ -22,8 +24,8 @@ template <typename F> static void with_unit(uintptr_t bits, F f)
         f(uint8_t());
 }
 
-/* Return the shape of a block of threads for rows of `items` items. Rows with few items share a
- * block. */
+/* Return the shape of a block of threads that copies rows of `items` items. If rows have few items,
+ * one block copies several rows. */
 static dim3 block_for(int64_t items)
 {
     const unsigned x = warps_of(smaller(items, THREADS));
@@ -36,10 +38,10 @@ typedef struct rows_job {
     void *out;
     const void *x;
     const int32_t *index;
-    int64_t n, units; /* n: rows to copy; units: units in a row */
+    int64_t n, units; /* n: number of rows to copy; units: number of units in a row */
 } rows_job;
 
-/* GATHER: out[t] = x[index[t]]. Otherwise out[index[t]] = x[t]. */
+/* If GATHER is true, compute out[t] = x[index[t]]. Otherwise compute out[index[t]] = x[t]. */
 template <typename U, bool GATHER>
 static __global__ void __launch_bounds__(THREADS) copy_rows(rows_job job)
 {
@@ -100,8 +102,8 @@ extern "C" void fsdp_cuda_scatter_rows(fsdp_kernel_context *context, void *out, 
 
 /* Up to MOST_PARTS of the parts of a matrix, passed to the kernel by value. */
 typedef struct columns_job {
-    void *part[MOST_PARTS]; /* NULL in join_columns(): zeros */
-    char *whole;            /* where the first of these parts begins in row 0 of the matrix */
+    void *part[MOST_PARTS]; /* in join_columns(), NULL means that the part is zeros */
+    char *whole; /* the address in row 0 of the matrix at which the first of these parts begins */
     int64_t rows, part_units, row_units;
     int n;
 } columns_job;

@@ -1,9 +1,10 @@
-/* Means over ranges of rows, and the gradient of these means. A thread has a chunk of columns (Note
- * [Chunks] in row_access.cuh) and adds the rows of its range in order. */
+/* Means over ranges of rows, and the gradient of these means. Each thread computes one chunk of
+ * columns (Note [Chunks] in row_access.cuh) for one range, and adds the rows of the range in
+ * order. */
 #include "src/kernels/cuda/row_access.cuh"
 
 enum {
-    THREADS = 128, /* threads of a block in forward */
+    THREADS = 128, /* number of threads in a block in forward */
     COLUMN_THREADS = 32,
     ROW_THREADS = 8
 };
@@ -60,8 +61,8 @@ static __global__ void __launch_bounds__(COLUMN_THREADS *ROW_THREADS)
         store_chunk((T *)job.out + row * job.width, column, job.width, part, job.is_aligned);
 }
 
-/* Fill in *job, and copy the offsets to the device. Return false if there is nothing to do or if
- * that fails. */
+/* Fill in *job, and copy the offsets to the device. Return false if there is nothing to compute, or
+ * if the copy fails. */
 static bool make_job(fsdp_cuda_context *c, segment_job *job, void *out, const void *x,
                      const int32_t *offsets, int64_t n, int64_t width)
 {

@@ -1,6 +1,6 @@
-/* Declares the function of each slot of fsdp_kernels: fsdp_cuda_fill() for `fill`, and so on. Each
- * .cu file includes this header, so that the compiler checks that its definitions have the types of
- * the slots. */
+/* Declares the functions for the table fsdp_kernels: fsdp_cuda_fill() for the field `fill`, and so
+ * on. Each .cu file includes this header, so that the compiler checks that its definitions have the
+ * types of the fields. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 

@@ -5,8 +5,8 @@ enum {
     THREADS = 512
 };
 
-/* Thread i adds elements i, i + THREADS, and so on. Then the sums of the threads are added
- * pairwise. */
+/* Thread i adds elements i, i + THREADS, i + 2 THREADS, and so on. Then the sums of the threads are
+ * added pairwise. */
 static __global__ void sum_all(float *out, const float *x, int64_t n, float factor)
 {
     SHARED(double, sums, [THREADS]);

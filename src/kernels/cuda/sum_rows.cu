@@ -1,4 +1,4 @@
-/* tree_sum_rows: sums of rows of several tables. One launch computes all of them. */
+/* The kernel tree_sum_rows: sums of rows of several tables, all computed by one launch. */
 #include "src/kernels/cuda/row_access.cuh"
 #include "src/kernels/cuda/tree.cuh"
 
@@ -7,8 +7,8 @@ enum {
     CHUNK = 4 /* elements that a thread computes at a time: 16 bytes */
 };
 
-/* args.rows is in device memory. TABLES is n_tables, rounded up to a power of two. A block of
- * threads has blockDim.y rows. */
+/* args.rows must be in device memory. TABLES is n_tables, rounded up to a power of two. Each block
+ * of threads computes blockDim.y rows. */
 template <int TABLES, bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS) sum_rows(fsdp_tree_sum_rows_args args)
 {

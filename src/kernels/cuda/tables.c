@@ -6,8 +6,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* A table is copied in pieces of at most this size: fsdp_cuda_from_host() does not wait for
-     * copies that are so small. */
+    /* A table is copied in pieces of at most this size, because fsdp_cuda_from_host() does not wait
+     * for such small copies. */
     PIECE_BYTES = 1 << 16,
     /* Initial capacity of the host memory of each table. */
     SMALL_BYTES = 1 << 13
@@ -16,7 +16,7 @@ enum {
 typedef struct table {
     char *next; /* the table that the caller is writing */
     size_t next_bytes, next_capacity;
-    char *host; /* a copy of what the device has */
+    char *host; /* a copy of the table that the device has */
     size_t bytes, capacity;
     void *device;
     size_t device_capacity;
@@ -94,7 +94,8 @@ static bool reserve(fsdp_cuda_context *c, table *t)
     return true;
 }
 
-/* Swap the two tables in host memory: the one that the caller has written becomes `host`. */
+/* Swap the two tables in host memory, so that the table that the caller has just written becomes
+ * `host`. */
 static void exchange(table *t)
 {
     const table old = *t;

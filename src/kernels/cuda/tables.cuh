@@ -1,18 +1,18 @@
-/* How a kernel finds the tensor of a block: Note [Tables] in tables.h. */
+/* The functions by which a kernel finds the tensor of a block. See Note [Tables] in tables.h. */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 #include "src/kernels/cuda/tables.h"
 
-/* A table of n tensors in device memory. Blocks first[i] to first[i + 1] - 1 of the grid compute
- * tensor i. */
+/* A table of n tensors in device memory. Tensor i is computed by blocks first[i] to first[i + 1] -
+ * 1 of the grid. */
 template <typename T> struct table_of {
     const T *tensors;      /* [n] */
     const uint32_t *first; /* [n + 1] */
     int n;
 };
 
-/* Return the index of the tensor to which this block belongs. All threads of the block must call
- * this, and only once. */
+/* Return the index of the tensor that this block computes. All threads of the block must call this,
+ * and only once. */
 template <typename T> FSDP_DEVICE int tensor_of_block(const table_of<T> &table)
 {
     SHARED(int, found, [1]);
@@ -25,7 +25,8 @@ template <typename T> FSDP_DEVICE int tensor_of_block(const table_of<T> &table)
 
 /* --- in host code --- */
 
-/* Writes a table: begin(), then add() for each tensor, then end(). */
+/* Writes a table in host memory and copies it to the device. Call begin(), then add() for each
+ * tensor, then end(). */
 template <typename T> class table_writer
 {
     fsdp_cuda_context *c;
@@ -35,7 +36,8 @@ template <typename T> class table_writer
     size_t capacity, n;
 
   public:
-    /* Begin a table of at most `most` tensors. Return false on failure, which the context keeps. */
+    /* Begin a table of at most `most` tensors. Return false on failure; the context then keeps the
+     * failure. */
     bool begin(fsdp_cuda_context *context, fsdp_cuda_table table, size_t most)
     {
         c = context;
@@ -47,8 +49,8 @@ template <typename T> class table_writer
         first = tensors ? (uint32_t *)(tensors + most) : NULL;
         return tensors != NULL;
     }
-    /* Add a tensor that `blocks` blocks will compute. Return its entry, whose fields the caller
-     * sets. If `blocks` is 0, add nothing and return NULL. */
+    /* Add a tensor that `blocks` blocks will compute. Return a pointer to its entry, whose fields
+     * the caller must set. If `blocks` is 0, add nothing and return NULL. */
     T *add(int64_t blocks)
     {
         if (!blocks)
@@ -65,8 +67,8 @@ template <typename T> class table_writer
     {
         return n;
     }
-    /* Copy the table to the device, and set *table to it. Return false if the table is empty, or on
-     * failure, which the context keeps. */
+    /* Copy the table to the device, and set *table to it. Return false if the table is empty. Also
+     * return false on failure; the context then keeps the failure. */
     bool end(table_of<T> *table)
     {
         const char *device = n ? (const char *)fsdp_cuda_table_end(c, which) : NULL;

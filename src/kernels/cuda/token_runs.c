@@ -10,9 +10,9 @@ enum {
     DIGITS = 1 << DIGIT_BITS
 };
 
-/* Sort n token numbers by their ids with a stable radix sort, least significant digit first. It
- * moves the numbers between the buffers `order` and `other`. Return the buffer that has the
- * result. */
+/* Sort the token numbers [0, n) by their ids, with a stable radix sort, least significant digit
+ * first. The sort moves the numbers between the buffers `order` and `other`. Return the buffer that
+ * contains the result. */
 static int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                            int64_t vocab)
 {
@@ -31,7 +31,8 @@ static int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, i
     return order;
 }
 
-/* Add the pieces for tokens [begin, end) of the sorted order, which all have the id `id`. */
+/* Add the pieces for tokens [begin, end) of the sorted order. All of these tokens have the id
+ * `id`. */
 static void add_run(fsdp_token_runs *runs, int64_t begin, int64_t end, int32_t id)
 {
     const int64_t n = (end - begin + FSDP_TOKEN_PIECE - 1) / FSDP_TOKEN_PIECE;
@@ -57,9 +58,9 @@ static void make_pieces(fsdp_token_runs *runs, const int32_t *ids)
     runs->pieces[runs->n_pieces] = (fsdp_token_piece){.begin = (int32_t)runs->n_tokens};
 }
 
-/* `memory` has two buffers of token numbers, and space for the largest possible number of pieces,
- * one for each token, and of ids with several pieces. The pieces are written right after the sorted
- * numbers, in whichever buffer these are. */
+/* runs->memory has room for three things: two buffers of token numbers; the pieces, of which there
+ * are at most as many as tokens; and the ids that have several pieces. The pieces are written
+ * directly after the sorted numbers, which may be in the first or in the second buffer. */
 fsdp_status fsdp_token_runs_init(fsdp_token_runs *runs, const int32_t *ids, int64_t tokens,
                                  int64_t vocab, int32_t padding_idx)
 {

@@ -1,7 +1,7 @@
 /* The order in which embedding_backward() adds gradients: tokens are sorted by id, and tokens with
- * the same id stay in their order. The tokens of an id are cut into pieces of at most
- * FSDP_TOKEN_PIECE tokens, which different blocks add. If an id has several pieces (it is then
- * called long), their sums are added to its row in order, in a second step. */
+ * the same id stay in their order. The tokens of an id are divided into pieces of at most
+ * FSDP_TOKEN_PIECE tokens, and each piece is added up by one block. An id with several pieces is
+ * called long. A second step adds the sums of its pieces to the row of the id, in order. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -14,22 +14,24 @@ enum {
 };
 
 typedef struct fsdp_token_piece {
-    int32_t begin; /* the piece has tokens order[begin] up to the next piece's `begin` */
+    /* the piece has the tokens from order[begin] up to the `begin` of the next piece */
+    int32_t begin;
     int32_t id;
-    int32_t slot; /* -1: the sum is added to the id's row; otherwise the row of partial sums to
-                     which it is written */
+    /* -1: the sum of the piece is added directly to the row of the id. Otherwise the sum is stored
+     * in this row of the partial sums. */
+    int32_t slot;
 } fsdp_token_piece;
 
 /* An id with several pieces. */
 typedef struct fsdp_token_long {
-    int32_t id, slot, n; /* its partial sums are in rows [slot, slot + n) */
+    int32_t id, slot, n; /* the partial sums of the id are in rows [slot, slot + n) */
 } fsdp_token_long;
 
 /* `order`, `pieces` and `longs` are consecutive in memory, so that one upload copies all three:
  * `bytes` bytes from `order` on. */
 typedef struct fsdp_token_runs {
     int32_t *order;           /* [n_tokens] */
-    fsdp_token_piece *pieces; /* [n_pieces + 1]; the last has only `begin` */
+    fsdp_token_piece *pieces; /* [n_pieces + 1]; in the last element, only `begin` is set */
     fsdp_token_long *longs;   /* [n_longs] */
     int64_t n_tokens, n_pieces, n_longs, n_slots;
     size_t bytes;

@@ -1,10 +1,10 @@
-/* Sums in the order of the aligned binary tree: ((0+1)+(2+3))+... */
+/* Computes sums in the order of the aligned binary tree: ((0+1)+(2+3))+... */
 #pragma once
 #include "src/kernels/cuda/elements.cuh"
 
-/* Return the sum of term(first) to term(first + N - 1); N is a power of two. `term` returns -0 for
- * a term that does not exist. A sum with -0 has the bits of its other term, so a term without a
- * partner is passed on unchanged. */
+/* Return the sum of term(first) to term(first + N - 1); N is a power of two. `term` must return -0
+ * for a term that does not exist. x + -0 has the bits of x, so a term without a partner does not
+ * change. */
 template <int N, typename T, typename F> FSDP_DEVICE T tree_of(const F &term, int first = 0)
 {
     if constexpr (N == 1)

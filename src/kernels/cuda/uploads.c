@@ -11,7 +11,7 @@ enum {
     N_SEGMENTS = 4,
     SEGMENT_BYTES = 1 << 20,
     MOST_REMEMBERED = 32,
-    /* The largest copy from the host that goes through the ring, in bytes. */
+    /* The size in bytes of the largest copy from the host that uses the ring. */
     STAGED_BYTES = 1 << 16
 };
 
@@ -22,16 +22,18 @@ typedef struct remembered_upload {
     size_t key, key_bytes;
     size_t data; /* the offset of the array in the device's ring */
     int segment;
-    bool is_content; /* the key is the array itself */
-    uint64_t used; /* counts up with each use of any entry; the value at this entry's latest use */
+    bool is_content; /* true: the key is the contents of the array itself */
+    /* The value that a counter had when this entry was last used. The counter is incremented each
+     * time any entry is used. */
+    uint64_t used;
 } remembered_upload;
 
 typedef struct upload_ring {
     char *host, *device;
     size_t segment_bytes;
-    size_t used; /* bytes of the current segment that are taken */
+    size_t used; /* number of bytes in use in the current segment */
     int segment;
-    cudaEvent_t copied[N_SEGMENTS]; /* recorded when the host leaves the segment */
+    cudaEvent_t copied[N_SEGMENTS]; /* recorded when the host moves to the next segment */
     remembered_upload remembered[MOST_REMEMBERED];
     uint64_t n_uses, n_copies;
 } upload_ring;
@@ -56,8 +58,8 @@ static void close_ring(fsdp_cuda_context *c, upload_ring *r)
     *r = (upload_ring){.n_copies = n_copies};
 }
 
-/* Allocate the ring, with segments of at least `bytes` bytes. Before this, the caller has closed
- * the old ring and waited for the stream. Return false on failure, which the context keeps. */
+/* Allocate the ring, with segments of at least `bytes` bytes. The caller must have closed the old
+ * ring and waited for the stream. Return false on failure; the context then keeps the failure. */
 static bool open_ring(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     const size_t segment = bytes > SEGMENT_BYTES ? aligned(bytes) : SEGMENT_BYTES;
@@ -112,9 +114,9 @@ static bool enter_next_segment(fsdp_cuda_context *c, upload_ring *r)
     return fsdp_cuda_check(c, cudaEventSynchronize(r->copied[r->segment]), "upload");
 }
 
-/* Make sure that the current segment has `bytes` free bytes. If it is too full, go to the next
- * segment. If a whole segment is too small, replace the ring by a larger one. Return false on
- * failure, which the context keeps. */
+/* Make sure that the current segment has `bytes` free bytes. If the current segment is too full,
+ * move to the next segment. If even an empty segment is too small, replace the ring by a larger
+ * one. Return false on failure; the context then keeps the failure. */
 static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
 {
     if (bytes > r->segment_bytes) {
@@ -126,7 +128,7 @@ static bool reserve(fsdp_cuda_context *c, upload_ring *r, size_t bytes)
     return bytes <= r->segment_bytes - r->used || enter_next_segment(c, r);
 }
 
-/* Take `bytes` free bytes of the current segment, and return their offset in the ring. */
+/* Mark `bytes` bytes of the current segment as used, and return their offset in the ring. */
 static size_t take(upload_ring *r, size_t bytes)
 {
     const size_t at = (size_t)r->segment * r->segment_bytes + r->used;
@@ -159,7 +161,8 @@ static const void *find(upload_ring *r, const void *key, size_t key_bytes, bool 
     return NULL;
 }
 
-/* Remember an upload, in place of the one whose latest use is the longest ago. */
+/* Add an upload to the remembered uploads. It replaces the one that has not been used for the
+ * longest time. */
 static void remember(upload_ring *r, remembered_upload upload)
 {
     remembered_upload *oldest = &r->remembered[0];

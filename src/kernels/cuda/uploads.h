@@ -1,19 +1,20 @@
 /* Copies of small host arrays to the device, in order with kernels: fsdp_cuda_upload() and
  * fsdp_cuda_from_host() of context.h.
  *
- * Note [Uploads]. Uploads go through a ring of pinned host memory and an equally large ring of
- * device memory: a copy in the stream moves each array to the same offset of the device's ring. The
- * device's ring needs no waits, since a later copy is ordered behind the kernels that read the
- * older array. The host's ring is divided into segments. Before the host writes to a segment again,
- * it waits for the event that follows the last copy from that segment.
+ * Note [Uploads]. There is a ring of pinned host memory and an equally large ring of device memory.
+ * An upload stores an array in the host's ring, and a copy in the stream moves it to the same
+ * offset of the device's ring. The device's ring needs no waits, because a copy that overwrites an
+ * older array runs in the stream after the kernels that read the older array. The host's ring is
+ * divided into segments. Before the host writes to a segment again, it waits for the event that
+ * follows the last copy from that segment.
  *
  * The layers of a model need the same arrays again and again: positions, offsets, lists of tiles. A
- * copy costs the host several us, and the card about 4 us. So the ring remembers its latest
- * uploads. Each has a key in the host's ring: the array itself, or the input that the array was
- * computed from. If an upload with an equal key is remembered, the array is not copied again. When
- * the host enters a segment, all uploads in it are forgotten. Uploads in the next segment are not
- * used, either, because the caller's next upload may enter this segment before the caller starts
- * its kernel. */
+ * copy takes several us of the host's time and about 4 us of the card's time. So the ring remembers
+ * its latest uploads. Each remembered upload has a key in the host's ring: the array itself, or the
+ * input from which the array was computed. If an upload with an equal key is remembered, the array
+ * is not copied again. When the host begins to write to a segment, all uploads in this segment are
+ * forgotten. Uploads in the segment after it are not used, either: before the caller starts its
+ * kernel, it may make another upload, which may begin to write to that segment. */
 #pragma once
 #include "src/kernels/cuda/context.h"
 
@@ -25,13 +26,14 @@ extern "C" {
 FSDP_MUST_CHECK fsdp_status fsdp_cuda_uploads_create(fsdp_cuda_context *c);
 
 /* Return the device address of the array that was uploaded with this key, if it is still on the
- * device; otherwise NULL. The address is valid as long as one of fsdp_cuda_upload(). */
+ * device; otherwise NULL. The address is valid for as long as an address that fsdp_cuda_upload()
+ * returns. */
 const void *fsdp_cuda_find_upload(fsdp_cuda_context *c, const void *key, size_t key_bytes);
 /* Upload an array that is computed from `key`, as fsdp_cuda_upload() does, and remember the key.
  * The key must not be empty. Keys for different kinds of arrays must differ. */
 const void *fsdp_cuda_upload_for(fsdp_cuda_context *c, const void *key, size_t key_bytes,
                                  const void *src, size_t bytes);
-/* Return how many arrays have been copied so far, for tests. */
+/* For tests: return the number of arrays that have been copied so far. */
 int64_t fsdp_cuda_upload_copies(fsdp_kernel_context *context);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* The stream of the fake device (stream_testing.h). Commands are stored one after another in a ring
- * of bytes. A command never wraps around the end of the ring. One lock protects the stream; the
- * worker releases it while it sleeps or runs a command. */
+ * of bytes. A command never wraps around the end of the ring. One lock protects the stream. The
+ * worker thread releases the lock while it sleeps or runs a command. */
 #include "src/kernels/fake/stream_testing.h"
 
 #include "src/base/error.h"
@@ -16,13 +16,14 @@
 
 enum {
     RING_BYTES = 1 << 20,
-    MOST_BYTES = RING_BYTES / 4, /* the largest command, in bytes */
+    MOST_BYTES = RING_BYTES / 4, /* maximum size of a command in bytes */
     ALIGN = 16,
     MOST_BEHIND_HELD = 100
 };
 
 typedef struct command {
-    /* NULL: the rest of the ring is unused, and the next command is at the start of the ring. */
+    /* The function that runs the command. NULL: the rest of the ring is unused, and the next
+     * command is at the start of the ring. */
     fsdp_fake_command *run;
     size_t bytes; /* size of this struct together with the arguments and the arrays after it */
 } command;
@@ -31,7 +32,8 @@ struct fsdp_fake_stream {
     fsdp_kernel_context *context; /* the context of the CPU's kernels, which run the commands */
     const fsdp_kernels *kernels;
     fsdp_fake_access access;
-    bool is_open; /* used only by the worker: true while the worker has the device's memory open */
+    /* Used only by the worker: true while the worker has made the device's memory accessible. */
+    bool is_open;
     uint64_t seed;
     int delay_us;
     pthread_t worker;
@@ -95,7 +97,7 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
-/* Open or close the device's memory. Only the worker calls this. */
+/* Make the device's memory accessible or inaccessible. Only the worker calls this. */
 static void set_open(fsdp_fake_stream *s, bool is_open)
 {
     if (s->is_open == is_open || !s->access.open)
@@ -104,8 +106,9 @@ static void set_open(fsdp_fake_stream *s, bool is_open)
     s->is_open = is_open;
 }
 
-/* Return true if the memory may stay open after the oldest command has run: no thread waits for
- * this command, and the next one follows at once. Opening and closing the memory takes long. */
+/* Making the device's memory accessible or inaccessible takes long. Return true if the memory may
+ * stay accessible after the oldest command has run, because no thread waits for this command and
+ * the next command follows at once. */
 static bool stays_open(const fsdp_fake_stream *s)
 {
     const uint64_t next = s->completed + 1;
@@ -113,8 +116,8 @@ static bool stays_open(const fsdp_fake_stream *s)
     return s->launched > next && s->wanted != next && !d.us && (!d.is_held || has_to_run(s));
 }
 
-/* Run the oldest command. The caller holds the lock; it is released while the worker sleeps and
- * while the command runs. */
+/* Run the oldest command. The caller must hold the lock, which is released while the worker sleeps
+ * and while the command runs. */
 static void run_oldest(fsdp_fake_stream *s)
 {
     const command *c = oldest(s);
@@ -164,8 +167,8 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* Wait until the first `number` commands have completed or, if fewer have been launched, until all
- * have. Return the first failure. */
+/* Wait until the first `number` commands have completed. If fewer commands have been launched, wait
+ * until all of them have completed. Return the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -204,8 +207,8 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        /* The caller will have no event to wait for, so wait now. If a command fails, the next
-         * synchronize() reports it. */
+        /* There is no memory for an event, for which the caller could wait later. So wait now. If a
+         * command fails, the next synchronize() reports it. */
         wait_for(s, number);
     pthread_mutex_unlock(&s->lock);
     if (!e)
@@ -262,8 +265,8 @@ static void fill_command(command *c, fsdp_fake_command *run, const void *args, s
     }
 }
 
-/* Wait for all commands that were launched before, and then run a command on the calling thread. So
- * no other thread uses the CPU's context at the same time. */
+/* Wait for all commands that were launched before, and then run a command on the calling thread. No
+ * other thread uses the CPU's context at that time, because the queue is empty. */
 static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void *args)
 {
     pthread_mutex_lock(&s->lock);

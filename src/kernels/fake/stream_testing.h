@@ -18,16 +18,17 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
-/* How the stream opens and closes the device's memory when it runs commands. `open` and `close` get
- * `self`. A zeroed struct is for memory that is always open. */
+/* The functions by which the stream makes the device's memory accessible (`open`) and inaccessible
+ * (`close`) when it runs commands. Their argument is `self`. If the struct is zeroed, the memory is
+ * always accessible. */
 typedef struct fsdp_fake_access {
     void (*open)(void *self);
     void (*close)(void *self);
     void *self;
 } fsdp_fake_access;
 
-/* Run one command. `args` is the stream's copy of its arguments. If the command fails, the stream
- * keeps the status and the message. */
+/* The type of a function that runs one command. `args` is the stream's copy of the command's
+ * arguments. If the command fails, the stream keeps the status and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
 /* A command's argument that points to an array of `bytes` bytes in host memory. `at` is the offset

@@ -1,5 +1,5 @@
-/* The fake device's kernels. Each one copies its arguments and launches the CPU's kernel of the
- * same name. A context is an fsdp_fake_stream. */
+/* The fake device's kernels. Each kernel copies its arguments and puts the CPU's kernel of the same
+ * name into the stream. The kernel context is an fsdp_fake_stream. */
 #include <stddef.h>
 
 #include "src/kernels/fake/stream_testing.h"

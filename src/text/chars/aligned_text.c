@@ -118,9 +118,9 @@ fsdp_align fsdp_view_range(const fsdp_text_view *view, size_t begin, size_t end)
 
 /* ---- changing a text ---- */
 
-/* Return the number of bytes at the beginning of `in` whose alignment is empty. The tokenizers
- * library keeps these bytes and replaces the rest. (A Replace that matches the empty text at the
- * beginning inserts such bytes.) */
+/* Return the number of bytes at the beginning of `in` whose alignment is an empty range. Such bytes
+ * were inserted by a Replace step that matched the empty text at the beginning. When the tokenizers
+ * library transforms a text, it keeps these bytes, and replaces only the bytes after them. */
 static size_t first_aligned(const fsdp_text_view *in)
 {
     size_t i = 0;
@@ -136,8 +136,8 @@ void fsdp_transform_begin(fsdp_transform *t, const fsdp_text_view *in, fsdp_alig
     fsdp_aligned_text_clear(out, tracked);
     *t = (fsdp_transform){.in = in, .out = out};
     if (!tracked) {
-        (void)grow(out, in->len + 4); /* enough for most texts; fsdp_transform_put() reports a
-                                         failure */
+        /* Enough for most texts. If this fails, fsdp_transform_put() reports it later. */
+        (void)grow(out, in->len + 4);
         return;
     }
     const size_t kept = first_aligned(in);

@@ -1,9 +1,9 @@
-/* See byte_alphabet.h. The characters of the alphabet are U+0021 to U+007E, U+00A1 to U+00AC and
- * U+00AE to U+00FF for the bytes of the same number, and U+0100 to U+0143 for all other bytes in
- * ascending order. */
+/* See byte_alphabet.h. For a byte in 0x21-0x7E, 0xA1-0xAC or 0xAE-0xFF, the character is the code
+ * point with the same number. For the other 68 bytes, in ascending order, the characters are U+0100
+ * to U+0143. */
 #include "src/text/chars/byte_alphabet.h"
 
-/* Return the code point of a byte. */
+/* Return the code point of the character that spells `byte`. */
 static unsigned code_point(uint8_t byte)
 {
     if (byte <= 0x20)
@@ -13,7 +13,7 @@ static unsigned code_point(uint8_t byte)
     return byte == 0xAD ? 0x143u : byte;
 }
 
-/* Return the byte of a code point, or -1. */
+/* Return the byte that the character `point` spells, or -1 if it is not in the alphabet. */
 static int byte_of(unsigned point)
 {
     if (point >= 0x100 && point <= 0x120)

@@ -1,12 +1,13 @@
-/* Expands the runs of char_class_data.c to a table. */
+/* Makes the table fsdp_char_classes from the runs of characters in char_class_data.c. */
 #include "src/text/chars/char_class.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
 
-/* Add a block, unless the previous one has the same contents (long runs of equal characters are the
- * rule), and let `index` refer to it. */
+/* Let block[index] refer to a block with the contents `flags`. If the previous block has the same
+ * contents, it is used again, because there are long runs of characters with equal flags.
+ * Otherwise, a block is added. */
 static fsdp_status add_block(fsdp_char_classes *classes, size_t index,
                              const uint16_t flags[FSDP_CHAR_BLOCK])
 {

@@ -6,13 +6,14 @@
 #include "src/text/chars/utf8.h"
 
 struct fsdp_charsmap {
-    uint32_t *units; /* [count]: the double array, in Darts' format */
+    /* [count]: the units of the double-array trie, in the format of the library Darts */
+    uint32_t *units;
     size_t count;
     char *replacements; /* [bytes + 1]: NUL-terminated texts; the last byte is NUL */
     size_t bytes;
 };
 
-/* The bit fields of a unit of the double array. */
+/* The functions below read the bit fields of a unit of the double-array trie. */
 static uint32_t unit_offset(uint32_t unit)
 {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);

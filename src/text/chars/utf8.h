@@ -1,5 +1,5 @@
-/* Checks, counts, decodes and encodes UTF-8. Text is checked once, when it enters the program from
- * a file. */
+/* Checks, counts, decodes and encodes UTF-8. Each text is checked once, when it is read from a file
+ * or gets into the library from its caller. Other functions rely on this. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

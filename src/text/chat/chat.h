@@ -1,5 +1,5 @@
-/* Chat templates: what the files of this folder share, and rendering for other layers that have the
- * conversation as a JSON node. */
+/* Chat templates: declarations that the files of this folder share, and functions for other folders
+ * that have the conversation as a JSON node. */
 #pragma once
 #include <fsdp/chat.h>
 
@@ -8,7 +8,7 @@
 #include "src/text/jinja/lexer.h"
 
 enum {
-    FSDP_CHAT_TOKENS = 7 /* bos, eos, unk, sep, pad, cls, mask */
+    FSDP_CHAT_TOKENS = 7 /* the special tokens bos, eos, unk, sep, pad, cls and mask */
 };
 
 /* The texts of a folder's special tokens. A text is NULL if the folder has no such token. */
@@ -19,12 +19,13 @@ typedef struct fsdp_chat_tokens {
 extern const char *const fsdp_chat_token_names[FSDP_CHAT_TOKENS]; /* "bos_token", ... */
 
 struct fsdp_chat_template {
-    char *source;           /* for messages: the path of the template's file, or the name of a
-                               family; owned */
-    fsdp_jinja *jinja;      /* owned */
-    fsdp_jinja *with_tools; /* for conversations with tools; NULL: `jinja` is used for these, too;
-                               owned */
-    uint32_t checksum;      /* CRC-32 of the texts of both templates */
+    /* where the template comes from, for messages: the path of its file, or the name of a family;
+     * owned */
+    char *source;
+    fsdp_jinja *jinja; /* owned */
+    /* the template for conversations with tools; NULL: `jinja` is used for them, too; owned */
+    fsdp_jinja *with_tools;
+    uint32_t checksum; /* CRC-32 of the texts of both templates */
     fsdp_chat_tokens tokens;
 };
 
@@ -38,18 +39,19 @@ typedef struct fsdp_chat_sources {
     size_t n, cap;
 } fsdp_chat_sources;
 
-/* Read all templates of a folder. There may be none. */
+/* Read all templates in a folder. It is not an error if there are none. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_sources_read(const char *folder, fsdp_chat_sources *sources);
 void fsdp_chat_sources_fini(fsdp_chat_sources *sources);
-/* Read the special tokens of a folder. A missing file is no error. */
+/* Read the special tokens of a folder. It is not an error if a file does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_tokens_read(const char *folder, fsdp_chat_tokens *tokens);
 void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens);
 
-/* Return the template of a family, or NULL if there is no such family. */
+/* Return the template of the family `name`, such as "chatml", or NULL if there is no such
+ * family. */
 const char *fsdp_chat_family_template(const char *name);
 
-/* fsdp_chat_render() for a conversation that is parsed already. Error messages contain neither file
- * nor line of the conversation. */
+/* Like fsdp_chat_render(), but for a conversation that has been parsed already. Error messages
+ * contain neither the file nor the line of the conversation. */
 FSDP_MUST_CHECK fsdp_status fsdp_chat_render_node(const fsdp_chat_template *chat,
                                                   fsdp_json_node conversation,
                                                   const fsdp_chat_options *options,

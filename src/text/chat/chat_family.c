@@ -1,15 +1,16 @@
-/* The chat templates of known families, for model folders without one.
+/* The chat templates of known families of models. They are for model folders that have no template.
  *
- * Each template writes what the family's own template writes for messages that contain only text.
- * The template of qwen2.5 also writes tools; the others refuse them. The assistant's texts are in
- * {% generation %} blocks, together with the token that ends the turn and the characters after it
- * up to the next message. */
+ * Each template writes the same text as the family's own template if the messages contain only
+ * text. The template of qwen2.5 can also write tools; the other templates return an error if there
+ * are tools. The assistant's texts are in {% generation %} blocks. Such a block also contains the
+ * token that ends the turn, and the characters between this token and the next message. */
 #include <string.h>
 
 #include "src/base/assert.h"
 #include "src/text/chat/chat.h"
 
-/* text(content): the text of a message, which may be a list of parts. */
+/* A macro text(content) of the template: it writes the text of a message. The content may be a list
+ * of parts. */
 #define TEXT_MACRO                                                                                 \
     "{%- macro text(content) -%}\n"                                                                \
     "{%- if content is string -%}{{ content }}\n"                                                  \
@@ -28,8 +29,8 @@
     "{{ raise_exception('this chat template takes no calls of tools') }}\n"                        \
     "{%- endfor -%}\n"
 
-/* Sets `system` to the text of the system message, if there is one, and `turns` to the other
- * messages, whose roles must alternate between user and assistant. */
+/* A part of a template. It sets `system` to the text of the system message, if there is one, and
+ * `turns` to the other messages, whose roles must alternate between user and assistant. */
 #define SYSTEM_AND_TURNS                                                                           \
     "{%- if messages and messages[0].role == 'system' -%}\n"                                       \
     "{%- set system = text(messages[0].content) -%}\n"                                             \
@@ -106,7 +107,8 @@ static const char llama3[] =
                         "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}\n"
                         "{%- endif -%}\n";
 
-/* Mistral 7B Instruct v0.3: the text of the system message is part of the first question. */
+/* Mistral 7B Instruct v0.3 writes the text of the system message as a part of the first
+ * question. */
 static const char mistral[] = TEXT_MACRO NO_TOOLS SYSTEM_AND_TURNS
     "{%- set eos = eos_token | default('</s>', true) -%}\n"
     "{{- bos_token | default('<s>', true) -}}\n"
@@ -131,8 +133,8 @@ static const char zephyr[] =
                         "{%- endfor -%}\n"
                         "{%- if add_generation_prompt -%}{{ '<|assistant|>\\n' }}{%- endif -%}\n";
 
-/* Gemma has no system message. As in Gemma 3, the text of a system message is put before the first
- * question. */
+/* Gemma has no system messages. As in Gemma 3's template, the text of a system message is put
+ * before the first question. */
 static const char gemma[] = TEXT_MACRO NO_TOOLS SYSTEM_AND_TURNS
     "{{- bos_token | default('<bos>', true) -}}\n"
     "{%- for message in turns -%}\n"

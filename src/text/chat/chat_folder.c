@@ -1,5 +1,5 @@
-/* Finds the chat templates and the special tokens of a Hugging Face folder in the same files as
- * transformers. */
+/* Finds the chat templates and the special tokens of a Hugging Face folder, in the same files in
+ * which transformers finds them. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -29,7 +29,7 @@ void fsdp_chat_sources_fini(fsdp_chat_sources *sources)
     *sources = (fsdp_chat_sources){0};
 }
 
-/* Add a template. `text` is owned by the list after the call, also on failure. */
+/* Add a template. The list takes ownership of `text`, even on failure. */
 static fsdp_status add_source(fsdp_chat_sources *sources, const char *name, size_t name_bytes,
                               const char *path, char *text)
 {
@@ -59,7 +59,7 @@ static fsdp_status add_file(fsdp_chat_sources *sources, const char *name, size_t
     return add_source(sources, name, name_bytes, path, text);
 }
 
-/* Add the template NAME for each file NAME.jinja in `dir`, which need not exist. */
+/* Add each file NAME.jinja in the folder `dir` as the template NAME. The folder need not exist. */
 static fsdp_status add_folder(fsdp_chat_sources *sources, const char *dir)
 {
     char **names = NULL;
@@ -79,7 +79,8 @@ static fsdp_status add_folder(fsdp_chat_sources *sources, const char *dir)
     return status;
 }
 
-/* Read `chat_template` of a JSON file: a text, or a list of {"name", "template"}. */
+/* Add the templates in the field "chat_template" of a JSON file. It is a text, or a list of objects
+ * {"name", "template"}. */
 static fsdp_status add_templates_of_object(fsdp_chat_sources *sources, fsdp_json_node root,
                                            const char *path)
 {
@@ -108,7 +109,7 @@ static fsdp_status add_json(fsdp_chat_sources *sources, const char *path)
     return status;
 }
 
-/* Read one file of the folder if it exists and no template was found yet. */
+/* Add the templates of the file `name`, if the file exists and no template has been found yet. */
 static fsdp_status add_from(fsdp_chat_sources *sources, const char *folder, const char *name)
 {
     if (sources->n || !fsdp_directory_has_file(folder, name))
@@ -150,8 +151,8 @@ void fsdp_chat_tokens_fini(fsdp_chat_tokens *tokens)
     *tokens = (fsdp_chat_tokens){0};
 }
 
-/* Copy a token's text to *out, unless *out is set or the token is missing. The token is a string,
- * or an object with its text as "content". */
+/* Set *out to a copy of the text of the token `name`. Do nothing if *out is set already, or if the
+ * token is missing. The token is a string, or an object with the text under "content". */
 static fsdp_status read_token(fsdp_json_node root, const char *name, char **out)
 {
     const fsdp_json_node node = fsdp_json_find(root, name);

@@ -1,4 +1,5 @@
-/* Renders conversations, and finds the assistant's texts (fsdp/chat.h says how). */
+/* Renders conversations, and finds the assistant's texts in the result. include/fsdp/chat.h
+ * describes how they are found. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -6,21 +7,21 @@
 #include "src/text/jinja/print.h"
 
 enum {
-    /* All renderings of one conversation together may take this many times the steps that one may
-     * take. */
+    /* A conversation may be rendered several times. All these renderings together may take at most
+     * this many times the number of steps that one rendering may take. */
     RENDERINGS = 10
 };
 
-/* The state of rendering a conversation. */
+/* What the functions below need while they render a conversation. */
 typedef struct conversation {
     const fsdp_chat_template *chat;
     const fsdp_jinja *jinja;
     const fsdp_chat_options *options;
     jinja_machine values; /* owns the values of the variables */
-    jinja_value given;    /* a dict: the variables that are given to the template */
+    jinja_value given;    /* a dict of the variables that the template can use */
     jinja_value messages; /* a list of all messages */
-    size_t n_prompt;      /* number of messages before the completion */
-    uint64_t steps_left;  /* how many steps the remaining renderings may take together */
+    size_t n_prompt;      /* number of messages that belong to the prompt, not to the completion */
+    uint64_t steps_left;  /* number of steps that the remaining renderings may take together */
 } conversation;
 
 void fsdp_chat_text_fini(fsdp_chat_text *text)
@@ -32,8 +33,9 @@ void fsdp_chat_text_fini(fsdp_chat_text *text)
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-/* If the message has the assistant's thoughts under one of three names, also give them to the
- * template as "thinking" and "reasoning_content", like transformers. */
+/* If the message has the assistant's reasoning under one of three keys, also give it to the
+ * template as "thinking" and "reasoning_content", because templates use different keys.
+ * transformers does the same. */
 static fsdp_status alias_reasoning(jinja_machine *machine, jinja_value *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -52,8 +54,8 @@ static fsdp_status alias_reasoning(jinja_machine *machine, jinja_value *message)
     return FSDP_OK;
 }
 
-/* Convert a message. Leave out keys whose value is null, because templates would take null for a
- * value. */
+/* Convert a message to a dict. Leave out keys whose value is null, because a template that only
+ * tests whether a key exists would take null for a real value. */
 static fsdp_status convert_message(jinja_machine *machine, fsdp_json_node node, jinja_value *out)
 {
     jinja_value message, value;
@@ -83,7 +85,8 @@ static fsdp_status add_messages(conversation *c, fsdp_json_node row, const char 
     return FSDP_OK;
 }
 
-/* Convert the messages: those of "messages", or of "prompt" and "completion". */
+/* Convert the messages of `row` to c->messages: those under "messages", or those under "prompt"
+ * followed by those under "completion". */
 static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
 {
     const bool parts = !fsdp_json_has(row, "messages") && fsdp_json_has(row, "prompt");
@@ -99,9 +102,9 @@ static fsdp_status convert_messages(conversation *c, fsdp_json_node row)
     return FSDP_OK;
 }
 
-/* Set the variable `key` to the list that the row has under this key, or to none. *any says whether
- * there is one. The list may also be a string of JSON, because datasets store tools of different
- * types in one column in this way. */
+/* Set the variable `key` of the template to the list that the row has under `key`, or to none. Set
+ * *any to true if there is a list. Instead of a list, the row may have a string with the list as
+ * JSON: datasets store tools in this form if their types do not fit into one column. */
 static fsdp_status give_list(conversation *c, fsdp_json_node row, const char *key, bool *any)
 {
     jinja_value list = jinja_none();
@@ -123,7 +126,7 @@ static fsdp_status give_list(conversation *c, fsdp_json_node row, const char *ke
     return status == FSDP_OK ? fsdp_jinja_give(&c->values, c->given, key, list) : status;
 }
 
-/* Give the entries of chat_template_kwargs to the template as variables. */
+/* Set a variable of the template for each entry of `object`, which is chat_template_kwargs. */
 static fsdp_status give_entries(conversation *c, fsdp_json_node object)
 {
     jinja_value value;
@@ -180,7 +183,7 @@ static fsdp_status give_all(conversation *c, fsdp_json_node row)
 /* ---- rendering ------------------------------------------------------------------------------- */
 
 /* Render the first n messages to `out`, which the caller frees. If `spans` is true, also set
- * out->spans to the {% generation %} blocks. */
+ * out->spans to the parts of the text that {% generation %} blocks have written. */
 static fsdp_status render_first(conversation *c, size_t n, bool generation_prompt,
                                 fsdp_chat_text *out, bool spans)
 {
@@ -241,8 +244,8 @@ static fsdp_status span_error(size_t index, const char *what)
         index, what);
 }
 
-/* Set *span to the part of the text `whole` that the messages [first, end) add to the messages
- * before them. */
+/* `whole` is the rendering of all messages. Set *span to the part of its text that messages [first,
+ * end) add to the text of the messages before them, which ends with the generation prompt. */
 static fsdp_status find_span(conversation *c, size_t first, size_t end, const fsdp_chat_text *whole,
                              fsdp_chat_span *span)
 {

@@ -8,7 +8,7 @@
 #include "src/base/str.h"
 #include "src/text/chat/chat.h"
 
-/* Append the names of the families: "chatml, gemma, ...". */
+/* Append the names of all families, such as "chatml, gemma", to an error message. */
 static void put_families(fsdp_text *t)
 {
     const char *const *names = fsdp_chat_template_families();
@@ -16,8 +16,8 @@ static void put_families(fsdp_text *t)
         fsdp_text_printf(t, "%s%s", i ? ", " : "", names[i]);
 }
 
-/* Parse the text of a template, and set *out, a member of `chat`, to the result. Add the text to
- * chat->checksum. */
+/* Parse the text of a template, and set *out, which is a field of `chat`, to the result. Include
+ * the text in chat->checksum. */
 static fsdp_status open_text(fsdp_chat_template *chat, const char *source, const char *text,
                              size_t bytes, fsdp_jinja **out)
 {
@@ -84,7 +84,8 @@ static fsdp_status open_source(fsdp_chat_template *chat, const fsdp_chat_source 
     return open_text(chat, source->path, source->text, strlen(source->text), &chat->jinja);
 }
 
-/* Open the folder's own template, and the one for conversations with tools. */
+/* Open the default template of the folder and, if there is one, its template for conversations with
+ * tools. */
 static fsdp_status open_default(fsdp_chat_template *chat, const char *folder,
                                 const fsdp_chat_sources *sources)
 {

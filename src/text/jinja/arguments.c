@@ -5,7 +5,8 @@
 
 #include "src/text/jinja/value.h"
 
-/* Return the index of a parameter in `names`, or -1. */
+/* Return the index of the parameter `name` in `names`, a list that is separated by commas, or -1 if
+ * it is not in the list. */
 static int find_param(const char *names, const jinja_string *name)
 {
     int index = 0;

@@ -1,4 +1,4 @@
-/* The arguments of a call in a template. */
+/* The arguments of a call in a template, and functions that check them. */
 #pragma once
 #include "src/text/jinja/value.h"
 
@@ -18,18 +18,21 @@ enum {
     JINJA_MAX_PARAMS = 8
 };
 
-/* Assign arguments to parameters, as Python does.
+/* Assign the arguments of a call to the parameters of a function, by Python's rules.
  *
  * @param names    the names of the parameters, separated by commas: at most JINJA_MAX_PARAMS
  * @param required number of parameters without a default
- * @param values   out: [number of parameters]; JINJA_MISSING for those that were not given */
+ * @param values   out: [number of parameters]; JINJA_MISSING for a parameter that gets no
+ * argument */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_bind(const char *function, const char *names,
                                             size_t required, const jinja_args *args,
                                             jinja_value *values);
 
-/* These functions check the type of an argument. If it is missing, *out is the fallback. */
+/* The following functions check the type of an argument, and set *out to its value. If the argument
+ * is missing, they set *out to `fallback`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_arg_int(const char *function, jinja_value value,
                                                int64_t fallback, int64_t *out);
-/* Like fsdp_jinja_arg_int(), but for a text. None counts as missing, too. */
+/* Like fsdp_jinja_arg_int(), but for a text. If the value is None, the argument counts as
+ * missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_arg_text(const char *function, jinja_value value,
                                                 jinja_string *fallback, jinja_string **out);

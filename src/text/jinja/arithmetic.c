@@ -53,7 +53,8 @@ static fsdp_status divide_integers(jinja_operator op, int64_t a, int64_t b, jinj
     if (a == INT64_MIN && b == -1)
         return op == JINJA_MODULO ? (*out = jinja_int(0), FSDP_OK) : too_large();
     const int64_t rest = a % b;
-    const bool adjust = rest != 0 && (rest < 0) != (b < 0); /* Python rounds down */
+    /* Python rounds the quotient down, C rounds it towards 0 */
+    const bool adjust = rest != 0 && (rest < 0) != (b < 0);
     *out = jinja_int(op == JINJA_MODULO ? rest + (adjust ? b : 0) : a / b - adjust);
     return FSDP_OK;
 }
@@ -288,7 +289,8 @@ fsdp_status fsdp_jinja_absolute(jinja_value a, jinja_value *out)
                       fsdp_jinja_type_name(a));
 }
 
-/* Round by printing, which rounds the exact value and halves to even, as Python does. */
+/* Round `number` to `digits` decimal places by printing it. snprintf() rounds the exact value, and
+ * a value in the middle to the even digit, as Python does. */
 static double round_to_digits(double number, int64_t digits)
 {
     char text[400];

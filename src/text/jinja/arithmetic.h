@@ -12,8 +12,8 @@ typedef enum jinja_operator {
     JINJA_POWER,
 } jinja_operator;
 
-/* Set *out to the result of `a op b`. A result that is an integer of more than 64 bits is an error,
- * FSDP_ERR_UNSUPPORTED. */
+/* Set *out to the result of `a op b`. If the result is an integer that does not fit into 64 bits,
+ * return FSDP_ERR_UNSUPPORTED. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_operate(struct jinja_machine *machine, jinja_operator op,
                                                jinja_value a, jinja_value b, jinja_value *out);
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_negate(jinja_value a, bool plus, jinja_value *out);

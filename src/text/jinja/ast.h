@@ -1,4 +1,4 @@
-/* The syntax tree of a template. Nodes belong to the memory of the template.
+/* The syntax tree of a template. Its nodes are in the memory of the template.
  *
  * parse.c and parse_expression.c make the tree, symbols.c assigns a slot to each variable, and
  * evaluate.c and render.c run the template. */
@@ -6,27 +6,30 @@
 #include "src/text/jinja/arithmetic.h"
 #include "src/text/jinja/value.h"
 
-/* The comment of each type says what the members of its jinja_node mean. */
+/* The types of nodes. The comment of each type says which members of jinja_node it uses, and what
+ * they mean. */
 typedef enum jinja_node_type {
     /* ---- expressions ---- */
-    JINJA_NODE_CONSTANT,  /* constant */
-    JINJA_NODE_NAME,      /* name, slot */
-    JINJA_NODE_LIST,      /* items */
-    JINJA_NODE_TUPLE,     /* items */
-    JINJA_NODE_DICT,      /* items: key, value, key, value ... */
-    JINJA_NODE_ATTRIBUTE, /* a.name; as a target of `set`: name.attribute */
-    JINJA_NODE_ITEM,      /* a[b] */
-    JINJA_NODE_SLICE,     /* a[items[0]:items[1]:items[2]]; missing bounds are NULL */
-    JINJA_NODE_CALL,      /* a(call) */
-    JINJA_NODE_FILTER,    /* a | filter(call); in a filter block, a is NULL */
-    JINJA_NODE_TEST,      /* a is test(call) */
-    JINJA_NODE_OPERATE,   /* a op b */
-    JINJA_NODE_NEGATE,    /* -a */
-    JINJA_NODE_PLUS,      /* +a */
-    JINJA_NODE_NOT,       /* not a */
-    JINJA_NODE_AND,       /* a and b */
-    JINJA_NODE_OR,        /* a or b */
-    JINJA_NODE_COMPARE,   /* a, then compares[i] with items[i] */
+    JINJA_NODE_CONSTANT, /* constant */
+    JINJA_NODE_NAME,     /* name, slot */
+    JINJA_NODE_LIST,     /* items */
+    JINJA_NODE_TUPLE,    /* items */
+    JINJA_NODE_DICT,     /* items: key, value, key, value ... */
+    /* a.name; on the left side of `set`: the attribute `name` of the variable a */
+    JINJA_NODE_ATTRIBUTE,
+    JINJA_NODE_ITEM,    /* a[b] */
+    JINJA_NODE_SLICE,   /* a[items[0]:items[1]:items[2]]; an item is NULL if the bound is missing */
+    JINJA_NODE_CALL,    /* a(call) */
+    JINJA_NODE_FILTER,  /* a | filter(call); in a filter block, a is NULL */
+    JINJA_NODE_TEST,    /* a is test(call) */
+    JINJA_NODE_OPERATE, /* a op b */
+    JINJA_NODE_NEGATE,  /* -a */
+    JINJA_NODE_PLUS,    /* +a */
+    JINJA_NODE_NOT,     /* not a */
+    JINJA_NODE_AND,     /* a and b */
+    JINJA_NODE_OR,      /* a or b */
+    /* a, and then items[i] for each i, with the operator compares[i] before it */
+    JINJA_NODE_COMPARE,
     JINJA_NODE_CONCAT,    /* items, joined by ~ */
     JINJA_NODE_CONDITION, /* a if b else c; c may be NULL */
     /* ---- statements ---- */
@@ -34,8 +37,8 @@ typedef enum jinja_node_type {
     JINJA_NODE_PRINT,        /* a */
     JINJA_NODE_SET,          /* a = b */
     JINJA_NODE_SET_BLOCK,    /* a = body; b: a filter, or NULL */
-    JINJA_NODE_FOR,          /* for a in b if c: body, otherwise */
-    JINJA_NODE_IF,           /* if a: body; items: the elif nodes; otherwise */
+    JINJA_NODE_FOR,          /* for a in b if c: body; otherwise: the else part */
+    JINJA_NODE_IF,           /* if a: body; items: the elif nodes; otherwise: the else part */
     JINJA_NODE_MACRO,        /* name; macro */
     JINJA_NODE_CALL_BLOCK,   /* a: the call; macro: the body */
     JINJA_NODE_FILTER_BLOCK, /* b: the filter; body */
@@ -56,28 +59,30 @@ typedef enum jinja_compare {
     JINJA_NOT_IN,
 } jinja_compare;
 
-/* Where a variable is: in slot `index` of the activation (machine.h) that is `hops` functions
- * further out. */
+/* Where a variable is: in slot `index` of an activation (machine.h). To find this activation, start
+ * from the current one and go to its `outer` one `hops` times. */
 typedef struct jinja_slot {
     uint32_t hops, index;
 } jinja_slot;
 
 typedef enum jinja_load_action {
-    JINJA_LOAD_PARAMETER, /* the value comes from a call or a loop */
-    JINJA_LOAD_RESOLVE,   /* take the variable that the caller gave, or the global function */
-    JINJA_LOAD_ALIAS,     /* copy the variable of the scope around */
+    JINJA_LOAD_PARAMETER, /* nothing to do: a call or a loop sets the value */
+    /* take the value that the caller of the rendering gave for this name, or else the global
+     * function with this name */
+    JINJA_LOAD_RESOLVE,
+    JINJA_LOAD_ALIAS,     /* copy the value of the variable with the same name in an outer scope */
     JINJA_LOAD_UNDEFINED, /* no value yet */
 } jinja_load_action;
 
 typedef struct jinja_load {
     jinja_load_action action;
-    uint32_t slot;            /* the variable's slot in the scope's function */
-    jinja_slot from;          /* used by JINJA_LOAD_ALIAS */
-    const jinja_string *name; /* used by JINJA_LOAD_RESOLVE */
+    uint32_t slot;            /* the slot of this variable in the activation */
+    jinja_slot from;          /* for JINJA_LOAD_ALIAS: the variable whose value is copied */
+    const jinja_string *name; /* for JINJA_LOAD_RESOLVE: the name of the variable */
 } jinja_load;
 
-/* What happens to the variables of a scope when the scope begins. When it ends, they lose their
- * values. */
+/* A scope (Note [Scopes of a template] in symbols.h). `loads` says how its variables get their
+ * values when the scope begins. When the scope ends, the variables lose their values. */
 typedef struct jinja_scope {
     jinja_load *loads; /* [n] */
     size_t n;
@@ -101,23 +106,26 @@ typedef struct jinja_call {
 typedef struct jinja_macro_node {
     const jinja_string *name; /* NULL: this is the body of a call block or generation block */
     jinja_nodes params;       /* names */
-    jinja_nodes defaults;     /* the defaults of the last defaults.n parameters */
+    jinja_nodes defaults;     /* default values of the last defaults.n parameters */
     jinja_nodes body;
     jinja_scope scope;
     uint32_t n_slots;
     uint32_t *param_slots; /* [params.n] */
-    /* The slots of the special variables, or UINT32_MAX if the body does not use them. */
+    /* Slots of the special variables caller, kwargs and varargs; UINT32_MAX if the body does not
+     * use the variable. */
     uint32_t caller_slot, kwargs_slot, varargs_slot;
-    int caller_param; /* the index of a parameter that is called `caller`, or -1 */
+    int caller_param; /* index of the parameter whose name is `caller`, or -1 if there is none */
 } jinja_macro_node;
 
-/* The parts of a for block beside its target and its iterable. */
+/* What a for block has in addition to its target and its iterable. */
 typedef struct jinja_for {
     jinja_scope body_scope, otherwise_scope, test_scope;
     bool uses_loop;
-    uint32_t loop_slot;             /* if uses_loop */
-    struct jinja_node *test_target; /* a copy of the target whose slots are those of the test */
-    uint32_t n_test_slots;          /* slots of the test, which is a function of its own */
+    uint32_t loop_slot; /* if uses_loop */
+    /* a copy of the target (node a), with slots in the activation of the test */
+    struct jinja_node *test_target;
+    /* number of slots of the test's activation; the test is a function of its own */
+    uint32_t n_test_slots;
 } jinja_for;
 
 typedef struct jinja_node {
@@ -134,8 +142,11 @@ typedef struct jinja_node {
         jinja_call *call;
         jinja_macro_node *macro;
         jinja_for *loop;
-        jinja_scope *scope; /* used by JINJA_NODE_SET_BLOCK, FILTER_BLOCK and WITH */
-        bool stores;        /* used by JINJA_NODE_NAME: it is assigned to, not read */
+        /* for JINJA_NODE_SET_BLOCK, JINJA_NODE_FILTER_BLOCK and JINJA_NODE_WITH */
+        jinja_scope *scope;
+        /* for JINJA_NODE_NAME: true if the template assigns to the name here, false if it reads
+         * it */
+        bool stores;
     } as;
     union {
         const struct jinja_filter *filter; /* NULL: no filter with this name exists */

@@ -50,8 +50,8 @@ static fsdp_status find_attribute(jinja_machine *machine, jinja_value value,
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* If `key` is a valid Python index of a sequence of n items, set *index to the position that it
- * means, counted from 0, and return true. */
+/* If `key` is a valid Python index into a sequence of n items, set *index to the index of the item,
+ * counted from 0, and return true. (A Python index may be negative.) */
 static bool find_index(jinja_value key, size_t n, size_t *index)
 {
     if (key.kind != JINJA_INT && key.kind != JINJA_BOOL)
@@ -82,8 +82,8 @@ static fsdp_status find_item(jinja_machine *machine, jinja_value value, jinja_va
     *out = missing;
     switch (value.kind) {
     case JINJA_DICT:
-        /* A list or dict cannot be a key. Jinja2 treats the error like a key that does not
-         * exist. */
+        /* A list or a dict cannot be a key of a dict, which is an error in Python. Jinja2 handles
+         * this error as if the key did not exist. */
         if (key.kind == JINJA_LIST || key.kind == JINJA_DICT)
             return FSDP_OK;
         return fsdp_jinja_dict_get(machine, value.as.dict, key, out);
@@ -193,7 +193,8 @@ static int64_t clamp_bound(int64_t bound, int64_t n, int64_t step)
     return bound < low ? low : bound > high ? high : bound;
 }
 
-/* The items [start, start + step, ...] of a slice, `count` of them. */
+/* The indices of the items of a slice: `start`, start + step, and so on. There are `count` of
+ * them. */
 typedef struct slice {
     int64_t start, stop, step, count;
 } slice;

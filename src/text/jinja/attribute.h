@@ -1,20 +1,23 @@
-/* Attributes, items and slices of values, as Jinja2's sandbox gives them: value.name, value[key],
- * value[1:2]. */
+/* Attributes, items and slices of values: value.name, value[key] and value[1:2], with the same
+ * results as in Jinja2's sandbox. */
 #pragma once
 #include "src/text/jinja/value.h"
 
-/* value.name: the attribute, else the item, else an undefined value. */
+/* Set *out to value.name: the attribute `name`. If there is none, the item with this key. If there
+ * is none either, an undefined value. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_attribute(struct jinja_machine *machine,
                                                      jinja_value value, jinja_string *name,
                                                      jinja_value *out);
-/* value[key]: the item, else the attribute, else an undefined value. */
+/* Set *out to value[key]: the item with this key. If there is none, the attribute with this name.
+ * If there is none either, an undefined value. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_item(struct jinja_machine *machine, jinja_value value,
                                                 jinja_value key, jinja_value *out);
-/* value[start:stop:step]; a bound that is None or missing has Python's default. */
+/* Set *out to value[start:stop:step]. A bound that is None or missing has Python's default
+ * value. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_slice(struct jinja_machine *machine, jinja_value value,
                                              jinja_value start, jinja_value stop, jinja_value step,
                                              jinja_value *out);
-/* Set *out to the value of a path such as "function.name" or "0", which filters take as their
- * `attribute`. */
+/* Set *out to the part of `value` to which `path` leads, such as "function.name" or "0". Some
+ * filters have an argument `attribute` that is such a path. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_get_path(struct jinja_machine *machine, jinja_value value,
                                                 jinja_value path, jinja_value *out);

@@ -1,6 +1,8 @@
-/* Characters as Python's str sees them. ASCII needs no library; the properties and the case of
- * other characters come from utf8proc, and what it lacks is in the tables here: mappings of one
- * character to several (Unicode's SpecialCasing), and properties that no general category gives. */
+/* Properties and case changes of characters, with the same results as in Python's str. ASCII
+ * characters need no library. For other characters, utf8proc has the general categories and the
+ * simple case changes. This file has tables for what utf8proc lacks: case changes of one character
+ * to several (Unicode's SpecialCasing), and properties that do not follow from the general
+ * category. */
 #include "src/text/jinja/chars.h"
 
 #include <string.h>
@@ -108,7 +110,8 @@ static bool ascii_is(uint32_t c, jinja_char_class class)
 
 #ifdef FSDP_HAVE_UTF8PROC
 
-/* Characters with the property Lowercase (Uppercase) that are not in the category Ll (Lu). */
+/* Characters with the property Lowercase that are not in the category Ll. The next table,
+ * other_upper, has the characters with the property Uppercase that are not in the category Lu. */
 static const char_range other_lower[] = {
     {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},    {0x2E0, 0x2E4},
     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},   {0x1D78, 0x1D78},  {0x1D9B, 0x1DBF},
@@ -117,7 +120,7 @@ static const char_range other_lower[] = {
     {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
 static const char_range other_upper[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-/* Digits that are not in the category Nd, such as superscripts. */
+/* Digits, in the sense of str.isdigit(), that are not in the category Nd, such as superscripts. */
 static const char_range other_digits[] = {
     {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
     {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
@@ -183,7 +186,7 @@ typedef struct special_case {
     uint32_t upper[3];
 } special_case;
 
-/* Characters whose uppercase form is several characters, in order. */
+/* Characters whose uppercase is several characters. The table is sorted by character. */
 static const special_case special_cases[] = {{0xDF, {0x53, 0x53}},
                                              {0x149, {0x2BC, 0x4E}},
                                              {0x1F0, {0x4A, 0x30C}},
@@ -303,7 +306,8 @@ static const special_case *find_special(uint32_t c)
 
 static size_t to_lower(uint32_t c, uint32_t out[3])
 {
-    if (c == 0x130) { /* the capital I with a dot becomes i and a combining dot */
+    /* I with a dot above; its lower case is i followed by a combining dot above */
+    if (c == 0x130) {
         out[0] = 'i';
         out[1] = 0x307;
         return 2;
@@ -327,9 +331,10 @@ static size_t to_upper(uint32_t c, uint32_t out[3])
     return n;
 }
 
-/* The titlecase of some Greek characters with a special uppercase form is a single character. For
- * other characters with such a form, it is that form with all but its first character in lower
- * case. */
+/* Write the titlecase of the character c to `out`, and return the number of characters. If the
+ * uppercase of c is several characters, the titlecase is this uppercase with all characters except
+ * the first in lower case. But for some Greek characters of this kind, the titlecase is a single
+ * character. */
 static size_t to_title(uint32_t c, uint32_t out[3])
 {
     const special_case *special = c < 0x80 ? NULL : find_special(c);
@@ -373,9 +378,9 @@ static bool is_case_ignorable(uint32_t c)
     }
 }
 
-/* Return true if the sigma in text[at, after) ends a word, so that its lower case is the final
- * sigma. It does if, apart from case-ignorable characters, a cased character is before it and none
- * is after it. */
+/* Return true if the sigma text[at, after) is at the end of a word, so that its lower case is the
+ * final sigma. This is so if there is a cased character before the sigma and none after it.
+ * Case-ignorable characters between the sigma and these characters are skipped. */
 static bool is_final_sigma(const jinja_string *text, size_t at, size_t after)
 {
     uint32_t c = '.';
@@ -446,7 +451,9 @@ static fsdp_status map_char(const jinja_string *text, size_t at, size_t after, u
 
 #endif
 
-/* Return how the case of one character is changed. */
+/* Return the case to which one character is changed if the whole text is changed to `how`. `first`
+ * is true for the first character of the text, and after_cased for a character after a cased
+ * one. */
 static jinja_case case_of_char(jinja_case how, bool first, bool after_cased)
 {
     if (how == JINJA_CASE_CAPITALIZE)
@@ -462,7 +469,7 @@ fsdp_status fsdp_jinja_change_case(jinja_machine *machine, const jinja_string *t
     char *changed;
     size_t used = 0;
     bool after_cased = false;
-    /* The longest mapping makes six bytes of two. */
+    /* The case change that lengthens a text most turns two bytes into six. */
     FSDP_TRY(fsdp_jinja_charge(machine, text->bytes));
     FSDP_TRY(fsdp_jinja_alloc(machine, 3 * text->bytes + 4, &changed));
     for (size_t at = 0; at < text->bytes;) {

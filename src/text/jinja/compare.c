@@ -1,4 +1,4 @@
-/* Python's == and < for values, and dicts, which find their keys by ==. */
+/* Python's == and < for values of templates, and dicts, whose keys are compared by ==. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ static int order_of_integers(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* Compare without rounding the integer to a double. */
+/* Compare an integer with a double exactly, without rounding the integer to a double. Return a
+ * negative number, 0 or a positive number, as in fsdp_jinja_order(). */
 static int order_of_integer_and_real(int64_t a, double b)
 {
     if (isnan(b))
@@ -52,7 +53,7 @@ static int order_of_numbers(jinja_value a, jinja_value b)
     return order_of_integers(integer_of(a), integer_of(b));
 }
 
-/* Comparing the bytes of UTF-8 gives the order of the code points. */
+/* Compare two strings by their code points. For UTF-8, comparing the bytes gives the same order. */
 static int order_of_strings(const jinja_string *a, const jinja_string *b)
 {
     const size_t common = a->bytes < b->bytes ? a->bytes : b->bytes;
@@ -182,7 +183,8 @@ static uint64_t hash_bytes(const char *data, size_t bytes)
     return hash ^ hash >> 29;
 }
 
-/* Numbers that are equal have the same hash: 1, 1.0 and True. */
+/* Return the hash of a number. Equal numbers of different types, such as 1, 1.0 and True, must have
+ * the same hash. */
 static uint64_t hash_number(double number)
 {
     char bytes[sizeof number];
@@ -229,15 +231,15 @@ static fsdp_status hash_value(jinja_machine *machine, jinja_value value, uint64_
     case JINJA_DICT:
     case JINJA_VIEW:
         break;
-    default: /* equal only to itself */
+    default: /* values of other kinds are equal only to themselves */
         *hash = (uint64_t)value.kind;
         return FSDP_OK;
     }
     return fsdp_error(FSDP_ERR_INVALID, "unhashable type: '%s'", fsdp_jinja_type_name(value));
 }
 
-/* Find the entry of `key`, by the table if there is one. Set *index to its index, or to dict->n if
- * there is no such entry. */
+/* Find the entry with the key `key`. If the dict has a hash table, the table is used. Set *index to
+ * the index of the entry, or to dict->n if there is no such entry. */
 static fsdp_status find_entry(jinja_machine *machine, const jinja_dict *dict, jinja_value key,
                               size_t *index)
 {
@@ -272,7 +274,7 @@ static void put_in_table(jinja_dict *dict, uint64_t hash, size_t index)
     dict->table[at] = (uint32_t)index + 1;
 }
 
-/* Make a table that is at most half full after one more entry. */
+/* If the hash table would be more than half full after one more entry, make a larger one. */
 static fsdp_status grow_table(jinja_machine *machine, jinja_dict *dict)
 {
     if (dict->n < TABLE_MIN || 2 * (dict->n + 1) <= dict->table_size)

@@ -29,7 +29,7 @@ jinja_value *fsdp_jinja_slot(const jinja_machine *machine, jinja_slot slot)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Arguments while they are collected. */
+/* The arguments of a call, as far as they have been evaluated. */
 typedef struct collected {
     jinja_value values; /* a list */
     jinja_keyword *keywords;
@@ -58,7 +58,7 @@ static fsdp_status add_keyword(jinja_machine *machine, collected *c, const jinja
     return FSDP_OK;
 }
 
-/* Add the items of *args. */
+/* Add the items of the list that a call passes as *args. */
 static fsdp_status add_more(jinja_machine *machine, collected *c, const jinja_node *more)
 {
     jinja_value values, list;
@@ -69,7 +69,7 @@ static fsdp_status add_more(jinja_machine *machine, collected *c, const jinja_no
     return FSDP_OK;
 }
 
-/* Add the entries of **kwargs. */
+/* Add the entries of the dict that a call passes as **kwargs. */
 static fsdp_status add_more_keywords(jinja_machine *machine, collected *c, const jinja_node *more)
 {
     jinja_value mapping;
@@ -228,7 +228,8 @@ static fsdp_status evaluate_attribute(jinja_machine *machine, const jinja_node *
 {
     jinja_value value, name;
     FSDP_TRY(fsdp_jinja_evaluate(machine, node->a, &value));
-    /* The tree is shared by threads, so the machine gets a string of its own. */
+    /* Several threads use the tree, so node->name must not be changed (fsdp_jinja_chars() caches a
+     * count in it). The machine gets a string of its own. */
     FSDP_TRY(fsdp_jinja_substring(machine, node->name->data, node->name->bytes, &name));
     return fsdp_jinja_get_attribute(machine, value, name.as.string, out);
 }
@@ -257,7 +258,7 @@ static fsdp_status compare_values(jinja_machine *machine, jinja_compare compare,
     return FSDP_OK;
 }
 
-/* a < b < c is a < b and b < c. */
+/* Evaluate a chain of comparisons: a < b < c means a < b and b < c. */
 static fsdp_status evaluate_compare(jinja_machine *machine, const jinja_node *node,
                                     jinja_value *out)
 {

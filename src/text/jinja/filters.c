@@ -1,5 +1,5 @@
-/* The tables of filters and tests, the tests, and the filters that apply others by name: map,
- * select, reject, selectattr, rejectattr. */
+/* The tables of all filters and tests, the implementations of the tests, and the filters that apply
+ * another filter or test by its name: map, select, reject, selectattr and rejectattr. */
 #include "src/text/jinja/filters.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "src/text/jinja/machine.h"
 #include "src/text/jinja/print.h"
 
-/* ---- tests of kinds -------------------------------------------------------------------------- */
+/* ---- tests of the kind of a value ------------------------------------------------------------ */
 
 #define KIND_TEST(name, condition)                                                                 \
     static fsdp_status test_##name(jinja_machine *machine, jinja_value value,                      \
@@ -39,7 +39,8 @@ KIND_TEST(iterable, fsdp_jinja_is_iterable(value))
 KIND_TEST(callable,
           value.kind >= JINJA_MACRO || value.kind == JINJA_UNDEFINED || value.kind == JINJA_LOOP)
 KIND_TEST(escaped, value.kind == JINJA_STRING && value.safe)
-/* Generators and views of dicts have no __getitem__. */
+/* The test `sequence` is true for values that have a length and __getitem__ in Python. Generators
+ * and views of dicts have no __getitem__. */
 KIND_TEST(sequence, (value.kind >= JINJA_STRING && value.kind <= JINJA_RANGE) ||
                         value.kind == JINJA_UNDEFINED)
 
@@ -92,8 +93,9 @@ static fsdp_status test_in(jinja_machine *machine, jinja_value value, const jinj
     return fsdp_jinja_contains(machine, container, value, out);
 }
 
-/* Python's `is`. Whether two values are the same object is known only for None, True and False, and
- * for values of different types, which never are. */
+/* The test `sameas`, which is Python's `is`. It is supported for None, True and False, and for
+ * values of different types, which are never the same object. For other values, this library does
+ * not know whether Python would use the same object. */
 static fsdp_status test_sameas(jinja_machine *machine, jinja_value value, const jinja_args *args,
                                bool *out)
 {
@@ -141,7 +143,8 @@ static fsdp_status test_divisibleby(jinja_machine *machine, jinja_value value,
     return remainder_of(machine, value, divisor, 0, out);
 }
 
-/* Set *out to true if the text has cased letters, all of them of the class `wanted`. */
+/* Set *out to true if the text has at least one cased letter, and all of its cased letters are in
+ * the class `wanted`. */
 static fsdp_status is_case(jinja_machine *machine, jinja_value value, const jinja_args *args,
                            jinja_char_class wanted, bool *out)
 {
@@ -234,13 +237,17 @@ fsdp_status fsdp_jinja_call_test(jinja_machine *machine, const jinja_test *test,
 
 /* ---- map and select -------------------------------------------------------------------------- */
 
-/* How map and select treat each item. */
+/* What the filters map and select (and reject, selectattr, rejectattr) do with each item. */
 typedef struct treatment {
-    const jinja_filter *filter; /* what map applies; NULL: map takes an attribute */
-    const jinja_test *test;     /* what select asks; NULL: the truth of the item */
-    jinja_value attribute;      /* JINJA_MISSING: the item itself */
-    jinja_value fallback;       /* map(default=...), or JINJA_MISSING */
-    bool keep;                  /* select keeps the items for which the test has this result */
+    /* map: the filter to apply; NULL: map returns an attribute of the item */
+    const jinja_filter *filter;
+    /* select: the test to apply; NULL: the truth of the item is the result */
+    const jinja_test *test;
+    /* path of the attribute to use; JINJA_MISSING: the item itself is used */
+    jinja_value attribute;
+    jinja_value fallback; /* the argument `default` of map, or JINJA_MISSING */
+    /* select: an item is kept if the result of the test is equal to this; false for reject */
+    bool keep;
     jinja_args args;
 } treatment;
 
@@ -293,8 +300,8 @@ static fsdp_status next_selected(jinja_machine *machine, jinja_iterator *it, jin
     return FSDP_OK;
 }
 
-/* Make the iterator that map or select returns. A value that is false, such as None, has no
- * items. */
+/* Make the iterator that map or select returns. If `value` is false, for example None, the iterator
+ * has no items. */
 static fsdp_status treat(jinja_machine *machine, jinja_value value, jinja_next_fn *next,
                          const treatment *t, jinja_value *out)
 {

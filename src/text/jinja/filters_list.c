@@ -138,9 +138,10 @@ fsdp_status fsdp_jinja_filter_sum(jinja_machine *machine, jinja_value value, con
 
 /* ---- parts of lists -------------------------------------------------------------------------- */
 
-/* A filter whose result is a generator in Jinja2 does its work when the first item is wanted. */
+/* A filter that returns a generator in Jinja2. As in Jinja2, it does its work only when the first
+ * item is requested. */
 typedef struct deferred {
-    /* Make the list of all items. `values` [2] are the arguments of the filter. */
+    /* Make a list of all items of the result. `values` [2] are the arguments of the filter. */
     fsdp_status (*make)(jinja_machine *machine, jinja_value value, const jinja_value *values,
                         jinja_value *out);
     jinja_value values[2];
@@ -240,7 +241,8 @@ static fsdp_status ignore_case(jinja_machine *machine, jinja_value *value)
     return fsdp_jinja_change_case(machine, value->as.string, JINJA_CASE_LOWER, value);
 }
 
-/* Set *key to what an item is compared by: its `attribute`, in lower case unless case_sensitive. */
+/* Set *key to the value by which an item is compared with others: the item, or its `attribute` if
+ * this is given. If case_sensitive is false, a text is changed to lower case. */
 static fsdp_status key_of(jinja_machine *machine, jinja_value item, jinja_value attribute,
                           bool case_sensitive, jinja_value *key)
 {
@@ -252,7 +254,8 @@ typedef struct keyed {
     jinja_value key, item;
 } keyed;
 
-/* Set *right_first to true if `right`, which comes after `left`, belongs before it. */
+/* `left` is before `right` in the list. Set *right_first to true if `right` must be before `left`
+ * in the sorted list. */
 static fsdp_status is_before(jinja_machine *machine, const keyed *left, const keyed *right,
                              bool reverse, bool *right_first)
 {
@@ -263,7 +266,7 @@ static fsdp_status is_before(jinja_machine *machine, const keyed *left, const ke
     return FSDP_OK;
 }
 
-/* Merge the sorted halves [0, half) and [half, n) of `items` through `scratch`. */
+/* Merge the sorted parts [0, half) and [half, n) of `items`. `scratch` is memory for n items. */
 static fsdp_status merge(jinja_machine *machine, keyed *items, keyed *scratch, size_t half,
                          size_t n, bool reverse)
 {
@@ -278,7 +281,7 @@ static fsdp_status merge(jinja_machine *machine, keyed *items, keyed *scratch, s
     return FSDP_OK;
 }
 
-/* A stable merge sort, whose comparisons may fail. */
+/* Sort by a stable merge sort. qsort() cannot be used, because a comparison may fail. */
 static fsdp_status sort_keyed(jinja_machine *machine, keyed *items, keyed *scratch, size_t n,
                               bool reverse)
 {
@@ -308,8 +311,9 @@ static fsdp_status sorted_list(jinja_machine *machine, keyed *items, keyed *scra
     return FSDP_OK;
 }
 
-/* Sorting may use several attributes: "age,name". The key is the list of their values, also if
- * there is only one: Python compares two lists by their first items that differ, so two undefined
+/* Set *key to the list of the values by which an item is sorted. There are several if `attribute`
+ * has several names, such as "age,name". The key is a list even if there is only one value. The
+ * reason is that Python compares two lists by their first items that differ. So two undefined
  * values, which are equal, are not compared by <, which would be an error. */
 static fsdp_status sort_key(jinja_machine *machine, jinja_value item, jinja_value attribute,
                             bool case_sensitive, jinja_value *key)

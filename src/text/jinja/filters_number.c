@@ -13,11 +13,11 @@
 #include "src/text/jinja/strings.h"
 
 enum {
-    MAX_NUMBER = 400 /* a text of this many bytes or more is not read as a number */
+    MAX_NUMBER = 400 /* a text of this many bytes or more is not accepted as a number */
 };
 
-/* Copy a text without the whitespace around it and without underscores between digits. Return false
- * if the result cannot be a number. */
+/* Copy `text` to `out`. Leave out white space at both ends, and underscores between digits, which
+ * Python allows. Return false if the text cannot be a number. */
 static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
 {
     size_t begin = 0, end = text->bytes, used = 0;
@@ -49,7 +49,7 @@ static bool clean_number(const jinja_string *text, char out[MAX_NUMBER])
     return true;
 }
 
-/* Python's float(text). Return false if the text is no number. */
+/* Set *out to Python's float(text). Return false if the text is not a number. */
 static bool parse_real(const jinja_string *text, double *out)
 {
     char number[MAX_NUMBER], *end;
@@ -63,7 +63,8 @@ static bool parse_real(const jinja_string *text, double *out)
     return *end == 0;
 }
 
-/* Skip the sign and the prefix of a number, such as 0x. Return false if no digits follow. */
+/* Move *number past its sign and its prefix, such as 0x for base 16. Return false if no digits
+ * follow. */
 static bool skip_prefix(const char **number, int64_t base)
 {
     const char *p = *number + (**number == '+' || **number == '-');
@@ -76,7 +77,7 @@ static bool skip_prefix(const char **number, int64_t base)
     return isalnum((unsigned char)*p);
 }
 
-/* Python's int(text, base). Set *parsed to false if the text is no integer. */
+/* Set *out to Python's int(text, base). Set *parsed to false if the text is not an integer. */
 static fsdp_status parse_integer(const jinja_string *text, int64_t base, bool *parsed, int64_t *out)
 {
     char number[MAX_NUMBER], *end;
@@ -173,7 +174,8 @@ fsdp_status fsdp_jinja_filter_abs(jinja_machine *machine, jinja_value value, con
     return fsdp_jinja_absolute(value, out);
 }
 
-/* The filter round with method="ceil" (if `up`) or method="floor". */
+/* The filter `round` with the method "ceil" if `up` is true, and with the method "floor"
+ * otherwise. */
 static fsdp_status round_to_side(jinja_machine *machine, jinja_value value, int64_t precision,
                                  bool up, jinja_value *out)
 {

@@ -14,7 +14,8 @@
 static jinja_string empty = {.data = "", .bytes = 0, .chars = 0};
 static jinja_string space = {.data = " ", .bytes = 1, .chars = 1};
 
-/* Most filters of texts accept any value and take its str(). */
+/* Set *out to str(value). Most filters of texts accept a value of any type and convert it in this
+ * way. */
 static fsdp_status text_of(jinja_machine *machine, jinja_value value, jinja_string **out)
 {
     FSDP_TRY(fsdp_jinja_str(machine, value, &value));
@@ -54,7 +55,8 @@ static bool begins_word(uint32_t c)
     return fsdp_jinja_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
 }
 
-/* Unlike str.title(), the filter begins a word only after whitespace and some signs. */
+/* The filter `title`. For this filter, a word begins only after white space and a few other
+ * characters, unlike for Python's str.title(). */
 fsdp_status fsdp_jinja_filter_title(jinja_machine *machine, jinja_value value,
                                     const jinja_args *args, jinja_value *out)
 {
@@ -198,8 +200,8 @@ static fsdp_status need_text(const char *name, jinja_value value, jinja_string *
     return FSDP_OK;
 }
 
-/* Set *out to what the filter `indent` puts before a line. `width` is that text, or a number of
- * spaces. */
+/* Set *out to the text that the filter `indent` puts before a line. The argument `width` is this
+ * text itself, or a number of spaces. */
 static fsdp_status indentation_of(jinja_machine *machine, jinja_value width, jinja_string **out)
 {
     int64_t spaces;
@@ -239,8 +241,8 @@ fsdp_status fsdp_jinja_filter_indent(jinja_machine *machine, jinja_value value,
     return FSDP_OK;
 }
 
-/* Return the offset of the last space before `end`, so that a text that ends there has only whole
- * words. Return `end` if there is no space. */
+/* Return the offset of the last space before offset `end`. A text that is cut there ends with a
+ * whole word. If there is no space, return `end`. */
 static size_t end_of_words(const jinja_string *text, size_t end)
 {
     for (size_t at = end; at-- > 0;)
@@ -268,7 +270,7 @@ fsdp_status fsdp_jinja_filter_truncate(jinja_machine *machine, jinja_value value
         return fsdp_error(FSDP_ERR_INVALID, "truncate: the length is shorter than the end, or the "
                                             "leeway is negative");
     *out = value;
-    FSDP_TRY(fsdp_jinja_length(value, &chars)); /* Jinja2 accepts a short list, too */
+    FSDP_TRY(fsdp_jinja_length(value, &chars)); /* like Jinja2, accept a short list as well */
     if ((int64_t)chars <= length || (int64_t)chars - length <= leeway)
         return FSDP_OK;
     FSDP_TRY(need_text("truncate", value, &text));

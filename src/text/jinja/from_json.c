@@ -37,7 +37,8 @@ static fsdp_status convert_object(jinja_machine *machine, fsdp_json_node node, j
     return FSDP_OK;
 }
 
-/* Convert a number that the JSON library cannot represent: a large integer, NaN or infinity. */
+/* Convert a number that fsdp_json_node cannot represent: an integer of more than 64 bits, NaN or
+ * infinity. */
 static fsdp_status convert_literal(jinja_machine *machine, const char *literal, bool integer,
                                    jinja_value *out)
 {

@@ -11,10 +11,11 @@
 #include "src/text/jinja/print.h"
 
 enum {
-    MAX_RANGE = 100000 /* jinja2.sandbox.MAX_RANGE */
+    /* largest number of items of range(); the same as jinja2.sandbox.MAX_RANGE */
+    MAX_RANGE = 100000
 };
 
-/* Return the number of items of a range, without overflow for any bounds. */
+/* Return the number of items of range(start, stop, step). No bounds can cause an overflow. */
 static uint64_t count_items(int64_t start, int64_t stop, int64_t step)
 {
     if (step > 0 ? start >= stop : start <= stop)
@@ -49,7 +50,7 @@ static fsdp_status make_range(jinja_machine *machine, const jinja_args *args, ji
     return FSDP_OK;
 }
 
-/* Copy the entries of a mapping, or of an iterable of pairs. */
+/* Copy entries to `dict`. `from` is a mapping, or an iterable of pairs of a key and a value. */
 static fsdp_status add_entries(jinja_machine *machine, jinja_dict *dict, jinja_value from)
 {
     jinja_iterator *it;
@@ -133,7 +134,8 @@ static fsdp_status strftime_now(jinja_machine *machine, const jinja_args *args, 
             FSDP_ERR_UNSUPPORTED,
             "strftime_now: the format must be a text of at most 254 bytes without %%f");
     memcpy(pattern, format->data, format->bytes);
-    /* The trailing space makes the result of strftime() 0 only if the buffer is too small. */
+    /* strftime() returns 0 if the buffer is too small, but also if the result is empty. Because of
+     * this space, the result is never empty. */
     memcpy(pattern + format->bytes, " ", 2);
     gettimeofday(&now, NULL);
     localtime_r(&now.tv_sec, &local);

@@ -8,7 +8,7 @@
 
 static const jinja_value end_of_items = {.kind = JINJA_MISSING};
 
-/* ---- the items of each kind ------------------------------------------------------------------ */
+/* ---- next(): one function for each kind of value --------------------------------------------- */
 
 static fsdp_status next_of_list(jinja_machine *machine, jinja_iterator *it, jinja_value *item)
 {
@@ -122,7 +122,7 @@ fsdp_status fsdp_jinja_iterator(jinja_machine *machine, jinja_value source, jinj
     return FSDP_OK;
 }
 
-/* A dict is iterated over by its keys. */
+/* Iterating over a dict yields its keys. Set *view to the view of the keys. */
 static fsdp_status keys_of(jinja_machine *machine, jinja_value dict, jinja_value *view)
 {
     jinja_view *keys;

@@ -10,7 +10,7 @@
 #include "src/text/jinja/symbols.h"
 
 struct fsdp_jinja {
-    jinja_machine memory; /* holds the tree */
+    jinja_machine memory; /* the memory that contains the tree */
     jinja_tree tree;
 };
 

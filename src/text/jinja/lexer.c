@@ -1,4 +1,5 @@
-/* See lexer.h. The rules, their order and their whitespace control are those of jinja2/lexer.py. */
+/* See lexer.h. The rules, the order in which they are tried, and the removal of white space are the
+ * same as in jinja2/lexer.py. */
 #include "src/text/jinja/lexer.h"
 
 #include <errno.h>
@@ -9,17 +10,18 @@
 #include "src/text/jinja/chars.h"
 
 enum {
-    MAX_BRACKETS = 200 /* nested brackets in an expression */
+    MAX_BRACKETS = 200 /* largest depth of nested brackets in an expression */
 };
 
 typedef struct lexer {
     jinja_machine *machine;
     jinja_tokens *tokens;
-    const char *source; /* [bytes], with \n as the only line end */
+    const char *source; /* [bytes]: a copy of the template in which all line ends are \n */
     size_t bytes, at;
-    int line;           /* of `at` */
-    bool line_starting; /* `at` is the beginning, or the previous token ended with a line end */
-    char brackets[MAX_BRACKETS]; /* the closing brackets that are expected */
+    int line; /* of `at` */
+    /* `at` is at the beginning of the template or after a token that ended with a line end */
+    bool line_starting;
+    char brackets[MAX_BRACKETS]; /* the brackets that will close the brackets that are open */
     int n_brackets;
 } lexer;
 
@@ -72,11 +74,11 @@ static fsdp_status add_text(lexer *lex, jinja_token_type type, int line, size_t 
                  .text = {.data = lex->source + begin, .bytes = end - begin, .chars = SIZE_MAX}});
 }
 
-/* ---- the end of tags ------------------------------------------------------------------------- */
+/* ---- where tags end -------------------------------------------------------------------------- */
 
-/* If a tag ends at `at` with `close`, which is "%}" or "#}" and may have a sign ('-' or '+') before
- * it, return the offset after `close` and the whitespace that the end of the tag removes.
- * Otherwise, return 0. */
+/* Check whether a tag ends at `at`: with `close`, which is "%}" or "#}", or with a sign ('-' or
+ * '+') and `close`. If it does, return the offset after `close` and after the white space that this
+ * kind of end removes. Otherwise, return 0. */
 static size_t end_of_block(const lexer *lex, size_t at, const char *close)
 {
     if (at < lex->bytes && lex->source[at] == '+' && has_at(lex, at + 1, close))
@@ -85,7 +87,7 @@ static size_t end_of_block(const lexer *lex, size_t at, const char *close)
         return skip_spaces(lex, at + 3);
     if (!has_at(lex, at, close))
         return 0;
-    return at + 2 + has_at(lex, at + 2, "\n"); /* trim_blocks */
+    return at + 2 + has_at(lex, at + 2, "\n"); /* because of trim_blocks, also skip one line end */
 }
 
 static size_t end_of_variable(const lexer *lex, size_t at)
@@ -97,8 +99,10 @@ static size_t end_of_variable(const lexer *lex, size_t at)
 
 /* ---- text between tags ----------------------------------------------------------------------- */
 
-/* Add the text [begin, end) that is before a tag. '-' as the tag's sign removes all whitespace
- * before it. Without a sign, lstrip_blocks removes the whitespace that begins the tag's line. */
+/* Add the text [begin, end), which is followed by a tag. If the tag begins with the sign '-', all
+ * white space before the tag is removed. If it has no sign, lstrip_blocks removes the white space
+ * between the beginning of the line and the tag, unless there is other text in the line before the
+ * tag. */
 static fsdp_status add_data(lexer *lex, size_t begin, size_t end, char sign, bool is_variable)
 {
     const int line = lex->line;
@@ -126,7 +130,7 @@ static char sign_at(const lexer *lex, size_t at)
     return c == '-' || c == '+' ? c : 0;
 }
 
-/* If the tag at `at` is {% raw %}, return the offset after it, else 0. */
+/* If there is a tag {% raw %} at `at`, return the offset after it. Otherwise, return 0. */
 static size_t end_of_raw_begin(const lexer *lex, size_t at)
 {
     size_t p = at + 2;
@@ -139,7 +143,7 @@ static size_t end_of_raw_begin(const lexer *lex, size_t at)
     return has_at(lex, p, "%}") ? p + 2 : 0;
 }
 
-/* Add the text up to {% endraw %} as it is. */
+/* Add the text up to {% endraw %}. Tags in it are not recognised. */
 static fsdp_status lex_raw(lexer *lex, size_t begin)
 {
     move_to(lex, begin);
@@ -182,8 +186,8 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Set *c to the value of `digits` hexadecimal digits at p. Return false if there are fewer digits,
- * or if *c is no character. */
+/* Set *c to the value of the `digits` hexadecimal digits at p. Return false if there are fewer
+ * digits before `end`, or if the value is not a code point. */
 static bool read_hex(const char *p, const char *end, int digits, uint32_t *c)
 {
     *c = 0;
@@ -196,8 +200,9 @@ static bool read_hex(const char *p, const char *end, int digits, uint32_t *c)
     return *c < 0xD800 || (*c >= 0xE000 && *c <= 0x10FFFF);
 }
 
-/* Read the escape after the backslash at *p and append its character. Return false if it is not
- * valid. Python keeps the backslash of an unknown escape. */
+/* Read an escape sequence. *p is after its backslash. Append the character to `out`. Return false
+ * if the escape is malformed or not supported. If the letter after the backslash has no meaning,
+ * both are appended, as in Python. */
 static bool read_escape(const char **p, const char *end, char *out, size_t *used)
 {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
@@ -264,8 +269,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the offset after digits that may be separated by single underscores, or `at` if there are
- * none. Digits are those of numbers in base `base`. */
+/* Skip digits of base `base`, which may be separated by single underscores. Return the offset after
+ * them, or `at` if there are none. */
 static size_t skip_digits(const lexer *lex, size_t at, int base)
 {
     size_t p = at;
@@ -279,7 +284,7 @@ static size_t skip_digits(const lexer *lex, size_t at, int base)
     return p;
 }
 
-/* Return the offset after a float that begins at `at`, or `at`. */
+/* If a float begins at `at`, return the offset after it. Otherwise, return `at`. */
 static size_t skip_float(const lexer *lex, size_t at)
 {
     size_t p = skip_digits(lex, at, 10), fraction = p, exponent;
@@ -316,7 +321,7 @@ static size_t skip_integer(const lexer *lex, size_t at, int *base)
             return end;
         }
     }
-    return skip_digits(lex, at, 1); /* zeros only */
+    return skip_digits(lex, at, 1); /* an integer that begins with 0 may consist only of zeros */
 }
 
 static fsdp_status lex_number(lexer *lex)
@@ -417,7 +422,7 @@ static fsdp_status lex_expression_token(lexer *lex)
     return lex_operator(lex);
 }
 
-/* Split the inside of a tag, from lex->at to its end. */
+/* Split the inside of a tag into tokens. It begins at lex->at. */
 static fsdp_status lex_tag(lexer *lex, bool is_variable)
 {
     lex->n_brackets = 0;
@@ -447,7 +452,7 @@ static size_t find_tag(const lexer *lex)
     return lex->bytes;
 }
 
-/* Add the text before the next tag, and the tag. */
+/* Add the text before the next tag as a token, and then the tokens of the tag. */
 static fsdp_status lex_root(lexer *lex)
 {
     const size_t begin = lex->at, tag = find_tag(lex);
@@ -469,8 +474,8 @@ static fsdp_status lex_root(lexer *lex)
     return lex_tag(lex, kind == '{');
 }
 
-/* Copy the template. All line ends become \n, and one line end at the end of the template is left
- * out. */
+/* Set lex->source to a copy of the template in which every line end is \n. If the template ends
+ * with a line end, this one is left out. */
 static fsdp_status normalize(lexer *lex, const char *source, size_t bytes)
 {
     char *copy;

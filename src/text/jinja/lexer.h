@@ -1,4 +1,5 @@
-/* Splits a template into tokens, as Jinja2's lexer does with trim_blocks and lstrip_blocks. */
+/* Splits a template into tokens, like Jinja2's lexer with the options trim_blocks and
+ * lstrip_blocks. */
 #pragma once
 #include "src/text/jinja/machine.h"
 #include "src/text/jinja/value.h"
@@ -13,26 +14,27 @@ typedef enum jinja_token_type {
     JINJA_TOKEN_NAME,
     JINJA_TOKEN_STRING,
     JINJA_TOKEN_NUMBER,   /* an integer or a float */
-    JINJA_TOKEN_OPERATOR, /* its text is the operator: "+", "==", "(" ... */
+    JINJA_TOKEN_OPERATOR, /* `text` is the operator: "+", "==", "(" and so on */
 } jinja_token_type;
 
 typedef struct jinja_token {
     jinja_token_type type;
     int line;
-    jinja_string text; /* the name, operator or data, or the string with its escapes replaced */
+    /* the name, the operator, the data, or the string after its escapes have been replaced */
+    jinja_string text;
     jinja_value number;
 } jinja_token;
 
 typedef struct jinja_tokens {
-    jinja_token *items; /* [n], allocated with fsdp_realloc(); the last is JINJA_TOKEN_END */
+    jinja_token *items; /* [n], allocated with fsdp_realloc(); the last token is JINJA_TOKEN_END */
     size_t n, cap;
 } jinja_tokens;
 
 enum {
-    JINJA_MAX_SOURCE = 1024 * 1024 /* bytes of a template */
+    JINJA_MAX_SOURCE = 1024 * 1024 /* largest size of a template in bytes */
 };
 
-/* Split `source` [bytes], which is UTF-8. Texts belong to the memory of `machine`. On
- * FSDP_ERR_FORMAT the message contains the line. */
+/* Split `source` [bytes], which is UTF-8, into tokens. The texts of the tokens are in the memory of
+ * `machine`. If the result is FSDP_ERR_FORMAT, the error message contains the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_tokenize(jinja_machine *machine, const char *source,
                                                 size_t bytes, jinja_tokens *tokens);

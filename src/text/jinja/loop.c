@@ -44,7 +44,8 @@ fsdp_status fsdp_jinja_loop_next(jinja_machine *machine, jinja_loop *loop, jinja
     return FSDP_OK;
 }
 
-/* The length of a generator is known after all of its items were taken. */
+/* Set loop->length. If the loop iterates over a generator, all of its remaining items must be
+ * collected first; the loop then continues with the list of these items. */
 static fsdp_status find_length(jinja_machine *machine, jinja_loop *loop)
 {
     if (loop->length >= 0)

@@ -1,4 +1,4 @@
-/* The variable `loop` of a for block, which also iterates: Jinja2's LoopContext. */
+/* The variable `loop` of a for block. It also does the iteration, like Jinja2's LoopContext. */
 #pragma once
 #include "src/text/jinja/arguments.h"
 #include "src/text/jinja/value.h"
@@ -8,18 +8,23 @@ typedef struct jinja_loop {
     int64_t index0; /* index of the current item; -1 before the first */
     int64_t length; /* number of items; -1: not known yet */
     jinja_value current, previous;
-    jinja_value after;   /* the next item, if it was needed already, else JINJA_MISSING */
-    bool has_after;      /* `after` is known; it is JINJA_MISSING at the end */
-    jinja_value changed; /* the list of arguments of the last loop.changed(), or JINJA_MISSING */
+    /* if has_after is true: the item after `current`, or JINJA_MISSING if there is none */
+    jinja_value after;
+    /* the next item has been read already, because the template asked for it */
+    bool has_after;
+    /* the list of the arguments of the last call of loop.changed(), or JINJA_MISSING before the
+     * first call */
+    jinja_value changed;
 } jinja_loop;
 
 /* Begin a loop over `value`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_loop_begin(struct jinja_machine *machine, jinja_value value,
                                                   jinja_loop **out);
-/* Go to the next item. Set *item to it, or to JINJA_MISSING at the end. */
+/* Go to the next item. Set *item to this item, or to JINJA_MISSING if there are no more items. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_loop_next(struct jinja_machine *machine, jinja_loop *loop,
                                                  jinja_value *item);
-/* Set *out to an attribute of the loop, or to JINJA_MISSING if it has no such attribute. */
+/* Set *out to the attribute `name` of the loop, or to JINJA_MISSING if there is no such
+ * attribute. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_loop_attribute(struct jinja_machine *machine,
                                                       jinja_loop *loop, const jinja_string *name,
                                                       jinja_value *out);

@@ -1,65 +1,71 @@
-/* A machine is the state of renderings: their memory, their limits and the variables of the
- * template.
+/* A machine is the state of one or more renderings: their memory, their limits and the variables of
+ * the template.
  *
- * A template is a program that comes with a model, so it is not trusted. Everything that it
- * computes costs steps and memory of the machine, and both are limited. Nothing outlives the
- * machine except the text that it produces. */
+ * A template is a program that comes with a model, so it is not trusted. Everything that a template
+ * computes costs steps and memory of the machine, and both are limited. All memory of the machine
+ * is freed at its end. Only the text of a rendering is passed to the caller. */
 #pragma once
 #include "src/base/arena.h"
 #include "src/base/str.h"
 #include "src/text/jinja/value.h"
 
 enum {
-    JINJA_MAX_DEPTH = 1000,              /* nesting of blocks, expressions, calls and values */
-    JINJA_MAX_TEXT = 64 * 1024 * 1024,   /* bytes of a string or of the output */
-    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* bytes that one machine allocates */
+    /* largest depth of nested blocks, expressions, calls and values */
+    JINJA_MAX_DEPTH = 1000,
+    JINJA_MAX_TEXT = 64 * 1024 * 1024,   /* largest size of a string or of the output, in bytes */
+    JINJA_MAX_MEMORY = 512 * 1024 * 1024 /* largest number of bytes that one machine may allocate */
 };
 #define JINJA_MAX_STEPS 20000000ull
 
-/* The variables of one call of a macro, of the template itself, or of another function that
- * Jinja2's compiler makes: see Note [Scopes of a template] in symbols.h. */
+/* The variables of one call of a function. A function is the template itself, a macro, or another
+ * function that Jinja2's compiler would make; see Note [Scopes of a template] in symbols.h. */
 typedef struct jinja_activation {
-    struct jinja_activation *outer; /* the activation of the function around this one; NULL for the
-                                       template */
+    /* the activation of the function that contains this function; NULL for the template */
+    struct jinja_activation *outer;
     jinja_value *slots;
 } jinja_activation;
 
-/* A text that is being written: that of the template, or of a macro, a set block or another block
- * whose text is captured. */
+/* A text that is being written: the text of the template, or the text of a macro, a set block or
+ * another block whose text is captured. */
 typedef struct jinja_output {
-    struct jinja_output *outer; /* NULL for the text of the template */
+    /* the output that is current again after this one has ended; NULL for the text of the
+     * template */
+    struct jinja_output *outer;
     fsdp_str text;
 } jinja_output;
 
-/* The text of a {% generation %} block. */
+/* The text of a {% generation %} block, and its position in the text of the template. */
 typedef struct jinja_span {
     size_t begin, end; /* offsets in bytes */
     const jinja_string *text;
-    int line; /* where the block begins */
+    int line; /* the line of the template in which the block begins */
 } jinja_span;
 
 typedef struct jinja_machine {
     fsdp_arena arena;
     uint64_t steps_left;
     int depth;
-    bool located; /* the error message has the line already */
-    /* Variables that the caller gives, such as messages. */
+    bool located; /* the error message contains the line already */
+    /* The variables that the caller of the rendering gives, such as "messages". */
     const jinja_dict *given;
     jinja_activation *activation;
     jinja_output *output;
-    jinja_value captured; /* the text of a set block or filter block, which its filters are applied
-                             to */
-    jinja_span *spans;    /* [n_spans], allocated with fsdp_realloc() */
+    /* the text of a set block or filter block, while the block's filters are applied to it */
+    jinja_value captured;
+    jinja_span *spans; /* [n_spans], allocated with fsdp_realloc() */
     size_t n_spans, spans_cap;
-    /* Runs the body of a macro; set by render.c, because expressions call macros, and the bodies of
-     * macros contain expressions. */
+    /* Runs the body of a macro. This is a pointer, set by render.c, because evaluate.c must call
+     * it, and render.c calls evaluate.c. */
     fsdp_status (*call_macro)(struct jinja_machine *machine, const struct jinja_macro *macro,
                               const struct jinja_args *args, jinja_value *out);
 } jinja_machine;
 
-/* Allocate `bytes` bytes, filled with zeros, that live as long as the machine. */
+/* Set *out to `bytes` bytes of memory that is filled with zeros and is valid until the end of the
+ * machine. `out` is a pointer to a pointer. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_alloc(jinja_machine *machine, size_t bytes, void *out);
-/* Count `steps` more steps. Return FSDP_ERR_INVALID if there were too many. */
+/* Add `steps` to the steps that the machine has done. Return FSDP_ERR_INVALID if the limit is
+ * exceeded. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_charge(jinja_machine *machine, uint64_t steps);
-/* Enter a deeper level of recursion; end it with `machine->depth--`, unless this fails. */
+/* Increase machine->depth, the depth of recursion. Return an error if it would be too large. After
+ * success, the caller must do `machine->depth--` at the end. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_descend(jinja_machine *machine);

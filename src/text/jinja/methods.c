@@ -1,4 +1,5 @@
-/* The methods of dicts, lists and ranges, and the lookup of methods of all types. */
+/* The methods of dicts, lists and ranges, and the function that looks up the methods of all
+ * types. */
 #include "src/text/jinja/methods.h"
 
 #include <string.h>
@@ -54,7 +55,7 @@ static fsdp_status copy_dict(jinja_machine *machine, jinja_value self, const jin
 {
     (void)machine;
     FSDP_TRY(fsdp_jinja_bind("copy", "", 0, args, NULL));
-    *out = self; /* nothing can change the original or the copy */
+    *out = self; /* no copy is needed, because templates cannot change a dict */
     return FSDP_OK;
 }
 
@@ -167,7 +168,8 @@ static const jinja_method_entry *methods_of(jinja_kind kind)
     }
 }
 
-/* Return true if `name` is a method that changes a list or dict. */
+/* Return true if `name` is a method of lists or dicts that changes the value, which Jinja2's
+ * sandbox forbids. */
 static bool is_unsafe(jinja_kind kind, const jinja_string *name)
 {
     static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

@@ -40,7 +40,7 @@ static fsdp_status title(jinja_machine *machine, jinja_value self, const jinja_a
     return change_case(machine, self, args, "title", JINJA_CASE_TITLE, out);
 }
 
-/* Set *out to true if the text is not empty and all of its characters are in the class `a` or
+/* Set *out to true if the text is not empty, and each of its characters is in class `a` or in class
  * `b`. */
 static fsdp_status all_are(jinja_machine *machine, const jinja_string *text, jinja_char_class a,
                            jinja_char_class b, jinja_value *out)
@@ -105,7 +105,8 @@ static fsdp_status isascii_of(jinja_machine *machine, jinja_value self, const ji
     return FSDP_OK;
 }
 
-/* Set *out to true if the text has cased letters and all of them are of the class `wanted`. */
+/* Set *out to true if the text has at least one cased letter, and all of its cased letters are in
+ * the class `wanted`. `other` is the opposite case. */
 static fsdp_status all_cased_are(jinja_machine *machine, jinja_value self, const jinja_args *args,
                                  jinja_char_class wanted, jinja_char_class other, jinja_value *out)
 {
@@ -239,8 +240,9 @@ static fsdp_status replace(jinja_machine *machine, jinja_value self, const jinja
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
-/* Set [*begin, *end) to the bytes between the arguments `start` and `end`, which count characters
- * as in a slice. *begin is greater than *end if the slice cannot contain even an empty text. */
+/* `values` [2] are the arguments `start` and `end` of a method such as str.find(), which count
+ * characters, as in a slice. Set [*begin, *end) to the corresponding bytes of the text. If the
+ * slice cannot contain even an empty text, *begin is greater than *end. */
 static fsdp_status slice_bytes(const char *name, jinja_string *text, const jinja_value *values,
                                size_t *begin, size_t *end)
 {
@@ -257,8 +259,9 @@ static fsdp_status slice_bytes(const char *name, jinja_string *text, const jinja
     return FSDP_OK;
 }
 
-/* Find `part` in the slice that the arguments give. Set *at to its offset in bytes, or to
- * SIZE_MAX. */
+/* The arguments are a text to find and, optionally, the start and the end of a slice of `self`. Set
+ * *at to the byte offset of the first occurrence in the slice or, if from_right is true, of the
+ * last one. If there is none, set *at to SIZE_MAX. */
 static fsdp_status find_part(jinja_machine *machine, const char *name, jinja_value self,
                              const jinja_args *args, bool from_right, size_t *at)
 {
@@ -287,8 +290,8 @@ static fsdp_status find_part(jinja_machine *machine, const char *name, jinja_val
     return FSDP_OK;
 }
 
-/* Find a part as find_part() does. Set *out to its index in characters. If the text does not
- * contain it, set *out to -1, or fail if must_exist. */
+/* Like find_part(), but set *out to the index of the occurrence in characters. If there is none,
+ * set *out to -1, or return an error if must_exist is true. */
 static fsdp_status find_index(jinja_machine *machine, const char *name, jinja_value self,
                               const jinja_args *args, bool from_right, bool must_exist,
                               jinja_value *out)
@@ -355,7 +358,8 @@ static fsdp_status count(jinja_machine *machine, jinja_value self, const jinja_a
     return FSDP_OK;
 }
 
-/* Set *has to true if text[begin, end) begins or ends with `part`. */
+/* Set *has to true if the bytes [begin, end) of the text begin with `part` or, if at_end is true,
+ * end with it. */
 static fsdp_status has_end(const char *name, const jinja_string *text, size_t begin, size_t end,
                            jinja_value part, bool at_end, bool *has)
 {

@@ -15,8 +15,8 @@ static fsdp_status expect_block_end(jinja_parser *parser)
     return FSDP_OK;
 }
 
-/* Parse the statements of a block up to one of the tags in `ends`, whose name is the current token
- * then. Python's colon after a tag is allowed. */
+/* Parse the statements of a block, until the current token is the name of one of the tags in
+ * `ends`. As in Jinja2, a colon may follow the tag that begins the block. */
 static fsdp_status parse_block(jinja_parser *parser, const char *const *ends, jinja_nodes *body)
 {
     (void)fsdp_jinja_skip_operator(parser, ":");
@@ -33,7 +33,7 @@ static fsdp_status parse_block(jinja_parser *parser, const char *const *ends, ji
     return FSDP_OK;
 }
 
-/* Like parse_block() with `end` as the only tag, but also skip the tag's name. */
+/* Like parse_block(), but `end` is the only tag that ends the block, and its name is skipped. */
 static fsdp_status parse_whole_block(jinja_parser *parser, const char *end, jinja_nodes *body)
 {
     const char *const ends[] = {end, NULL};
@@ -107,7 +107,8 @@ static fsdp_status parse_if(jinja_parser *parser, int line, jinja_node **out)
     return FSDP_OK;
 }
 
-/* Parse the name of a macro or parameter. `what` says in errors what was expected. */
+/* Parse the name of a macro or parameter. `what` is the description of the expected name in error
+ * messages. */
 static fsdp_status parse_name(jinja_parser *parser, const char *what, jinja_node **out)
 {
     if (jinja_current(parser)->type != JINJA_TOKEN_NAME)
@@ -210,7 +211,7 @@ static fsdp_status parse_continue(jinja_parser *parser, int line, jinja_node **o
     return fsdp_jinja_node(parser, JINJA_NODE_CONTINUE, line, out);
 }
 
-/* {% print a, b %} */
+/* Parse the statement {% print a, b %}. */
 static fsdp_status parse_print(jinja_parser *parser, int line, jinja_node **out)
 {
     jinja_node *node, *item, *print;
@@ -230,7 +231,8 @@ static fsdp_status parse_print(jinja_parser *parser, int line, jinja_node **out)
 
 typedef struct statement {
     const char *name;
-    fsdp_status (*parse)(jinja_parser *parser, int line, jinja_node **out); /* NULL: unsupported */
+    /* NULL: Jinja2 has this statement, but this library does not */
+    fsdp_status (*parse)(jinja_parser *parser, int line, jinja_node **out);
 } statement;
 
 static const statement statements[] = {
@@ -272,8 +274,8 @@ static bool is_end(const jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Parse text up to the next tag, or {{ ... }}, or {% ... %}, and add its node to `body`. At a tag
- * in `ends`, add nothing and set *ended to true. */
+/* Parse one of these: the text up to the next tag, a {{ ... }}, or a {% ... %}. Add its node to
+ * `body`. If it is a tag in `ends`, add nothing and set *ended to true instead. */
 static fsdp_status parse_piece(jinja_parser *parser, const char *const *ends, jinja_nodes *body,
                                bool *ended)
 {

@@ -1,4 +1,4 @@
-/* Parses expressions, with the precedence of jinja2/parser.py. */
+/* Parses expressions. The operators have the same precedence as in jinja2/parser.py. */
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -100,15 +100,15 @@ static fsdp_status binary_node(jinja_parser *parser, jinja_node_type type, int l
     return FSDP_OK;
 }
 
-/* Set *out to a string that has a token's text and lives as long as the template; the token does
- * not. */
+/* Set *out to a string with the contents of `text`, the text of a token. The string is valid as
+ * long as the template; the token is not. */
 static fsdp_status copy_name(jinja_parser *parser, const jinja_string *text,
                              const jinja_string **out)
 {
     jinja_value copy;
     FSDP_TRY(fsdp_jinja_substring(parser->machine, text->data, text->bytes, &copy));
-    (void)fsdp_jinja_chars(copy.as.string); /* count the characters now, so that renderings never
-                                               write to the string */
+    /* Count the characters now, so that renderings, which share the string, never write to it. */
+    (void)fsdp_jinja_chars(copy.as.string);
     *out = copy.as.string;
     return FSDP_OK;
 }
@@ -123,7 +123,7 @@ static fsdp_status constant_node(jinja_parser *parser, int line, jinja_value val
 
 /* ---- literals, names, brackets --------------------------------------------------------------- */
 
-/* Parse strings. Several in a row become one constant. */
+/* Parse a string. Several strings in a row become one constant. */
 static fsdp_status parse_strings(jinja_parser *parser, jinja_node **out)
 {
     const int line = jinja_current(parser)->line;
@@ -134,7 +134,8 @@ static fsdp_status parse_strings(jinja_parser *parser, jinja_node **out)
                                    &text));
         parser->at++;
     }
-    text.as.string->buffer = NULL; /* renderings must not append to it */
+    /* renderings share this string, so they must not append to its buffer */
+    text.as.string->buffer = NULL;
     (void)fsdp_jinja_chars(text.as.string);
     return constant_node(parser, line, text, out);
 }
@@ -154,7 +155,8 @@ static fsdp_status parse_name(jinja_parser *parser, jinja_node **out)
     return copy_name(parser, name, &(*out)->name);
 }
 
-/* Parse expressions up to the closing bracket. With `pairs`, each has the form `key: value`. */
+/* Parse expressions up to the closing bracket `close`. If `pairs` is true, each item has the form
+ * `key: value`. */
 static fsdp_status parse_bracket(jinja_parser *parser, jinja_node_type type, const char *close,
                                  bool pairs, jinja_node **out)
 {
@@ -186,7 +188,8 @@ static bool at_tuple_end(const jinja_parser *parser, const char *end)
            fsdp_jinja_at_operator(parser, ")") || (end && fsdp_jinja_at_name(parser, end));
 }
 
-/* Parse a tuple; `parse_item` parses each item. An empty tuple needs parentheses. */
+/* Parse one item, or a tuple of items. parse_item() parses each item. Outside of parentheses, an
+ * empty tuple is an error. */
 static fsdp_status parse_items(jinja_parser *parser,
                                fsdp_status (*parse_item)(jinja_parser *parser, bool flag,
                                                          jinja_node **out),
@@ -303,7 +306,7 @@ static fsdp_status parse_argument(jinja_parser *parser, jinja_call *call)
     return fsdp_jinja_add_node(parser, &call->positional, value);
 }
 
-/* Parse arguments in parentheses. */
+/* Parse the arguments of a call, with their parentheses. */
 static fsdp_status parse_arguments(jinja_parser *parser, jinja_call **out)
 {
     jinja_call *call;
@@ -328,9 +331,10 @@ static fsdp_status parse_call(jinja_parser *parser, jinja_node *callee, jinja_no
     return parse_arguments(parser, &(*out)->as.call);
 }
 
-/* ---- what follows a value -------------------------------------------------------------------- */
+/* ---- what can follow a value: .name, [index], (arguments), filters, tests -------------------- */
 
-/* Parse one index, or a slice, whose bounds become bounds[0..2]. */
+/* Parse what is between the brackets of value[...]: an index, or a slice. Set *is_slice to true for
+ * a slice, and bounds[0..2] to its bounds. */
 static fsdp_status parse_index(jinja_parser *parser, jinja_node **index, jinja_node *bounds[3],
                                bool *is_slice)
 {
@@ -423,8 +427,8 @@ static fsdp_status parse_postfix(jinja_parser *parser, jinja_node *value, jinja_
     return FSDP_OK;
 }
 
-/* Parse the name of a filter or test. Jinja2 allows dots in it, but no filter or test that exists
- * has one. */
+/* Parse the name of a filter or test. Jinja2 allows dots in a name, but no existing filter or test
+ * has a dot in its name. */
 static fsdp_status parse_dotted_name(jinja_parser *parser, const jinja_string **name)
 {
     FSDP_TRY(fsdp_jinja_expect_name(parser, name));
@@ -472,8 +476,8 @@ fsdp_status fsdp_jinja_parse_filters(jinja_parser *parser, jinja_node *node, boo
     return FSDP_OK;
 }
 
-/* Return true if the current token begins an argument of a test without parentheses: `x is
- * divisibleby 3`. */
+/* In `x is divisibleby 3`, the argument of the test has no parentheses. Return true if the current
+ * token begins such an argument. */
 static bool at_bare_argument(const jinja_parser *parser)
 {
     switch (jinja_current(parser)->type) {
@@ -566,7 +570,8 @@ static fsdp_status parse_unary(jinja_parser *parser, bool with_filters, jinja_no
     return FSDP_OK;
 }
 
-/* Operators of the same precedence. The rows are in order of precedence, the highest first. */
+/* The binary operators of one precedence. `rows` has the operators with the highest precedence
+ * first. */
 typedef struct operator_row {
     const char *texts[4];
     jinja_operator ops[4];
@@ -593,8 +598,8 @@ static bool skip_row(jinja_parser *parser, const operator_row *row, jinja_operat
     return false;
 }
 
-/* Parse a chain of operators of rows[row]. Its operands are chains of the rows before. All
- * operators are left-associative, even **. */
+/* Parse a chain of operators of rows[row]. The operands are chains of operators of the previous
+ * row. All operators are left-associative, even **. */
 static fsdp_status parse_row(jinja_parser *parser, int row, jinja_node **out)
 {
     jinja_node *left, *right, *node;
@@ -708,9 +713,10 @@ static fsdp_status parse_or(jinja_parser *parser, jinja_node **out)
     return FSDP_OK;
 }
 
-/* In `a if b else c`, Jinja2 checks the names of filters in all three expressions only when they
- * run. Here, the names in `a` have been checked before `if` is seen; no known template depends on
- * the difference. */
+/* Parse `a if b else c`, or only `a`. There is a difference to Jinja2: if `a`, `b` or `c` has the
+ * name of an unknown filter or test, Jinja2 reports it only when the template applies it. Here, it
+ * is an error of the template, because `a` has been parsed before `if` is found. No known template
+ * depends on this. */
 static fsdp_status parse_condition(jinja_parser *parser, jinja_node **out)
 {
     const int line = jinja_current(parser)->line;
@@ -774,7 +780,8 @@ fsdp_status fsdp_jinja_parse_target_name(jinja_parser *parser, jinja_node **out)
     return FSDP_OK;
 }
 
-/* Parse one item of a target: a name, name.attribute, or a tuple in parentheses. */
+/* Parse one item of the left side of an assignment: a name, name.attribute, or a tuple in
+ * parentheses. */
 static fsdp_status parse_target_item(jinja_parser *parser, bool attributes, jinja_node **out)
 {
     const jinja_string *name = NULL;

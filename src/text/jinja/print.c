@@ -1,4 +1,4 @@
-/* Python's str() and repr(), and truth. */
+/* Python's str() and repr(), and the truth of values. */
 #include "src/text/jinja/print.h"
 
 #include <inttypes.h>
@@ -44,8 +44,8 @@ static void put(fsdp_str *out, const char *text)
     fsdp_str_append(out, text, strlen(text));
 }
 
-/* Append the text in quotes. Like Python, use single quotes, unless the text contains single quotes
- * and no double quotes. */
+/* Append the text in quotes, as Python's repr() does: in double quotes if the text contains single
+ * quotes but no double quotes, otherwise in single quotes. */
 static fsdp_status put_quoted(fsdp_str *out, const jinja_string *text)
 {
     const bool single = memchr(text->data, '\'', text->bytes) != NULL;
@@ -124,7 +124,7 @@ static void put_range(fsdp_str *out, const jinja_range *range)
     put(out, ")");
 }
 
-/* Print a value that contains others. */
+/* Print a value that contains other values, such as a list. */
 static fsdp_status put_container(jinja_machine *machine, fsdp_str *out, jinja_value value)
 {
     fsdp_status status = FSDP_OK;

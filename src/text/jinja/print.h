@@ -1,4 +1,5 @@
-/* Values as text: Python's str() and repr(), truth, and the filter tojson. */
+/* Conversion of values to text (Python's str() and repr(), and the filter tojson), and their
+ * truth. */
 #pragma once
 #include "src/text/jinja/value.h"
 
@@ -14,9 +15,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_repr(struct jinja_machine *machine, jinja
 bool fsdp_jinja_truth(jinja_value value);
 
 typedef struct jinja_json_style {
-    bool ascii; /* escape all characters beyond ASCII */
+    bool ascii; /* true: escape all characters that are not ASCII */
     bool sort_keys;
-    const jinja_string *indent; /* one step of indentation; NULL: everything on one line */
+    /* the text for one level of indentation; NULL: everything is on one line */
+    const jinja_string *indent;
     const jinja_string *between_items, *after_key; /* separators; NULL: the default */
 } jinja_json_style;
 

@@ -10,7 +10,7 @@
 #include "src/text/jinja/loop.h"
 #include "src/text/jinja/print.h"
 
-/* How a list of statements ended. */
+/* Why a list of statements ended. */
 typedef enum control {
     CONTROL_NORMAL,
     CONTROL_BREAK,
@@ -38,7 +38,8 @@ static fsdp_status write_value(jinja_machine *machine, jinja_value value)
     return write_text(machine, value.as.string->data, value.as.string->bytes);
 }
 
-/* Run statements and set *text to what they write. */
+/* Run the statements `body`, and set *text to the text that they write, instead of writing it to
+ * the output. */
 static fsdp_status capture(jinja_machine *machine, const jinja_nodes *body, control *end,
                            jinja_value *text)
 {
@@ -100,8 +101,8 @@ static fsdp_status new_activation(jinja_machine *machine, jinja_activation *oute
 
 /* ---- assignment ------------------------------------------------------------------------------ */
 
-/* Return an error if `target` sets an attribute of a value that is no namespace. Jinja2 checks this
- * before it evaluates the value to be assigned. */
+/* Return an error if `target` is an attribute of a value that is not a namespace. As in Jinja2,
+ * this is checked before the value to be assigned is evaluated. */
 static fsdp_status check_namespaces(const jinja_machine *machine, const jinja_node *target)
 {
     if (target->type == JINJA_NODE_ATTRIBUTE &&
@@ -162,7 +163,7 @@ static fsdp_status run_set(jinja_machine *machine, const jinja_node *node)
     return assign(machine, node->a, value);
 }
 
-/* Apply the filters of a set block or filter block to the text that it captured. */
+/* Apply the filters of a set block or filter block to *text, the text of the block. */
 static fsdp_status filter_captured(jinja_machine *machine, const jinja_node *filter,
                                    jinja_value *text)
 {
@@ -211,7 +212,8 @@ static fsdp_status run_with(jinja_machine *machine, const jinja_node *node, cont
 
 /* ---- for blocks ------------------------------------------------------------------------------ */
 
-/* The test of a for block, as a generator that yields the items that pass. */
+/* The test (`if`) of a for block. It is the state of a generator that yields only the items for
+ * which the test is true. */
 typedef struct loop_test {
     const jinja_node *node;
     jinja_activation *outer, *own;
@@ -263,7 +265,7 @@ static fsdp_status with_test(jinja_machine *machine, const jinja_node *node, jin
     return FSDP_OK;
 }
 
-/* Run the body for one item. */
+/* Run the body of a for block for one item. */
 static fsdp_status run_iteration(jinja_machine *machine, const jinja_node *node, jinja_loop *loop,
                                  jinja_value item, control *end)
 {
@@ -280,7 +282,7 @@ static fsdp_status run_for(jinja_machine *machine, const jinja_node *node, contr
 {
     jinja_value items, item;
     jinja_loop *loop;
-    bool completed = false; /* the body ran to its end at least once */
+    bool completed = false; /* at least one run of the body ended without break or continue */
     FSDP_TRY(fsdp_jinja_evaluate(machine, node->b, &items));
     if (node->c)
         FSDP_TRY(with_test(machine, node, &items));
@@ -349,7 +351,8 @@ static fsdp_status macro_error(const jinja_macro_node *node, const char *what,
                       detail ? (int)detail->bytes : 0, detail ? detail->data : "");
 }
 
-/* Pass one keyword argument: to a parameter, to `caller`, or to `kwargs`. */
+/* Pass one keyword argument to a macro. It becomes the value of the parameter with this name, or of
+ * `caller`, or an entry of `kwargs`. */
 static fsdp_status pass_keyword(jinja_machine *machine, const jinja_macro_node *node,
                                 const jinja_keyword *keyword, size_t n_positional,
                                 jinja_value *slots, jinja_value kwargs)
@@ -398,7 +401,7 @@ static fsdp_status pass_arguments(jinja_machine *machine, const jinja_macro_node
     return FSDP_OK;
 }
 
-/* Give the parameters without an argument their default, in order. */
+/* Set the parameters that got no argument to their defaults, in the order of the parameters. */
 static fsdp_status fill_defaults(jinja_machine *machine, const jinja_macro_node *node)
 {
     const size_t first = node->params.n - node->defaults.n;
@@ -454,8 +457,9 @@ static fsdp_status run_call_block(jinja_machine *machine, const jinja_node *node
     return write_value(machine, result);
 }
 
-/* Run the block, and add its text to machine->spans. As in transformers, the text's offset is the
- * length of what the template itself has written so far, even if the block is in a macro. */
+/* Run a {% generation %} block, and add its text to machine->spans. The offset of the text is the
+ * length of the text that the template itself has written so far. This is also the offset if the
+ * block is in a macro, where it may be wrong; transformers does the same. */
 static fsdp_status run_generation(jinja_machine *machine, const jinja_node *node)
 {
     const jinja_args none = {0};

@@ -16,8 +16,8 @@ bool fsdp_jinja_has_at(const jinja_string *text, size_t at, const jinja_string *
            memcmp(text->data + at, part->data, part->bytes) == 0;
 }
 
-/* Set *out to a string of the machine with the contents of `text`, unless `status` is an error.
- * Free `text`, and return the status. */
+/* If `status` is FSDP_OK, set *out to a string with the contents of `text`, in the memory of the
+ * machine. In any case, free `text`. Return `status`, or the error. */
 static fsdp_status take(jinja_machine *machine, fsdp_str *text, fsdp_status status,
                         jinja_value *out)
 {
@@ -68,7 +68,8 @@ fsdp_status fsdp_jinja_strip(jinja_machine *machine, const jinja_string *text,
 
 /* ---- replace --------------------------------------------------------------------------------- */
 
-/* Replace the empty text, which is found before each character and at the end. */
+/* replace() for an empty `old`: the empty text occurs before each character and at the end, so
+ * new_text is inserted there. */
 static void replace_nothing(fsdp_str *out, const jinja_string *text, const jinja_string *new_text,
                             int64_t count)
 {
@@ -208,7 +209,8 @@ static fsdp_status split_words_right(jinja_machine *machine, const jinja_string 
     return add_part(machine, list, text, 0, end);
 }
 
-/* Return the offset of the last occurrence of `part` that ends at `end` or before, or SIZE_MAX. */
+/* Return the offset of the last occurrence of `part` that ends at or before offset `end`. If there
+ * is none, return SIZE_MAX. */
 static size_t find_last(const jinja_string *text, size_t end, const jinja_string *part)
 {
     const jinja_string head = {.data = text->data, .bytes = end};

@@ -1,30 +1,33 @@
-/* Python's methods of str. The methods and the filters of templates are made from these
- * functions. */
+/* Functions with the results of methods of Python's str. The methods of texts and the filters call
+ * these functions. */
 #pragma once
 #include "src/text/jinja/value.h"
 
-/* Which ends strip() strips. */
+/* Flags for the ends of a text from which strip() removes characters. */
 enum {
     JINJA_LEFT = 1,
     JINJA_RIGHT = 2
 };
 
-/* Remove the characters in `chars`, or whitespace if it is NULL, from the ends. */
+/* Remove characters from the ends of the text that `ends` selects: those in `chars`, or white space
+ * if `chars` is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_strip(struct jinja_machine *machine,
                                              const jinja_string *text, const jinja_string *chars,
                                              int ends, jinja_value *out);
-/* Replace the first `count` occurrences of `old`, or all if `count` is negative. */
+/* Replace the first `count` occurrences of `old` by new_text, or all if `count` is negative. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_replace(struct jinja_machine *machine,
                                                const jinja_string *text, const jinja_string *old,
                                                const jinja_string *new_text, int64_t count,
                                                jinja_value *out);
-/* Split at `separator`, or at whitespace if it is NULL, at most `most` times, or without a limit if
- * `most` is negative. *out is a list. */
+/* Set *out to the list of parts into which `separator` divides the text. If `separator` is NULL,
+ * white space divides it. The text is split at most `most` times, from the left, or without a limit
+ * if `most` is negative. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_split(struct jinja_machine *machine,
                                              const jinja_string *text,
                                              const jinja_string *separator, int64_t most,
                                              jinja_value *out);
-/* Like fsdp_jinja_split(), but `most` counts separators from the right end. */
+/* Like fsdp_jinja_split(), but if the limit `most` is reached, the text is split at the last
+ * separators, like Python's rsplit(). */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_right(struct jinja_machine *machine,
                                                    const jinja_string *text,
                                                    const jinja_string *separator, int64_t most,
@@ -32,16 +35,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_right(struct jinja_machine *machine
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_split_lines(struct jinja_machine *machine,
                                                    const jinja_string *text, bool keep_ends,
                                                    jinja_value *out);
-/* Put the character `fill` before `text` `left` times, and after it `right` times. */
+/* Put `left` copies of the character `fill` before the text, and `right` copies after it. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_pad(struct jinja_machine *machine, const jinja_string *text,
                                            size_t left, size_t right, const jinja_string *fill,
                                            jinja_value *out);
-/* Python's center(): which side gets the odd character depends on the width. */
+/* Python's center(). If the number of added characters is odd, the width decides on which side one
+ * more is added. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_center(struct jinja_machine *machine, jinja_string *text,
                                               int64_t width, const jinja_string *fill,
                                               jinja_value *out);
-/* Join the items of a list by `separator`. Each item becomes a text by str(), or, if `strict`, must
- * be a text. */
+/* Join the items of a list, with `separator` between them. If `strict` is true, each item must be a
+ * text. Otherwise, str() converts it to a text. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_join(struct jinja_machine *machine, jinja_value items,
                                             const jinja_string *separator, bool strict,
                                             jinja_value *out);

@@ -1,28 +1,29 @@
-/* See symbols.h. Analysis of a scope (visit_...) finds its variables; it does not look into inner
- * scopes. Then resolve_...() gives the names in the scope their slots and analyzes the inner
- * scopes. */
+/* See symbols.h. A scope is processed in two steps. First, the functions visit_...() find its
+ * variables, without looking into inner scopes. Then the functions resolve_...() give the names in
+ * the scope their slots, and process the inner scopes. */
 #include "src/text/jinja/symbols.h"
 
 #include <string.h>
 
 enum {
     MAX_WALK =
-        600 /* nesting of the nodes of a tree, counting the parts of a chain like a + b + c */
+        /* largest depth of nested nodes of a tree; each part of a chain like a + b + c counts */
+        600
 };
 
-/* A function that Jinja2's compiler would make. */
+/* A function that Jinja2's compiler would make (Note [Scopes of a template] in symbols.h). */
 typedef struct function {
     struct function *outer;
     struct slot_owner {
         uint32_t level, name;
-    } * slots; /* [n]: for each variable, the level of its scope and its name */
+    } * slots; /* [n]: the variable of each slot, as the level of its scope and its name */
     size_t n, cap;
 } function;
 
 /* A variable of a scope. */
 typedef struct symbol {
     uint32_t name; /* index of the name in resolver.names */
-    bool stored;   /* the scope assigns to it */
+    bool stored;   /* true: the scope assigns to the variable; false: it only reads it */
     jinja_load load;
     const jinja_string *text; /* the name */
 } symbol;
@@ -30,16 +31,16 @@ typedef struct symbol {
 typedef struct symbols {
     const struct symbols *outer;
     function *function;
-    uint32_t level; /* depth of nested scopes; 0: the template */
+    uint32_t level; /* number of scopes that contain this scope; 0: the template */
     symbol *items;  /* [n] */
     size_t n, cap;
 } symbols;
 
 typedef struct resolver {
     jinja_machine *machine;
-    jinja_dict *names; /* from each name to its index */
+    jinja_dict *names; /* maps each name to its index */
     int depth;
-    int loops; /* nesting of for blocks within the current function */
+    int loops; /* number of open for blocks in the current function */
     bool has_generation;
 } resolver;
 
@@ -72,8 +73,9 @@ static fsdp_status index_of_name(resolver *r, const jinja_string *text, uint32_t
     return FSDP_OK;
 }
 
-/* Set *slot to the slot of a variable in `f`, and add the slot if it is new. Variables of the same
- * name in scopes of the same level share a slot, as they share a Python variable in Jinja2. */
+/* Set *slot to the slot of the variable `name` of a scope of level `level` in the function `f`. If
+ * there is no such slot, add one. Variables with the same name in scopes of the same level share a
+ * slot. In Jinja2, they share a Python variable in the same way. */
 static fsdp_status slot_of(resolver *r, function *f, uint32_t level, uint32_t name, uint32_t *slot)
 {
     FSDP_TRY(fsdp_jinja_charge(r->machine, 1 + f->n / 8));
@@ -97,8 +99,9 @@ static symbol *own_symbol(const symbols *s, uint32_t name)
     return NULL;
 }
 
-/* Find the nearest scope from `s` outwards that has the variable. Set *out to the variable's slot
- * as seen from the function `from`, and return true. Return false if no scope has the variable. */
+/* Find the variable `name` in the scope `s` or else in the nearest scope around it. Set *out to the
+ * variable's slot, starting from the activation of the function `from`, and return true. Return
+ * false if no scope has the variable. */
 static bool find_symbol(const symbols *s, const function *from, uint32_t name, jinja_slot *out)
 {
     for (; s; s = s->outer) {
@@ -114,7 +117,8 @@ static bool find_symbol(const symbols *s, const function *from, uint32_t name, j
     return false;
 }
 
-/* Charge the steps of a search through all scopes from `s` outwards. */
+/* Count the steps of a search through the scope `s` and all scopes around it
+ * (fsdp_jinja_charge()). */
 static fsdp_status charge_search(resolver *r, const symbols *s)
 {
     uint64_t cost = 1;
@@ -227,8 +231,9 @@ static fsdp_status copy_symbols(resolver *r, const symbols *from, symbols *to)
     return FSDP_OK;
 }
 
-/* Add the variables of the branches of an if block to `s`. A variable that a branch assigns to
- * begins with the value from outside of the scope, because another branch may run. */
+/* Add the variables of the three branches of an if block to the scope `s`. If a branch assigns to a
+ * variable, the variable begins with its value from outside of the scope, because it keeps this
+ * value if another branch runs. */
 static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branches[3])
 {
     symbols before;
@@ -247,7 +252,7 @@ static fsdp_status merge_branches(resolver *r, symbols *s, const symbols branche
             const symbol *own = own_symbol(s, branch->name);
             const bool stored = branch->stored || (own && own->stored);
             if (own && own->stored && !branch->stored)
-                continue; /* another branch assigns to it */
+                continue; /* another branch assigns to it, which has been handled already */
             FSDP_TRY(define(r, s, branch->text, branch->name, load, &merged));
             merged->stored = stored;
         }
@@ -318,11 +323,12 @@ static fsdp_status visit(resolver *r, symbols *s, const jinja_node *node)
 
 /* ---- which special variables a body uses ----------------------------------------------------- */
 
-/* jinja2's find_undeclared(): is `name` read before it is assigned to, in the order of the text? */
+/* The state of a search that finds out whether the variable `name` is read before it is assigned
+ * to, in the order of the template's text. jinja2's find_undeclared() does the same. */
 typedef struct search {
     const char *name;
     bool found, assigned;
-    int line_stored; /* the line in which `name` is assigned to, or 0 */
+    int line_stored; /* line of the last assignment to `name`; 0: none */
     resolver *r;
 } search;
 
@@ -465,8 +471,8 @@ static fsdp_status copy_target(resolver *r, const jinja_node *target, jinja_node
     return FSDP_OK;
 }
 
-/* Resolve the test of a for block, which is a function of its own: a generator that yields the
- * items that pass. */
+/* Resolve the names in the test of a for block. The test is a function of its own: a generator that
+ * yields the items for which the test is true. */
 static fsdp_status resolve_loop_test(resolver *r, const symbols *s, jinja_node *node)
 {
     function test = {.outer = s->function};
@@ -533,7 +539,7 @@ static int index_of_param(const jinja_macro_node *macro, const jinja_string *nam
     return -1;
 }
 
-/* Declare caller, kwargs and varargs if the body uses them. */
+/* If the body uses caller, kwargs or varargs, declare these variables in the scope `inner`. */
 static fsdp_status declare_specials(resolver *r, symbols *inner, jinja_macro_node *macro, int line)
 {
     uint32_t *const slots[] = {&macro->caller_slot, &macro->kwargs_slot, &macro->varargs_slot};

@@ -1,4 +1,5 @@
-/* The filter tojson, as transformers defines it: Python's json.dumps(). */
+/* The filter tojson, with the result of Python's json.dumps(), as transformers defines this
+ * filter. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Makes strings, lists and the undefined value. */
+/* Creates strings, lists and undefined values. */
 #include "src/text/jinja/value.h"
 
 #include <string.h>
@@ -9,10 +9,12 @@
 #include "src/text/jinja/machine.h"
 
 enum {
-    SHARED_MIN = 128 /* a shorter concatenation gets no room for appending */
+    /* only the result of a concatenation with at least this many bytes gets room for appending */
+    SHARED_MIN = 128
 };
 
-/* Memory that grows by appending. A string whose end is `used` may be extended in place. */
+/* The memory of a string that was made by concatenation. If the string ends at `used`, more text
+ * can be appended in place, without copying the string. */
 typedef struct jinja_buffer {
     char *data;
     size_t used, cap;
@@ -67,8 +69,8 @@ fsdp_status fsdp_jinja_string(jinja_machine *machine, const char *data, size_t b
     return fsdp_jinja_substring(machine, copy, bytes, out);
 }
 
-/* Append `right` to the buffer of `left` and return true, if nothing was appended to `left` before
- * and the buffer has room. Otherwise, return false. */
+/* If `left` ends where the used part of its buffer ends, and the buffer has room, append `right` to
+ * the buffer and return true. Otherwise, return false. */
 static bool append_in_place(const jinja_string *left, const jinja_string *right)
 {
     jinja_buffer *buffer = left->buffer;
@@ -80,8 +82,8 @@ static bool append_in_place(const jinja_string *left, const jinja_string *right)
     return true;
 }
 
-/* Copy both strings to a new buffer. If they are long, the buffer has room for as much text
- * again. */
+/* Copy both strings to a new buffer. If they are long, the buffer is twice as large as needed, so
+ * that more text can be appended. */
 static fsdp_status copy_to_buffer(jinja_machine *machine, const jinja_string *left,
                                   const jinja_string *right, jinja_buffer **out)
 {

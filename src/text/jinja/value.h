@@ -1,18 +1,21 @@
-/* Values of a template: what Python's objects are to Jinja2. A value is two words that are passed
- * by value. What it points to belongs to the memory of the rendering (machine.h) or of the parsed
- * template, and does not change, except namespaces, loops and iterators. */
+/* Values of a template. They correspond to Python's objects in Jinja2. A jinja_value is small and
+ * is passed by value. What it points to is in the memory of the rendering (machine.h) or of the
+ * parsed template. It does not change, except for namespaces, loops and iterators. */
 #pragma once
 #include <stdint.h>
 
 #include <fsdp/base.h>
 
 typedef enum jinja_kind {
-    JINJA_MISSING,   /* a variable that has no value yet; never the result of an expression */
-    JINJA_UNDEFINED, /* jinja2.Undefined: prints as "", most operations on it are errors */
+    /* no value, for example of a variable before its assignment; never the result of an
+     * expression */
+    JINJA_MISSING,
+    JINJA_UNDEFINED, /* jinja2.Undefined: it prints as "", but most operations on it are errors */
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INT,
-    JINJA_BIG_INT, /* an integer of a JSON document that does not fit in 64 bits; never computed */
+    /* an integer of a JSON document that does not fit into 64 bits; operators never return it */
+    JINJA_BIG_INT,
     JINJA_FLOAT,
     JINJA_STRING,
     JINJA_LIST,
@@ -20,7 +23,7 @@ typedef enum jinja_kind {
     JINJA_DICT,
     JINJA_RANGE,
     JINJA_VIEW,     /* the result of dict.items(), dict.keys() or dict.values() */
-    JINJA_ITERATOR, /* a generator; it is used up by iterating over it */
+    JINJA_ITERATOR, /* a generator; each of its items can be read only once */
     JINJA_NAMESPACE,
     JINJA_LOOP,     /* the variable `loop` of a for block */
     JINJA_MACRO,    /* a macro, or the caller of a call block */
@@ -35,14 +38,16 @@ struct jinja_machine;
 typedef struct jinja_string {
     const char *data; /* [bytes]; no NUL at the end */
     size_t bytes;
-    size_t chars; /* number of code points; SIZE_MAX if they were not counted yet */
-    /* The memory that `data` is in, if text may be appended to it, else NULL. */
+    size_t chars; /* number of code points; SIZE_MAX if they have not been counted yet */
+    /* If text may be appended to this string in place: the memory that contains `data`. Otherwise
+     * NULL. */
     struct jinja_buffer *buffer;
 } jinja_string;
 
 typedef struct jinja_value {
     jinja_kind kind;
-    bool safe; /* a string that the filter `safe` or `escape` marked (markupsafe.Markup) */
+    /* true for a string that the filter `safe` or `escape` has marked (markupsafe.Markup) */
+    bool safe;
     union {
         bool boolean;
         int64_t integer;
@@ -61,12 +66,13 @@ typedef struct jinja_value {
     } as;
 } jinja_value;
 
-/* Where an undefined value comes from, for error messages. */
+/* The origin of an undefined value, for error messages. */
 typedef struct jinja_undefined {
     const jinja_string *name; /* name of the variable or attribute; NULL if `hint` is set */
-    jinja_kind owner;         /* the kind of the value that lacks the attribute; JINJA_MISSING: a
-                                 variable */
-    const char *hint;         /* the whole message, or NULL */
+    /* kind of the value that does not have the attribute; JINJA_MISSING: `name` is a variable */
+    jinja_kind owner;
+    /* the whole error message; NULL: the message is made from `name` and `owner` */
+    const char *hint;
 } jinja_undefined;
 
 typedef struct jinja_list {
@@ -79,10 +85,10 @@ typedef struct jinja_entry {
 } jinja_entry;
 
 typedef struct jinja_dict {
-    jinja_entry *entries; /* [n] in order of insertion */
+    jinja_entry *entries; /* [n], in the order in which the keys were inserted */
     size_t n, cap;
-    /* A hash table with open addressing that holds 1 + the index of an entry, or 0. It is NULL
-     * while the dict is small. */
+    /* A hash table with open addressing. An element is 0 (empty) or the index of an entry + 1. NULL
+     * while the dict has only a few entries. */
     uint32_t *table;
     size_t table_size; /* a power of two */
 } jinja_dict;
@@ -103,17 +109,19 @@ typedef struct jinja_view {
     jinja_view_kind kind;
 } jinja_view;
 
-/* Set *item to the next item, or to JINJA_MISSING at the end. */
+/* A function that gets the items of an iterator. It sets *item to the next item, or to
+ * JINJA_MISSING if there are no more. */
 typedef fsdp_status jinja_next_fn(struct jinja_machine *machine, struct jinja_iterator *iterator,
                                   jinja_value *item);
 
 typedef struct jinja_iterator {
     jinja_next_fn *next;
-    jinja_value source;           /* what is iterated over */
-    struct jinja_iterator *inner; /* the iterator of `source`, if `next` uses one */
-    size_t at;                    /* position in `source`: an index, or an offset in bytes */
-    void *state;                  /* belongs to `next` */
-    bool ended; /* `next` returned JINJA_MISSING or an error; it is not called again */
+    jinja_value source;           /* the value over which the iterator iterates */
+    struct jinja_iterator *inner; /* an iterator over `source`, if the function `next` uses one */
+    /* used by `next`: an index into `source`, or an offset in bytes */
+    size_t at;
+    void *state; /* data for the function `next` */
+    bool ended;  /* `next` returned JINJA_MISSING or an error; it is not called again */
 } jinja_iterator;
 
 static inline jinja_value jinja_none(void)
@@ -147,25 +155,27 @@ static inline bool jinja_is_absent(jinja_value value)
     return value.kind <= JINJA_UNDEFINED;
 }
 
-/* Return the name of the value's type in Python: "str". */
+/* Return the name that the value's type has in Python, such as "str". */
 const char *fsdp_jinja_type_name(jinja_value value);
 
 /* ---- strings ---- */
 
-/* Make a string from a copy of data [bytes], which is UTF-8. */
+/* Create a string from data [bytes], which must be UTF-8. The bytes are copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_string(struct jinja_machine *machine, const char *data,
                                               size_t bytes, jinja_value *out);
-/* Make a string that uses data [bytes], which lives as long as the machine, without a copy. */
+/* Create a string from data [bytes] without copying the bytes. They must be valid as long as the
+ * machine. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_substring(struct jinja_machine *machine, const char *data,
                                                  size_t bytes, jinja_value *out);
-/* Concatenate two strings. Appending to the result of an earlier call takes time in proportion to
- * `right` alone, so a template may build a text piece by piece. */
+/* Concatenate two strings. If `left` is the result of an earlier call, the time usually depends
+ * only on the length of `right`, so a template can build a long text piece by piece. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_concat(struct jinja_machine *machine,
                                               const jinja_string *left, const jinja_string *right,
                                               jinja_value *out);
-/* Return the number of code points. */
+/* Return the number of code points of the string. */
 size_t fsdp_jinja_chars(jinja_string *string);
-/* Return the offset in bytes of code point `index`, or the length if there are fewer. */
+/* Return the byte offset of the code point `index`. If the string has fewer code points, return its
+ * length in bytes. */
 size_t fsdp_jinja_offset(jinja_string *string, size_t index);
 bool fsdp_jinja_string_is(const jinja_string *string, const char *text);
 
@@ -179,11 +189,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_jinja_list_add(struct jinja_machine *machine, j
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_pair(struct jinja_machine *machine, jinja_value first,
                                             jinja_value second, jinja_value *out);
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict(struct jinja_machine *machine, jinja_value *out);
-/* Set the value of `key`. Return FSDP_ERR_INVALID if the key cannot be hashed (a list or dict). */
+/* Set the value of `key`. Return FSDP_ERR_INVALID if the key cannot be hashed, because it is a list
+ * or a dict. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict_set(struct jinja_machine *machine, jinja_dict *dict,
                                                 jinja_value key, jinja_value value);
-/* Set *out to the value of `key`, or to JINJA_MISSING. Return FSDP_ERR_INVALID if the key cannot be
- * hashed. */
+/* Set *out to the value of `key`, or to JINJA_MISSING if the dict does not have the key. Return
+ * FSDP_ERR_INVALID if the key cannot be hashed. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_dict_get(struct jinja_machine *machine,
                                                 const jinja_dict *dict, jinja_value key,
                                                 jinja_value *out);
@@ -195,19 +206,20 @@ jinja_value fsdp_jinja_dict_find(const jinja_dict *dict, const char *name, size_
 /* Python's ==. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_equal(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, bool *equal);
-/* Set *order to a negative number, 0 or a positive number for a < b, a == b and a > b, and to 2 if
- * one of them is not a number (NaN). Return FSDP_ERR_INVALID if Python cannot order the values. */
+/* Set *order to a negative number if a < b, to 0 if a == b, to a positive number if a > b, and to 2
+ * if one of them is NaN. Return FSDP_ERR_INVALID if Python cannot order the two values. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_order(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, int *order);
 
 /* ---- undefined ---- */
 
-/* Make the undefined value of the variable `name`, or, if `owner` is not JINJA_MISSING, of the
- * attribute or item `name` of a value of that kind. */
+/* Create the undefined value for a missing variable, attribute or item `name`. If `owner` is
+ * JINJA_MISSING, `name` is a variable. Otherwise, it is an attribute or item of a value of the kind
+ * `owner`. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined(struct jinja_machine *machine, jinja_kind owner,
                                                  const jinja_string *name, jinja_value *out);
-/* Make an undefined value with a message of its own, which has static storage. */
+/* Create an undefined value with its own error message `hint`, which must have static storage. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined_hint(struct jinja_machine *machine,
                                                       const char *hint, jinja_value *out);
-/* Return the error of an operation on an undefined value: "'x' is undefined". */
+/* Return the error for an operation on an undefined value, such as "'x' is undefined". */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_undefined_error(jinja_value value);

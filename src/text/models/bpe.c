@@ -1,11 +1,12 @@
-/* The BPE model: turns a piece into symbols and gives them to the merges (bpe_merge.c).
+/* The BPE model. It turns a piece into a list of symbols (characters or bytes), and bpe_merge.c
+ * then merges adjacent symbols.
  *
  * Note [Parts of a piece]. Tokenizers such as Llama 2's have no pre-tokenizer, so a piece is a
- * whole text, with U+2581 for spaces. Merging a whole text takes long, and there are no words to
- * find in the cache. Such a piece is therefore split before each U+2581 that follows another
- * character, if no merge can cross that boundary. This is so if there is no merge whose right token
- * begins with U+2581 and whose left token ends with the last byte of the character before the
- * U+2581. Then the tokens of the parts are the tokens of the piece. */
+ * whole text, in which U+2581 replaces each space. Merging a whole text takes long, and the cache
+ * of words does not help. Such a piece is therefore split before each U+2581 that follows another
+ * character, if no merge can cross that boundary. No merge can cross it if there is no merge whose
+ * right token begins with U+2581 and whose left token ends with the last byte of the character
+ * before the U+2581. Then the tokens of the parts are the tokens of the piece. */
 #include "src/text/models/bpe.h"
 
 #include <string.h>
@@ -29,12 +30,13 @@ typedef struct bpe {
     char *prefix, *suffix;
     size_t prefix_length, suffix_length;
     bool fuse_unk, byte_fallback, ignore_merges, raw_bytes;
-    bool splits_at_mark;  /* see Note [Parts of a piece] */
-    bool joins_mark[256]; /* a merge joins a token that ends with this byte and one that begins with
-                             U+2581 */
-    int32_t unk_id;       /* -1: unk_token is not in the vocabulary */
-    /* The ids of the tokens of single bytes (raw_bytes) or of ASCII characters; -1: there is
-     * none. */
+    bool splits_at_mark; /* pieces are split before U+2581; see Note [Parts of a piece] */
+    /* joins_mark[b]: there is a merge whose left token ends with the byte b and whose right token
+     * begins with U+2581 */
+    bool joins_mark[256];
+    int32_t unk_id; /* -1: unk_token is not in the vocabulary */
+    /* With raw_bytes, the id of the token of each byte. Otherwise, the id of the token of each
+     * ASCII character. -1: there is no such token. */
     int32_t unit_ids[256];
     int32_t byte_pieces[256];
 } bpe;
@@ -46,14 +48,15 @@ static const bpe *bpe_of(const fsdp_token_model *model)
 
 /* ---- symbols ---- */
 
-/* The symbols of a piece, in the scratch slot 0. */
+/* The symbols of a piece. `items` is in slot 0 of the scratch memory of `work`. */
 typedef struct symbol_list {
     const bpe *model;
     fsdp_token_work *work;
     fsdp_bpe_symbol *items;
     size_t len, cap;
-    uint32_t unknown; /* length in bytes of an unknown token that has not been added yet; 0: there
-                         is none */
+    /* number of bytes of an unknown token that has been found but not added yet, because it may
+     * become longer; 0: there is none */
+    uint32_t unknown;
 } symbol_list;
 
 static fsdp_status add_symbol(symbol_list *s, int32_t id, size_t length)
@@ -77,7 +80,8 @@ static fsdp_status add_pending_unknown(symbol_list *s)
     return length ? add_symbol(s, s->model->unk_id, length) : FSDP_OK;
 }
 
-/* Add the byte pieces of `unit` [length]. *added is false if one of them is missing. */
+/* If the vocabulary has a byte piece for each byte of `unit` [length], add these pieces and set
+ * *added to true. Otherwise, set *added to false. */
 static fsdp_status add_byte_pieces(symbol_list *s, const char *unit, size_t length, bool *added)
 {
     *added = true;
@@ -88,10 +92,10 @@ static fsdp_status add_byte_pieces(symbol_list *s, const char *unit, size_t leng
     return FSDP_OK;
 }
 
-/* Add byte pieces or an unknown token for `unit` [length], which is not in the vocabulary and was
- * made from `bytes` bytes of the piece. As in the tokenizers library, byte pieces are added before
- * an unknown token that precedes them in the text, because an unknown token is added only when its
- * end is known. */
+/* Add byte pieces or an unknown token for `unit` [length], a character whose text is not in the
+ * vocabulary. It covers `bytes` bytes of the piece. An unknown token is added only when its end
+ * is known. So the byte pieces of a character are added before an unknown token that precedes this
+ * character in the text. The tokenizers library has the same order. */
 static fsdp_status add_unknown(symbol_list *s, const char *unit, size_t length, size_t bytes)
 {
     const bpe *model = s->model;
@@ -124,8 +128,10 @@ static fsdp_status add_unit(symbol_list *s, int32_t id, const char *unit, size_t
     return add_symbol(s, id, bytes);
 }
 
-/* Make the text of a unit: the character or byte `unit` [bytes] in the vocabulary's spelling, with
- * prefix and suffix. `text` has room for all three. Return the length of the text. */
+/* Write to `text` how the vocabulary spells a unit, which is the character or byte `unit` [bytes].
+ * The continuing_subword_prefix is put before it unless it is the first unit of the piece, and the
+ * end_of_word_suffix after it if it is the last one. `text` has room for all three. Return the
+ * length of the text. */
 static size_t spell_unit(const bpe *model, const char *unit, size_t bytes, bool first, bool last,
                          char *text)
 {
@@ -199,7 +205,7 @@ static fsdp_status add_units(symbol_list *s, const char *piece, size_t length)
 
 /* ---- splitting ---- */
 
-/* Set *id to the token that is the whole piece, or -1. */
+/* If the whole piece is a token, set *id to its id. Otherwise, set *id to -1. */
 static fsdp_status find_whole_piece(const bpe *model, fsdp_token_work *work, const char *piece,
                                     size_t length, int32_t *id)
 {
@@ -255,7 +261,7 @@ static bool is_mark(const char *p)
     return memcmp(p, mark, MARK_BYTES) == 0;
 }
 
-/* Return the length of the first part of a piece: see Note [Parts of a piece]. */
+/* Return the length of the first part into which a piece is split; see Note [Parts of a piece]. */
 static size_t part_length(const bpe *model, const char *piece, size_t length)
 {
     const char *end = piece + length, *p = piece + 1;
@@ -388,8 +394,8 @@ static fsdp_status find_units(bpe *model)
     return FSDP_OK;
 }
 
-/* Return true if `text` [length], the text of a token, may end with another byte than the text that
- * became this token, because it ends with an unknown token or a byte piece. */
+/* Return true if the text of a token may end with another byte than the part of the piece that
+ * became this token. This is so if the text ends with the unknown token or with a byte piece. */
 static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
 {
     size_t unk = model->unk_token ? strlen(model->unk_token) : 0;
@@ -398,8 +404,8 @@ static bool ends_unlike_piece(const bpe *model, const char *text, size_t length)
     return length >= 6 && memcmp(text + length - 6, "<0x", 3) == 0 && text[length - 1] == '>';
 }
 
-/* Return true if every character of a piece becomes a symbol. If some characters are left out,
- * merges may join symbols that are not adjacent in the piece. */
+/* Return true if every character of a piece becomes a symbol. Otherwise, characters may be left
+ * out, and then merges may join symbols that are not adjacent in the piece. */
 static bool keeps_all_characters(const bpe *model)
 {
     bool has_pieces = model->byte_fallback;
@@ -408,7 +414,7 @@ static bool keeps_all_characters(const bpe *model)
     return model->unk_token || has_pieces;
 }
 
-/* Set splits_at_mark and joins_mark. */
+/* Set the fields splits_at_mark and joins_mark of the model. */
 static void find_joined_marks(bpe *model, const fsdp_bpe_merge *merges, size_t count)
 {
     model->splits_at_mark = !model->raw_bytes && !model->ignore_merges && !model->prefix_length &&

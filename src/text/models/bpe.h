@@ -1,7 +1,8 @@
 /* Byte pair encoding (Sennrich et al., "Neural Machine Translation of Rare Words with Subword
- * Units", ACL 2016), id for id as in the tokenizers library. A piece is split into characters or
- * bytes, and then the adjacent pair of tokens whose merge has the lowest rank is merged, the first
- * such pair if there are several, until no pair has a merge. */
+ * Units", ACL 2016), with the same ids as in the tokenizers library. A piece is split into
+ * characters or bytes. Then adjacent tokens are merged again and again: the pair whose merge has
+ * the lowest rank and, if several pairs have this rank, the leftmost of them. This ends when no two
+ * adjacent tokens have a merge. */
 #pragma once
 #include "src/text/models/token_model.h"
 #include "src/text/models/vocabulary.h"
@@ -9,15 +10,19 @@
 /* The fields of a BPE model in tokenizer.json. */
 typedef struct fsdp_bpe_options {
     const char *unk_token; /* text of the unknown token. NULL: unknown characters are left out */
-    const char *continuing_subword_prefix; /* begins every token inside a word; NULL or "": none */
-    const char *end_of_word_suffix;        /* ends the last token of a word; NULL or "": none */
-    bool fuse_unk;                         /* one unknown token for adjacent unknown characters */
-    bool byte_fallback; /* unknown characters become byte pieces ("<0x0A>"), if the vocabulary has a
-                           piece for each of their bytes */
-    bool ignore_merges; /* a piece that is a token becomes that token without any merge */
-    /* Pieces are raw bytes, and the vocabulary spells bytes in GPT-2's alphabet (byte_alphabet.h).
-     * The ids are those that the tokenizers library gives to the spelled piece, but spans count
-     * bytes of the raw piece. */
+    /* put before every token that does not begin a word; NULL or "": none */
+    const char *continuing_subword_prefix;
+    /* put after the last token of a word; NULL or "": none */
+    const char *end_of_word_suffix;
+    /* adjacent unknown characters become one unknown token together */
+    bool fuse_unk;
+    /* an unknown character becomes byte pieces such as "<0x0A>", if the vocabulary has one for each
+     * of the character's bytes */
+    bool byte_fallback;
+    bool ignore_merges; /* a piece that is itself a token becomes that token, without any merge */
+    /* true: a piece is raw bytes, but the vocabulary spells bytes in GPT-2's alphabet
+     * (byte_alphabet.h). The ids are the same as those that the tokenizers library finds for the
+     * spelled piece. Spans count the bytes of the raw piece. */
     bool raw_bytes;
 } fsdp_bpe_options;
 
@@ -26,23 +31,25 @@ typedef struct fsdp_bpe_merge {
     uint32_t rank; /* lower ranks come first. Several merges may have the same rank */
 } fsdp_bpe_merge;
 
-/* Create a model. It takes ownership of `vocabulary`, also on failure. If several merges have the
- * same left and right, the last one counts. */
+/* Create a model. It takes ownership of `vocabulary`, even on failure. If several merges have the
+ * same left and right token, the last of them is used. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_create(fsdp_vocabulary *vocabulary,
                                             const fsdp_bpe_merge *merges, size_t count,
                                             const fsdp_bpe_options *options,
                                             fsdp_token_model **out);
 
-/* Set *merge to the merge of the tokens left and right, whose result is the token with the text of
- * `left` followed by the text of `right` without the continuing_subword_prefix. Return
- * FSDP_ERR_FORMAT if one of the three is not in the vocabulary; the message contains the text. */
+/* Set *merge to the merge of the tokens with the texts `left` and `right`. The result of the merge
+ * is the token whose text is `left` followed by `right` without the continuing_subword_prefix.
+ * Return FSDP_ERR_FORMAT if one of these three tokens is not in the vocabulary; the message
+ * contains its text. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_find_merge(const fsdp_vocabulary *vocabulary,
                                                 const fsdp_bpe_options *options, const char *left,
                                                 size_t left_length, const char *right,
                                                 size_t right_length, uint32_t rank,
                                                 fsdp_bpe_merge *merge);
 
-/* Load vocab.json (an object from text to id) and merges.txt (a line "left right" for each merge,
- * in the order of their ranks; lines that begin with "#version" are skipped). */
+/* Load a vocab.json, which is an object that maps texts to ids, and a merges.txt, which has a line
+ * "left right" for each merge, in the order of the ranks. Lines of merges.txt that begin with
+ * "#version" are skipped. */
 FSDP_MUST_CHECK fsdp_status fsdp_bpe_load(const char *vocab_path, const char *merges_path,
                                           const fsdp_bpe_options *options, fsdp_token_model **out);

@@ -14,7 +14,7 @@ enum {
     MERGES_BYTES_MAX = 256 * 1024 * 1024
 };
 
-/* ---- merges of texts ---- */
+/* ---- finding a merge by the texts of its tokens ---- */
 
 static fsdp_status find_token(const fsdp_vocabulary *vocabulary, const char *text, size_t length,
                               int32_t *id)

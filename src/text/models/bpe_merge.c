@@ -1,10 +1,11 @@
-/* Applies merges. The table of merges is a hash table with linear probing from a pair of ids to
- * rank and result.
+/* Applies merges to the symbols of a word. The merges are in a hash table with linear probing, from
+ * a pair of ids to the rank and the result of the pair's merge.
  *
- * A short word is merged in a loop that searches all of its pairs for the lowest rank. A long word
- * has a heap of candidates, so that its time is n log n. A candidate that a neighbouring merge has
- * changed stays in the heap and is skipped when it comes out, because the pair at its position has
- * another result or none. */
+ * For a short word, a loop searches all pairs for the one with the lowest rank, merges it, and
+ * repeats this. For a long word, the pairs are in a heap, so the time is n log n. If a merge
+ * changes a neighbouring pair, the pair's candidate stays in the heap. When this candidate is taken
+ * from the heap, it is skipped, because the symbols at its position then have another result or
+ * none. */
 #include "src/text/models/bpe_merge.h"
 
 #include <string.h>
@@ -14,12 +15,12 @@
 #include "src/text/models/token_work.h"
 
 enum {
-    SHORT_WORD = 48, /* largest number of symbols of a word that is merged without a heap */
-    NO_RANK = -1     /* as uint32_t: the pair has no merge */
+    SHORT_WORD = 48, /* words of more symbols than this are merged with a heap */
+    NO_RANK = -1     /* as uint32_t, the rank of a pair that has no merge */
 };
 
 typedef struct slot {
-    uint64_t pair; /* left << 32 | right; EMPTY: no merge */
+    uint64_t pair; /* left << 32 | right; EMPTY: the slot is empty */
     uint32_t rank;
     int32_t result;
 } slot;
@@ -39,7 +40,8 @@ static inline uint64_t pair_of(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-/* Return the slot of a pair, or the empty slot where it would be. */
+/* Return the slot that contains the pair. If no slot does, return the empty slot into which it
+ * would be inserted. */
 static inline slot *find_slot(const fsdp_merge_table *table, uint64_t pair)
 {
     uint64_t h = (pair ^ table->seed) * UINT64_C(0x9FB21C651E98DF25);
@@ -49,7 +51,8 @@ static inline slot *find_slot(const fsdp_merge_table *table, uint64_t pair)
     return &table->slots[i];
 }
 
-/* Return the rank of the merge of a pair, or NO_RANK, and set *result. */
+/* If the pair (left, right) has a merge, return its rank and set *result to the resulting id.
+ * Otherwise, return NO_RANK. */
 static inline uint32_t find_merge(const fsdp_merge_table *table, int32_t left, int32_t right,
                                   int32_t *result)
 {
@@ -114,7 +117,7 @@ uint64_t fsdp_merge_table_fingerprint(const fsdp_merge_table *table)
 
 static size_t merge_short_word(const fsdp_merge_table *table, fsdp_bpe_symbol *symbols, size_t n)
 {
-    /* ranks[i] and results[i] are those of the merge of symbols i and i + 1. */
+    /* ranks[i] and results[i] belong to the merge of symbols i and i + 1. */
     uint32_t ranks[SHORT_WORD];
     int32_t results[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++)
@@ -145,19 +148,21 @@ static size_t merge_short_word(const fsdp_merge_table *table, fsdp_bpe_symbol *s
 /* ---- long words ---- */
 
 typedef struct candidate {
-    uint64_t order; /* rank << 32 | position of the left symbol */
+    /* rank << 32 | position of the left symbol; the candidate with the lowest order is merged
+     * first */
+    uint64_t order;
     int32_t result;
 } candidate;
 
-/* A word whose symbols are in a doubly linked list. A symbol that was merged into the one before it
- * has length 0. */
+/* A long word. Its symbols are in a doubly linked list. A symbol that has been merged into the
+ * symbol before it has length 0 and is no longer in the list. */
 typedef struct long_word {
     const fsdp_merge_table *table;
     fsdp_bpe_symbol *symbols; /* [count] */
     struct neighbours {
         uint32_t before, after; /* NO_SYMBOL: none */
     } * list;                   /* [count] */
-    candidate *heap;            /* heap[0] has the lowest `order` */
+    candidate *heap;            /* heap[0] is the candidate with the lowest `order` */
     size_t heap_len;
 } long_word;
 
@@ -193,7 +198,8 @@ static void push(long_word *word, candidate c)
     word->heap[at] = c;
 }
 
-/* Return true and set *c if the symbol at `at` and the one after it have a merge. */
+/* If the symbol at `at` and the one after it have a merge, set *c to the candidate for this merge
+ * and return true. */
 static bool find_candidate(const long_word *word, uint32_t at, candidate *c)
 {
     uint32_t after = word->list[at].after;
@@ -205,7 +211,7 @@ static bool find_candidate(const long_word *word, uint32_t at, candidate *c)
     return rank != (uint32_t)NO_RANK;
 }
 
-/* Link the symbols and fill the heap. */
+/* Link all symbols to a list, and fill the heap with the candidates of all pairs. */
 static void begin_long_word(long_word *word, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -219,7 +225,7 @@ static void begin_long_word(long_word *word, size_t count)
         sift_down(word->heap, word->heap_len, i);
 }
 
-/* Merge the symbol at `at` with the one after it. */
+/* Merge the symbol at position `at` with the symbol after it into the token `result`. */
 static void merge_at(long_word *word, uint32_t at, int32_t result)
 {
     uint32_t removed = word->list[at].after, after = word->list[removed].after;
@@ -240,8 +246,9 @@ static void merge_at(long_word *word, uint32_t at, int32_t result)
 static fsdp_status merge_long_word(const fsdp_merge_table *table, fsdp_token_work *work,
                                    fsdp_bpe_symbol *symbols, size_t *count)
 {
-    /* At first, there is at most one candidate for each pair. Each of the fewer than `count` merges
-     * removes a candidate and adds at most two, so 2 * count are enough. */
+    /* The heap never has more than 2 * count candidates: at first, it has at most one for each
+     * pair, and each merge, of which there are fewer than `count`, removes one candidate and adds
+     * at most two. */
     long_word word = {.table = table,
                       .symbols = symbols,
                       .list = fsdp_token_work_scratch(work, 1, *count * sizeof *word.list),

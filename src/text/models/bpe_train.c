@@ -1,13 +1,14 @@
-/* Learns merges. The different words are in one array of symbols, linked within each word. Each
- * pair of adjacent symbols has a count and a list of the positions where it became adjacent. A heap
- * has the pairs, with the most frequent one first. A merge visits the positions of its pair, so the
- * time of all merges together is proportional to the bytes of the words, apart from the heap.
+/* Learns merges. The distinct words are in one array of symbols, in which the symbols of each word
+ * are linked. Each pair of adjacent symbols has a count and a list of the positions at which the
+ * pair arose. A heap contains the pairs, with the most frequent pair on top. A merge visits only
+ * the positions of its pair. So the time of all merges together is proportional to the number of
+ * bytes of the words, apart from the time for the heap.
  *
- * Note [Positions of a pair]. A text becomes a token by one pair of tokens only: within the text,
- * the merges are the same wherever it occurs. So all symbols with the id of a token are made by one
- * merge, and all positions of a pair are added by the merge that made the later one of its tokens,
- * in ascending order. When the pair is merged from left to right, none of its positions is
- * missing. */
+ * Note [Positions of a pair]. A token is always made from the same pair of tokens: the merges
+ * inside a text do not depend on where the text occurs. So all symbols with the id of a token are
+ * made by one merge, and all positions of a pair are added by the merge that made the later one of
+ * its two tokens, in ascending order. When the pair itself is merged from left to right, no
+ * position is missing. */
 #include "src/text/models/bpe_train.h"
 
 #include <stdlib.h>
@@ -20,11 +21,11 @@
 static const uint32_t NONE = UINT32_MAX;
 
 enum {
-    SYMBOLS_MAX = 1 << 30 /* so that indices have 32 bits */
+    SYMBOLS_MAX = 1 << 30 /* so that 32 bits are enough for an index */
 };
 
 struct fsdp_bpe_trainer {
-    fsdp_vocabulary *words; /* the ids are indices of `counts` */
+    fsdp_vocabulary *words; /* the distinct words; the id of a word is its index in `counts` */
     uint64_t *counts;
     size_t counts_cap;
 };
@@ -78,8 +79,8 @@ fsdp_status fsdp_bpe_trainer_add(fsdp_bpe_trainer *trainer, const char *word, si
 /* ---- the state of a training ---- */
 
 typedef struct symbol {
-    int32_t id;             /* NO_SYMBOL: it was merged into the one before it */
-    uint32_t before, after; /* the neighbours in its word; NONE: there is none */
+    int32_t id;             /* NO_SYMBOL: this symbol has been merged into the one before it */
+    uint32_t before, after; /* indices of the neighbours in the same word; NONE: there is none */
     uint32_t word;
 } symbol;
 
@@ -90,19 +91,21 @@ enum {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t first, last; /* first and last element of the pair's list of positions, in
-                             learning.places; NONE: the list is empty */
-    bool grew;            /* the present merge has added a position */
+    /* indices in learning.places of the first and the last element of the pair's list of positions;
+     * NONE: the list is empty */
+    uint32_t first, last;
+    bool grew; /* the current merge has added a position to this pair */
 } pair;
 
-/* An element of a list of positions. */
+/* An element of a pair's list of positions. */
 typedef struct place {
-    uint32_t position; /* index of the left symbol */
-    uint32_t next;     /* the next element; NONE: this is the last one */
+    uint32_t position; /* index in `symbols` of the left symbol of the pair */
+    uint32_t next;     /* index of the next element of the list; NONE: this is the last one */
 } place;
 
 typedef struct candidate {
-    int64_t count; /* the count of the pair when the candidate was added */
+    /* the pair's count when this candidate was pushed; the count may have changed since then */
+    int64_t count;
     uint32_t pair;
 } candidate;
 
@@ -118,12 +121,12 @@ typedef struct learning {
     size_t n_slots;  /* a power of two, more than twice n_pairs */
     place *places;
     size_t n_places, places_cap;
-    uint32_t free_place; /* the first of the list of unused elements of `places` */
-    candidate *heap;     /* heap[0] is merged first */
+    uint32_t free_place; /* first element of the list of unused elements of `places` */
+    candidate *heap;     /* heap[0] is the candidate that is merged first */
     size_t heap_len, heap_cap;
-    uint32_t *grown; /* the pairs whose list the present merge has extended */
+    uint32_t *grown; /* indices of the pairs to which the current merge has added positions */
     size_t n_grown, grown_cap;
-    uint32_t *positions; /* positions of the pair that is being merged, ascending */
+    uint32_t *positions; /* the positions of the pair that is being merged, in ascending order */
     size_t n_positions, positions_cap;
 } learning;
 
@@ -189,7 +192,8 @@ static fsdp_status add_place(learning *l, pair *p, uint32_t position)
     return FSDP_OK;
 }
 
-/* Add the pair of the symbol at `position` and the next one, which became adjacent. */
+/* The symbol at `position` and the next one have become adjacent. Count this occurrence of their
+ * pair, and add the position to the pair's list. */
 static fsdp_status add_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -207,8 +211,8 @@ static fsdp_status add_pair(learning *l, uint32_t position)
     return FSDP_OK;
 }
 
-/* Lower the count of the pair of the symbol at `position` and the next one, which will no longer be
- * adjacent. */
+/* The symbol at `position` and the next one are about to be separated. Subtract this occurrence
+ * from the count of their pair. */
 static void remove_pair(learning *l, uint32_t position)
 {
     const symbol *left = &l->symbols[position];
@@ -219,8 +223,8 @@ static void remove_pair(learning *l, uint32_t position)
 
 /* ---- the heap ---- */
 
-/* Return true if `a` is merged before `b`: its count is higher, or the counts are equal and its
- * pair has lower ids. */
+/* Return true if `a` is to be merged before `b`: its count is higher, or the counts are equal and
+ * the ids of its pair are lower. */
 static bool is_before(const learning *l, candidate a, candidate b)
 {
     if (a.count != b.count)
@@ -256,7 +260,7 @@ static candidate pop(learning *l)
     return top;
 }
 
-/* Add a candidate for each pair that the present merge has extended. */
+/* Push a candidate for each pair to which the current merge has added positions. */
 static fsdp_status push_grown(learning *l)
 {
     for (size_t i = 0; i < l->n_grown; i++) {
@@ -305,8 +309,8 @@ static fsdp_status merge_at(learning *l, uint32_t position, int32_t id)
     return left->after != NONE ? add_pair(l, position) : FSDP_OK;
 }
 
-/* Set *id to the token whose text is the joined text of the two tokens of a pair. Add the token if
- * it is new. */
+/* Set *id to the token whose text is the text of the pair's left token followed by that of its
+ * right token. If the vocabulary does not have this token yet, add it. */
 static fsdp_status join_tokens(learning *l, const pair *p, int32_t *id)
 {
     fsdp_vocabulary *vocabulary = l->learned.vocabulary;
@@ -378,7 +382,8 @@ static int compare_spellings(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Add special tokens and the alphabet to the vocabulary, and set the ids of bytes. */
+/* Add the special tokens and the characters of GPT-2's alphabet to the vocabulary. Set byte_ids[b]
+ * to the id of the character that spells the byte b. */
 static fsdp_status add_alphabet(learning *l, const fsdp_bpe_train_options *options,
                                 int32_t byte_ids[256])
 {
@@ -395,7 +400,7 @@ static fsdp_status add_alphabet(learning *l, const fsdp_bpe_train_options *optio
         memcpy(spellings[i], s.text, 2);
         spellings[i][s.length] = 0;
     }
-    /* The order of UTF-8 strings is that of their code points. */
+    /* strcmp() orders UTF-8 strings by their code points */
     qsort(spellings, 256, sizeof *spellings, compare_spellings);
     for (int i = 0; i < 256; i++) {
         const char *text = spellings[i];

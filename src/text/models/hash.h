@@ -1,5 +1,5 @@
-/* Hash functions of short byte strings and of pairs of ids, for tables in memory. Results depend on
- * the machine's byte order and are not stored in files. */
+/* Hash functions for short byte strings and for pairs of ids. They are used only for tables in
+ * memory: the results depend on the machine's byte order and are never stored in files. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -12,8 +12,8 @@ static inline uint64_t fsdp_load_u64(const char *p)
     return v;
 }
 
-/* Return a number that has all bytes of p [n], n <= 8. Strings of the same length have different
- * numbers. */
+/* Pack the bytes of p [n], n <= 8, into a number. Two different strings of the same length give
+ * different numbers. */
 static inline uint64_t fsdp_load_up_to_8(const char *p, size_t n)
 {
     if (n >= 4) {

@@ -1,4 +1,4 @@
-/* Makes models from JSON. Fields are those that the tokenizers library reads and writes. */
+/* Makes models from JSON. The fields are those that the tokenizers library reads and writes. */
 #include "src/text/models/model_json.h"
 
 #include <stdlib.h>
@@ -39,11 +39,12 @@ static fsdp_status read_vocabulary(fsdp_json_node model, fsdp_vocabulary **out)
 /* ---- BPE ---- */
 
 typedef struct merge_list {
-    fsdp_bpe_merge *items; /* [len], with room for all entries of the JSON list */
+    fsdp_bpe_merge *items; /* [len]; the array has room for all merges of the JSON list */
     size_t len;
 } merge_list;
 
-/* Find the two tokens of a merge, which is "left right" or ["left", "right"]. */
+/* Set *left, *left_length and *right to the two tokens of a merge, which is "left right" or
+ * ["left", "right"]. */
 static fsdp_status split_merge(fsdp_json_node merge, const char **left, size_t *left_length,
                                const char **right)
 {
@@ -75,7 +76,8 @@ static fsdp_status add_merges(fsdp_json_node merges, const fsdp_vocabulary *voca
         fsdp_json_node merge = fsdp_json_at(merges, i);
         const char *left, *right = NULL;
         size_t left_length = 0;
-        /* Old files have the first line of merges.txt as their first merge. */
+        /* In old files, the first merge is the first line of merges.txt, which has the version.
+         * Skip it. */
         if (fsdp_json_kind_of(merge) == FSDP_JSON_STRING) {
             FSDP_TRY(fsdp_json_get_str(merge, NULL, &left));
             if (strncmp(left, version, sizeof version - 1) == 0)
@@ -181,10 +183,11 @@ static fsdp_status make_wordlevel(fsdp_json_node model, bool raw_bytes, fsdp_tok
 
 /* ---- Unigram ---- */
 
-/* Return the double that the tokenizers library reads from the shortest decimal spelling of
- * `score`. Its JSON parser converts the digits to a double and then divides by a power of ten, so
- * the last bit may be wrong. Scores must have the same bits here: between splits that are equally
- * probable, the rounding of sums decides. */
+/* Return the double that the tokenizers library gets when it parses the shortest decimal spelling
+ * of `score`. Its JSON parser converts the digits to a double and then divides it by a power of
+ * ten, so the last bit may differ from that of `score`. Scores must have the same bits here as
+ * there: if two ways to split a text are equally probable, the rounding of the sums decides between
+ * them. */
 static double score_as_tokenizers_reads_it(double score)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -206,7 +209,7 @@ static double score_as_tokenizers_reads_it(double score)
             exponent -= fraction;
         }
     }
-    /* Other numbers are no logarithms of probabilities. */
+    /* A number with such an exponent cannot be the logarithm of a probability. */
     if (exponent < -22 || exponent > 22)
         return score;
     double value = (double)digits;
@@ -279,7 +282,7 @@ static const model_type types[] = {
     {"Unigram", make_unigram},
 };
 
-/* Return the type of a model without "type", as the tokenizers library recognises it. */
+/* Return the type of a model that has no field "type", by the rules of the tokenizers library. */
 static const char *guess_type(fsdp_json_node model)
 {
     if (fsdp_json_has(model, "merges"))

@@ -1,5 +1,5 @@
-/* Reads a SentencePiece model: a parser of Protocol Buffers for the few messages that it has, and
- * the conversion to a Unigram or BPE model. */
+/* Reads a SentencePiece model: parses the few Protocol Buffers messages that a model consists of,
+ * and converts them to a Unigram or BPE model. */
 #include "src/text/models/sentencepiece_model.h"
 
 #include <math.h>
@@ -13,24 +13,26 @@
 #include "src/text/models/unigram.h"
 
 enum {
-    BPE_PIECE_BYTES_MAX = 1024 /* limit for BPE, whose merges are found by dividing pieces */
+    /* longest piece of a BPE model; the merges are found by dividing each piece in all possible
+     * ways */
+    BPE_PIECE_BYTES_MAX = 1024
 };
 
 /* ---- Protocol Buffers ---- */
 
-/* The bytes of a message that have not been read yet. */
+/* The part of a message that has not been read yet. */
 typedef struct reader {
     const unsigned char *p, *end;
 } reader;
 
 typedef struct field {
     uint64_t number;
-    unsigned wire;  /* 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
+    unsigned wire;  /* type of the field: 0: varint, 1: 8 bytes, 2: length-delimited, 5: 4 bytes */
     uint64_t value; /* the value of a varint */
-    reader content; /* the bytes of a field that is not a varint */
+    reader content; /* the bytes of the field if it is not a varint */
 } field;
 
-/* Read a varint (least significant bits first). Return false if the bytes end before it does. */
+/* Read a varint, which has its least significant bits first. Return false if it is not complete. */
 static bool read_varint(reader *r, uint64_t *value)
 {
     *value = 0;
@@ -80,13 +82,13 @@ static fsdp_status read_field(reader *r, field *out, bool *more)
 
 /* ---- messages ---- */
 
-/* A string of a message, not terminated. */
+/* A string field of a message. It points into the message and does not end with NUL. */
 typedef struct text_range {
     const char *text;
     size_t length;
 } text_range;
 
-/* The parts of TrainerSpec that are used. */
+/* The fields of the message TrainerSpec that are used. */
 typedef struct trainer_spec {
     uint64_t model_type;
     text_range bos_piece, eos_piece, pad_piece;
@@ -245,7 +247,7 @@ static int32_t find_control(const fsdp_sentencepiece_spec *spec, text_range name
     return -1;
 }
 
-/* Set the ids of special pieces. */
+/* Set the ids of the special pieces in *out. */
 static fsdp_status find_special(const trainer_spec *trainer, fsdp_sentencepiece_spec *out)
 {
     out->unk_id = -1;
@@ -355,7 +357,8 @@ static int32_t find_normal(const fsdp_sentencepiece_spec *spec, const fsdp_vocab
     return id >= 0 && spec->pieces[id].type == FSDP_PIECE_NORMAL ? id : -1;
 }
 
-/* Add a merge for each way to divide the normal piece `id` into two normal pieces. */
+/* Find each way to divide the piece `id`, which is a normal piece, into two normal pieces, and add
+ * a merge of these two pieces for it. */
 static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_spec *spec,
                                  const fsdp_vocabulary *vocabulary, int32_t id, uint32_t rank)
 {
@@ -378,7 +381,8 @@ static fsdp_status add_merges_of(merge_list *list, const fsdp_sentencepiece_spec
     return FSDP_OK;
 }
 
-/* Order pieces by descending score, and pieces with equal scores by id. */
+/* Compare two pieces for qsort(): descending by score, and ascending by id if the scores are
+ * equal. */
 static int compare_scores(const void *a, const void *b)
 {
     const fsdp_sentencepiece_entry *x = *(const fsdp_sentencepiece_entry *const *)a;
@@ -388,7 +392,7 @@ static int compare_scores(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Add the merges of all normal pieces to `list`. by_score is scratch memory with room for all
+/* Add the merges of all normal pieces to `list`. by_score is scratch memory for pointers to all
  * pieces. */
 static fsdp_status find_merges(const fsdp_sentencepiece_spec *spec,
                                const fsdp_vocabulary *vocabulary,

@@ -1,5 +1,6 @@
-/* Reads tiktoken's files. Lines give bytes and ranks. The merges follow from them: a token has a
- * merge for each way to divide its bytes into two tokens, with the token's rank. */
+/* Reads tiktoken's files. Each line has the bytes and the rank of a token. The file does not
+ * contain merges, but they follow from the tokens: for each way to divide the bytes of a token into
+ * two tokens, there is a merge with the rank of the whole token. */
 #include "src/text/models/tiktoken.h"
 
 #include <string.h>
@@ -11,8 +12,9 @@
 #include "src/text/models/bpe.h"
 
 enum {
-    FILE_BYTES_MAX = 64 * 1024 * 1024, /* the largest known file has 4 MB */
-    TOKEN_BYTES_MAX = 1024,            /* the longest known token has 128 bytes */
+    FILE_BYTES_MAX = 64 * 1024 * 1024, /* largest size of a file; the largest known one has 4 MB */
+    /* largest length of a token; the longest known one has 128 bytes */
+    TOKEN_BYTES_MAX = 1024,
     BASE64_MAX = (TOKEN_BYTES_MAX + 2) / 3 * 4
 };
 
@@ -29,8 +31,8 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decode base64 [length] with its padding. `out` has room for length / 4 * 3 bytes. Return false if
- * it is malformed. */
+/* Decode base64 text [length], which must have its padding. `out` must have room for length / 4 * 3
+ * bytes. Set *count to the number of bytes. Return false if the text is malformed. */
 static bool decode_base64(const char *text, size_t length, char *out, size_t *count)
 {
     size_t n = 0;
@@ -68,7 +70,7 @@ static bool parse_rank(const char *text, size_t length, int64_t *rank)
     return length > 0;
 }
 
-/* The contents of a line. */
+/* A token as a line of the file describes it. */
 typedef struct token_line {
     char bytes[BASE64_MAX / 4 * 3];
     size_t length;
@@ -120,8 +122,8 @@ typedef struct merge_list {
     size_t len, cap;
 } merge_list;
 
-/* Add the tokens of a file to two vocabularies: `raw` has the tokens' bytes as texts, and `spelled`
- * spells them in GPT-2's alphabet. */
+/* Add the tokens of a file to two vocabularies. In `raw`, the text of a token is its bytes. In
+ * `spelled`, it is the spelling of these bytes in GPT-2's alphabet. */
 static fsdp_status add_tokens(const char *text, size_t bytes, fsdp_vocabulary *raw,
                               fsdp_vocabulary *spelled)
 {

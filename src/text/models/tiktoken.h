@@ -7,11 +7,11 @@
  * which may also be called tokenizer.model, does not.) */
 bool fsdp_tiktoken_matches(const char *bytes, size_t count);
 
-/* Make a BPE model that works on bytes (fsdp_bpe_options.raw_bytes; texts are spelled in GPT-2's
- * alphabet) from the contents of a file. Two adjacent tokens may be merged if their bytes together
- * are a token. The merge into the token with the lowest rank comes first. A piece that is a token
- * becomes that token without any merge. Special tokens are not in the file. Errors call the file
- * `name` and contain the line. */
+/* Create a BPE model from the contents of a file. The model works on bytes
+ * (fsdp_bpe_options.raw_bytes), and the texts of its tokens are spelled in GPT-2's alphabet. Two
+ * adjacent tokens can be merged if their bytes together are a token. The merge whose result has the
+ * lowest rank is made first. A piece that is itself a token becomes that token without any merge.
+ * Special tokens are not in the file. Error messages call the file `name` and contain the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_tiktoken_parse(const char *name, const char *text, size_t bytes,
                                                 fsdp_token_model **out);
 FSDP_MUST_CHECK fsdp_status fsdp_tiktoken_load(const char *path, fsdp_token_model **out);

@@ -6,10 +6,11 @@
 #include "src/base/alloc.h"
 
 enum {
-    WORDS_LOG2 = 15, /* 2 MB: larger tables are slower, because they do not fit into L2 caches */
+    /* The table has 2 MB. Larger tables are slower, because they do not fit into the L2 cache. */
+    WORDS_LOG2 = 15,
     WORDS = 1 << WORDS_LOG2,
     LINE_BYTES = 64,
-    SCRATCH_KEPT = 8 << 20 /* bytes of scratch memory that are kept for the next piece */
+    SCRATCH_KEPT = 8 << 20 /* scratch memory of more than this many bytes is freed after a piece */
 };
 
 _Static_assert(sizeof(fsdp_word) == LINE_BYTES, "a word fills a cache line");
@@ -70,7 +71,8 @@ void *fsdp_token_work_scratch(fsdp_token_work *work, int slot, size_t bytes)
     return work->scratch[slot].memory;
 }
 
-/* Free scratch memory that a piece of `length` bytes has made too large to keep. */
+/* A piece of `length` bytes has been encoded. Free scratch memory that is larger than SCRATCH_KEPT.
+ * A short piece cannot have enlarged it that much, so nothing is checked then. */
 static void trim(fsdp_token_work *work, size_t length)
 {
     if (length < SCRATCH_KEPT / 64)
@@ -93,8 +95,8 @@ typedef struct word_key {
     uint64_t hash;
 } word_key;
 
-/* Make the key of a word of up to FSDP_WORD_BYTES bytes. Words of the same length have different
- * parts. */
+/* Make the key of a word p [n], n <= FSDP_WORD_BYTES. For two different words of the same length,
+ * `part` differs. */
 static inline word_key make_key(const char *p, size_t n)
 {
     word_key key = {{0}, 0};
@@ -145,8 +147,8 @@ static void forget_words_of_other_model(fsdp_token_work *work, const fsdp_token_
     work->fingerprint = model->fingerprint;
 }
 
-/* Put a word into the cache, unless it has too many tokens or their spans do not follow one
- * another. */
+/* Put a word and its tokens into the cache. Do nothing if the word has too many tokens, or if the
+ * spans of its tokens do not follow one another. */
 static void put_word(fsdp_token_work *work, const word_key *key, size_t length,
                      const fsdp_token_spans *spans)
 {
@@ -168,7 +170,7 @@ static void put_word(fsdp_token_work *work, const word_key *key, size_t length,
     work->words[home] = word;
 }
 
-/* Split a word that is not in the cache, into work->word. */
+/* A word is not in the cache: split it with `split`, and set work->word to its tokens. */
 static fsdp_status split_word(const fsdp_token_model *model, fsdp_token_work *work,
                               fsdp_split_fn *split, const char *piece, size_t length)
 {
@@ -221,8 +223,8 @@ fsdp_status fsdp_token_work_encode_ids(const fsdp_token_model *model, fsdp_token
                                        fsdp_split_fn *split, const char *piece, size_t length,
                                        fsdp_token_list *list)
 {
-    /* Make room for FSDP_WORD_TOKENS ids, so that those of a word are copied by a memcpy() of fixed
-     * size. */
+    /* Make room for FSDP_WORD_TOKENS ids, because the ids of a cached word are copied by a memcpy()
+     * of this fixed size, which is fast. */
     if (list->len + FSDP_WORD_TOKENS > list->cap &&
         !FSDP_GROW(list->ids, list->cap, list->len + FSDP_WORD_TOKENS))
         return FSDP_ERR_NOMEM;

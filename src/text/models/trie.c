@@ -1,6 +1,6 @@
-/* Builds double arrays. Units are added in blocks of 256, and the children of a node are in one
- * block. Units for children are searched among the unused units of the newest blocks only, with at
- * most TRIES attempts a node, so that time and memory are bounded for any keys. */
+/* Builds double-array tries. Units are added in blocks of 256, and all children of a node are in
+ * one block. To find unused units for the children of a node, only the newest blocks are searched,
+ * with at most TRIES attempts. So time and memory are bounded for any keys. */
 #include "src/text/models/trie.h"
 
 #include <stdlib.h>
@@ -10,15 +10,16 @@
 
 enum {
     BLOCK = 256,
-    OPEN_BLOCKS = 16, /* number of blocks whose unused units are in the list of unused units */
-    TRIES = 512,      /* largest number of bases that are tried for the children of a node */
+    /* number of the newest blocks; only their unused units are in the list of unused units */
+    OPEN_BLOCKS = 16,
+    TRIES = 512, /* for the children of a node, at most this many bases are tried */
     TEXT_BYTES_MAX = 32 << 20
 };
 
 static const uint32_t NONE = UINT32_MAX;
 
-/* A node whose children have not been added yet. The keys below it are keys [first, end), and their
- * first `depth` bytes are equal. */
+/* A node whose children have not been added yet. Its subtree contains keys [first, end), which all
+ * begin with the same `depth` bytes. */
 typedef struct pending {
     uint32_t node;
     size_t first, end, depth;
@@ -32,7 +33,7 @@ typedef struct builder {
     struct link {
         uint32_t before, after;
     } links[OPEN_BLOCKS * BLOCK];
-    uint32_t first; /* the first unit of the list, or NONE */
+    uint32_t first; /* first unit of this list, or NONE if it is empty */
     pending *stack; /* owned */
     size_t stack_len, stack_cap;
 } builder;
@@ -55,7 +56,8 @@ static void unlink_unit(builder *b, uint32_t unit)
         link_of(b, l->after)->before = l->before;
 }
 
-/* Add a block of unused units, and close the oldest open block. */
+/* Add a block of unused units to the trie. Remove the unused units of the oldest open block from
+ * the list, so that at most OPEN_BLOCKS blocks have units in it. */
 static fsdp_status add_block(builder *b)
 {
     size_t begin = b->trie.len;
@@ -82,7 +84,7 @@ static fsdp_status add_block(builder *b)
 
 /* ---- placing nodes ---- */
 
-/* The bytes on the edges from a node to its children. */
+/* The bytes that lead from a node to its children. */
 typedef struct edges {
     uint8_t bytes[256];
     int count;
@@ -122,7 +124,8 @@ static edges find_edges(const builder *b, const pending *node)
     return e;
 }
 
-/* Add the children of a node, and append them to the stack. */
+/* Add the children of a node to the trie, and push them on the stack of nodes whose children are
+ * still to be added. */
 static fsdp_status add_children(builder *b, pending node)
 {
     while (node.first < node.end && b->keys[node.first].length == node.depth)

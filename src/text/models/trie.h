@@ -1,7 +1,7 @@
-/* A set of byte strings with ids, in which all strings that begin a text are found in one walk. It
- * is a double array (Aoe, "An Efficient Digital Search Algorithm by Using a Double-Array
- * Structure", 1989): the child of node n for byte b is the unit base(n) ^ b if the parent of that
- * unit is n. */
+/* A set of byte strings, each with an id. One walk through the trie finds all strings of the set
+ * that are prefixes of a text. The trie is a double array (Aoe, "An Efficient Digital Search
+ * Algorithm by Using a Double-Array Structure", 1989): the child of node n for the byte b is the
+ * unit base(n) ^ b, if the parent of that unit is n. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -22,13 +22,13 @@ typedef struct fsdp_trie {
     size_t len, cap;
 } fsdp_trie;
 
-/* Build a trie. The order of `keys` changes. If two keys are equal, the one with the larger id
- * counts. The texts must exist only during the call. Return FSDP_ERR_FORMAT if the texts together
+/* Build a trie from `keys` [count], whose order changes. If two keys are equal, the larger id is
+ * used. The texts must exist only during the call. Return FSDP_ERR_FORMAT if the texts together
  * have more than 32 MB. */
 FSDP_MUST_CHECK fsdp_status fsdp_trie_create(fsdp_trie_key *keys, size_t count, fsdp_trie *out);
 void fsdp_trie_fini(fsdp_trie *trie); /* accepts {0} */
 
-/* Return the child of `node` for `byte`, or 0 if there is none. Node 0 is the root. */
+/* Return the child to which `byte` leads from `node`, or 0 if there is none. Node 0 is the root. */
 static inline uint32_t fsdp_trie_child(const fsdp_trie *trie, uint32_t node, uint8_t byte)
 {
     uint32_t child = trie->units[node].base ^ byte;

@@ -1,5 +1,6 @@
-/* Finds the best path through a piece with a trie of all tokens and the Viterbi recurrence over
- * byte positions. */
+/* The Unigram model. A path is a way to split the piece, up to some byte, into tokens. The best
+ * path through the whole piece is found by the Viterbi recurrence over byte positions. A trie of
+ * all tokens finds the tokens that begin at a position. */
 #include "src/text/models/unigram.h"
 
 #include <math.h>
@@ -27,23 +28,23 @@ static const unigram *unigram_of(const fsdp_token_model *model)
 
 /* ---- best path ---- */
 
-/* The best path that ends at a byte position. */
+/* The best path that ends at a certain byte position. The head of this file says what a path is. */
 typedef struct best {
     double score;
     uint32_t start; /* byte at which the last token of the path starts */
     int32_t id;     /* id of the last token of the path; -1: no path ends here */
 } best;
 
-/* *at is the best path found so far that ends at a certain byte. Replace it with the path (score,
- * start, id) if this path has a higher score. If both scores are equal, keep *at: it was found
- * first, so its last token starts earlier and is longer. */
+/* *at is the best path found so far to a byte position. Replace it by the path (score, start, id)
+ * if this path has a higher score. If both scores are equal, keep *at: it was found first, so its
+ * last token begins earlier and is longer. */
 static inline void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
         *at = (best){score, (uint32_t)start, id};
 }
 
-/* Set ends[i] to the best path that ends at byte i, for every i. */
+/* For each byte position i, set ends[i] to the best path from the beginning of the piece to i. */
 static fsdp_status find_paths(const unigram *model, const char *piece, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
@@ -77,7 +78,8 @@ static fsdp_status find_paths(const unigram *model, const char *piece, size_t le
 
 /* ---- spans ---- */
 
-/* Append the tokens of an unknown text, bytes [begin, end) of the piece. */
+/* Append the tokens for an unknown text, which is bytes [begin, end) of the piece: byte pieces or
+ * the unknown token. */
 static fsdp_status add_unknown(const unigram *model, const char *piece, size_t begin, size_t end,
                                fsdp_token_spans *spans)
 {
@@ -93,14 +95,15 @@ static fsdp_status add_unknown(const unigram *model, const char *piece, size_t b
     return FSDP_OK;
 }
 
-/* Append the tokens of the path that ends at `length`. Adjacent unknown tokens are fused. */
+/* Append the tokens of the best path through the whole piece. Adjacent unknown tokens become
+ * one. */
 static fsdp_status add_path(const unigram *model, fsdp_token_work *work, const char *piece,
                             size_t length, const best *ends, fsdp_token_spans *spans)
 {
     size_t count = 0;
     for (size_t end = length; end > 0; end = ends[end].start)
         count++;
-    /* The positions where tokens end. */
+    /* the positions at which the tokens of the path end, in ascending order */
     uint32_t *stops = fsdp_token_work_scratch(work, 1, count * sizeof *stops);
     if (!stops)
         return FSDP_ERR_NOMEM;
@@ -238,7 +241,7 @@ static void set_fingerprint(unigram *model)
 
 static fsdp_status init(unigram *model, const double *scores, const fsdp_unigram_options *options)
 {
-    const double unknown_penalty = 10; /* kUnkPenalty in SentencePiece */
+    const double unknown_penalty = 10; /* the same number as kUnkPenalty in SentencePiece */
     size_t count = (size_t)fsdp_vocabulary_size(model->vocabulary);
     if (!(model->scores = fsdp_calloc(count, sizeof *model->scores)))
         return FSDP_ERR_NOMEM;

@@ -1,5 +1,5 @@
-/* A hash table from texts to ids, with linear probing, and an array of texts indexed by id. The
- * texts are in one block, each followed by NUL. */
+/* A vocabulary has a hash table from texts to ids, with linear probing, and an array of texts that
+ * is indexed by id. All texts are in one block of memory, and each ends with NUL. */
 #include "src/text/models/vocabulary.h"
 
 #include <stdio.h>
@@ -10,12 +10,13 @@
 #include "src/text/models/hash.h"
 
 typedef struct entry {
-    uint32_t offset; /* where the text begins in the block; NO_TEXT: no token has this id */
+    /* position in `block` at which the text begins; NO_TEXT: no token has this id */
+    uint32_t offset;
     uint32_t length;
 } entry;
 
 typedef struct slot {
-    uint32_t hash; /* the upper half of the text's hash */
+    uint32_t hash; /* the upper half of the hash of the text */
     int32_t id;    /* -1: the slot is empty */
 } slot;
 
@@ -24,7 +25,8 @@ enum {
 };
 
 struct fsdp_vocabulary {
-    /* Differs from run to run, so that no file can have texts that always collide. */
+    /* A random number for the hash function. It differs in each run, so it is impossible to make a
+     * file whose texts always collide. */
     uint64_t seed;
     char *block;
     size_t block_len, block_cap;
@@ -59,7 +61,8 @@ void fsdp_vocabulary_destroy(fsdp_vocabulary *v)
 
 /* ---- the hash table ---- */
 
-/* Return the slot of a text, or the empty slot where it would be. There must be an empty slot. */
+/* Return the slot that contains the text. If no slot does, return the empty slot into which it
+ * would be inserted. There must be at least one empty slot. */
 static slot *find_slot(const fsdp_vocabulary *v, const char *text, size_t length, uint64_t hash)
 {
     size_t mask = v->slots_len - 1, i = hash & mask;
@@ -120,7 +123,7 @@ static fsdp_status check_id(const fsdp_vocabulary *v, const char *text, size_t l
     return FSDP_OK;
 }
 
-/* Reserve memory for a token, so that adding it cannot fail. */
+/* Reserve memory for a token with this length and id, so that adding the token cannot fail. */
 static fsdp_status reserve(fsdp_vocabulary *v, size_t length, size_t id)
 {
     if (length > UINT32_MAX - 1 - v->block_len)

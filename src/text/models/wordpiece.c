@@ -1,6 +1,7 @@
-/* The WordPiece model. The longest token at a position is found by a walk through a trie: `first`,
- * with all tokens, at the beginning of a word, and `rest`, with the tokens that begin with the
- * prefix, stored without it, at later positions. */
+/* The WordPiece model. A walk through a trie finds the longest token at a position of a word. At
+ * the beginning of the word, the trie is `first`, which has all tokens. At later positions, it is
+ * `rest`, which has only the tokens that begin with the prefix "##"; the prefix is not stored in
+ * it. */
 #include "src/text/models/wordpiece.h"
 
 #include <string.h>
@@ -36,7 +37,8 @@ static fsdp_status add_unknown(const wordpiece *model, size_t length, fsdp_token
     return fsdp_token_spans_add(spans, model->unk_id, 0, length);
 }
 
-/* Return the length of the longest token that begins `text` [length], and set *id; 0: none. */
+/* Return the length of the longest token that is a prefix of `text` [length], and set *id to its
+ * id. Return 0 if there is none. */
 static size_t find_longest(const fsdp_trie *trie, const char *text, size_t length, int32_t *id)
 {
     uint32_t node = 0;
@@ -131,8 +133,8 @@ static const fsdp_token_model_ops wordpiece_ops = {
 
 /* ---- creating ---- */
 
-/* Build a trie of the tokens that begin with `prefix`. The trie has their texts without the prefix.
- * `keys` has room for all tokens. */
+/* Build a trie of the tokens that begin with `prefix`. In the trie, their texts do not have the
+ * prefix. `keys` is scratch memory with room for all tokens. */
 static fsdp_status build_trie(const fsdp_vocabulary *vocabulary, const char *prefix,
                               fsdp_trie_key *keys, fsdp_trie *trie)
 {

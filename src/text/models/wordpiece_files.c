@@ -9,11 +9,13 @@
 #include "src/text/chars/utf8.h"
 
 enum {
-    VOCAB_BYTES_MAX = 64 * 1024 * 1024 /* the largest known file has 5 MB */
+    /* largest size of a vocab.txt; the largest known one has 5 MB */
+    VOCAB_BYTES_MAX = 64 * 1024 * 1024
 };
 
-/* Return the number of bytes of the white space character that ends `text` [length], or 0. White
- * space is what has Unicode's property White_Space. `text` is UTF-8. */
+/* If `text` [length], which is UTF-8, ends with a white space character, return this character's
+ * number of bytes; otherwise, return 0. White space is any character with Unicode's property
+ * White_Space. */
 static size_t space_at_end(const char *text, size_t length)
 {
     static const char *const spaces[] = {

@@ -1,6 +1,7 @@
-/* There are two sorted lists of texts: the tokens that are searched in the normalized text, and
- * those that are searched in the original text. At a byte with which a token begins, the list is
- * narrowed byte by byte, and the longest text that matches wins. */
+/* Finds added tokens in a text. There are two sorted lists of token texts: those that are searched
+ * in the normalized text, and those that are searched in the original text. If a byte of the text
+ * is the first byte of some token, the texts of the list that match are narrowed down byte by byte,
+ * and the longest one that matches is found. */
 #include "src/text/parts/added_tokens.h"
 
 #include <stdlib.h>
@@ -10,34 +11,37 @@
 #include "src/text/chars/utf8.h"
 #include "src/text/models/vocabulary.h"
 
-/* A text to search for. */
+/* The text of an added token, for which a text is searched. */
 typedef struct pattern {
     const char *text; /* [length]; borrowed from its token */
     size_t length;
-    uint32_t token; /* index of the token in fsdp_added_tokens.items */
+    uint32_t token; /* index of the token in fsdp_added_tokens.items that has this text */
 } pattern;
 
 typedef struct pattern_list {
     pattern *items; /* sorted by text */
     size_t len;
-    bool first[256]; /* first[b]: a text begins with byte b */
-    int only;        /* the byte with which all texts begin, or -1 */
+    bool first[256]; /* first[b]: at least one text begins with byte b */
+    int only;        /* if all texts begin with the same byte: this byte; otherwise -1 */
 } pattern_list;
 
 struct fsdp_added_tokens {
     const fsdp_char_classes *classes;
     const fsdp_token_model *model;
     const fsdp_normalizer *normalizer;
-    fsdp_normalizer_work *work; /* NULL until it is needed */
+    fsdp_normalizer_work *work; /* for normalize(); NULL until it is first needed */
     fsdp_added_token *items;
     size_t len, cap;
-    fsdp_vocabulary *special; /* all texts that were added as special tokens at least once */
-    fsdp_vocabulary *texts;   /* from the text of a token to its index in `items` */
-    uint32_t *by_id;          /* [len]: indices of `items`, sorted by id; NULL until
-                                 fsdp_added_tokens_finish() */
-    int32_t size;             /* largest id + 1 */
-    pattern_list lists[2];    /* [1]: texts that are searched in the normalized text; [0]: in the
-                                 original one */
+    /* the texts of all tokens that were ever added as special tokens; its ids are not used */
+    fsdp_vocabulary *special;
+    fsdp_vocabulary *texts; /* maps the text of a token to the token's index in `items` */
+    /* [len]: the indices of `items`, sorted by id; NULL before fsdp_added_tokens_finish() is
+     * called */
+    uint32_t *by_id;
+    int32_t size; /* largest id of the model's and the added tokens + 1 */
+    /* [0]: texts that are searched in the original text; [1]: texts that are searched in the
+     * normalized text */
+    pattern_list lists[2];
 };
 
 /* ---- adding ---- */
@@ -89,7 +93,8 @@ void fsdp_added_tokens_destroy(fsdp_added_tokens *tokens)
     fsdp_free(tokens);
 }
 
-/* Set *text to the normalized text of a token, or to NULL if nothing changes. */
+/* Set *text to the result of the normalizer for the text `from` of a token, or to NULL if the
+ * normalizer does not change it. */
 static fsdp_status normalize(fsdp_added_tokens *tokens, const char *from, char **text)
 {
     *text = NULL;
@@ -158,8 +163,8 @@ fsdp_status fsdp_added_tokens_add(fsdp_added_tokens *tokens, const fsdp_added_to
     if (token->normalized) {
         char *text;
         FSDP_TRY(normalize(tokens, token->text, &text));
-        /* If the text has no new normalized text, an earlier one stays: the tokenizers library
-         * still decodes the token to it. */
+        /* If the normalizer does not change the text, a normalized_text from an earlier call is
+         * kept, as in the tokenizers library, which still decodes the token to it. */
         if (text) {
             fsdp_free(added->normalized_text);
             added->normalized_text = text;
@@ -298,13 +303,13 @@ int32_t fsdp_added_tokens_size(const fsdp_added_tokens *tokens)
 
 /* ---- finding in a text ---- */
 
-/* Narrow the patterns [*low, *high), which are equal in their first `depth` bytes, to those whose
- * next byte is `byte`. */
+/* Patterns [*low, *high) are equal in their first `depth` bytes. Set [*low, *high) to those of them
+ * whose next byte is `byte`. */
 static void narrow(const pattern_list *list, size_t depth, unsigned char byte, size_t *low,
                    size_t *high)
 {
     size_t from = *low, to = *high;
-    while (from < to) { /* first pattern with a byte at `depth` that is not below `byte` */
+    while (from < to) { /* find the first pattern whose byte at `depth` is not below `byte` */
         const size_t middle = from + (to - from) / 2;
         const pattern *p = &list->items[middle];
         if (p->length <= depth || (unsigned char)p->text[depth] < byte)
@@ -314,7 +319,7 @@ static void narrow(const pattern_list *list, size_t depth, unsigned char byte, s
     }
     *low = from;
     to = *high;
-    while (from < to) { /* first pattern with a byte above `byte` */
+    while (from < to) { /* find the first pattern whose byte at `depth` is above `byte` */
         const size_t middle = from + (to - from) / 2;
         if ((unsigned char)list->items[middle].text[depth] <= byte)
             from = middle + 1;
@@ -324,14 +329,14 @@ static void narrow(const pattern_list *list, size_t depth, unsigned char byte, s
     *high = from;
 }
 
-/* Return the longest pattern with which text [left] begins; NULL if there is none. */
+/* Return the longest pattern that is a prefix of text [left], or NULL if there is none. */
 static const pattern *longest_at(const pattern_list *list, const char *text, size_t left)
 {
     const pattern *found = NULL;
     size_t low = 0, high = list->len;
     for (size_t depth = 0; depth < left && low < high; depth++) {
         narrow(list, depth, (unsigned char)text[depth], &low, &high);
-        /* The list is sorted, so the shortest of the remaining patterns is the first. */
+        /* The list is sorted, so the shortest of the remaining patterns comes first. */
         if (low < high && list->items[low].length == depth + 1)
             found = &list->items[low];
     }
@@ -380,7 +385,8 @@ static bool has_class_after(const fsdp_added_tokens *tokens, const fsdp_added_se
            fsdp_char_class(tokens->classes, fsdp_utf8_decode(s->text + at, length)) & flags;
 }
 
-/* Return false if the token must not be found at [begin, end). */
+/* Return false if the token must not be found at [begin, end). This is so for a special token if
+ * s->keep_special is true, and for a token with single_word that is inside a word. */
 static bool is_accepted(const fsdp_added_tokens *tokens, const fsdp_added_search *s,
                         const fsdp_added_token *token, size_t begin, size_t end)
 {
@@ -391,8 +397,8 @@ static bool is_accepted(const fsdp_added_tokens *tokens, const fsdp_added_search
                                    !has_class_after(tokens, s, end, FSDP_CHAR_WORD, &length));
 }
 
-/* Set *match to the next token, with the white space that belongs to it, and return true. Return
- * false if there is none. */
+/* Set *match to the next token, including the white space that lstrip or rstrip adds to it, and
+ * return true. Return false if there is no further token. */
 static bool next_token(const fsdp_added_tokens *tokens, fsdp_added_search *s,
                        fsdp_added_match *match)
 {

@@ -1,9 +1,10 @@
-/* A normalizer is a list of steps. The parts of a Sequence, also of a nested one, are steps of the
- * same list, and BertNormalizer is several steps.
+/* A normalizer is a list of steps. The parts of a Sequence become steps of the same list, even if a
+ * Sequence contains another one. A BertNormalizer becomes several steps.
  *
- * Without alignments, runs of ASCII take a shortcut if every step treats each ASCII character
- * independently of its neighbours, as NFD and NFKD do: the result for each ASCII character is
- * computed once, and a run is converted by a table. */
+ * If alignments are not wanted, there is a shortcut for runs of ASCII characters. It is used if no
+ * step makes the result for an ASCII character depend on the characters next to it. (NFD and NFKD
+ * are such steps.) The result for each ASCII character is then computed once, and stored in a table
+ * that converts whole runs. */
 #include "src/text/parts/normalizer.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "src/text/parts/token_json.h"
 
 enum {
-    REMOVED = 0xFF /* in `ascii`: the character is removed */
+    REMOVED = 0xFF /* value in the table `ascii` for a character that the steps remove */
 };
 
 struct fsdp_normalizer {
@@ -22,13 +23,16 @@ struct fsdp_normalizer {
     fsdp_normalize_op ops[FSDP_TOKEN_PARTS_MAX];
     size_t n;
     bool has_shortcut;
-    uint8_t ascii[128]; /* what each ASCII character becomes; set only if has_shortcut */
+    /* the table of the shortcut: what the steps make of each ASCII character; set only if
+     * has_shortcut */
+    uint8_t ascii[128];
 };
 
 struct fsdp_normalizer_work {
     fsdp_normalize_work forms;
-    fsdp_aligned_text texts[2]; /* steps write to them in turn */
-    fsdp_aligned_text joined;   /* the result of the shortcut */
+    /* the texts that steps write; consecutive steps use them alternately */
+    fsdp_aligned_text texts[2];
+    fsdp_aligned_text joined; /* the text that the shortcut for ASCII writes */
 };
 
 /* ---- from JSON ---- */
@@ -123,8 +127,8 @@ static fsdp_status add_precompiled(fsdp_normalizer *normalizer, fsdp_json_node n
     const char *base64;
     FSDP_TRY(fsdp_token_json_fields(node, "precompiled_charsmap"));
     FSDP_TRY(fsdp_unicode_check("Precompiled"));
-    /* For a model without a map, the tokenizers library writes null, although it cannot read
-     * that. */
+    /* If a model has no charsmap, the tokenizers library writes null here, although it cannot read
+     * null. */
     FSDP_TRY(fsdp_json_opt_str(node, "precompiled_charsmap", NULL, &base64));
     if (!base64 || !*base64)
         return FSDP_OK;
@@ -143,7 +147,8 @@ static fsdp_status add_nmt(fsdp_normalizer *normalizer, fsdp_json_node node)
     return add_op(normalizer, node, FSDP_NORMALIZE_NMT_SPACE, 0, NULL);
 }
 
-/* Add a part that has no fields but its type. Set *known to false if there is no such type. */
+/* Add the steps of a normalizer whose JSON object has no fields except "type". Set *known to false
+ * if there is no normalizer of this type. */
 static fsdp_status add_simple(fsdp_normalizer *normalizer, fsdp_json_node node, const char *type,
                               bool *known)
 {
@@ -288,7 +293,7 @@ static void append_ascii(const fsdp_normalizer *normalizer, const char *text, si
     }
 }
 
-/* Return the number of bytes before the next ASCII character. */
+/* Return the number of bytes at the beginning of `text` that are not ASCII. */
 static size_t other_length(const char *text, size_t left)
 {
     size_t i = 0;
@@ -363,8 +368,9 @@ void fsdp_normalizer_destroy(fsdp_normalizer *normalizer)
     fsdp_free(normalizer);
 }
 
-/* A Replace that matches the empty text at the beginning makes bytes without an origin, and later
- * steps of the tokenizers library treat them differently. */
+/* Return true if a Replace can match the empty text. At the beginning of a text, such a Replace
+ * inserts bytes that come from no part of the original text, and later steps of the tokenizers
+ * library treat these bytes differently (first_aligned() in aligned_text.c). */
 bool fsdp_normalizer_needs_alignment(const fsdp_normalizer *normalizer)
 {
     for (size_t i = 0; i < normalizer->n; i++)

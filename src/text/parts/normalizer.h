@@ -6,14 +6,15 @@
 
 typedef struct fsdp_normalizer fsdp_normalizer;
 
-/* Make a normalizer from JSON. If `node` is absent or null, *out is NULL. `classes` must exist
- * until the normalizer is destroyed. Errors contain the file and the key path. */
+/* Create a normalizer from JSON. If `node` is absent or null, *out is set to NULL. `classes` must
+ * exist until the normalizer is destroyed. Error messages contain the file and the path of the
+ * key. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_from_json(fsdp_json_node node,
                                                       const fsdp_char_classes *classes,
                                                       fsdp_normalizer **out);
 void fsdp_normalizer_destroy(fsdp_normalizer *normalizer); /* accepts NULL */
 
-/* Return true if the result for a text can depend on alignments, so that they are also needed if
+/* Return true if the resulting text can depend on alignments. Then alignments must be kept even if
  * only ids are wanted. */
 bool fsdp_normalizer_needs_alignment(const fsdp_normalizer *normalizer);
 
@@ -22,8 +23,9 @@ typedef struct fsdp_normalizer_work fsdp_normalizer_work;
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_work_create(fsdp_normalizer_work **out);
 void fsdp_normalizer_work_destroy(fsdp_normalizer_work *work); /* accepts NULL */
 
-/* Normalize the text `in`. *out is valid until the next call with the same `work`, and its text is
- * that of `in` if nothing changes or `normalizer` is NULL. If `tracked`, keep alignments. */
+/* Normalize the text `in`. *out is valid until the next call with the same `work`. If nothing
+ * changes or `normalizer` is NULL, *out is equal to *in. If `tracked` is true, *out has
+ * alignments. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalizer_apply(const fsdp_normalizer *normalizer,
                                                   fsdp_normalizer_work *work,
                                                   const fsdp_text_view *in, bool tracked,

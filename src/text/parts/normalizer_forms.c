@@ -1,6 +1,7 @@
-/* Unicode's normalization forms (Unicode Standard Annex #15), with the alignments that the
- * unicode-normalization-alignments crate gives. Characters are decomposed; marks that follow a
- * character are sorted by their combining class; for NFC and NFKC, they are then composed. */
+/* Unicode's normalization forms (Unicode Standard Annex #15), with the same alignments as in the
+ * unicode-normalization-alignments crate. First, each character is decomposed. Then the marks after
+ * a character are sorted by their combining class. For NFC and NFKC, characters are finally
+ * composed. */
 #include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>
@@ -9,19 +10,23 @@
 #include "src/text/chars/unicode.h"
 
 enum {
-    SHORT_RUN = 32 /* runs of marks up to this length are sorted by insertion */
+    SHORT_RUN = 32 /* up to this number of marks, insertion sort is used */
 };
 
 typedef struct form {
     fsdp_transform t;
     const fsdp_char_classes *classes;
-    fsdp_form_list *pending; /* a character and the marks after it, decomposed */
+    fsdp_form_list *pending; /* a character and the marks that follow it, after decomposition */
     fsdp_form_list *sorted;
-    fsdp_form_list *held; /* composing: marks after `base` that were not composed with it */
+    /* used for composing: the marks after `base` that could not be composed with it */
+    fsdp_form_list *held;
     bool compatible, compose;
     bool has_base;
-    fsdp_form_entry base; /* composing: the character that later marks may be composed with */
-    int last_class;       /* composing: class of the last entry of `held`, or -1 */
+    /* used for composing: the character with which later marks may be composed */
+    fsdp_form_entry base;
+    /* used for composing: the combining class of the last element of `held`, or -1 if it is
+     * empty */
+    int last_class;
 } form;
 
 static fsdp_status append(fsdp_form_list *list, fsdp_form_entry entry)
@@ -69,7 +74,8 @@ static fsdp_status compose(form *f, const fsdp_form_entry *e)
         }
         return FSDP_OK;
     }
-    if (f->last_class < (int)e->combining_class) { /* not blocked */
+    /* no mark between the base and this character blocks the composition (UAX #15) */
+    if (f->last_class < (int)e->combining_class) {
         const uint32_t c = compose_pair(f, f->base.c, e->c);
         if (c) {
             f->base.c = c;
@@ -100,7 +106,7 @@ static void sort_short(fsdp_form_entry *items, size_t n)
     }
 }
 
-/* Sort f->pending by combining class, and keep the order within a class. */
+/* Sort f->pending by combining class. Characters of the same class keep their order. */
 static fsdp_status sort_pending(form *f)
 {
     fsdp_form_list *list = f->pending;
@@ -156,7 +162,8 @@ static fsdp_status decompose(form *f, uint32_t c)
     return FSDP_OK;
 }
 
-/* ASCII characters do not change, and only the last one of several can be composed with a mark. */
+/* Add a run of n ASCII characters. Decomposition does not change them, and only the last of them
+ * can be composed with a mark that follows. So all others are written at once. */
 static fsdp_status push_ascii(form *f, const char *text, size_t n)
 {
     FSDP_TRY(flush_pending(f));

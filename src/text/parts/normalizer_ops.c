@@ -33,7 +33,7 @@ static uint32_t nmt_space(uint32_t c)
     return space ? ' ' : c;
 }
 
-/* Return true if a step removes the character. */
+/* Return true if the step `op` removes the character c. */
 static bool is_removed(const fsdp_normalize_op *op, const fsdp_char_classes *classes, uint32_t c)
 {
     if (op->type == FSDP_NORMALIZE_NMT_REMOVE)
@@ -41,8 +41,8 @@ static bool is_removed(const fsdp_normalize_op *op, const fsdp_char_classes *cla
     return (fsdp_char_class(classes, c) & op->flags) || (op->flags & FSDP_CHAR_CONTROL && c == 0);
 }
 
-/* Like NormalizedString.filter(). A character is written only when it is known how many characters
- * after it are removed. */
+/* Remove characters, like NormalizedString.filter(). Each character that stays is passed to
+ * fsdp_transform_put() only after the number of removed characters that follow it is known. */
 static fsdp_status remove_characters(const fsdp_normalize_op *op, const fsdp_char_classes *classes,
                                      const fsdp_text_view *in, bool tracked, fsdp_aligned_text *out,
                                      bool *changed)
@@ -111,10 +111,10 @@ static fsdp_status map_characters(const fsdp_normalize_op *op, const fsdp_char_c
     return finish(out);
 }
 
-/* ---- steps that look at parts of the text ---- */
+/* ---- steps that look at more than one character ---- */
 
-/* A strip does not change alignments, so its result is a part of the text. It is copied, because
- * all steps write to `out`. */
+/* Remove white space at the ends of the text. Alignments do not change, so a view of a part of `in`
+ * would be enough. The part is copied nevertheless, because all steps write to `out`. */
 static fsdp_status strip(const fsdp_normalize_op *op, const fsdp_char_classes *classes,
                          const fsdp_text_view *in, bool tracked, fsdp_aligned_text *out,
                          bool *changed)
@@ -147,7 +147,7 @@ static fsdp_status prepend(const fsdp_normalize_op *op, const fsdp_text_view *in
     return finish(out);
 }
 
-/* A search for the matches of a REPLACE step. */
+/* A search for the texts that a REPLACE step replaces. */
 typedef struct matches {
     const fsdp_normalize_op *op;
     size_t at;

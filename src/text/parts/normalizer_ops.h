@@ -11,9 +11,9 @@ typedef enum fsdp_normalize_type {
     FSDP_NORMALIZE_NFKC,
     FSDP_NORMALIZE_NFKD,
     FSDP_NORMALIZE_LOWERCASE,
-    FSDP_NORMALIZE_REMOVE,     /* remove characters with a flag of `flags` */
+    FSDP_NORMALIZE_REMOVE,     /* remove characters that have at least one of `flags` */
     FSDP_NORMALIZE_CLEAN,      /* BertNormalizer: replace white space by ' ' */
-    FSDP_NORMALIZE_CHINESE,    /* BertNormalizer: spaces around CJK ideographs */
+    FSDP_NORMALIZE_CHINESE,    /* BertNormalizer: put spaces around CJK ideographs */
     FSDP_NORMALIZE_NMT_REMOVE, /* Nmt, first step: remove control characters */
     FSDP_NORMALIZE_NMT_SPACE,  /* Nmt, second step: replace other kinds of spaces by ' ' */
     FSDP_NORMALIZE_STRIP,
@@ -25,16 +25,20 @@ typedef enum fsdp_normalize_type {
 
 typedef struct fsdp_normalize_op {
     fsdp_normalize_type type;
-    uint16_t flags;               /* REMOVE: FSDP_CHAR_* */
+    uint16_t flags;               /* REMOVE: a set of FSDP_CHAR_* flags */
     bool strip_left, strip_right; /* STRIP */
-    char *pattern;                /* REPLACE: a text that is not empty; NULL: `regex` */
-    fsdp_regex *regex;            /* REPLACE; owned */
-    char *content;                /* REPLACE and PREPEND; owned */
-    fsdp_charsmap *map;           /* PRECOMPILED; owned */
-    bool plain[128];              /* PRECOMPILED: ASCII characters that it does not replace */
+    /* REPLACE: the text to replace, not empty; NULL: matches of `regex` are replaced */
+    char *pattern;
+    fsdp_regex *regex; /* REPLACE; owned */
+    /* REPLACE: the replacement; PREPEND: the text to put first; owned */
+    char *content;
+    fsdp_charsmap *map; /* PRECOMPILED; owned */
+    /* PRECOMPILED: plain[c] is true if `map` does not replace the ASCII character c */
+    bool plain[128];
 } fsdp_normalize_op;
 
-/* A decomposed character that has not been written yet. */
+/* A character of a decomposed text that has not been written to the output yet. `change` is the
+ * argument of fsdp_transform_put(). */
 typedef struct fsdp_form_entry {
     uint32_t c;
     int32_t change;
@@ -46,29 +50,29 @@ typedef struct fsdp_form_list {
     size_t len, cap;
 } fsdp_form_list;
 
-/* Memory that one thread needs for all steps. Initialise with {0}; regex_work is owned by the
- * caller. */
+/* Memory that one thread needs for all steps. Initialise it with {0}. The caller owns
+ * regex_work. */
 typedef struct fsdp_normalize_work {
     fsdp_regex_work *regex_work;
-    fsdp_form_list pending, sorted, held; /* for the normalization forms */
+    fsdp_form_list pending, sorted, held; /* scratch memory of fsdp_normalize_form() */
 } fsdp_normalize_work;
 
-/* Apply one step to `in`: write the new text to `out`, and set *changed. If nothing changes, the
- * contents of `out` are unspecified. */
+/* Apply one step to `in`: write the new text to `out` and set *changed to true. If the step changes
+ * nothing, set *changed to false; the contents of `out` are then unspecified. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_step(const fsdp_normalize_op *op,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
 
-/* The step for NFC (compose), NFD, NFKC (compatible and compose) or NFKD (compatible), in
+/* The steps NFC (`compose`), NFD (neither flag), NFKC (both flags) and NFKD (`compatible`), in
  * normalizer_forms.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_form(bool compatible, bool compose,
                                                 const fsdp_char_classes *classes,
                                                 fsdp_normalize_work *work, const fsdp_text_view *in,
                                                 bool tracked, fsdp_aligned_text *out,
                                                 bool *changed);
-/* The step that replaces texts by op->map, in normalizer_precompiled.c. */
+/* The step PRECOMPILED, which replaces texts by means of op->map, in normalizer_precompiled.c. */
 FSDP_MUST_CHECK fsdp_status fsdp_normalize_precompiled(const fsdp_normalize_op *op,
                                                        const fsdp_text_view *in, bool tracked,
                                                        fsdp_aligned_text *out, bool *changed);

@@ -1,6 +1,7 @@
-/* Replaces texts by a charsmap, as the tokenizers library does: a grapheme cluster of less than six
- * bytes is replaced as a whole if it begins with a text of the map, and otherwise each of its
- * characters is looked up alone. */
+/* Replaces texts by means of a charsmap, as the tokenizers library does. A text is divided into
+ * grapheme clusters. If a cluster has less than six bytes and begins with a text of the map, the
+ * whole cluster is replaced. Otherwise, each character of the cluster is looked up in the map
+ * alone. */
 #include "src/text/parts/normalizer_ops.h"
 
 #include <string.h>
@@ -9,11 +10,11 @@
 #include "src/text/chars/unicode.h"
 
 enum {
-    CLUSTER_MAX = 6 /* clusters of this many bytes are never replaced as a whole */
+    CLUSTER_MAX = 6 /* a cluster of this many bytes or more is never replaced as a whole */
 };
 
-/* Writes characters to `t`. The last one is held back, because replace() may still lower its
- * `change` as the tokenizers library does. */
+/* Writes characters to `t`. The last character is not passed to fsdp_transform_put() at once,
+ * because replace() may still lower its `change`. The tokenizers library does the same. */
 typedef struct writer {
     fsdp_transform t;
     const fsdp_charsmap *map;
@@ -37,7 +38,7 @@ static void put(writer *w, uint32_t c, int64_t change)
     w->last_change = change;
 }
 
-/* Replace n characters by the text `replacement` [length]. */
+/* Replace the next n characters by the text `replacement` [length]. */
 static void replace(writer *w, size_t n, const char *replacement, size_t length)
 {
     const size_t count = fsdp_utf8_count(replacement, length);
@@ -49,7 +50,8 @@ static void replace(writer *w, size_t n, const char *replacement, size_t length)
     w->modified = true;
 }
 
-/* Replace text [length] if it begins with a text of the map. Return false if it does not. */
+/* If text [length] begins with a text of the map, replace all of it by this text's replacement, and
+ * return true. Otherwise, return false. */
 static bool replace_part(writer *w, const char *text, size_t length)
 {
     size_t replaced;
@@ -86,14 +88,15 @@ static void write_cluster(writer *w, const char *text, size_t length)
     }
 }
 
-/* Return the number of bytes at the beginning of `text` that are ASCII characters which the map
- * does not replace. Each of them is a grapheme cluster. */
+/* Return the number of bytes at the beginning of `text` that can be copied. They are ASCII
+ * characters that the map does not replace, each of which is a grapheme cluster. */
 static size_t plain_length(const fsdp_normalize_op *op, const char *text, size_t left)
 {
     size_t n = 0;
     while (n < left && (unsigned char)text[n] < 0x80 && op->plain[(unsigned char)text[n]])
         n++;
-    /* If a mark follows, it belongs to the cluster of the last ASCII character. */
+    /* A mark that follows belongs to the same cluster as the last ASCII character, so leave this
+     * one out. */
     return n && n < left && (unsigned char)text[n] >= 0x80 ? n - 1 : n;
 }
 

@@ -1,6 +1,7 @@
-/* A post-processor is a list of steps; Sequences are flattened. Each step changes a list of groups
- * of parts: at first, each text is a group of one part. BertProcessing and RobertaProcessing add
- * parts to the groups, and TemplateProcessing makes new groups. */
+/* A post-processor is a list of steps. The parts of a Sequence become steps of the same list. A
+ * step changes a list of groups, each of which has parts (fsdp_post_part). At first, there is one
+ * group for each text, with this text as its only part. BertProcessing and RobertaProcessing add
+ * parts to the groups. TemplateProcessing makes new groups from the old ones. */
 #include "src/text/parts/post_processor.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ typedef enum post_type {
 } post_type;
 
 typedef struct post_piece {
-    int text; /* 0: $A, 1: $B, -1: special tokens */
+    int text; /* 0: the text A; 1: the text B; -1: special tokens */
     int32_t type_id;
     size_t first, count; /* special tokens: ids [first, first + count) of post_op.ids */
 } post_piece;
@@ -29,12 +30,14 @@ typedef struct post_template {
 
 typedef struct post_op {
     post_type type;
-    post_template templates[2]; /* TEMPLATE: for one text, and for a pair */
-    int32_t *ids;               /* TEMPLATE: the ids of all special tokens, in the order of the
-                                   pieces; owned */
+    post_template templates[2]; /* TEMPLATE: [0] is for one text, [1] is for a pair of texts */
+    /* TEMPLATE: the ids of all special tokens, in the order of the pieces that contain them;
+     * owned */
+    int32_t *ids;
     size_t ids_len, ids_cap;
-    int32_t sep, cls;         /* BERT and ROBERTA */
-    bool trims, prefix_space; /* ROBERTA and BYTE_LEVEL */
+    int32_t sep, cls; /* BERT and ROBERTA: the ids of [SEP] and [CLS] */
+    /* ROBERTA and BYTE_LEVEL: the fields trim_offsets and add_prefix_space */
+    bool trims, prefix_space;
 } post_op;
 
 struct fsdp_post_processor {
@@ -44,8 +47,8 @@ struct fsdp_post_processor {
 
 /* ---- from JSON ---- */
 
-/* Append the ids of the special token `name` of a template to op->ids, and let `out` refer to
- * them. */
+/* Append the ids of the special token `name` to op->ids, and set out->first and out->count to their
+ * range. `tokens` is the template's "special_tokens". */
 static fsdp_status add_special(post_op *op, fsdp_json_node tokens, const char *name,
                                fsdp_json_node piece, post_piece *out)
 {
@@ -265,8 +268,8 @@ bool fsdp_post_processor_trims(const fsdp_post_processor *post)
     return false;
 }
 
-/* process_offsets() of the tokenizers library: offsets leave out white space at both ends of a
- * token, except a leading space that add_prefix_space may have added. */
+/* Remove white space from both ends of a token's part of the text, like process_offsets() of the
+ * tokenizers library. A leading space is kept if add_prefix_space may have added it. */
 static void trim_place(const post_op *op, bool is_first, fsdp_token_place *place)
 {
     uint32_t leading = place->leading_spaces;
@@ -289,7 +292,8 @@ void fsdp_post_processor_trim(const fsdp_post_processor *post, fsdp_token_sequen
 
 /* ---- the plan ---- */
 
-/* Groups of parts: `group` [i] is the group of parts[i]. Groups are in order. */
+/* The parts of the result so far. group[i] is the number of the group to which parts[i] belongs.
+ * The groups are in ascending order. */
 typedef struct plan {
     fsdp_post_part parts[FSDP_POST_PARTS_MAX];
     size_t group[FSDP_POST_PARTS_MAX];
@@ -311,8 +315,8 @@ static fsdp_status append_part(plan *p, size_t group, fsdp_post_part part)
     return FSDP_OK;
 }
 
-/* Append the parts of the group from_group of `from` as parts of `group`, with the type type_id. If
- * type_id is negative, parts keep their types. */
+/* Copy the parts of group from_group of `from` to the end of `p`, as parts of group `group`. They
+ * get the type type_id, or keep their types if type_id is negative. */
 static fsdp_status append_group(plan *p, size_t group, const plan *from, size_t from_group,
                                 int32_t type_id)
 {
@@ -345,8 +349,9 @@ static fsdp_status apply_template(const post_op *op, bool add_special_tokens, pl
     return FSDP_OK;
 }
 
-/* BertProcessing gives [CLS] A [SEP], and for a pair [CLS] A [SEP] B [SEP]. RobertaProcessing gives
- * [CLS] A [SEP] [SEP] B [SEP] for a pair, and all its types are 0. */
+/* Add the special tokens of BertProcessing or RobertaProcessing. For one text, both give [CLS] A
+ * [SEP]. For a pair, BertProcessing gives [CLS] A [SEP] B [SEP], and RobertaProcessing gives [CLS]
+ * A [SEP] [SEP] B [SEP], with the type id 0 everywhere. */
 static fsdp_status apply_bert(const post_op *op, bool add_special_tokens, plan *p)
 {
     const plan old = *p;

@@ -5,19 +5,22 @@
 
 typedef struct fsdp_post_processor fsdp_post_processor;
 
-/* Make a post-processor from JSON. If `node` is absent or null, *out is NULL: pairs are joined, and
- * nothing is added. Errors contain the file and the key path. */
+/* Create a post-processor from JSON. If `node` is absent or null, *out is set to NULL, which means
+ * that the texts of a pair are joined and nothing is added. Error messages contain the file and the
+ * path of the key. */
 FSDP_MUST_CHECK fsdp_status fsdp_post_processor_from_json(fsdp_json_node node,
                                                           fsdp_post_processor **out);
 void fsdp_post_processor_destroy(fsdp_post_processor *post); /* accepts NULL */
 
-/* Return the largest id of a special token that is added, or -1. */
+/* Return the largest id of the special tokens that the post-processor can add, or -1 if it adds
+ * none. */
 int32_t fsdp_post_processor_largest_id(const fsdp_post_processor *post);
-/* Return the number of special tokens that are added to a text or a pair. */
+/* Return how many special tokens are added to a single text or, if is_pair is true, to a pair. */
 size_t fsdp_post_processor_added(const fsdp_post_processor *post, bool is_pair);
-/* Return true if offsets are trimmed. Sequences then need fsdp_token_sequence.want_spaces. */
+/* Return true if the post-processor removes white space from offsets. In this case, set want_spaces
+ * of every fsdp_token_sequence. */
 bool fsdp_post_processor_trims(const fsdp_post_processor *post);
-/* Trim the places of a sequence as ByteLevel and RobertaProcessing do. */
+/* Remove white space from the offsets of a sequence, as ByteLevel and RobertaProcessing do. */
 void fsdp_post_processor_trim(const fsdp_post_processor *post, fsdp_token_sequence *sequence);
 
 /* A part of the result: one of the texts, or special tokens. */
@@ -32,7 +35,7 @@ enum {
     FSDP_POST_PARTS_MAX = 64
 };
 
-/* Write the parts of the result for one text or a pair to `parts`. Set *count to their number. */
+/* Set parts[0 .. *count) to the parts of which the result consists, for one text or for a pair. */
 FSDP_MUST_CHECK fsdp_status fsdp_post_processor_plan(const fsdp_post_processor *post, bool is_pair,
                                                      bool add_special_tokens,
                                                      fsdp_post_part parts[FSDP_POST_PARTS_MAX],

@@ -1,6 +1,6 @@
-/* Runs the steps of a pre-tokenizer. A step divides its text into segments, each of which matches
- * the step's pattern or does not. The step's behavior joins or removes segments, and each part that
- * remains goes to the next step. */
+/* Runs the steps of a pre-tokenizer. A step divides its text into segments: parts that match the
+ * step's pattern, and the parts between them. The step's behavior says which segments are joined or
+ * removed. Each part that remains is the text of the next step. */
 #include "src/text/parts/pre_tokenizer.h"
 
 #include <string.h>
@@ -8,10 +8,11 @@
 #include "src/base/alloc.h"
 #include "src/text/parts/pre_tokenizer_ops.h"
 
-/* Memory of one step. */
+/* The memory of one step for the texts that it makes. */
 typedef struct step_texts {
-    fsdp_aligned_text marked;  /* the text with its marks */
-    fsdp_aligned_text spelled; /* a part in GPT-2's alphabet */
+    /* the step's text after mark() has put its mark before it or replaced spaces by the mark */
+    fsdp_aligned_text marked;
+    fsdp_aligned_text spelled; /* a part of the text, spelled in GPT-2's alphabet */
 } step_texts;
 
 struct fsdp_pre_tokenizer_work {
@@ -27,7 +28,7 @@ typedef struct run {
     void *arg;
 } run;
 
-/* A part of a step's text. */
+/* A part of a step's text that matches the step's pattern, or a part between two matches. */
 typedef struct segment {
     size_t begin, end;
     bool is_match;
@@ -41,14 +42,15 @@ typedef struct finder {
     const run *r;
     const fsdp_pre_op *op;
     const fsdp_text_view *view;
-    size_t at; /* end of the last segment */
+    size_t at; /* position in the text at which the last segment ended */
     fsdp_regex_search search;
     bool has_match;
-    size_t match_begin, match_end; /* TEXT and REGEX: a match at or after `at` */
+    /* TEXT and REGEX: the next match, which begins at or after `at` */
+    size_t match_begin, match_end;
 } finder;
 
-/* For a step that splits by character class: each matching character is a segment of its own, and
- * each run of other characters is one segment. */
+/* Find the next segment of a step that splits by character class. Each character of the class is a
+ * segment that matches. Each run of other characters is a segment that does not match. */
 static void find_class(finder *f, segment *s)
 {
     const fsdp_char_classes *classes = f->r->pre->classes;
@@ -70,8 +72,9 @@ static bool is_run_kind(const fsdp_char_classes *classes, uint32_t c, unsigned *
     return same;
 }
 
-/* For the pre-tokenizer Whitespace: segments are runs of word characters, of white space and of
- * other characters. Only white space matches; the step's behavior removes it. */
+/* Find the next segment of the pre-tokenizer Whitespace. The segments are runs of word characters,
+ * runs of white space and runs of other characters. Only white space matches, and the step's
+ * behavior removes matches. */
 static void find_run(finder *f, segment *s)
 {
     unsigned kind = 0;
@@ -105,8 +108,9 @@ static fsdp_status find_match(finder *f)
     return FSDP_OK;
 }
 
-/* For a step that splits by a regular expression or a text: the next segment is a match, which may
- * be empty, or the text before the next match. Set *found to false at the end of the text. */
+/* Find the next segment of a step that splits by a regular expression or a text. It is a match,
+ * which may be empty, or the text before the next match. Set *found to false at the end of the
+ * text. */
 static fsdp_status find_pattern(finder *f, segment *s, bool *found)
 {
     if (!f->has_match)
@@ -158,7 +162,7 @@ static fsdp_status next_segment(finder *f, segment *s, bool *found)
     return FSDP_OK;
 }
 
-/* ---- giving parts to the next step ---- */
+/* ---- passing parts to the next step ---- */
 
 static fsdp_status spell(run *r, size_t step, fsdp_text_view *part)
 {
@@ -178,7 +182,8 @@ static fsdp_status emit(run *r, size_t step, const fsdp_text_view *view, size_t 
     return run_step(r, step + 1, &part);
 }
 
-/* Return true if `behavior` joins the segment `next` to the segment `last` before it. */
+/* Return true if `behavior` says that the segment `next` is joined to `last`, the segment before
+ * it. */
 static bool joins(fsdp_split_behavior behavior, const segment *last, const segment *next)
 {
     switch (behavior) {
@@ -238,7 +243,8 @@ static fsdp_status split(run *r, size_t step, const fsdp_text_view *view)
 
 /* ---- marks ---- */
 
-/* Return true if the text begins with the mark, or will when its spaces are replaced. */
+/* Return true if the text begins with the step's mark, or will begin with it after spaces have been
+ * replaced by the mark. */
 static bool begins_with_mark(const fsdp_pre_op *op, const fsdp_text_view *view)
 {
     const size_t n = strlen(op->mark);
@@ -291,10 +297,10 @@ static fsdp_status mark(run *r, size_t step, fsdp_text_view *view)
     return FSDP_OK;
 }
 
-/* ---- words with marks ---- */
+/* ---- splitting at white space and marking each word, in one pass ---- */
 
-/* Set [*begin, *end) to the next word at or after *end. Return false if there is none. Set
- * *has_mark if the word contains the character `mark`. */
+/* Find the next word that begins at or after *end, and set [*begin, *end) to it. Set *has_mark to
+ * true if the word contains the character `mark`. Return false if there is no further word. */
 static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *view, uint32_t mark,
                       size_t *begin, size_t *end, bool *has_mark)
 {
@@ -314,8 +320,9 @@ static bool next_word(const fsdp_char_classes *classes, const fsdp_text_view *vi
     return at > *begin;
 }
 
-/* Do the steps `step` and `step` + 1 at once, as described at fsdp_pre_op.marks_words, without
- * alignments. A word that contains the mark goes through step `step` + 1 itself. */
+/* Do the steps `step` and `step` + 1 in one pass (fsdp_pre_op.marks_words): split at white space,
+ * and put the mark before each word. Alignments are not kept. A word that contains the mark itself
+ * is passed to step `step` + 1 in the usual way. */
 static fsdp_status mark_words(run *r, size_t step, const fsdp_text_view *view)
 {
     const char *mark = r->pre->ops[step + 1].mark;

@@ -223,7 +223,7 @@ static fsdp_status add_part(fsdp_pre_tokenizer *pre, fsdp_json_node node, int de
         "Punctuation, Sequence, Split, Whitespace, WhitespaceSplit; not UnicodeScripts");
 }
 
-/* See marks_words in pre_tokenizer_ops.h. */
+/* Return true if `op` and `next` are a pair of steps for which fsdp_pre_op.marks_words is true. */
 static bool marks_words(const fsdp_pre_op *op, const fsdp_pre_op *next)
 {
     return op->by == FSDP_SPLIT_CLASS && op->flags == FSDP_CHAR_WHITE &&

@@ -13,16 +13,17 @@ typedef enum fsdp_split_behavior {
     FSDP_SPLIT_CONTIGUOUS,
 } fsdp_split_behavior;
 
-/* Which parts of the text match: the pattern of a step. */
+/* The pattern of a step: which parts of the text match. */
 typedef enum fsdp_split_by {
-    FSDP_SPLIT_NOTHING, /* the text stays whole */
+    FSDP_SPLIT_NOTHING, /* nothing matches, so the text is not split */
     FSDP_SPLIT_CLASS,   /* each character that has one of `flags` */
-    FSDP_SPLIT_TEXT,    /* the text `text` */
-    FSDP_SPLIT_REGEX,   /* the regular expression `regex` */
-    FSDP_SPLIT_WORDS,   /* the words of the pattern `words` */
-    FSDP_SPLIT_RUNS,    /* runs of white space; runs of word characters and runs of other characters
-                           do not match */
-    FSDP_SPLIT_LENGTH,  /* every `length` characters */
+    FSDP_SPLIT_TEXT,    /* each occurrence of the text `text` */
+    FSDP_SPLIT_REGEX,   /* each match of the regular expression `regex` */
+    FSDP_SPLIT_WORDS,   /* the words that fsdp_word_end() finds for the pattern `words` */
+    /* runs of white space; between them, runs of word characters and runs of other characters are
+     * separate segments, but do not match */
+    FSDP_SPLIT_RUNS,
+    FSDP_SPLIT_LENGTH, /* each `length` consecutive characters */
 } fsdp_split_by;
 
 typedef enum fsdp_prepend_scheme {
@@ -31,25 +32,29 @@ typedef enum fsdp_prepend_scheme {
     FSDP_PREPEND_ALWAYS,
 } fsdp_prepend_scheme;
 
-/* One step: change the text, then split it, then change each part. */
+/* One step. It changes its text (`mark`), then splits it (`by` and `behavior`), then changes each
+ * part (`spells`). */
 typedef struct fsdp_pre_op {
-    /* What the step puts before its text, as `scheme` says: " " for ByteLevel. With replaces_spaces
-     * (Metaspace), it also replaces spaces. "": the step does not change its text. */
+    /* A text that the step puts before its text, if `scheme` says so. It is " " for ByteLevel. For
+     * Metaspace, replaces_spaces is true: each space is also replaced by `mark`. "": the step does
+     * not change its text. */
     char mark[5];
     bool replaces_spaces;
-    fsdp_prepend_scheme scheme; /* when `mark` is put before the text */
+    fsdp_prepend_scheme scheme; /* says whether `mark` is put before the text */
     fsdp_split_by by;
     fsdp_split_behavior behavior;
-    bool invert; /* the parts that do not match count as matches, and vice versa */
+    /* the parts that do not match are treated as matches, and the matches as other parts */
+    bool invert;
     uint16_t flags;
-    char *text;        /* owned; not empty */
+    char *text;        /* TEXT: the pattern, which is not empty; owned */
     fsdp_regex *regex; /* owned */
     fsdp_word_pattern words;
     int64_t length;
-    /* This step splits at white space, and the next one puts its mark before every word, as T5's
-     * pre-tokenizer does. pre_tokenizer.c then does both steps at once. */
+    /* This step splits at white space, and the next step puts its mark before every word, as in
+     * T5's pre-tokenizer. pre_tokenizer.c does such a pair of steps in one pass. */
     bool marks_words;
-    bool byte_level, spells; /* spells: parts are spelled in GPT-2's alphabet */
+    /* byte_level: the step is ByteLevel. spells: it spells each part in GPT-2's alphabet */
+    bool byte_level, spells;
 } fsdp_pre_op;
 
 struct fsdp_pre_tokenizer {

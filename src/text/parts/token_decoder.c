@@ -1,5 +1,5 @@
-/* A decoder is a list of steps, each of which makes a new list of texts from the previous one. The
- * steps of a Sequence, also of a nested one, are in the same list. */
+/* A decoder is a list of steps. Each step makes a new list of texts from the previous list. The
+ * parts of a Sequence become steps of the same list, even if a Sequence contains another one. */
 #include "src/text/parts/token_decoder.h"
 
 #include <ctype.h>
@@ -26,14 +26,17 @@ typedef enum decode_type {
 
 typedef struct decode_op {
     decode_type type;
-    char *text;          /* suffix, prefix, replacement of Metaspace, pattern, or padding; owned */
-    char *content;       /* REPLACE; CTC: what is between words; owned */
-    fsdp_regex *regex;   /* REPLACE, instead of `text`; owned */
-    bool cleanup;        /* WORD_PIECE, CTC */
-    bool leaves_first;   /* METASPACE: marks of the first token are left out */
-    uint32_t c;          /* STRIP */
-    int64_t start, stop; /* STRIP: how many characters `c` may be removed at the start and at the
-                            end of a token */
+    /* the suffix, the prefix, Metaspace's replacement, the pattern or the padding, depending on
+     * `type`; owned */
+    char *text;
+    char *content;     /* REPLACE: the replacement; CTC: the delimiter of words; owned */
+    fsdp_regex *regex; /* REPLACE: the pattern, if it is a regular expression; owned */
+    bool cleanup;      /* WORD_PIECE and CTC: spaces are cleaned up */
+    bool leaves_first; /* METASPACE: marks at the beginning of the first token are removed */
+    uint32_t c;        /* STRIP */
+    /* STRIP: the largest numbers of characters `c` that are removed at the start and at the end of
+     * a token */
+    int64_t start, stop;
 } decode_op;
 
 struct fsdp_token_decoder {
@@ -207,9 +210,10 @@ void fsdp_token_decoder_destroy(fsdp_token_decoder *decoder)
     fsdp_free(decoder);
 }
 
-/* ---- steps that look at one text at a time ---- */
+/* ---- steps that treat each text separately ---- */
 
-/* Append text [length] with all occurrences of `from`, which is not empty, replaced by `to`. */
+/* Append text [length] to `out`. Each occurrence of `from`, which is not empty, is replaced by
+ * `to`. */
 static void append_replaced(fsdp_str *out, const char *text, size_t length, const char *from,
                             const char *to)
 {
@@ -321,10 +325,11 @@ static fsdp_status decode_one(const decode_op *op, size_t i, size_t count, const
     return FSDP_OK;
 }
 
-/* ---- steps that look at several texts ---- */
+/* ---- steps in which a result depends on several texts ---- */
 
-/* Return the number of bytes at `text`, which does not begin with well-formed UTF-8, that one
- * U+FFFD replaces: the longest part that could begin a character, but at least one byte. */
+/* `text` begins with bytes that are not well-formed UTF-8. Return how many of them one U+FFFD
+ * replaces: the longest sequence that could be the beginning of a character, but at least one
+ * byte. */
 static size_t ill_formed_length(const unsigned char *text, size_t left)
 {
     const unsigned char first = text[0];
@@ -344,7 +349,7 @@ static size_t ill_formed_length(const unsigned char *text, size_t left)
     return n;
 }
 
-/* Append bytes [length], in which what is not UTF-8 is replaced by U+FFFD. */
+/* Append bytes [length]. Sequences that are not UTF-8 are replaced by U+FFFD. */
 static void append_lossy(fsdp_str *out, const char *bytes, size_t length)
 {
     while (length) {
@@ -381,20 +386,21 @@ static fsdp_status decode_byte_level(const fsdp_token_texts *texts, fsdp_token_t
     return fsdp_token_texts_end(out);
 }
 
-/* Return the byte of a byte piece such as "<0x0A>", or -1. */
+/* Return the byte that a byte piece, such as "<0x0A>", represents, or -1 if `text` is not a byte
+ * piece. */
 static int byte_of(const char *text, size_t length)
 {
     if (length != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    /* Rust's from_str_radix() also reads "+A". */
+    /* As in Rust's from_str_radix(), the first digit may be a '+': "+A" is 0x0A. */
     if (!isxdigit((unsigned char)text[4]) || (!isxdigit((unsigned char)text[3]) && text[3] != '+'))
         return -1;
     const char digits[3] = {text[3] == '+' ? '0' : text[3], text[4], 0};
     return (int)strtol(digits, NULL, 16);
 }
 
-/* Append `bytes`, the bytes of adjacent byte pieces, as one text if they are UTF-8, and otherwise
- * as one U+FFFD for each byte. Empty `bytes`. */
+/* `bytes` has the bytes of a run of byte pieces. If they are UTF-8, append them to `out` as one
+ * text. Otherwise, append one text U+FFFD for each byte. Then empty `bytes`. */
 static fsdp_status flush_bytes(fsdp_str *bytes, fsdp_token_texts *out)
 {
     const size_t n = bytes->len;
@@ -439,8 +445,8 @@ static fsdp_status decode_byte_fallback(const fsdp_token_texts *texts, fsdp_toke
     return status;
 }
 
-/* Append a token without padding and, if `cleanup` is set, with spaces for the delimiter of words.
- */
+/* Append the text of a token to `out`. Padding (op->text) is removed from it. If `cleanup` is true,
+ * its spaces are cleaned up, and the delimiter of words (op->content) is replaced by a space. */
 static void append_ctc(const decode_op *op, const char *text, size_t length, fsdp_str *out)
 {
     fsdp_str kept = {0}, clean = {0};
@@ -456,8 +462,9 @@ static void append_ctc(const decode_op *op, const char *text, size_t length, fsd
     fsdp_str_fini(&clean);
 }
 
-/* Only the first one of equal tokens in sequence counts (connectionist temporal
- * classification: one for each frame of a sound). Tokens of padding alone are left out. */
+/* Decode the output of connectionist temporal classification, which has one token for each frame of
+ * a sound. A run of equal tokens is reduced to its first token. Tokens that consist only of padding
+ * are left out. */
 static fsdp_status decode_ctc(const decode_op *op, const fsdp_token_texts *texts,
                               fsdp_token_texts *out)
 {

@@ -4,7 +4,7 @@
 
 #include "src/text/chars/utf8.h"
 
-/* Return true if `name` is one of the words in `names`. */
+/* Return true if `name` is one of the words in `names`, a list that is separated by spaces. */
 static bool is_word_of(const char *names, const char *name)
 {
     const size_t length = strlen(name);

@@ -1,4 +1,4 @@
-/* Lists of ids, and texts that the caller frees. */
+/* Functions for lists of ids, and fsdp_text_free(), which frees texts that the library returns. */
 #include <fsdp/text.h>
 
 #include <string.h>

@@ -5,13 +5,14 @@
 
 typedef struct fsdp_token_texts {
     fsdp_str bytes; /* all texts, one after another */
-    size_t *ends;   /* [len]: where each text ends in `bytes` */
+    size_t *ends;   /* [len]: the positions in `bytes` at which the texts end */
     size_t len, cap;
 } fsdp_token_texts;
 
 void fsdp_token_texts_fini(fsdp_token_texts *texts);
 void fsdp_token_texts_clear(fsdp_token_texts *texts);
-/* End the text that was appended to `bytes`: it becomes the next text of the list. */
+/* Make the bytes that have been appended to `bytes` since the last call the next text of the
+ * list. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_texts_end(fsdp_token_texts *texts);
 /* Return text i, which does not end in NUL, and set *length. */
 const char *fsdp_token_texts_at(const fsdp_token_texts *texts, size_t i, size_t *length);

@@ -28,10 +28,10 @@ fsdp_word_pattern fsdp_word_pattern_find(const char *text)
     return FSDP_WORDS_OTHER;
 }
 
-/* The text that is being split. */
+/* A text that is being split into words. */
 typedef struct scan {
     const fsdp_char_classes *classes;
-    const uint16_t *ascii; /* flags of ASCII characters */
+    const uint16_t *ascii; /* flags of the ASCII characters, indexed by character */
     const char *text;
     size_t length;
 } scan;
@@ -43,8 +43,8 @@ enum {
     ANY = LETTER | NUMBER | SPACE
 };
 
-/* Return the flags of the character at `at`, and set *bytes to its length. At the end of the text,
- * return SPACE and set *bytes to 0. */
+/* Return the flags of the character at `at`, and set *bytes to the character's length. At the end
+ * of the text, return SPACE and set *bytes to 0. */
 static inline unsigned class_at(const scan *s, size_t at, size_t *bytes)
 {
     if (at >= s->length) {
@@ -59,7 +59,8 @@ static inline unsigned class_at(const scan *s, size_t at, size_t *bytes)
     return fsdp_char_class(s->classes, fsdp_utf8_decode(s->text + at, bytes));
 }
 
-/* Return the end of the run of characters whose flags among ANY are `flags`. */
+/* Return the end of the run of characters that begins at `at` and in which the flags of each
+ * character, masked by ANY, are equal to `flags`. */
 static inline size_t run_end(const scan *s, size_t at, unsigned flags)
 {
     size_t bytes;
@@ -73,8 +74,9 @@ static bool is_newline(char c)
     return c == '\r' || c == '\n';
 }
 
-/* Return the byte at `at`, or 0 at the end of the text. With any_case, return the ASCII letter that
- * the character at `at` equals in (?i:), in lower case. Set *bytes to the number of bytes read. */
+/* Return the byte at `at`, or 0 at the end of the text, and set *bytes to the number of bytes read.
+ * If any_case is true, return the lower case ASCII letter that (?i:) treats as equal to the
+ * character at `at`. */
 static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
 {
     *bytes = 1;
@@ -83,15 +85,16 @@ static char fold(const scan *s, size_t at, bool any_case, size_t *bytes)
     const char c = s->text[at];
     if (!any_case)
         return c;
-    if (at + 1 < s->length && memcmp(s->text + at, "\xC5\xBF", 2) == 0) { /* U+017F, long s */
+    /* U+017F, the long s, which is equal to 's' if case is ignored */
+    if (at + 1 < s->length && memcmp(s->text + at, "\xC5\xBF", 2) == 0) {
         *bytes = 2;
         return 's';
     }
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* Return the end of the contraction ('s, 't, 're, 've, 'm, 'll or 'd) that begins with the
- * apostrophe at `at`, or `at` if there is none. */
+/* If a contraction ('s, 't, 're, 've, 'm, 'll or 'd) begins with the apostrophe at `at`, return its
+ * end. Otherwise, return `at`. */
 static size_t contraction_end(const scan *s, size_t at, bool any_case)
 {
     size_t first, second;
@@ -104,9 +107,9 @@ static size_t contraction_end(const scan *s, size_t at, bool any_case)
     return at;
 }
 
-/* Return the end of the match of \s+(?!\S)|\s+ at `at`, in the run of white space [at, end). The
- * match is the whole run if the text ends there or the run is one character, and otherwise the run
- * without its last character. */
+/* [at, end) is a run of white space. Return the end of the match of \s+(?!\S)|\s+ at `at`. The
+ * match is the whole run if the text ends after it or if the run has only one character. Otherwise,
+ * the match is the run without its last character. */
 static size_t space_end(const scan *s, size_t at, size_t end)
 {
     size_t bytes;
@@ -131,7 +134,7 @@ static size_t gpt2_end(const scan *s, size_t at)
     return run_end(s, begin + bytes, flags);
 }
 
-/* Return the end of the run of numbers at `at`, but of at most `most` characters. */
+/* Return the end of the run of numbers at `at`. The run is cut after `most` characters. */
 static size_t numbers_end(const scan *s, size_t at, int most)
 {
     size_t bytes;
@@ -140,8 +143,9 @@ static size_t numbers_end(const scan *s, size_t at, int most)
     return at;
 }
 
-/* Return the end of Llama 3's match for the white space at `at`: after the last line end of the
- * run, or, if the run has no line end, as in space_end(). */
+/* Return the end of the match of Llama 3's regular expression for the white space at `at`. If the
+ * run of white space contains a line end, the match ends after the last line end. Otherwise, the
+ * match ends as in space_end(). */
 static size_t lines_end(const scan *s, size_t at)
 {
     const size_t end = run_end(s, at, SPACE);

@@ -8,8 +8,9 @@
 #include "src/text/regex/regex_syntax.h"
 
 enum {
-    /* A search fails if it needs more steps of backtracking than MATCH_LIMIT + MATCH_LIMIT_PER_BYTE
-     * for each byte that is left of the text, because it would take too long. */
+    /* Limit of the backtracking steps of one match: MATCH_LIMIT + MATCH_LIMIT_PER_BYTE for each
+     * byte of the text that has not been searched yet. A search that exceeds it fails, because it
+     * would take too long. */
     MATCH_LIMIT = 10000000,
     MATCH_LIMIT_PER_BYTE = 100,
     JIT_STACK_START = 32 * 1024,
@@ -18,7 +19,7 @@ enum {
 
 struct fsdp_regex {
     pcre2_code *code;
-    char *pattern; /* as in tokenizer.json, for messages */
+    char *pattern; /* the pattern as it is in tokenizer.json, for error messages */
     bool jit;
     bool matches_empty;
 };
@@ -97,7 +98,8 @@ fsdp_status fsdp_regex_work_create(fsdp_regex_work **out)
         fsdp_regex_work_destroy(work);
         return fsdp_error_nomem();
     }
-    /* Without a stack of its own, the compiled code uses 32 KiB of the thread's stack. */
+    /* If this stack cannot be created, the compiled code uses 32 KiB of the thread's stack
+     * instead. */
     work->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, NULL);
     if (work->stack)
         pcre2_jit_stack_assign(work->context, NULL, work->stack);
@@ -138,7 +140,7 @@ static fsdp_status match_at(const fsdp_regex_search *s, bool *found)
                       s->regex->pattern, s->at, result);
 }
 
-/* Return the number of bytes of the character at s->at, or 1 at the end of the text. */
+/* Return the length in bytes of the character at s->at, or 1 if s->at is the end of the text. */
 static size_t step(const fsdp_regex_search *s)
 {
     size_t n = 1;
@@ -147,7 +149,7 @@ static size_t step(const fsdp_regex_search *s)
     return n;
 }
 
-/* This is what FindMatches of Rust's onig crate does. */
+/* Find the next match by the same rules as FindMatches of Rust's onig crate. */
 fsdp_status fsdp_regex_next(fsdp_regex_search *s, bool *found, size_t *begin, size_t *end)
 {
     for (*found = false; s->at <= s->length; s->at += step(s)) {
@@ -158,7 +160,8 @@ fsdp_status fsdp_regex_next(fsdp_regex_search *s, bool *found, size_t *begin, si
             return FSDP_OK;
         }
         const PCRE2_SIZE *where = pcre2_get_ovector_pointer(s->work->data);
-        /* \K in a lookaround can make a match begin after its end. Such a match counts as empty. */
+        /* With \K in a lookaround, a match can begin after its end. Such a match is treated as an
+         * empty match at its end. */
         const size_t from = where[0] < where[1] ? where[0] : where[1], to = where[1];
         if (from == to && s->matched && s->last_end == to)
             continue;

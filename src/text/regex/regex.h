@@ -1,6 +1,6 @@
-/* Regular expressions of tokenizer.json. The tokenizers library gives them to Oniguruma; here they
- * are translated (regex_syntax.h) for PCRE2. A build without PCRE2 has regex_none.c, in which
- * compiling fails. */
+/* The regular expressions of a tokenizer.json. The tokenizers library passes them to Oniguruma.
+ * Here, they are translated (regex_syntax.h) and passed to PCRE2. A build without PCRE2 uses
+ * regex_none.c, in which fsdp_regex_compile() always fails. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -14,13 +14,13 @@ void fsdp_regex_destroy(fsdp_regex *regex); /* accepts NULL */
 /* Return true if the pattern may match the empty text. */
 bool fsdp_regex_matches_empty(const fsdp_regex *regex);
 
-/* Memory that one thread needs to search with any expression. */
+/* Memory that one thread needs to search. It can be used with any regular expression. */
 typedef struct fsdp_regex_work fsdp_regex_work;
 FSDP_MUST_CHECK fsdp_status fsdp_regex_work_create(fsdp_regex_work **out);
 void fsdp_regex_work_destroy(fsdp_regex_work *work); /* accepts NULL */
 
-/* A search for all matches in a text, from left to right. Matches do not overlap, and no empty
- * match directly follows another match. */
+/* A search for all matches in a text, from left to right. Matches do not overlap. An empty match
+ * that begins where the previous match ends is skipped. */
 typedef struct fsdp_regex_search {
     const fsdp_regex *regex;
     fsdp_regex_work *work;
@@ -28,10 +28,10 @@ typedef struct fsdp_regex_search {
     size_t length;
     size_t at; /* byte at which the search continues; initially 0 */
     bool matched;
-    size_t last_end; /* end of the last match, if there was one */
+    size_t last_end; /* valid if `matched` is true: the end of the previous match */
 } fsdp_regex_search;
 
-/* Find the next match. Set *found, and *begin and *end if there is one. Return FSDP_ERR_UNSUPPORTED
- * if the search would take too long. */
+/* Find the next match. If there is one, set *found to true and [*begin, *end) to the match.
+ * Otherwise, set *found to false. Return FSDP_ERR_UNSUPPORTED if the search would take too long. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_next(fsdp_regex_search *search, bool *found, size_t *begin,
                                             size_t *end);

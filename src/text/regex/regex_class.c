@@ -1,7 +1,8 @@
-/* Translates character classes. A class becomes one bracket if PCRE2 allows all its items in a
- * bracket. Other items become brackets of their own, and the class becomes an alternation: [a\W]
- * becomes (?:[a]|[^...]). The negation of such a class is (?:(?!...)(?s:.)). All operands of &&
- * except the last become lookaheads. */
+/* Translates character classes. If PCRE2 allows all items of a class in one bracket [...], the
+ * class becomes one bracket. Otherwise, each item that is not allowed becomes an expression of its
+ * own, and the class becomes an alternation: [a\W] becomes (?:[a]|[^...]). The negation of an
+ * alternation is (?:(?!...)(?s:.)). In an intersection (&&), all operands except the last become
+ * lookaheads. */
 #include "src/text/regex/regex_class.h"
 
 #include <ctype.h>
@@ -121,7 +122,7 @@ fsdp_status fsdp_regex_escaped_character(fsdp_regex_pattern *p, bool *is_charact
 /* ---- properties ---- */
 
 typedef struct property {
-    const char *name; /* lower case, without spaces, '-' and '_' */
+    const char *name; /* name of the property in lower case, without spaces, '-' and '_' */
     const char *items;
 } property;
 
@@ -189,7 +190,7 @@ static const property properties[] = {
     {"ideographic", "\\p{Ideographic}"},
 };
 
-/* General categories, and their characters in newer versions of Unicode. */
+/* General categories, each with its characters that PCRE2's version of Unicode may lack. */
 static const char *const categories[][2] = {
     {"L", FSDP_REGEX_NEWER_L},
     {"Lu", FSDP_REGEX_NEWER_LU},
@@ -238,7 +239,7 @@ static const char *find_property(const char *name)
     return NULL;
 }
 
-/* Append the items of a property whose name is text [length]. */
+/* Append the contents of a bracket for the property whose name is text [length]. */
 static fsdp_status append_property(const fsdp_regex_pattern *p, size_t start, const char *text,
                                    size_t length, fsdp_str *out)
 {
@@ -261,8 +262,9 @@ static fsdp_status append_property(const fsdp_regex_pattern *p, size_t start, co
             fsdp_str_printf(out, "\\p{%s}%s", categories[i][0], categories[i][1]);
             return FSDP_OK;
         }
-    /* Every other name is that of a script; PCRE2 reports unknown scripts. Without "sc:", PCRE2
-     * would also match characters that have the script among their Script_Extensions. */
+    /* Any other name must be that of a script. If there is no such script, PCRE2 reports an error.
+     * Without "sc:", PCRE2 would also match characters that have the script only among their
+     * Script_Extensions. */
     fsdp_str_printf(out, "\\p{sc:%s}", name);
     return FSDP_OK;
 }
@@ -290,10 +292,10 @@ fsdp_status fsdp_regex_property(fsdp_regex_pattern *p, fsdp_str *out, bool *nega
 
 /* ---- classes ---- */
 
-/* One operand of &&. */
+/* The translation of one operand of && in a class. */
 typedef struct operand {
-    fsdp_str items;   /* contents of one bracket */
-    fsdp_str choices; /* other expressions, each after '|' */
+    fsdp_str items;   /* items that can be in one bracket, without the bracket */
+    fsdp_str choices; /* expressions for the other items, each after '|' */
 } operand;
 
 static void operand_fini(operand *o)
@@ -322,7 +324,8 @@ static fsdp_status add_property(fsdp_regex_pattern *p, operand *o)
     return status;
 }
 
-/* Add an escape that matches several characters. The pattern's position is after the backslash. */
+/* Add an escape of a class that matches several characters, such as \d. The pattern's position is
+ * after the backslash. */
 static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
 {
     const char kind = peek(p);
@@ -364,8 +367,8 @@ static fsdp_status add_class_escape(fsdp_regex_pattern *p, operand *o)
     return FSDP_OK;
 }
 
-/* If [:name:] is at the pattern's position, add its items, move past it, and set *added to true.
- * Otherwise, set *added to false. */
+/* If a POSIX bracket [:name:] is at the pattern's position, add its items to `o`, move past it, and
+ * set *added to true. Otherwise, set *added to false. */
 static fsdp_status add_posix(fsdp_regex_pattern *p, operand *o, bool *added)
 {
     const char *name = p->text + p->at + 2;
@@ -388,8 +391,9 @@ static fsdp_status add_posix(fsdp_regex_pattern *p, operand *o, bool *added)
     return FSDP_OK;
 }
 
-/* If one character, perhaps escaped, is at the pattern's position, set *c to it and move past it.
- * Otherwise, set *is_character to false. */
+/* If a character, or an escape that means one character, is at the pattern's position, set *c to
+ * the character, set *is_character to true, and move past it. Otherwise, set *is_character to
+ * false. */
 static fsdp_status read_member(fsdp_regex_pattern *p, bool *is_character, uint32_t *c)
 {
     if (accept(p, "\\"))
@@ -401,7 +405,8 @@ static fsdp_status read_member(fsdp_regex_pattern *p, bool *is_character, uint32
     return FSDP_OK;
 }
 
-/* Add the character c, or the range that begins with it. */
+/* Add the character c to `o`. If a range that begins with c is at the pattern's position, add the
+ * range instead. */
 static fsdp_status add_range(fsdp_regex_pattern *p, operand *o, uint32_t c)
 {
     const size_t before = p->at;
@@ -410,7 +415,7 @@ static fsdp_status add_range(fsdp_regex_pattern *p, operand *o, uint32_t c)
         bool is_character;
         p->at++;
         FSDP_TRY(read_member(p, &is_character, &last));
-        if (!is_character) { /* [a-\d]: the dash is a character */
+        if (!is_character) { /* no range follows: in [a-\d], the dash is a character */
             p->at = before;
             last = c;
         } else if (last < c) {
@@ -442,7 +447,7 @@ static fsdp_status add_item(fsdp_regex_pattern *p, int depth, operand *o)
     return is_character ? add_range(p, o, c) : add_class_escape(p, o);
 }
 
-/* Append an expression for one operand. */
+/* Append an expression that matches the characters of one operand. */
 static void finish_operand(const operand *o, fsdp_str *out)
 {
     if (!o->choices.len) {
@@ -457,9 +462,9 @@ static void finish_operand(const operand *o, fsdp_str *out)
     fsdp_str_append(out, ")", 1);
 }
 
-/* Read the items up to && or ], and append an expression for them. Set *last to true after ], and
- * to false after &&. Set *simple to false if the whole class cannot be written as a single [...] in
- * PCRE2. */
+/* Read an operand of the class, up to && or ], and append an expression for it. Set *last to true
+ * if it ends with ], and to false if it ends with &&. Set *simple to false if the whole class
+ * cannot be written as one bracket [...] in PCRE2. */
 static fsdp_status read_operand(fsdp_regex_pattern *p, int depth, bool negated, fsdp_str *out,
                                 bool *simple, bool *last)
 {
@@ -490,8 +495,8 @@ static fsdp_status read_operand(fsdp_regex_pattern *p, int depth, bool negated, 
     return status;
 }
 
-/* Append an expression for a character that matches the lookaheads `ahead` and the expression
- * `last`, or, with `negated`, for one that does not. */
+/* Append an expression for one character. The character must match the lookaheads `ahead` and the
+ * expression `last` or, if `negated` is true, must not match all of them. */
 static void join_operands(fsdp_str *out, const char *ahead, const char *last, bool negated)
 {
     if (negated)

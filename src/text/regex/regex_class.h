@@ -1,15 +1,17 @@
-/* Character classes of Oniguruma as PCRE2's expressions: a part of regex_syntax.h. */
+/* Translates Oniguruma's character classes to expressions of PCRE2. This is a part of the
+ * translation in regex_syntax.h. */
 #pragma once
 #include "src/base/str.h"
 #include "src/text/regex/regex_newer.h"
 
-/* A position in a pattern. */
+/* A pattern that is being translated, and the position up to which it has been read. */
 typedef struct fsdp_regex_pattern {
     const char *text; /* the whole pattern, NUL-terminated */
     size_t at;
 } fsdp_regex_pattern;
 
-/* Contents of a bracket for Oniguruma's \s, \w and \h, and for the complement of \s. */
+/* The following macros are contents of brackets in PCRE2's syntax. They have the characters of
+ * Oniguruma's \s, \w and \h, and the characters that are not in \s. */
 #define FSDP_REGEX_SPACE                                                                           \
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"          \
     "\\x{205F}\\x{3000}"
@@ -23,12 +25,12 @@ typedef struct fsdp_regex_pattern {
 #define FSDP_REGEX_DIGIT "\\p{Nd}" FSDP_REGEX_NEWER_ND
 #define FSDP_REGEX_HEX "0-9a-fA-F"
 
-/* Return an error for the construct that begins at byte `at`. */
+/* Return an error that says what is wrong with the construct at byte `at` of the pattern. */
 FSDP_PRINTF(4, 5)
 fsdp_status fsdp_regex_error(fsdp_status status, const fsdp_regex_pattern *p, size_t at,
                              const char *format, ...);
 
-/* Append the character `c` so that it has no special meaning. */
+/* Append the character `c`, escaped if it has a special meaning in PCRE2. */
 void fsdp_regex_append_literal(fsdp_str *out, uint32_t c);
 
 /* If the escape at the pattern's position (after the backslash) means one character, set
@@ -37,9 +39,8 @@ void fsdp_regex_append_literal(fsdp_str *out, uint32_t c);
 FSDP_MUST_CHECK fsdp_status fsdp_regex_escaped_character(fsdp_regex_pattern *p, bool *is_character,
                                                          uint32_t *c);
 
-/* Translate the \p{...} or \P{...} at the pattern's position, which is after the backslash. Append
- * the contents of a bracket for the property, and set *negated to true if the bracket must be
- * negated. */
+/* Translate \p{...} or \P{...}. The pattern's position is after the backslash. Append the contents
+ * of a bracket for the property. Set *negated to true if the bracket must be negated, [^...]. */
 FSDP_MUST_CHECK fsdp_status fsdp_regex_property(fsdp_regex_pattern *p, fsdp_str *out,
                                                 bool *negated);
 

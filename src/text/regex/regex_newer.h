@@ -1,5 +1,5 @@
-/* Made by tools/regex_newer.py from tokenizers 0.23.3: items of a bracket for characters that
- * PCRE2's version of Unicode may not have. */
+/* Made by tools/regex_newer.py from tokenizers 0.23.3: contents of brackets with the characters of
+ * each property that PCRE2 does not know if it has an older version of Unicode. */
 #pragma once
 
 #define FSDP_REGEX_NEWER_WORD                                                                      \

@@ -1,5 +1,6 @@
-/* Translates a pattern from left to right. The position of the last atom in the output is kept: if
- * PCRE2 would read the atom's quantifiers differently, the atom is put into a group of its own. */
+/* Translates a pattern from left to right. The position of the last atom (the expression to which a
+ * quantifier applies) in the output is remembered. If PCRE2 would apply a quantifier differently
+ * than Oniguruma, the atom is first put into a group of its own. */
 #include "src/text/regex/regex_syntax.h"
 
 #include <ctype.h>
@@ -17,11 +18,12 @@ enum {
 };
 #define NO_ATOM SIZE_MAX
 
-/* A group that is open. */
+/* A group of the pattern that has been opened but not closed yet. */
 typedef struct group {
-    size_t begin;      /* position in the output at which the group begins */
-    bool of_an_option; /* opened by an option without a colon, such as (?i); it ends where the group
-                          around it ends */
+    size_t begin; /* position in the output at which the translation of the group begins */
+    /* The group was opened by an option without a colon, such as (?i). Such a group ends where the
+     * group that contains it ends. */
+    bool of_an_option;
 } group;
 
 typedef struct translation {
@@ -65,7 +67,8 @@ static fsdp_status open_group(translation *t, bool of_an_option, const char *tex
     return FSDP_OK;
 }
 
-/* Read the letters of (?imx-imx) or (?imx-imx:, and open a group with PCRE2's letters. */
+/* Read the letters of an option (?imx-imx) or (?imx-imx:, and open a group with the corresponding
+ * letters of PCRE2. */
 static fsdp_status open_options(translation *t, size_t start)
 {
     char text[32] = "(?";
@@ -112,7 +115,8 @@ static fsdp_status translate_group(translation *t)
     return open_options(t, start);
 }
 
-/* Close the groups that options without a colon have opened in the innermost group. */
+/* Close the groups that options without a colon have opened since the innermost other group was
+ * opened. */
 static void close_options(translation *t)
 {
     while (t->depth > 0 && t->groups[t->depth - 1].of_an_option) {
@@ -134,12 +138,12 @@ static fsdp_status close_group(translation *t)
 
 /* ---- quantifiers ---- */
 
-/* Put the last atom, with its quantifier, into a group. */
+/* Put a group around the last atom and its quantifier in the output. */
 static void wrap_atom(translation *t)
 {
     fsdp_str wrapped = {0};
     if (t->out.failed)
-        return; /* fsdp_str_take() will report the failure */
+        return; /* nothing to do: fsdp_str_take() will report this failure */
     fsdp_str_append(&wrapped, t->out.data + t->atom, t->out.len - t->atom);
     t->out.len = t->atom;
     fsdp_str_printf(&t->out, "(?:%s)", wrapped.data ? wrapped.data : "");
@@ -147,8 +151,9 @@ static void wrap_atom(translation *t)
     fsdp_str_fini(&wrapped);
 }
 
-/* If an interval {n}, {n,}, {,m} or {n,m} is at the pattern's position, set *least and *most (-1
- * for {n,}), move past it, and return true. Otherwise, return false. */
+/* Read an interval {n}, {n,}, {,m} or {n,m} at the pattern's position. Set *least and *most to its
+ * numbers (*most is -1 for {n,}), move past it, and return true. Return false if there is no
+ * interval. */
 static bool read_interval(translation *t, long *least, long *most)
 {
     const char *p = t->p.text + t->p.at + 1;
@@ -179,14 +184,14 @@ static fsdp_status translate_interval(translation *t, size_t start, long least, 
                                 "a repetition of more than %d times", (int)REPEAT_MAX);
     if (most < 0)
         fsdp_str_printf(&t->out, "{%ld,}", least);
-    else if (most < least) /* {5,2} is {2,5}+ */
+    else if (most < least) /* in Oniguruma, {5,2} means {2,5}+ */
         fsdp_str_printf(&t->out, "{%ld,%ld}+", most, least);
     else
         fsdp_str_printf(&t->out, "{%ld,%ld}", least, most);
     if (accept(t, "?")) {
         if (least != most) {
             fsdp_str_append(&t->out, "?", 1);
-        } else { /* {n}? is (?:{n})? */
+        } else { /* in Oniguruma, {n}? means (?:{n})? */
             wrap_atom(t);
             fsdp_str_append(&t->out, "?", 1);
         }
@@ -219,7 +224,8 @@ static fsdp_status translate_quantifier(translation *t, bool *is_quantifier)
 
 /* ---- escapes ---- */
 
-/* Return the translation of the escape `kind` if it is the same everywhere, or NULL. */
+/* Return the translation of the escape \<kind>, if the escape always has the same one. Otherwise,
+ * return NULL. */
 static const char *fixed_escape(char kind)
 {
 #define WORD "[" FSDP_REGEX_WORD "]"

@@ -1,18 +1,18 @@
 /* Attention's computations on rows of scores, between the matrix products: scale, bias, mask,
- * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Lanes of
- * keys that the row's query does not see contain undefined values, which are replaced before they
- * can affect a result. */
+ * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Vector
+ * elements that belong to keys that the row's query does not see are undefined. They are replaced
+ * before they can affect a result. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 
 enum {
-    KEEP_KEYS = 64 /* dropout generates random bits for a multiple of this many keys */
+    KEEP_KEYS = 64 /* dropout generates random bits for groups of this many keys */
 };
 
-/* Columns of one row of a block. The visible columns are [begin, end). [first, last) is this range,
- * widened to multiples of FSDP_LANES. */
+/* Columns (keys) of one row (query) of a block. The query sees the keys in [begin, end). [first,
+ * last) is this range, widened to multiples of FSDP_LANES. */
 typedef struct span {
     int begin, end, first, last;
 } span;
@@ -31,13 +31,12 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* Note [Bias strips]. The bias of a score depends only on a difference of positions,
- * `key - query - shift`. In a block, this difference has rows - 1 + padded_keys values. A bias
- * strip is an array with one entry for each value of the difference, in ascending order. So the
- * biases of a row are contiguous: the biases of row r begin at entry rows - 1 - r. strip_range()
- * sets *lowest to the difference that belongs to entry 0. It sets *begin and *end so that the
- * position bias has an element for the entries [*begin, *end) of the strip. All other entries
- * belong to padding. */
+/* Note [Bias strips]. The bias of a score depends only on a difference of positions, `key - query -
+ * shift`. In a block, this difference has rows - 1 + padded_keys values. A bias strip is an array
+ * with one entry for each value of the difference, in ascending order. So the biases of a row are
+ * contiguous: the biases of row r begin at entry rows - 1 - r. strip_range() sets *lowest to the
+ * difference that belongs to entry 0. It sets [*begin, *end) to the entries of the strip for which
+ * the position bias has an element. All other entries belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -68,9 +67,9 @@ FSDP_INLINE bool is_edge(const span *s, int j)
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* Sets bits[j], for j < n, to the 16 random bits for key `key` + j of a row. These bits decide
- * whether dropout keeps the probability of that key, in the same way as in fsdp_kernels.dropout.
- * `key` is a multiple of 16. */
+/* Sets bits[j], for j < n, to the 16 random bits that decide whether dropout keeps the probability
+ * of key `key` + j of a row. The random bits are the same as in fsdp_kernels.dropout. `key` is a
+ * multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -104,8 +103,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* Rounds x to bfloat16, to nearest even. NaN needs no special case. A NaN in x was computed from
- * bf16 values, so its lower 16 bits are 0. Rounding does not change such a NaN. */
+/* Rounds x to bfloat16, to nearest even. NaN needs no special case: each NaN in x comes from bf16
+ * values, so its lower 16 bits are 0, and rounding does not change it. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -159,9 +158,9 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Two sums of a row's exponentials before dropout. `exact` adds the f32 values. `stored` adds the
- * values as P stores them, that is, rounded to the panel's dtype. The output is divided by
- * `stored`, so that the weights in P add up to one. */
+/* Two sums of the exponentials of a row before dropout. `exact` is the sum of the f32 values.
+ * `stored` is the sum of the values as P stores them, that is, rounded to the panel's dtype. The
+ * output is divided by `stored`, so that the weights in P add up to one. */
 typedef struct row_sums {
     float exact, stored;
 } row_sums;
@@ -209,9 +208,9 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN. So the maximum is -infinity in two cases: the row sees no key,
-         * or all its visible scores are NaN. The sum of the exponentials is then 0 in the first
-         * case, and NaN in the second case. */
+        /* NaN is ignored when the maximum is computed. So the maximum is -infinity in two cases:
+         * the row's query sees no key, or all visible scores of the row are NaN. The sum of the
+         * exponentials is then 0 in the first case, and NaN in the second case. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
@@ -224,8 +223,9 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* Computes P and dS of a row. If d_bias is not NULL, adds the dS of column j to d_bias[j]. Callers
- * pass constants for `dtype` and `drops`, as for exponentials_as(). */
+/* Computes P and dS of a row. If d_bias is not NULL, adds the element of dS in column j to
+ * d_bias[j], for each column j. Callers pass constants for `dtype` and `drops`, as for
+ * exponentials_as(). */
 FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                  const span *s, int64_t row, const float *bias, float *d_bias)
 {

@@ -12,8 +12,8 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    /* The number of rows that are packed together. One column of these rows takes two lanes of 4
-     * bytes in bf16, and four lanes in f32. */
+    /* The number of rows that are packed together. In a packed tile, one column of these rows takes
+     * two lanes of 4 bytes in bf16, and four lanes in f32. */
     QUAD = 4,
     COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel for AMX */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
@@ -21,11 +21,11 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial computes 2^r, where r is
- * the fractional part of x. The polynomial is a minimax fit, as in vec.h. There is one polynomial
- * for bf16 and one for f32. The polynomial for bf16 has an error of 2.6e-6. This is small enough,
- * because the callers round the result to bf16. The polynomial for f32 has an error of 2e-9.
- * Rounding the result to f32 adds a further error. */
+/* Returns 2^x for x up to 127. The result is 0 for -infinity and NaN for NaN. A polynomial computes
+ * 2^r, where r is the fractional part of x. The polynomial is a minimax fit, as in vec.h. There is
+ * one polynomial for bf16 and one for f32. The polynomial for bf16 has an error of 2.6e-6. This is
+ * small enough, because the callers round the result to bf16. The polynomial for f32 has an error
+ * of 2e-9, in addition to the error of rounding the result to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -88,9 +88,9 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Two sums of each row's exponentials before dropout. `exact` adds the f32 values. `stored` adds
- * the values as P stores them, that is, rounded to the dtype of P. The output is divided by
- * `stored`, so that the weights in P add up to one. */
+/* Two sums of the exponentials of each row before dropout. `exact` is the sum of the f32 values.
+ * `stored` is the sum of the values as P stores them, that is, rounded to the dtype of P. The
+ * output is divided by `stored`, so that the weights in P add up to one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -141,8 +141,8 @@ FSDP_INLINE void exponentials_f32(const fsdp_attention_strip *s, int row, float 
     sums->exact[row] = sums->stored[row] = _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
 }
 
-/* Does each step for all rows before the next step. The rows are independent of each other, so the
- * CPU computes on one row while it waits for results of another. */
+/* Each step is done for all rows before the next step begins. The rows are independent of each
+ * other, so the CPU can compute on one row while it waits for results of another row. */
 BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
                                 float *inverse)
 {
@@ -152,8 +152,9 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* If a row sees no key, its maximum is -infinity. Subtracting 0 instead makes its
-         * exponentials 0. Subtracting -infinity would make them NaN. */
+        /* If the query of a row sees no key, the maximum of the row is -infinity. In this case,
+         * subtract 0 from the scores, which makes the exponentials 0. Subtracting -infinity would
+         * make them NaN. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -173,9 +174,9 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 
 /* --- backward --- */
 
-/* Stores four rows of sixteen columns (keys) to two tiles of eight keys each. The lanes of a tile
- * are [pair of rows][8 keys] for bf16, [row][8 keys] for f32. If `part` is true, only the first
- * `rows` of the four rows exist. */
+/* Stores four rows of sixteen columns (keys) to two tiles of eight keys each. The 4-byte elements
+ * of a tile are ordered [pair of rows][8 keys] for bf16 and [row][8 keys] for f32. If `part` is
+ * true, only the first `rows` of the four rows exist. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
@@ -207,15 +208,17 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
             else if (left == 1)
-                /* Only one row (f32) or pair of rows (bf16) is left. The memory after it belongs to
-                 * the next tile. */
+                /* Only one row (f32) or one pair of rows (bf16) is left, and it fills only half a
+                 * register. The memory after it belongs to the next tile, so store only this
+                 * half. */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }
 }
 
-/* Stores two rows of sixteen columns to one row of a panel for AMX. `rounded` has both rows, as
- * round_two() returns them. Each lane of the panel gets one column of both rows. */
+/* Stores sixteen columns of two rows to one row of a panel for AMX. `rounded` has both rows, as
+ * round_two() returns them. Each 4-byte element of the panel gets the elements of both rows in one
+ * column. */
 FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
@@ -226,9 +229,10 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
 
 /* Returns sixteen columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
  * belongs to entry j - r of the bias table, so the same column belongs to different entries in
- * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
- * be added. `now` has the sixteen columns before they are shifted. `before` has the sixteen columns
- * to the left of `now`. The last columns of `before` are shifted into the result. */
+ * different rows. After the shift, element i of the result belongs to the same entry for all rows,
+ * so the shifted rows can be added. `now` has the sixteen columns before they are shifted. `before`
+ * has the sixteen columns to the left of `now`. The last columns of `before` are shifted into the
+ * result. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -244,9 +248,9 @@ FSDP_INLINE void add_to(float *x, __m512 y)
 /* Computes P and dS of the sixteen columns [j, j + 16) and stores them at the addresses in `g`.
  * `part` may be false only if three conditions hold: all rows exist, all these columns are visible
  * in all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
- * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the sixteen
- * columns to the left of column j. The function replaces before[r] with dS of row r in its own
- * sixteen columns, which the next call needs. */
+ * g->d_bias. For this sum, before[r] must be dS of row r in the sixteen columns to the left of
+ * column j. The function sets before[r] to dS of row r in columns [j, j + 16), for the next
+ * call. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
@@ -301,8 +305,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* Without AMX, each pair of rows (bf16) or each row (f32) takes 8 lanes of a tile, one for
-         * each key. A lane has 4 bytes. */
+        /* Without AMX, a tile has 8 lanes of 4 bytes, one for each key, for each pair of rows
+         * (bf16) or each row (f32). */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL
@@ -431,8 +435,8 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, which are in this strip or in the next one. The hardware
-         * prefetcher does not predict them, since rows are short and far apart. */
+        /* Prefetch the rows of dst that the next iteration or the next strip writes. The hardware
+         * prefetcher does not predict their addresses, because rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

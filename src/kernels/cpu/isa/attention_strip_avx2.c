@@ -16,9 +16,9 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. A polynomial computes
- * 2^r, where r is the fractional part of x. exp2_of() in attention_strip.c uses the same polynomial
- * for f32. */
+/* Returns 2^x for x above -126 and up to 127. The result is 0 for x <= -126 and NaN for NaN. A
+ * polynomial computes 2^r, where r is the fractional part of x. exp2_of() in attention_strip.c uses
+ * the same polynomial for f32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -36,8 +36,8 @@ FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
     return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
 }
 
-/* Returns a mask: lane i is all ones if bit i is set, and zero otherwise. A set bit means that
- * dropout keeps the element. */
+/* Returns a mask in which lane i is all ones if bit i of `bits` is set, and zero otherwise. A set
+ * bit means that dropout keeps the element. */
 FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
 {
     const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -101,8 +101,9 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* If a row sees no key, its maximum is -infinity. Subtracting 0 instead makes its
-         * exponentials 0. Subtracting -infinity would make them NaN. */
+        /* If the query of a row sees no key, the maximum of the row is -infinity. In this case,
+         * subtract 0 from the scores, which makes the exponentials 0. Subtracting -infinity would
+         * make them NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
@@ -114,9 +115,10 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* Returns eight columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
  * belongs to entry j - r of the bias table, so the same column belongs to different entries in
- * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
- * be added. `now` has the eight columns before they are shifted. `before` has the eight columns to
- * the left of `now`. The last columns of `before` are shifted into the result. */
+ * different rows. After the shift, element i of the result belongs to the same entry for all rows,
+ * so the shifted rows can be added. `now` has the eight columns before they are shifted. `before`
+ * has the eight columns to the left of `now`. The last columns of `before` are shifted into the
+ * result. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -133,9 +135,8 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
 /* Computes P and dS of the eight columns [j, j + 8) and stores them at the addresses in `g`. `part`
  * may be false only if three conditions hold: all rows exist, all these columns are visible in all
  * rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
- * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the eight
- * columns to the left of column j. The function replaces before[r] with dS of row r in its own
- * eight columns, which the next call needs. */
+ * g->d_bias. For this sum, before[r] must be dS of row r in the eight columns to the left of column
+ * j. The function sets before[r] to dS of row r in columns [j, j + 8), for the next call. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -229,8 +230,8 @@ static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
         const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(words + 8 * i));
         kept[i] = _mm256_cmpeq_epi16(_mm256_max_epu16(x, threshold), x);
     }
-    /* Packing works on each half of the register separately, so the permutation below restores the
-     * order. */
+    /* The instructions that pack words and bytes work on each half of the register separately. The
+     * permutation below restores the order. */
     const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]);
     return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xd8));
 }
@@ -271,8 +272,8 @@ static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
 {
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, which are in this strip or in the next one. The hardware
-         * prefetcher does not predict them, since rows are short and far apart. */
+        /* Prefetch the rows of dst that the next iteration or the next strip writes. The hardware
+         * prefetcher does not predict their addresses, because rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

@@ -1,10 +1,11 @@
-/* Functions that the AVX2 tiles and strips share. An ISA without AVX2 has none of them. */
+/* Functions that the AVX2 tiles and strips share. The functions exist only if the ISA of the
+ * compilation has AVX2. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* UNROLL makes the compiler unroll the loop that follows. The loop has a constant number of
- * iterations, and the arrays of vectors that it indexes then stay in registers. */
+/* UNROLL makes the compiler unroll the loop that follows, which must have a constant number of
+ * iterations. Arrays of vectors that the loop indexes then stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else

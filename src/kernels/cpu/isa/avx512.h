@@ -1,18 +1,20 @@
-/* Functions that the AVX-512 tiles and strips share. An ISA without AVX-512 has none of them. */
+/* Functions that the AVX-512 tiles and strips share. The functions exist only if the ISA of the
+ * compilation has AVX-512. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* UNROLL makes the compiler unroll the loop that follows. The loop has a constant number of
- * iterations, and the arrays of vectors that it indexes then stay in registers. */
+/* UNROLL makes the compiler unroll the loop that follows, which must have a constant number of
+ * iterations. Arrays of vectors that the loop indexes then stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Marks a function that may use AVX512-BF16 instructions. Marked functions can be inlined into each
- * other. Callers must ensure that these instructions are executed only if the CPU has them. */
+/* Marks a function that may use AVX512-BF16 instructions. Functions with this mark can be inlined
+ * into each other. Unless the CPU has AVX512-BF16, callers must make sure that none of its
+ * instructions is executed. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -27,8 +29,8 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
 }
 
 /* Rounds x to bf16, to nearest even. If use_bf16 is true, the function uses an instruction of
- * AVX512-BF16. This instruction turns denormals into zeros, as the multiplications of AVX512-BF16
- * also do. */
+ * AVX512-BF16. This instruction turns denormals into zeros; so do the multiplications of
+ * AVX512-BF16. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)

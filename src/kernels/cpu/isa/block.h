@@ -5,9 +5,9 @@
  * An output may overwrite an input, because a block of the input is read before the block of the
  * output is written.
  *
- * A loop over a block runs up to the block's length rounded up to a multiple of FSDP_LANES.
- * Elements past the end of the block are zeros. A sum over a row has FSDP_LANES accumulators:
- * element i of the row is added to accumulator i % FSDP_LANES. */
+ * A loop over a block processes whole groups of FSDP_LANES elements. If the block's length is not a
+ * multiple of FSDP_LANES, zeros follow the last element. A sum over a row has FSDP_LANES
+ * accumulators: element i of the row is added to accumulator i % FSDP_LANES. */
 #pragma once
 #include <string.h>
 
@@ -56,7 +56,7 @@ static inline int fsdp_padded(int n)
 
 /* Copy n floats by a call of memcpy(). The asm statement hides the length from the compiler. If the
  * compiler knew that the length is small, it would emit `rep movs`, which takes longer to start
- * than to copy. */
+ * than to copy so few bytes. */
 static inline void fsdp_copy_f32(float *to, const float *from, int n)
 {
     size_t bytes = (size_t)n * sizeof *to;
@@ -64,8 +64,8 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
     memcpy(to, from, bytes);
 }
 
-/* Prefetch n 16-bit elements that a later block will read; they begin AHEAD elements after h. The
- * hardware prefetcher does not follow short bursts from several arrays in turn. Without this
+/* Prefetch n 16-bit elements, beginning AHEAD elements after h, which a later block will read. The
+ * hardware prefetcher fails when short pieces of several arrays are read in turn. Without this
  * function, adding two bfloat16 arrays in memory took three times as long. An address past the end
  * of the array does no harm. */
 static inline void fsdp_prefetch_half(const uint16_t *h, int n)
@@ -79,9 +79,9 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 }
 
 /* Load elements [i, i + n) of src (f32, bf16 or f16) as float32. The n elements are followed by
- * zeros, up to a length of fsdp_padded(n). n is at most FSDP_BLOCK. The result is in `buffer`, and
- * `buffer` is returned. But if src is f32 and n needs no padding, nothing is copied, and the
- * address of element i of src is returned. */
+ * zeros, up to a length of fsdp_padded(n). n is at most FSDP_BLOCK. Usually, the result is stored
+ * in `buffer`, and `buffer` is returned. But if src is f32 and n needs no padding, return the
+ * address of element i of src instead, without a copy. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
                                            fsdp_dtype dtype, int64_t i, int n)
 {
@@ -119,8 +119,8 @@ static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_
             h[j] = fsdp_round_f16(block[j]);
 }
 
-/* Set elements [i, i + n) of dst to beta * dst + block. beta is 0 or 1; if it is 0, dst is not
- * read. Changes `block`. */
+/* Set elements [i, i + n) of dst to beta * (their old value) + `block`. beta is 0 or 1. If beta is
+ * 0, dst is not read. The function overwrites `block`. */
 static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i, float beta,
                                          float *restrict block, int n)
 {
@@ -134,8 +134,8 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
 }
 
 /* Add the n terms of a block to the accumulators of a row; n is a multiple of FSDP_LANES. The terms
- * of this block are added to each other first, and then to the accumulators. So the rounding error
- * of a row's sum grows with the number of blocks in the row, not with the number of terms. */
+ * are first added to each other, and their sums are then added to the accumulators. So the rounding
+ * error of a row's sum grows with the number of blocks in the row, not with the number of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {
@@ -147,7 +147,7 @@ static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *r
         acc[l] += block[l];
 }
 
-/* Return the sum of the accumulators, which are added pairwise. */
+/* Return the sum of all accumulators, computed pairwise. */
 static inline float fsdp_sum_lanes(const float acc[FSDP_LANES])
 {
     float sums[FSDP_LANES];

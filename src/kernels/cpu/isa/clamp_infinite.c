@@ -1,6 +1,6 @@
 /* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp; see
- * fsdp_kernels.clamp_infinite. Magnitudes are compared as integers: the integer of an element is
- * its bits without the sign bit. A larger magnitude gives a larger integer, and every NaN gives a
+ * fsdp_kernels.clamp_infinite. Magnitudes are compared as integers, which are the bits of the
+ * elements without the sign bit. A larger magnitude has a larger integer, and every NaN has a
  * larger integer than infinity. */
 #include <stdatomic.h>
 
@@ -9,9 +9,10 @@
 enum {
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
-    /* 65504, the largest finite float16: the bound if no element is infinite */
+    /* 65504, the largest finite float16. Elements are clamped to it if no element is infinite. */
     LARGEST = 0x7bff,
-    /* 64512, which is 65504 - 1000 rounded to float16: the bound if an element is infinite */
+    /* 64512, which is 65504 - 1000 rounded to float16. Elements are clamped to it if an element is
+     * infinite. */
     BOUND = 0x7be0,
 
     PER_BYTE = 4, /* codes of gradient factors in a byte of `factors` */
@@ -52,7 +53,7 @@ static void look_task(void *arg, int64_t task, int worker)
         atomic_fetch_or(&job->has, (infinite ? HAS_INFINITE : 0u) | (largest ? HAS_LARGEST : 0u));
 }
 
-/* Clamps n elements, at most PER_BYTE, and returns the byte of `factors` that has their codes. */
+/* Clamps n elements, at most PER_BYTE, and returns their codes, packed into one byte. */
 static uint8_t clamp_some(uint16_t *x, int n, unsigned bound)
 {
     unsigned factors = 0;

@@ -27,8 +27,8 @@ enum {
 typedef struct fsdp_column_sums {
     int64_t rows, width, block_rows, blocks, sets;
     int64_t begin, end; /* the panel's columns */
-    /* How many elements a set of partial sums has in memory: the panel's width, rounded up to a
-     * multiple of FSDP_LANES. */
+    /* The number of elements that one set of partial sums occupies in memory: the width of the
+     * panel, rounded up to a multiple of FSDP_LANES. */
     int64_t stride;
     float *partial; /* [blocks, sets, stride] */
 } fsdp_column_sums;
@@ -57,14 +57,14 @@ static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
     return s->begin < s->end;
 }
 
-/* Set the partial sums of a block to zero, and return them. */
+/* Set the partial sums of row block `block` to zero, and return a pointer to them. */
 static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t block)
 {
     int64_t n = s->sets * s->stride;
     return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* In the panel's columns, set dst to beta * dst + the column sums of one set. */
+/* In the columns of the current panel, set dst to beta * dst + the column sums of set `set`. */
 static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
                                         fsdp_dtype dtype, float beta)
 {

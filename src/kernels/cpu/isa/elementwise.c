@@ -13,8 +13,8 @@ enum {
 typedef struct elementwise elementwise;
 
 /* Computes one block of n elements. The inputs are the arrays in[k] with k < n_in, and the results
- * are the arrays out[k] with k < n_out. n is a multiple of FSDP_LANES. In the tensors, the block's
- * first element has the index `first`. */
+ * are the arrays out[k] with k < n_out. n is a multiple of FSDP_LANES. `first` is the index that
+ * the block's first element has in the tensors. */
 typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                       const float *const in[MAX_IN], int64_t first, int n);
 
@@ -26,7 +26,7 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor; /* scale() multiplies all elements by it, dropout() the elements that it keeps */
+    float factor; /* the factor of scale(), or the factor of the elements that dropout() keeps */
     uint32_t threshold; /* for dropout(): see fsdp_drop_threshold() */
     uint64_t key;       /* for dropout(): the key of its random bits */
 };
@@ -128,9 +128,9 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to [-bound, bound]; NaN stays NaN. The functions below compute a slope with a factor x,
- * and use the limited x there: an infinite x times 0 would be NaN. For |x| > bound the slope is
- * constant in float32, so the limit does not change it. */
+/* Limits x to [-bound, bound]; NaN stays NaN. In the functions below, a slope contains x as a
+ * factor, and the limited x is used there, because an infinite x times 0 would be NaN. The limit
+ * does not change the slope, which in float32 is constant for |x| > bound. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
@@ -146,15 +146,15 @@ FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
     return x;
 }
 
-/* NaN stays NaN, as in torch.relu. */
+/* Returns relu(x). NaN stays NaN, as in torch.relu. */
 FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
     return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
-/* GELU (Hendrycks & Gimpel 2016) in the approximation 0.5 x (1 + tanh u). The factor 0.5 (1 + tanh
- * u) is computed as the logistic function of 2u. */
+/* Returns GELU (Hendrycks & Gimpel 2016) of x in the approximation 0.5 x (1 + tanh u). The factor
+ * 0.5 (1 + tanh u) is computed as the logistic function of 2u. */
 FSDP_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec z = within(x, 64.0f);
@@ -321,8 +321,8 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* Pointers to one row of each array of fsdp_activated_backward_args. If an array is NULL, so is its
- * pointer. */
+/* Pointers to one row of each array of fsdp_activated_backward_args. The pointer is NULL if the
+ * array is NULL. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;
@@ -407,7 +407,8 @@ static void relu_dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLO
     dropout_block(e, out, (const float *const[MAX_IN]){rectified}, first, n);
 }
 
-/* Adds in[1] after dropout of in[0] has been rounded to the dtype. */
+/* Applies dropout to in[0], rounds the result to the dtype, and then adds in[1], as two separate
+ * operations would do. */
 static void dropout_add_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                               const float *const in[MAX_IN], int64_t first, int n)
 {

@@ -32,7 +32,7 @@ typedef struct rows_job {
     char *out;
     const char *x;
     const int32_t *index;
-    int64_t n, rows; /* rows: number of rows in a task */
+    int64_t n, rows; /* number of indices, and number of indices in a task */
     size_t row_bytes;
 } rows_job;
 
@@ -78,8 +78,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
 }
 
 /* The indices in `rows` must be distinct, because scatter_rows() overwrites rows and does not add
- * to them. So it can be the backward of gather_rows() only if gather_rows() selected no row
- * twice. */
+ * to them. So scatter_rows() can be used as the backward of gather_rows() only if gather_rows()
+ * selected no row twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -107,8 +107,9 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens in a batch */
-    /* Sorted tokens per task. The tokens of one id form a run. The task in which a run begins adds
-     * up the whole run, even if it continues in the tokens of the next task. */
+    /* The number of sorted tokens in a task. Sorted tokens with the same id form a run. The task in
+     * which a run begins adds up the whole run, even if it continues in the tokens of the next
+     * task. */
     RUN_CHUNK = 32,
     DIGIT_BITS = 8,
     DIGITS = 1 << DIGIT_BITS
@@ -119,7 +120,7 @@ typedef struct scatter_add_job {
     const void *dy;
     fsdp_dtype dw_dtype, dtype;
     const int32_t *ids;   /* [n] ids of the tokens */
-    const int32_t *order; /* [n] numbers of the tokens within the batch, sorted by id */
+    const int32_t *order; /* [n] indices of the tokens within the batch, sorted by id */
     /* The batch is tokens [first, first + n). */
     int64_t first, n;
     int64_t width;
@@ -149,8 +150,9 @@ static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *
     return order;
 }
 
-/* Adds a run to its row of dw: dw[ids[order[begin]]] += the sum of dy over the tokens
- * order[begin .. end). */
+/* A run is a sequence of sorted tokens with the same id. Adds the gradients of a run to the row of
+ * dw that belongs to the id: dw[ids[order[begin]]] += the sum of dy over the tokens order[begin ..
+ * end). */
 static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
 {
     int64_t row = job->ids[job->order[begin]] * job->width;

@@ -16,14 +16,14 @@
 
 enum {
     ROWS = 4, /* rows of C that are computed together, from the same loaded elements of B */
-    /* With trans_b, a row of B has all elements along k for one column of C. This many columns of C
-     * are computed together. */
+    /* With trans_b, a row of B has the elements along k for one column of C. The products for this
+     * many columns of C are computed together. */
     COLUMNS = 3,
-    /* Without trans_b, a row of B has one element for each column of C, all for the same index
-     * along k. This many rows of B are processed together. */
+    /* Without trans_b, a row of B has the elements of all columns of C at one index along k. This
+     * many rows of B are processed together. */
     STEPS = 4,
-    /* With trans_b, the number of elements along k in one pass over B. The part of A for one pass
-     * stays in the first-level cache. */
+    /* With trans_b, k is divided into parts of this many elements. The elements of A for one part
+     * stay in the first-level cache. */
     DEPTH = 1024,
     AHEAD = 24 /* without trans_b: prefetch distance in rows of B */
 };
@@ -46,8 +46,8 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* Loads n elements as float32; the other lanes become zeros. n must be FSDP_VEC unless `part` is
- * true. */
+/* Loads n elements as float32 and sets the other vector elements to zero. Unless `part` is true, n
+ * must be FSDP_VEC. */
 FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {
     if (!part)

@@ -1,6 +1,6 @@
-/* Splits blocks of float32 values into two halves and joins them again, one vector at a time; see
- * Note [Halves] in src/base/halves.h. A block begins at an index that is a multiple of
- * FSDP_HALVES_WORD. Every sixteen elements share one word of marks. */
+/* Splits blocks of float32 values into upper and lower halves and joins them again, one vector at a
+ * time; see Note [Halves] in src/base/halves.h. A block must begin at an index that is a multiple
+ * of FSDP_HALVES_WORD, because every sixteen elements share one word of mark bits. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -17,7 +17,7 @@ FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 #endif
 }
 
-/* Return a mask: lane j is all ones if bit j is set, and zero otherwise. */
+/* Return a mask in which lane j is all ones if bit j of `bits` is set, and zero otherwise. */
 FSDP_INLINE fsdp_vecu fsdp_vec_spread(unsigned bits)
 {
     const uint32_t of_lane[16] = {1u << 0,  1u << 1,  1u << 2,  1u << 3, 1u << 4,  1u << 5,
@@ -37,7 +37,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_join(fsdp_vecu hi, fsdp_vecu lo, unsigned marks)
     return (fsdp_vec)((hi - less) << 16 | lo);
 }
 
-/* Return a number whose bit j is the mark of lane j of x. There is no function for the lower
+/* Return a number whose bit j is the mark bit of lane j of x. There is no function for the lower
  * halves, because the lower half of a lane is just its lower 16 bits. */
 FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
 {
@@ -48,7 +48,7 @@ FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
     return fsdp_vec_signs((loud & nan) | (tie & ~nan));
 }
 
-/* Join n elements of `h`, which begins at the first element of the block. */
+/* Join the first n elements of the halves `h`, and write them to `to`. */
 static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
 {
     int i = 0;
@@ -62,8 +62,8 @@ static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
                                h.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1);
 }
 
-/* Split n elements into `h`, which begins at the first element of the block. Unused marks in the
- * last word become zero. */
+/* Split the n values in `from`, and write them to the first n elements of the halves `h`. Unused
+ * mark bits in the last word become zero. */
 static inline void fsdp_split_block(fsdp_halves h, const float *restrict from, int n)
 {
     int i = 0;

@@ -2,8 +2,8 @@
  * is compiled three times: for x86-64, x86-64-v3 and x86-64-v4. In each compilation, FSDP_ISA is
  * x86_64, x86_64_v3 or x86_64_v4, and FSDP_ISA_NAME is the name of the ISA as a string.
  * FSDP_ISA_NAME_OF appends FSDP_ISA to a name. Every name with external linkage is made in this
- * way, so that the three compilations do not collide. Each function that is declared below stores
- * the kernels of its file in a table of kernels. */
+ * way, so that the names of the three compilations do not collide. Each function declared below
+ * adds the kernels of one file to a table of kernels. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/kernels.h"

@@ -1,5 +1,5 @@
-/* LayerNorm (Ba, Kiros & Hinton 2016) and its gradient. A row is read in several passes. After the
- * first pass, it is in the first-level cache. */
+/* LayerNorm (Ba, Kiros & Hinton 2016) and its gradient. A row is read several times. From the
+ * second time on, it is in the first-level cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
@@ -29,7 +29,7 @@ static float row_mean(const norm_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computes the variance as the mean of (x - mean)^2. The formula E[x^2] - mean^2 would lose
+/* Computes the variance as the mean of (x - mean)^2, because the formula E[x^2] - mean^2 would lose
  * precision by cancellation. */
 static float row_variance(const norm_job *job, int64_t start, float mean)
 {
@@ -96,8 +96,8 @@ enum {
 
 typedef struct norm_backward_job {
     const fsdp_layer_norm_backward_args *args;
-    /* How the rows and columns are divided among tasks, and the partial sums of dw and dbias. The
-     * sums are computed only if want_sums. */
+    /* The division of the rows and columns among tasks, and the partial sums of dw and dbias. The
+     * sums are computed only if want_sums is true. */
     fsdp_column_sums sums;
     bool want_sums;
 } norm_backward_job;
@@ -129,7 +129,7 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
 }
 
 /* Computes dx of one row in the panel's columns. If `sums` is not NULL, also adds the row's terms
- * of dw and dbias to it. `sums` points to the panel's first column. */
+ * of dw and dbias to `sums`, in which the panel's first column has index 0. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

@@ -33,7 +33,7 @@ static float block_max(const float *x, int n)
     return fsdp_vec_max_lane(most);
 }
 
-/* Loads a block of logits. Its padding is -infinity instead of 0. */
+/* Loads a block of logits. The padding after the last logit is -infinity instead of 0. */
 static const float *load_logits(float *restrict buffer, const void *x, fsdp_dtype dtype, int64_t i,
                                 int n)
 {
@@ -50,8 +50,8 @@ static float exp_of(float x)
 }
 
 /* In one pass over a row, sets *maximum to its maximum and returns the sum of e^(x - *maximum)
- * (Milakov & Gimelshein 2018). When a block has a value above the maximum so far, the sums so far
- * are rescaled to the new maximum. The maximum starts at a finite number, -FLT_MAX. With -infinity
+ * (Milakov & Gimelshein 2018). When a block has a value above the current maximum, the sums are
+ * rescaled to the new maximum. The maximum starts at a finite number, -FLT_MAX. With -infinity
  * instead, a row that begins with -infinity would have the terms e^(-infinity + infinity), which
  * are NaN. With -FLT_MAX, these terms are 0. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
@@ -95,14 +95,15 @@ static double row_mean(const loss_job *job, int64_t start)
     return total / (double)job->vocab;
 }
 
-/* Overwrites a row of logits with the gradient of its loss. `even` is the part of the target that
- * each class gets by smoothing. Without smoothing it is 0, and subtracting it changes no bit. */
+/* Overwrites a row of logits with the gradient of its loss. `even` is the target probability that
+ * label smoothing gives to every class. Without smoothing, `even` is 0, and subtracting it changes
+ * no bit. */
 static void gradient_row(const loss_job *job, int64_t start, int32_t label, float maximum,
                          float sum)
 {
     float buffer[FSDP_BLOCK], gradient[FSDP_BLOCK], scale = job->factor / sum;
     const float even = job->smoothing / (float)job->vocab;
-    const float own = 1.0f - job->smoothing + even; /* the whole target of the label */
+    const float own = 1.0f - job->smoothing + even; /* target probability of the class `label` */
     for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
@@ -169,8 +170,9 @@ typedef struct target_job {
     float factor;
 } target_job;
 
-/* Return the loss of one logit, and set *gradient to its derivative. The binary cross-entropy is
- * max(x, 0) - x t + log(1 + exp(-|x|)), which does not overflow. */
+/* Return the loss of one logit x with the target t, and set *gradient to the derivative of the
+ * loss. The binary cross-entropy is max(x, 0) - x t + log(1 + exp(-|x|)), which does not
+ * overflow. */
 static double element_loss(double x, double t, bool binary, double *gradient)
 {
     if (!binary) {
@@ -237,8 +239,9 @@ static bool has_nan(const float *x, int n)
     return found;
 }
 
-/* Returns the index of the largest value of a row. If several values are the largest, it is the
- * index of the first. NaN counts as larger than any number, as in PyTorch. */
+/* Returns the index of the largest value of a row. If the largest value occurs several times,
+ * returns the index of its first occurrence. As in PyTorch, NaN counts as larger than any
+ * number. */
 static int32_t argmax_row(const argmax_job *job, int64_t start)
 {
     float buffer[FSDP_BLOCK], most = 0.0f;

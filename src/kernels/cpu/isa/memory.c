@@ -65,9 +65,9 @@ static void copy(fsdp_kernel_context *c, void *dst, const void *src, size_t byte
 
 /* --- cast --- */
 
-/* A block in the intermediate type of a cast. It is float32 if both dtypes are float32, bfloat16 or
- * float16. Otherwise it is float64 if at least one of them is a float type, and int64 if both are
- * integers. */
+/* A block of elements in the intermediate type of a cast. The intermediate type is float32 if both
+ * dtypes are float32, bfloat16 or float16. Otherwise it is float64 if at least one of the dtypes is
+ * a floating dtype, and int64 if both are integer dtypes. */
 typedef union cast_block {
     float f32[FSDP_BLOCK];
     double f64[FSDP_BLOCK];
@@ -87,7 +87,7 @@ static bool within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Converts i to double, rounding to odd (see to_odd()). If the caller then rounds the double to a
+/* Converts i to double, rounded to odd as by to_odd(). If the caller then rounds the double to a
  * narrower type, the result is the same as if i had been rounded directly to that type. */
 static double odd_from_i64(int64_t i)
 {
@@ -97,10 +97,10 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Loads a block as float64. An int64 that needs more than 53 bits is rounded here. `again` is true
- * if the caller will round the loaded values a second time, to a narrower type. Rounding to nearest
- * twice could give a wrong result. So if `again` is true, this function does not round to nearest.
- * It rounds to odd (see to_odd()), and the result of the second rounding is then correct. */
+/* Loads a block as float64. An int64 that needs more than 53 bits is rounded. `again` says that the
+ * caller will round the loaded values a second time, to a narrower type. Rounding to nearest twice
+ * could give a wrong result. So if `again` is true, this function rounds to odd (see to_odd()),
+ * which makes the result of the second rounding correct. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -206,10 +206,10 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts elements of [begin, end) from float32 to bfloat16, in groups of sixteen. A last group of
- * fewer than sixteen elements is not cast. Returns the index of the first element that was not
- * cast. The casts of whole master weights use this function. Master weights are too large for the
- * caches. This loop prefetches and uses vectors, so it is limited only by the speed of memory. */
+/* Casts elements of [begin, end) from float32 to bfloat16, in groups of sixteen. If fewer than
+ * sixteen elements are left at the end, they are not cast. Returns the index of the first element
+ * that was not cast. This function casts whole master weights, which are too large for the caches.
+ * The loop prefetches and uses vectors, so only the speed of memory limits it. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -288,8 +288,8 @@ typedef struct normal_job {
     float mean, std;
 } normal_job;
 
-/* Sets *sine and *cosine to sin and cos of 2 pi u, for u in [0, 1). The number 4 u is split into an
- * integer q of quarter turns and a remainder y with |y| <= 1/2. */
+/* Sets *sine and *cosine to sin and cos of 2 pi u, for u in [0, 1). The angle is 4 u quarter turns.
+ * 4 u is split into an integer q and a remainder y with |y| <= 1/2. */
 static inline void sin_cos_turn(float u, float *restrict sine, float *restrict cosine)
 {
     float quarters = 4.0f * u;
@@ -312,10 +312,10 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
 
 /* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). The random bits are those of
  * Philox for `counter` and the counters after it. Each counter gives four words: words 0 and 1 give
- * two values, and words 2 and 3 give two more. The two values that two words give are the
- * coordinates of a random point. The point is computed from its radius and its angle. The radius is
- * computed from a number in [2^-32, 1], so the radius is at most about 6.7 standard deviations. No
- * value has a larger magnitude than the radius. */
+ * two values, and words 2 and 3 give two more. Two words determine the radius and the angle of a
+ * random point, whose two coordinates are the values. The radius is computed from a number in
+ * [2^-32, 1], so it is at most about 6.7 standard deviations, and no value has a larger
+ * magnitude. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];
@@ -329,9 +329,9 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* Generates the values of one task's part of a parameter. The values do not depend on how the
- * parameter is cut into parts, because the blocks of random values begin at fixed positions in the
- * whole parameter. */
+/* Generates the random values of the part of a parameter that belongs to one task. The values do
+ * not depend on how the parameter is divided into parts, because the blocks of random values begin
+ * at fixed positions in the whole parameter. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

@@ -73,13 +73,13 @@ typedef struct norm_backward_job {
     const float *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t width;
-    /* How the rows and columns are divided among tasks, and the partial sums of dw. The sums are
-     * computed only if want_dw. */
+    /* The division of the rows and columns among tasks, and the partial sums of dw. The sums are
+     * computed only if want_dw is true. */
     fsdp_column_sums sums;
     bool want_dw;
 } norm_backward_job;
 
-/* Returns the mean of dy w x over a row. */
+/* Returns the mean over a row of the product dy w x. */
 static float row_mean(const norm_backward_job *job, int64_t start)
 {
     float acc[FSDP_LANES] = {0}, products[FSDP_BLOCK];
@@ -97,7 +97,7 @@ static float row_mean(const norm_backward_job *job, int64_t start)
 }
 
 /* Computes dx of one row in columns [begin, end). If `sums` is not NULL, also adds the row's terms
- * of dw to it. `sums` points to column `begin`. */
+ * of dw to `sums`, in which column `begin` has index 0. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, int64_t begin, int64_t end,
                               float *restrict sums)
 {

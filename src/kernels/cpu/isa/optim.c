@@ -17,8 +17,9 @@ typedef struct parameter {
     fsdp_dtype copy_dtype;
 } parameter;
 
-/* Returns a pointer to elements [i, i + n) of a parameter in float32. It points into `param`, or
- * else into `wide`, to which the elements are joined from halves or widened from the copy. */
+/* Returns a pointer to elements [i, i + n) of a parameter in float32. If the parameter is stored as
+ * float32, the pointer points into the parameter. Otherwise it points to `wide`, and the elements
+ * in `wide` are joined from halves or widened from the copy. */
 static float *open_param(const parameter *p, int64_t i, int n, float wide[restrict FSDP_BLOCK])
 {
     if (p->param)
@@ -30,7 +31,8 @@ static float *open_param(const parameter *p, int64_t i, int n, float wide[restri
     return wide;
 }
 
-/* Stores the updated elements [i, i + n) of a parameter. `values` is what open_param() returned. */
+/* Stores the updated elements [i, i + n) of a parameter. `values` is the pointer that open_param()
+ * returned. */
 static void close_param(const parameter *p, int64_t i, int n, const float values[FSDP_BLOCK])
 {
     if (p->halves.hi && !p->param)
@@ -45,9 +47,11 @@ typedef struct adam_job {
     const fsdp_adamw_args *args;
     parameter param;
     float grad_scale;
-    /* 1 - lr * weight_decay, the factor of decoupled weight decay; 1 if not decoupled */
+    /* 1 - lr * weight_decay if weight decay is decoupled, otherwise 1. The parameter is multiplied
+     * by it. */
     float keep;
-    /* Factor of the weight decay that is added to the gradient; 0 if decoupled. */
+    /* 0 if weight decay is decoupled. Otherwise, this factor times the parameter is added to the
+     * gradient. */
     float weight_decay;
     float weight;       /* 1 - beta1 */
     float beta2, rest2; /* rest2: 1 - beta2 */
@@ -75,7 +79,7 @@ static adam_job adam_job_of(const fsdp_adamw_args *a, const fsdp_clip_result *cl
     };
 }
 
-/* Updates a block of at most FSDP_BLOCK elements. */
+/* Updates the n elements of a block, at most FSDP_BLOCK. */
 static void adam_block(const adam_job *job, float *restrict param, float *restrict exp_avg,
                        float *restrict exp_avg_sq, const float *restrict grad, int n)
 {
@@ -100,8 +104,9 @@ static void adam_block(const adam_job *job, float *restrict param, float *restri
     }
 }
 
-/* Return a pointer to elements [i, i + n) of a moment in float32. It points into the moment, or
- * else into `wide`, to which the elements are widened. */
+/* Return a pointer to elements [i, i + n) of a moment in float32. If the moment is stored as
+ * float32, the pointer points into the moment. Otherwise it points to `wide`, and the elements in
+ * `wide` are widened from the moment. */
 static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
                           float wide[restrict FSDP_BLOCK])
 {
@@ -111,7 +116,8 @@ static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
     return wide;
 }
 
-/* Store the updated elements [i, i + n) of a moment. `values` is what open_moment() returned. */
+/* Store the updated elements [i, i + n) of a moment. `values` is the pointer that open_moment()
+ * returned. */
 static void close_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
                          const float values[FSDP_BLOCK])
 {
@@ -167,7 +173,7 @@ static void sgd_block(const sgd_job *job, float *restrict param, float *restrict
             param[j] += step * (grad[j] * grad_scale + decay * param[j]);
         return;
     }
-    if (a->first) /* the momentum buffer has undefined values */
+    if (a->first) /* in the first step, the momentum buffer has undefined values */
         memset(buffer, 0, (size_t)n * sizeof *buffer);
     float ahead = job->momentum;
     uint32_t nesterov = -(uint32_t)a->nesterov;
@@ -286,14 +292,15 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    /* Columns per task. Each level of the recursion in square_strip() then has 512 bytes of sums on
-     * the stack. */
+    /* The number of columns in a task. The sums of this many columns take 512 bytes on the stack in
+     * each level of the recursion of square_strip(). */
     COLUMN_STRIP = 64
 };
 
 /* Sets sums[j], for j < n, to the sum of square_of() over column j of a strip. The strip has `rows`
- * rows and begins at `g`. The rows are added as a binary tree, which splits them at the largest
- * power of two below `rows`. */
+ * rows and begins at `g`. The rows are added as a binary tree: they are divided into two parts, the
+ * number of rows in the first part is the largest power of two below `rows`, and each part is
+ * divided in the same way. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {
@@ -331,7 +338,7 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* Runs on the calling thread, since the averages of one tensor are too few to be divided among
+/* The calling thread does this alone, because a tensor has too few averages to divide them among
  * threads. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)

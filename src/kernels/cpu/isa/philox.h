@@ -1,5 +1,5 @@
-/* Random bits for kernels: fsdp_philox4x32() of src/base/philox.h, computed for many counters at
- * once. */
+/* Random bits for kernels: the bits of fsdp_philox4x32() in src/base/philox.h, computed for many
+ * counters at the same time. */
 #pragma once
 #include "src/base/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -10,7 +10,7 @@ enum {
     FSDP_VECQ = FSDP_VEC_BYTES / 8 /* 64-bit lanes */
 };
 
-/* Return the 64-bit products of y and the lower half of each 64-bit lane of x. */
+/* Return vectors of 64-bit products: the lower half of each 64-bit lane of x, times y. */
 FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 {
 #if defined(__AVX512F__)
@@ -41,7 +41,8 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
 
 /* For each counter in [first, first + FSDP_VECQ), in order, store the four words of
  * fsdp_philox4x32(key, counter, 0) at `words`. Each 64-bit lane computes the words of one counter.
- * During the rounds, only the lower 32 bits of each lane of c0, c1, c2 and c3 are valid. */
+ * During the rounds of Philox, only the lower 32 bits of each lane of c0, c1, c2 and c3 are
+ * valid. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -69,12 +70,13 @@ FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 }
 
 enum {
-    /* 16-bit halves in the four words of a counter; see fsdp_drop_threshold(). */
+    /* number of 16-bit halves in the four 32-bit words of a counter; see fsdp_drop_threshold() */
     FSDP_COUNTER_HALVES = 8
 };
 
-/* Store n random numbers of 16 bits, each in a 32-bit element of `halves`. They are the halves of
- * the random words of counter `first` and of the counters after it. n is a multiple of 64. */
+/* Store n random numbers of 16 bits, each in a 32-bit element of `halves`. The numbers are the
+ * lower and upper halves of the random words of counter `first` and of the counters after it. n is
+ * a multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {

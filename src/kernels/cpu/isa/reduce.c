@@ -8,8 +8,8 @@
 
 enum {
     TREE_AHEAD = 1024, /* prefetch distance in elements */
-    /* A result of at least this many elements is streamed, that is, stored past the caches. A
-     * smaller result may be read while it is still in the cache. */
+    /* A result of at least this many elements is streamed, that is, stored by instructions that
+     * bypass the caches. A smaller result may be read while it is still in the cache. */
     STREAM_FROM = 1 << 16
 };
 
@@ -23,7 +23,8 @@ typedef struct tree_job {
     bool streams; /* dst is written by stores that bypass the caches */
 } tree_job;
 
-/* Returns the sum of elements [i, i + 16) over the first `count` sources; count is at most four. */
+/* Returns, for each of the elements [i, i + 16), the sum of this element over the first `count`
+ * sources. count is at most four. */
 FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i)
 {
     for (int k = 0; k < count; k++)
@@ -38,9 +39,9 @@ FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i
     return sum;
 }
 
-/* Sums elements [begin, end) over the first `count` sources, which are float32. Adds the sources in
- * the same order as tree_block() does, but without its buffers. count is at most eight, and
- * end - begin is a multiple of 16. */
+/* For each element in [begin, end), computes the sum over the first `count` sources, which are
+ * float32. The sources are added in the same order as by tree_block(), but without its buffers.
+ * count is at most eight, and end - begin is a multiple of 16. */
 FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
 {
     const float *src[8];
@@ -57,9 +58,9 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* If the dtype is float32 and there are 1, 2, 3, 4 or 8 sources, sums the whole groups of sixteen
- * elements in [begin, end), and returns the end of the last group. Otherwise sums nothing and
- * returns `begin`. */
+/* If the dtype is float32 and there are 1, 2, 3, 4 or 8 sources, computes the sums over the sources
+ * for all complete groups of sixteen elements in [begin, end), and returns the end of the last such
+ * group. Otherwise computes nothing and returns `begin`. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -86,10 +87,11 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Computes the sum of elements [i, i + n) over sources [first, first + count), and returns its
- * address. Usually the sum is in `buffer`. If there is only one source and it needs no conversion,
- * the returned address is in the source itself. The sources are added as a binary tree, which
- * splits them at the largest power of two below `count`. */
+/* For each of the elements [i, i + n), computes the sum over sources [first, first + count).
+ * Returns the address of the n sums. This is `buffer`, except if there is only one source and it
+ * needs no conversion: then it is an address in the source itself. The sources are added as a
+ * binary tree: they are divided into two parts, the number of sources in the first part is the
+ * largest power of two below `count`, and each part is divided in the same way. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -128,8 +130,8 @@ static void tree_task(void *arg, int64_t task, int worker)
 }
 
 /* Returns true if dst may be written by stores that bypass the caches. dst must be large and
- * aligned, and it must not be one of the sources: the lines of a source are in the cache after they
- * were read. */
+ * aligned. It must not be one of the sources, because the cache lines of a source are in the cache
+ * already, after they were read. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -204,8 +206,8 @@ static double power_of(float x, double power)
     return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
 }
 
-/* Adds |x|^power of element i of a block to accumulator i % FSDP_LANES. If power is INFINITY, the
- * accumulator becomes the larger of itself and |x| instead. */
+/* Adds |x[i]|^power to accumulator i % FSDP_LANES, for each element x[i] of a block. If power is
+ * INFINITY, instead sets the accumulator to |x[i]| if that is larger. */
 static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
                               double power)
 {
@@ -225,8 +227,8 @@ static void accumulate_powers(double acc[restrict FSDP_LANES], const float *rest
             acc[j % FSDP_LANES] += pow(fabs((double)x[j]), power);
 }
 
-/* Returns the sum of |x|^power over a row; if power is INFINITY, the largest |x|. The accumulators
- * are combined pairwise. */
+/* Returns the sum of |x|^power over the elements x of a row or, if power is INFINITY, the largest
+ * |x|. The accumulators are combined pairwise. */
 static double row_powers(const powers_job *job, int64_t row)
 {
     const fsdp_row_powers *of = job->of;
@@ -243,7 +245,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Computes the sums of rows [begin, end), each of which has only one element. */
+/* Computes the sums for rows [begin, end), if each row has only one element. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     const fsdp_row_powers *of = job->of;

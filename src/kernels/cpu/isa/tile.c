@@ -11,11 +11,13 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* A tile prefetches only if it has at least this many lanes of k. A tile with fewer lanes would
-     * finish before the prefetched data arrives. */
+    /* A tile prefetches memory only if it has at least this many lanes along k (Note [Lanes] in
+     * tile.h). The computation of a tile with fewer lanes would end before the prefetched data
+     * arrives. */
     FAR_DEPTH = 128,
-    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group, and
-     * then with the next. So a group stays in the second-level cache while it is used. */
+    /* The size in bytes of a group of panels of B. All rows of a block of A are multiplied with one
+     * group, and then with the next group. So a group stays in the second-level cache while it is
+     * used. */
     GROUP_BYTES = 256 << 10
 };
 
@@ -74,8 +76,8 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* In f32, each lane of a and b has one element: returns acc + a * b. In bf16, each lane of a and b
- * has two elements: returns acc plus the sum of the two products. */
+/* In f32, each 4-byte lane of a and b has one element: returns acc + a * b. In bf16, each lane of a
+ * and b has two elements: returns acc plus the sum of the two products. */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
@@ -89,16 +91,17 @@ FSDP_INLINE __m512i broadcast(const char *a)
     return _mm512_set1_epi32(lane);
 }
 
-/* The part of C, or of a buffer, that a tile's results are written to. */
+/* The destination of a tile's results: a part of C or of a buffer. */
 typedef struct output {
     void *c; /* bf16 for F32_TO_BF16 and BF16_TO_BF16, otherwise f32 */
     int64_t ldc;
     bool add;            /* add the results to the previous values of c, which are f32 */
-    unsigned last_lanes; /* mask of the lanes that exist in the last vector of each row */
+    unsigned last_lanes; /* a mask of those columns of the last vector of each row that exist */
 } output;
 
-/* A function that computes one tile. The array `tiles` below has them: tiles[kind][1] for a packed
- * `a`, and tiles[kind][0] for an `a` that is not packed, whose rows are a_stride bytes apart. */
+/* A function that computes one tile. The array `tiles` below contains these functions:
+ * tiles[kind][1] requires that `a` is packed, and tiles[kind][0] reads rows of A in place, which
+ * are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 
@@ -242,8 +245,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes the tile of C that begins at row i and column j. `panel` has `width` columns of packed
- * B. The first of these columns belongs to column j of C. */
+/* Computes the tile of C that begins at row i and column j. `panel` contains `width` columns of
+ * packed B, of which the first is the column of B that belongs to column j of C. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -267,11 +270,11 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]. A tile accesses two parts of memory that consist of short pieces far
- * apart, so the hardware prefetcher does not predict them. The first is the tile's part of C. Each
- * tile prefetches its part of C before it computes its sums. The second is the rows of A, if A is
- * not packed. They are prefetched one row of tiles ahead: each tile prefetches a share of the rows
- * of A that the next row of tiles will use. */
+/* Note [Ahead of the tile]. The hardware prefetcher does not predict accesses to short pieces of
+ * memory that are far apart. A tile accesses two such parts of memory. The first is the tile's part
+ * of C. Each tile prefetches its part of C before it computes its sums. The second is the rows of
+ * A, if A is not packed. While the tiles of one row of tiles are computed, each of them prefetches
+ * a share of the rows of A that the next row of tiles will use. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {
@@ -338,7 +341,7 @@ static int64_t panel_first(int64_t n, int64_t column)
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
     .rows = ROWS,
     .columns = FSDP_TILE_COLUMNS,
-    .most_depth = 1024, /* a panel of B then has at most 192 KiB */
+    .most_depth = 1024, /* with this depth, a panel of B has at most 192 KiB */
     .most_long_depth = 1024,
     .most_packed_k = 512,
     .a_bytes = 512 << 10,

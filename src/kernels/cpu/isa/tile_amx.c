@@ -1,8 +1,9 @@
 /* Products of bf16 matrices in tiles with AMX; see Note [Panels for AMX] in tile.h. A tile of C
- * takes four registers, two by two. A and B take two registers each. So a step of 16 lanes along k
- * loads four registers and multiplies four times (Intel 64 and IA-32 Architectures Optimization
- * Reference Manual, "Intel AMX"). If C is f32 and nothing is added to the sums, they are stored to
- * C directly. Otherwise they go through a buffer in the first-level cache.
+ * takes four registers, two by two. A and B take two registers each. So each step along k, which is
+ * 16 lanes long, loads four registers and multiplies four times (Intel 64 and IA-32 Architectures
+ * Optimization Reference Manual, "Intel AMX"). If C is f32 and nothing is added to the sums, the
+ * sums are stored directly to C. Otherwise they are first stored to a buffer in the first-level
+ * cache.
  *
  * Each call of multiply() configures the registers and releases them at its end, for two reasons.
  * oneDNN uses another configuration in the same thread, and the operating system switches threads
@@ -25,11 +26,12 @@ enum {
     LINE = 64, /* bytes of a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
     PAIR = 2 * LANES, /* elements along k in a row of a register */
-    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group, and
-     * then with the next. So a group stays in the second-level cache while it is used. */
+    /* The size in bytes of a group of panels of B. All rows of a block of A are multiplied with one
+     * group, and then with the next group. So a group stays in the second-level cache while it is
+     * used. */
     GROUP_BYTES = 512 << 10,
-    /* A tile prefetches C only if it has at least this many lanes of k. A tile with fewer lanes
-     * would finish before the data arrives. */
+    /* A tile prefetches its part of C only if it has at least this many lanes along k (Note [Lanes]
+     * in tile.h). The computation of a tile with fewer lanes would end before the data arrives. */
     FAR_DEPTH = 64
 };
 
@@ -52,10 +54,10 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies up to 16 rows of A, `rows` in number, to a square, which is what one register of A will
- * contain: 16 rows of 32 elements. `src` points into the first of these rows, and the row has
- * `left` more elements from there on. If `left` is 32 or more, the function copies 32 elements of
- * each row. Otherwise it copies `left` elements of each row and pads them with zeros. */
+/* Copies a part of A to a square, which is the contents of one register: 16 rows of 32 elements.
+ * `rows` rows of A are copied, at most 16. `src` points into the first of these rows, and the row
+ * has `left` more elements from there on. If `left` is 32 or more, 32 elements of each row are
+ * copied. Otherwise `left` elements of each row are copied, followed by zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -63,9 +65,9 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Copies elements of A into two squares of 16 rows each (see copy_square()) and transposes them,
- * because src contains A transposed. A row of src belongs to one index along k, and a column of src
- * is a row of A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
+/* Copies elements of A, transposed, into two squares of 16 rows each (see copy_square()). src
+ * contains A transposed: a row of src belongs to one index along k, and a column of src is a row of
+ * A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -111,7 +113,7 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                                  PAIR * row_bytes); /* the next PAIR rows of k are prefetched */
+                                  PAIR * row_bytes); /* prefetch the next PAIR rows of src */
             else
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
                                   fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
@@ -125,15 +127,15 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
  * group may be empty. */
 typedef struct tile_rows {
     int rows[2];
-    /* tail: the last lanes of k, padded with zeros; NULL if no padding is needed */
+    /* tail: the last lanes of each row, padded with zeros; NULL if no padding is needed */
     const char *a[2], *tail[2];
-    /* `stride` is the number of bytes from one row to the next. `step` is the number of bytes from
-     * 16 lanes of k to the next 16 lanes. */
+    /* stride: the number of bytes from one row to the next. step: the number of bytes from 16 lanes
+     * along k to the next 16 lanes of the same row. */
     int64_t stride, step;
     int64_t steps;
 } tile_rows;
 
-/* The layout that LDTILECFG reads. */
+/* The layout of the memory that the instruction LDTILECFG reads. */
 typedef struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -170,11 +172,11 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* How the sums of a tile will be moved from a buffer to C.
+/* The way in which the sums of a tile will be moved from a buffer to C.
  *
  * Note [Between steps]. Moving the sums of a tile with few lanes along k takes half as long as
  * computing them, but it uses other parts of the processor. So the sums of a tile are moved while
- * the next tile is computed: a few rows after each step along k of the next tile. */
+ * the next tile is computed: after each step along k of the next tile, a few rows are moved. */
 typedef enum pending_kind {
     PENDING_ANY,
     /* The tile has 32 columns and C is bf16. C becomes the sums + bias. The bias is zeros if the
@@ -224,7 +226,8 @@ BF16_TARGET static void move_pending_rows(pending *p, int rows)
     p->done = end;
 }
 
-/* Prepares `p` for moving its sums to C: to rows [i, i + rows) and columns [j, j + columns). */
+/* Prepares `p` so that its sums can be moved to rows [i, i + rows) and columns [j, j + columns) of
+ * C. */
 BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
                                     int64_t j, int64_t columns)
 {
@@ -247,8 +250,8 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
 
 /* Cache lines that remain to be prefetched.
  *
- * Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
- * in tile.c. Only a few lines are prefetched after each step along k. The reason is that the
+ * Note [Asked for between steps]. Note [Ahead of the tile] in tile.c says why cache lines are
+ * prefetched. Only a few lines are prefetched after each step along k. The reason is that the
  * first-level cache can wait for only about 16 lines at a time. If all lines were prefetched
  * together, the prefetch of the 17th line would block until one of the first 16 had arrived. */
 typedef struct lines {
@@ -261,8 +264,8 @@ typedef struct lines {
 static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
 {
     const int64_t before = (int64_t)((uintptr_t)at % LINE);
-    /* If the stride is not a multiple of LINE, rows begin at different offsets in a line. So a
-     * later row may touch one more line than the first row. */
+    /* If the stride is not a multiple of LINE, rows begin at different offsets in a cache line. So
+     * a later row may extend over one line more than the first row. */
     const int64_t shift = stride % LINE ? LINE - 1 : 0;
     lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
     l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
@@ -275,7 +278,7 @@ static lines no_lines(void)
     return (lines){.at = NULL, .left = 0};
 }
 
-/* Prefetches the next n lines. An address past the end does no harm. */
+/* Prefetches the next n cache lines. An address past the end does no harm. */
 FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 {
     n = n < l->left ? n : l->left;
@@ -295,16 +298,17 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* The lines that are prefetched while a tile is computed. `c` has the lines of C that this tile
- * will write. *a has the lines of A that the next row of tiles will use. This tile prefetches of_a
- * of the lines in *a, and later tiles prefetch the rest. */
+/* The cache lines that are prefetched while a tile is computed. `c` has the lines of C that this
+ * tile will write. *a has the lines of A that the next row of tiles will use. This tile prefetches
+ * of_a of the lines in *a, and later tiles prefetch the rest. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
 } ahead;
 
-/* Computes a tile and stores its sums to `c`, whose rows are c_stride bytes apart. Meanwhile it
- * moves the sums that are pending in `before` to C, and prefetches the lines in `asked`. */
+/* Computes a tile and stores its sums to `c`, whose rows are c_stride bytes apart. During the
+ * computation, also moves the sums in `before`, which belong to the previous tile, to C, and
+ * prefetches the cache lines in `asked`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
                                      ahead *asked)
@@ -364,9 +368,9 @@ AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t c
 
 /* --- blocks --- */
 
-/* Returns rows [i, i + 32) of A. If A is not packed and the depth is not a multiple of 16, the last
- * lanes of each row are copied to `tail` and padded with zeros. `tail` has 64 bytes for each
- * row. */
+/* Returns pointers to rows [i, i + 32) of A. If A is not packed and the depth is not a multiple of
+ * 16, the last lanes of each row are copied to `tail` and padded with zeros. `tail` has 64 bytes
+ * for each row. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);
@@ -397,9 +401,9 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 }
 
 /* Computes the part of C that belongs to columns [j, j + columns) and to the rows of A in `r`, the
- * first of which is row i. `before` has the pending sums of the previous tile. They are moved to C
- * during the computation. The new sums are stored to C directly, or they become pending in
- * `now`. */
+ * first of which is row i. `before` contains sums of the previous tile, which are moved to C during
+ * the computation. The new sums are stored directly to C or in `now`, from which they must be moved
+ * to C later. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

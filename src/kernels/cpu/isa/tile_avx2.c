@@ -1,16 +1,16 @@
 /* Matrix products in register tiles with AVX2; see tile.h. Packing widens bf16 to float32, so all
- * products are float32, and a lane of k is one element of either dtype.
+ * products are float32, and a lane (Note [Lanes] in tile.h) is always one element.
  *
  * Note [Tiles of AVX2]. The sixteen registers contain 4 x 24 sums, three vectors of B and one
  * element of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be
  * narrower, but it never has only 8 columns after a panel of 24. Instead of 24 and 8 columns, the
  * last two panels have 16 columns each. A panel of 8 columns would have only 4 x 8 sums, in four
- * registers, so each addition would have to wait for an earlier one. A panel stays in the
- * first-level cache while all rows of a block of A are multiplied with it.
+ * registers, so each addition would have to wait for the result of an earlier one. A panel stays in
+ * the first-level cache while all rows of a block of A are multiplied with it.
  *
- * A packed tile of A has FSDP_TILE_ROWS rows, and its two halves are multiplied separately. GEMM
- * always packs A: reading its rows in place, from far apart, took 5 to 25 % longer. The rows of
- * attention's probabilities are read in place, since they are in the first-level cache. */
+ * A packed tile of A has FSDP_TILE_ROWS rows. Its upper and lower half are multiplied separately.
+ * GEMM always packs A: reading its rows in place, from far apart, took 5 to 25 % longer. The rows
+ * of attention's probabilities are read in place, since they are in the first-level cache. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -23,9 +23,10 @@ enum {
     WIDTH = 24,
     VECTORS = WIDTH / 8,
     /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
-     * at the same positions of the next row. Each position is a column of B or a row of A. */
+     * in the same columns of the next row, and so on. Each column of the source is a column of B or
+     * a row of A. */
     STRIP = 72,
-    /* A tile prefetches its part of C only if it has at least this many lanes of k. With fewer
+    /* A tile prefetches its part of C only if it has at least this many lanes along k. With fewer
      * lanes, prefetching would take a noticeable part of the time. */
     FAR_DEPTH = 128,
     AHEAD = 2048 /* prefetch distance of pack_rows(), in elements */
@@ -60,13 +61,14 @@ static int64_t rounded(int64_t n)
 
 /* --- packing --- */
 
-/* Where packing stores eight columns of B (in their panel) or eight rows of A (in their tile). */
+/* The place where packing stores eight columns of B (in their panel) or eight rows of A (in their
+ * tile). */
 typedef struct target {
-    float *at;      /* address of lane 0 of k */
-    int64_t stride; /* distance in floats from one lane of k to the next */
+    float *at;      /* address of the first lane along k */
+    int64_t stride; /* distance in floats from one lane along k to the next */
 } target;
 
-/* Returns where columns [8 i, 8 i + 8) of B are stored in the packed panels, or rows [8 i, 8 i + 8)
+/* Returns the place of columns [8 i, 8 i + 8) of B in the packed panels, or of rows [8 i, 8 i + 8)
  * of A in the packed tiles. n is the number of columns of B, or of rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
@@ -109,16 +111,17 @@ FSDP_INLINE void transpose(__m256 r[8])
         r[i] = t[i];
 }
 
-/* Prefetches address src + bytes into the second-level cache. An address past the end does no
- * harm. */
+/* Prefetches the cache line at address src + bytes into the second-level cache. An address past the
+ * end does no harm. */
 FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs a block: up to eight lanes of k from each of `rows` rows (at most eight). The block begins
- * at lane `lane` of a row, and a row has `lanes` more lanes from there on. For whole blocks (8 x
- * 8), callers pass constants, so the compiler makes a copy without conditions. */
+/* Packs up to eight lanes along k from each of `rows` rows, at most eight. The first of these lanes
+ * is number `lane` of a row, and the row has `lanes` more lanes from there on. For whole blocks (8
+ * x 8), callers pass constants, so the compiler makes a copy of this function without
+ * conditions. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -134,7 +137,7 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
             _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
 }
 
-/* Packs `rows` rows, at most eight, of k contiguous elements each. */
+/* Packs `rows` rows, at most eight. Each row has k elements, which are contiguous in memory. */
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {
@@ -149,8 +152,8 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Packs k rows of `columns` neighbouring elements each. The elements are read along the rows of the
- * source, because this order is the fastest. */
+/* Packs a matrix that is stored as k rows of `columns` neighbouring elements. It is read row by
+ * row, because this order is the fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
 {
@@ -201,8 +204,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* A function that computes C [rows, 8 * vectors] with leading dimension ldc. If a_ld is 0, `a` is
- * packed. Otherwise its rows are a_ld elements apart. */
+/* A function that computes a part of C with `rows` rows and 8 * `vectors` columns. The row stride
+ * of C is ldc. If a_ld is 0, `a` is packed. Otherwise the rows of A are a_ld elements apart. */
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
@@ -264,7 +267,7 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 /* --- blocks --- */
 
 /* Finishes a tile of results x [rows, columns]: adds fsdp_tile_block.sum, the bias and the previous
- * C, as far as the block requests them, and stores the tile at (i0, j0) in C. */
+ * C, if the block requests them, and stores the tile at row i0 and column j0 of C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {
@@ -313,7 +316,7 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
-        /* The prefetched lines of C arrive while the sums are computed. */
+        /* Prefetch the tile's part of C, which then arrives while the sums are computed. */
         for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) {
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);

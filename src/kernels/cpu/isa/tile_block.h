@@ -1,15 +1,15 @@
-/* The last step of a product with AVX-512 or AMX tiles. It takes a tile of results, adds what the
- * block asks for (fsdp_tile_block.sum, the bias, the previous C), and stores the tile to C. An ISA
- * without AVX-512 has none of these functions. */
+/* The last step of a product with AVX-512 or AMX tiles. It takes a tile of results, adds
+ * fsdp_tile_block.sum, the bias and the previous C, if the block requests them, and stores the tile
+ * to C. The functions exist only if the ISA of the compilation has AVX-512. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
 #include "src/kernels/cpu/isa/vec16.h"
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Add `bias`, fsdp_tile_block.sum and the previous C, as far as the block requests them, to sixteen
- * columns of a row of results. Store the columns at (i, j) in C. A column whose bit in `lanes` is
- * clear is not stored. */
+/* Add `bias`, fsdp_tile_block.sum and the previous C, if the block requests them, to sixteen
+ * columns of a row of results. Store these columns in row i of C, from column j on. A column whose
+ * bit in `lanes` is clear is not stored. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
                                              fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {
@@ -22,8 +22,9 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
-/* Finish a tile of results x [rows, columns], whose rows are x_ld elements apart, and store it at
- * (i0, j0) in C. */
+/* Finish the results x [rows, columns] of a tile: add fsdp_tile_block.sum, the bias and the
+ * previous C, if the block requests them, and store the results in C, from row i0 and column j0 on.
+ * The rows of x are x_ld elements apart. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *b, const float *x,
                                               int64_t x_ld, int64_t i0, int rows, int64_t j0,
                                               int columns)

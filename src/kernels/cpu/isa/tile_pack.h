@@ -1,5 +1,5 @@
-/* Packing of matrices for the AVX-512 tiles (tile.c) and the AMX tiles (tile_amx.c); see tile.h. An
- * ISA without AVX-512 has none of these functions. */
+/* Packing of matrices for the AVX-512 tiles (tile.c) and the AMX tiles (tile_amx.c); see tile.h.
+ * The functions exist only if the ISA of the compilation has AVX-512. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
@@ -7,28 +7,31 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
     /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
-     * at the same positions of the next row. Each position is a column of B or a row of A. */
+     * in the same columns of the next row, and so on. Each column of the source is a column of B or
+     * a row of A. */
     PACK_STRIP = 512,
     PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), in elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, in bytes */
-    /* If a row has at most this many bytes, pack_contiguous() does not prefetch further parts of
-     * the row. Instead, it prefetches the next sixteen rows. */
+    /* If a row has at most this many bytes, pack_contiguous() prefetches parts of the next sixteen
+     * rows instead of further parts of the same row. */
     PACK_SHORT_ROW = 2048
 };
 
-/* What a packed lane of 4 bytes contains. */
+/* The contents of a packed lane of 4 bytes. */
 typedef enum pack_form {
     PACK_F32,
     PACK_PAIRS,  /* two bf16 elements: Note [Lanes] in tile.h */
     PACK_WIDENED /* one bf16 element, widened to f32 */
 } pack_form;
 
-/* Where packing stores sixteen columns of B (in their panel) or sixteen rows of A (in their two
- * tiles). */
+/* The place where packing stores sixteen columns of B (in their panel) or sixteen rows of A (in
+ * their two tiles). */
 typedef struct target {
-    char *at;       /* address of lane 0 of k */
-    int64_t stride; /* bytes from one lane of k to the next */
-    int64_t upper;  /* bytes from columns (or rows) 0 to 7 of a lane to columns (or rows) 8 to 15 */
+    char *at;       /* address of the first lane along k */
+    int64_t stride; /* bytes from one lane along k to the next */
+    /* In each lane, the distance in bytes from the first eight to the last eight columns (or
+     * rows). */
+    int64_t upper;
 } target;
 
 FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
@@ -38,9 +41,9 @@ FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
     _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* Prefetch a line into the second-level cache. In the first-level cache, rows that are a multiple
- * of 4096 bytes apart would evict each other before they are used. An address past the end does no
- * harm. */
+/* Prefetch the cache line at `address` into the second-level cache. In the first-level cache, rows
+ * that are a multiple of 4096 bytes apart would evict each other before they are used. An address
+ * past the end does no harm. */
 FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
@@ -51,7 +54,7 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* Return the number of elements along k in a lane. */
+/* Return the number of elements along k that one lane contains. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -63,9 +66,8 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Load up to `left` elements along k into sixteen lanes. With PACK_PAIRS, a lane has two elements.
- * If `left` is then odd, one lane is only half full. Empty lanes and the empty half of that lane
- * are set to zero. */
+/* Load up to `left` elements along k into sixteen lanes. With PACK_PAIRS, a lane has two elements,
+ * so the last lane may be only half full. Everything after the last element is set to zero. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -84,8 +86,8 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
 {
     __m512i r[16];
     const char *at = src + lane * lane_bytes(form);
-    /* This makes the compiler step one pointer through the rows. It would otherwise keep sixteen
-     * pointers, for which there are not enough registers. */
+    /* This statement makes the compiler advance a single pointer from row to row. Without it, the
+     * compiler would keep sixteen pointers, for which there are not enough registers. */
     __asm__("" : "+r"(at));
     UNROLL
     for (int i = 0; i < 16; i++) {
@@ -100,7 +102,7 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
             store_lanes(to, lane + i, r[i]);
 }
 
-/* Pack `rows` rows, at most sixteen, of k contiguous elements each. */
+/* Pack `rows` rows, at most sixteen. Each row has k elements, which are contiguous in memory. */
 FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
                                  int64_t row_bytes, int64_t k, int64_t rows)
 {
@@ -115,18 +117,18 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* Return where columns [16 i, 16 i + 16) of B are stored in the packed panels, or rows [16 i, 16 i
- * + 16) of A in the packed tiles. */
+/* Return the place of columns [16 i, 16 i + 16) of B in the packed panels, or of rows [16 i, 16 i +
+ * 16) of A in the packed tiles. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-/* Return how many rows of k ahead pack_rows() and pack_row_pairs() prefetch. */
+/* Return the prefetch distance of pack_rows() and pack_row_pairs() in rows of the source. */
 static int64_t rows_ahead(int64_t columns)
 {
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Pack k rows of `columns` neighbouring elements each. The elements are read along the rows of the
- * source, because this order is the fastest. */
+/* Pack a matrix that is stored as k rows of `columns` neighbouring elements. It is read row by row,
+ * because this order is the fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
 {
@@ -139,9 +141,10 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Load two rows of k as pairs, that is, with both elements of a column in one lane. There are up to
- * 32 columns. lanes[0] gets the first 16 columns, and lanes[1] gets the others. If `second` is
- * false, there is only one row, and zeros replace the second one. */
+/* Load two rows of the source, which belong to two neighbouring indices along k. Both elements of a
+ * column are put into one lane. There are up to 32 columns: lanes[0] gets the first 16, and
+ * lanes[1] gets the others. If `second` is false, there is only one row, and zeros replace the
+ * second one. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {
@@ -156,9 +159,9 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Pack two rows of k as pairs, as load_pair() loads them. For two rows of 32 columns, callers pass
- * `second` and `columns` as constants, so that the compiler compiles a copy of this function that
- * has no branches. */
+/* Pack two rows of the source, which load_pair() loads as pairs. For two rows of 32 columns,
+ * callers pass `second` and `columns` as constants, so that the compiler compiles a copy of this
+ * function that has no branches. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {
@@ -169,7 +172,8 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Pack k rows of `columns` neighbouring bf16 elements each. Two rows of k make one row of lanes. */
+/* Pack a bf16 matrix that is stored as k rows of `columns` neighbouring elements. Two rows of the
+ * source become one row of lanes. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {

@@ -3,9 +3,9 @@
  * ISA. Every step is one IEEE operation, and the steps have a fixed order (nothing is contracted).
  * So the bits of a value depend neither on its position in a vector nor on the ISA.
  *
- * To select one of two values, use fsdp_select(). The compiler would not vectorise
- * `condition ? x : y` if x or y contains arithmetic. Vector code would have to evaluate both x and
- * y, and the compiler must not do that, because arithmetic may trap.
+ * To select one of two values, use fsdp_select(). The compiler would not vectorise `condition ? x :
+ * y` if x or y contains arithmetic. Vector code would have to evaluate both x and y, which the
+ * compiler must not do, because arithmetic may trap.
  *
  * The polynomial in fsdp_log() is our own minimax fit (Remez exchange in 40 digits, then rounded to
  * float). tests/kernels/test_math.c measures its error over dense ranges. */
@@ -36,8 +36,8 @@ static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
     /* A normal number stays normal: the bias of its exponent changes from 15 to 127. Infinity and
-     * NaN get the exponent 255. A subnormal float16 has the value of a normal float32. This value
-     * is computed by subtracting two floats. */
+     * NaN get the exponent 255. A subnormal float16 becomes a normal float32, whose value is
+     * computed by subtracting two floats. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -51,7 +51,7 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t bits = fsdp_bits_from_f32(f);
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
-    /* 65520 and more round to infinity */
+    /* magnitudes of 65520 and more round to infinity */
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u);
     /* A magnitude below 2^-14 gives a subnormal result. Adding 0.5f to the magnitude rounds it to a
      * multiple of 2^-24, the smallest subnormal. The low bits of this sum are then the result. */

@@ -1,7 +1,7 @@
-/* Vectors of floats that fill one register of the ISA, and functions of them for softmax and
- * activations. Use them for loops in which they are faster than the one-lane functions of vec.h,
- * which the compiler vectorises. In such loops, the vectors of vec16.h, which are wider than a
- * register, would be loaded and stored at every step.
+/* Vectors of floats that fill one register of the ISA, and functions on such vectors for softmax
+ * and activations. Use them for loops in which they are faster than the one-lane functions of
+ * vec.h, which the compiler vectorises. In such loops, the vectors of vec16.h, which are wider than
+ * a register, would be loaded and stored at every step.
  *
  * Each operation is one IEEE operation per lane, so the bits of a value do not depend on its lane.
  * The bits of fsdp_vec_fma() depend on the ISA, because its multiplication and addition are fused
@@ -48,7 +48,7 @@ FSDP_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
 
 FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
 {
-    /* Unlike x + 0, this keeps -0. */
+    /* x - 0 is x also for -0, unlike x + 0 */
     return x - (fsdp_vec){0};
 }
 
@@ -96,7 +96,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 #endif
 }
 
-/* Return a mask that is all ones in each lane l for which first + l is in [begin, end). */
+/* Return a mask in which lane l is all ones if first + l is in [begin, end), and zero otherwise. */
 FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
 {
     int32_t lanes[FSDP_VEC];
@@ -160,8 +160,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
-/* Return the largest lane. If lane 0 is NaN, the result is NaN. NaN in any other lane is
- * ignored. */
+/* Return the value of the largest lane. NaN in lane 0 makes the result NaN. NaN in any other lane
+ * is ignored. */
 FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
@@ -210,8 +210,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 #endif
 }
 
-/* Return s = 1 / (1 + e^-x), computed as e^x / (1 + e^x) if x is negative. Set *slope to its
- * derivative s (1 - s), computed without cancellation. */
+/* Return s = 1 / (1 + e^-x). For negative x, it is computed as e^x / (1 + e^x). Set *slope to the
+ * derivative s (1 - s), which is computed without cancellation. */
 FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec e = fsdp_vec_exp(-fsdp_vec_abs(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
@@ -219,8 +219,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
     return fsdp_vec_select(x < 0.0f, smaller, larger);
 }
 
-/* Return tanh x. Near 0 it is an odd polynomial. Elsewhere it is 1 - 2 e^-2|x| / (1 + e^-2|x|) with
- * the sign of x. */
+/* Return tanh x. Near 0, it is computed by an odd polynomial. Elsewhere, it is computed as 1 - 2
+ * e^-2|x| / (1 + e^-2|x|) with the sign of x. */
 FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
@@ -235,8 +235,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
     return fsdp_vec_copysign(fsdp_vec_select(t < 0.625f, small, large), x);
 }
 
-/* Return erf x. Near 0 it is an odd polynomial. Elsewhere it is 1 - e^(-t p(t)) with the sign of x,
- * where t = |x| and p is a polynomial. */
+/* Return erf x. Near 0, it is computed by an odd polynomial. Elsewhere, it is computed as 1 - e^(-t
+ * p(t)) with the sign of x, where t = |x| and p is a polynomial. */
 FSDP_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
