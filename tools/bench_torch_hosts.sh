@@ -90,7 +90,7 @@ for run in $runs; do
 $run
 END
     rm -rf model
-    "$build/fsdp" bench train --shape "$model" --ranks 1 --batch 1 --seq 16 --steps 1 --save-model model \
+    "$build/fsdp" bench train --shape "$model" --ranks 1 --batch 1 --seq 16 --steps 2 --save-model model \
         >out 2>err || failed
     flags="--max-seq-length $seq"
     [ "$target" = 0 ] || flags="--max-source-length $seq --max-target-length $target"
