@@ -38,6 +38,7 @@ def parse_args():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1, help="of the tokens")
     parser.add_argument("--threads-per-rank", type=int, default=1)
+    parser.add_argument("--interface", help="count the bytes that this network interface sends, e.g. eth0")
     parser.add_argument("--compile", action="store_true", help="model.compile() after fully_shard")
     return parser.parse_args()
 
@@ -101,6 +102,13 @@ def train_step(model, optimizer, batch):
     return loss.item()
 
 
+def sent_bytes(interface):
+    if not interface:
+        return 0
+    with open(f"/sys/class/net/{interface}/statistics/tx_bytes") as file:
+        return int(file.read())
+
+
 def processor_s():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
@@ -121,7 +129,8 @@ def main():
         seconds.append(time.perf_counter() - begin)
         if first_step_after_s is None:
             first_step_after_s = time.time() - START
-            used = processor_s()
+            used, sent = processor_s(), sent_bytes(args.interface)
+    sent = (sent_bytes(args.interface) - sent) / (args.steps - 1)
     used = (processor_s() - used) / (args.steps - 1)
     if rank == 0:
         step_s = statistics.median(seconds[1:])
@@ -132,7 +141,7 @@ def main():
             ranks=ranks, threads_per_rank=args.threads_per_rank, batch=args.batch, seq=args.seq,
             target=target, steps=args.steps, step_s=round(step_s, 3),
             tok_per_s=round(tokens / step_s, 1), first_step_after_s=round(first_step_after_s, 2),
-            processor=round(used, 3), first_loss=losses[0], last_loss=losses[-1])))
+            processor=round(used, 3), host_sent_bytes=round(sent), first_loss=losses[0], last_loss=losses[-1])))
     dist.barrier()  # a rank that exits early breaks the connections of the others
     dist.destroy_process_group()
 

@@ -118,10 +118,14 @@ typedef enum fsdp_reshard {
     FSDP_RESHARD_TRUE,    /**< free the whole parameters after forward, and gather them again for
                              backward (ZeRO-3) */
     FSDP_RESHARD_FALSE,   /**< keep the whole parameters until after backward (ZeRO-2) */
-    /** FSDP2's reshard_after_forward with an integer. In FSDP2, the parameters are sharded over
-     * only reshard_ranks ranks after forward, and backward gathers them from these ranks. In this
-     * library, the ranks of a host share one copy of the whole parameters and keep this copy until
-     * after backward. Between forward and backward, the program must not read the parameters. */
+    /** FSDP2's reshard_after_forward with an integer: between forward and backward, the parameters
+     * are sharded over only reshard_ranks ranks, and backward gathers them from these ranks. In
+     * this library, the ranks of a host share one copy of the whole parameters. If reshard_ranks is
+     * at most the number of ranks of a host, the host keeps this copy until after backward, and
+     * backward's gather sends nothing. If it is larger, the ranks of as many whole hosts as
+     * reshard_ranks contains keep one copy together, and backward's gather is between these hosts.
+     * Between forward and backward, the program must not read or write the parameters. Parameters
+     * with an all-gather extension are sharded over all ranks again. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
@@ -282,6 +286,9 @@ typedef struct fsdp_unit_info {
     int64_t numel, local_numel;
     int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
+    int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that keep one copy of the
+                           parameters between forward and backward, all ranks of one or several
+                           hosts; otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called

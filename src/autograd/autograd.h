@@ -287,10 +287,11 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
  * is meta, or the second run of a checkpointed part has passed its stopping point (Note [Early
  * stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
-/* Only on the meta device: add 2 m n k to fsdp_device.product_flops, for a product [m, k] x [k, n]
- * that a real run would compute at this point. Operations call this for every product. It has no
- * effect on devices that compute, and none if a real run would compute no values at this point
- * (Note [Early stop] in early_stop.h). */
+/* Operations call this before every product [m, k] x [k, n] of their shapes. On the meta device:
+ * add the 2 m n k operations that a real run would compute at this point to
+ * fsdp_device.product_flops. On other devices it is only for tests (src/trace/pace_testing.h). It
+ * has no effect if a real run would compute no values at this point (Note [Early stop] in
+ * early_stop.h). */
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {

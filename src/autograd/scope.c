@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/philox.h"
+#include "src/trace/pace_testing.h"
 
 fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_tape *tape, const fsdp_scope_options *options,
                             fsdp_scope **scope)
@@ -115,8 +116,13 @@ const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s)
 void fsdp_scope_count_product(const fsdp_scope *s, int64_t m, int64_t n, int64_t k)
 {
     fsdp_device *device = s->run->device;
-    if (!device->kernels && !s->run->status && !s->run->without_values)
-        device->product_flops += 2.0 * (double)m * (double)n * (double)k;
+    const double flops = 2.0 * (double)m * (double)n * (double)k;
+    if (s->run->status || s->run->without_values)
+        return;
+    if (device->kernels)
+        fsdp_pace_product(flops);
+    else
+        device->product_flops += flops;
 }
 
 fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t)

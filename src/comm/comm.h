@@ -108,6 +108,10 @@ void fsdp_phase_wrote(fsdp_shared_buffer *buffer, int reader, size_t offset, siz
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 
+/* Return true if `rank` is the first of the ranks `begin`, begin + 1, ... of the group that is on
+ * its host. */
+bool fsdp_group_is_first_of_host(const fsdp_group *group, int begin, int rank);
+
 /* Return the address of the group's counters, which keep changing. fsdp_group_get_counters()
  * returns a copy of the counters. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);

@@ -163,6 +163,14 @@ int fsdp_group_local_world_size(const fsdp_group *group)
     return group ? group->local_world_size : 1;
 }
 
+bool fsdp_group_is_first_of_host(const fsdp_group *group, int begin, int rank)
+{
+    int r = begin;
+    while (fsdp_group_host(group, r) != fsdp_group_host(group, rank))
+        r++;
+    return r == rank;
+}
+
 const char *fsdp_group_backend(const fsdp_group *group)
 {
     return group->ops->name;

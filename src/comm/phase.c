@@ -17,6 +17,7 @@
 #include "src/base/assert.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
+#include "src/trace/pace_testing.h"
 #include "src/trace/trace.h"
 
 static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
@@ -121,6 +122,7 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
     fsdp_group *group = buffer->group;
     fsdp_phase phase = (fsdp_phase)record->phase;
     FSDP_ASSERT(record->info.kind < FSDP_KIND_COUNT);
+    fsdp_pace_settle();
     if (buffer->open)
         return fsdp_error(FSDP_ERR_STATE, "%s of unit %u: the buffer's last phase has not ended",
                           fsdp_comm_kind_name((fsdp_comm_kind)record->info.kind),
@@ -204,6 +206,7 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
 {
     if (!buffer->open)
         return;
+    fsdp_pace_settle();
     buffer->open = false;
     buffer->ended++;
     if (buffer->phase == FSDP_PHASE_WRITE)

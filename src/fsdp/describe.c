@@ -47,6 +47,7 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
         .reshard_ranks = g->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER
                              ? g->context.options.reshard_ranks
                              : 0,
+        .kept_ranks = fsdp_param_context_kept_ranks(&g->context),
         .reshard_after_forward = fsdp_param_group_reshards_after_forward(
             g, fsdp_outermost_unit(state->module) == state->module),
         .no_shard = g->context.options.no_shard,

@@ -19,6 +19,18 @@ bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c)
            !fsdp_group_has_network(c->group) && !fsdp_group_has_network(c->replicate_group);
 }
 
+int fsdp_param_context_kept_ranks(const fsdp_param_context *c)
+{
+    const int ranks = fsdp_group_world_size(c->shard_group);
+    const int local = fsdp_group_local_world_size(c->shard_group);
+    int hosts = c->options.reshard_ranks / local;
+    if (c->options.reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
+        return 0;
+    while (hosts > 1 && ranks / local % hosts)
+        hosts--;
+    return hosts > 1 ? hosts * local : local;
+}
+
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c)
 {
     return c->group ? c->group : c->replicate_group;

@@ -54,6 +54,11 @@ int fsdp_param_context_world_size(const fsdp_param_context *c);
 bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
 /* Return true if all ranks of `group` share memory, or if `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_group *group);
+/* Return how many consecutive ranks of the shard group keep one copy of the unit between forward
+ * and backward, with FSDP_RESHARD_TO_SMALLER: the ranks of whole hosts, at most reshard_ranks if
+ * that is more than one host has, and a divisor of the number of shard ranks. Otherwise return 0.
+ */
+int fsdp_param_context_kept_ranks(const fsdp_param_context *c);
 /* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
  * record the location for error messages, and to abort. */
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c);

@@ -15,7 +15,10 @@ typedef enum fsdp_sharded_state {
     FSDP_STATE_SHARDED,
     FSDP_STATE_GATHERING, /* A gather has begun. This rank has not waited for its peers yet. */
     FSDP_STATE_UNSHARDED,
-    FSDP_STATE_HIDDEN, /* Gathered, but operations cannot read it. For FSDP_RESHARD_TO_SMALLER. */
+    /* For FSDP_RESHARD_TO_SMALLER, between forward and backward: Note [Secondary shards] in
+     * storage_copy.h. */
+    FSDP_STATE_HIDDEN,    /* Gathered, but operations cannot read it. */
+    FSDP_STATE_SECONDARY, /* Each rank has a part of what was gathered. */
 } fsdp_sharded_state;
 
 typedef struct fsdp_param_group {
@@ -85,16 +88,16 @@ fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);
 /* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);
-/* Begin a gather: write this rank's rows, or start to read them from a file. Has an effect only if
- * the group is in FSDP_STATE_SHARDED, is not summoned, and no caller is writing its local tensors
- * (fsdp_tensor_begin_write()). */
+/* Begin a gather: write this rank's rows or its part, or start to read the rows from a file. Has an
+ * effect only if the group is in FSDP_STATE_SHARDED or FSDP_STATE_SECONDARY, is not summoned, and
+ * no caller is writing its local tensors (fsdp_tensor_begin_write()). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g);
 /* Gather and wait for the peers' rows. No effect if the group is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);
-/* Hide the gathered parameters from operations until the next unshard, which then does not wait for
- * peers. If one of the group's memories cannot be hidden, reshard the group instead. The group must
- * be unsharded. */
-void fsdp_param_group_hide(fsdp_param_group *g);
+/* Reshard to the ranks of one host or of a few hosts, as FSDP_RESHARD_TO_SMALLER asks: Note
+ * [Secondary shards] in storage_copy.h. If one of the group's memories cannot do this, reshard the
+ * group to all ranks. The group must be unsharded. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_reshard_to_smaller(fsdp_param_group *g);
 /* Make the gathered parameters unreadable for operations. Give copies back to their pool, unless
  * the group keeps them (Note [Kept copies] in param_storage.h). Also drop a gather that a prefetch
  * has begun, and the request of fsdp_unit_unshard_async(). If the group is sharded, only the

@@ -80,9 +80,14 @@ typedef struct fsdp_param_memory_ops {
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows. Then give `view` the data of all rows. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
-    /* Give back to `view` the data that fsdp_param_group_hide() took away. The function is NULL if
+    /* Give back to `view` the data that fsdp_param_group_reshard_to_smaller() took away. The function is NULL if
      * this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
+    /* Keep this rank's part of the gathered data in private memory, make `view` empty, and return
+     * the buffer of the gathered data to its pool. The next gather reads the parts (Note [Secondary
+     * shards] in storage_copy.h). After a failure, the memory is still unsharded. The function is
+     * NULL if this memory cannot keep parts. */
+    fsdp_status (*keep_part)(fsdp_param_memory *m);
     /* Undo `unshard`: make `view` empty, and allow this rank to write its rows again. This includes
      * rows that are stored where peers read them. */
     void (*reshard)(fsdp_param_memory *m);

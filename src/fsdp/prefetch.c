@@ -37,9 +37,11 @@ static fsdp_status enqueue(fsdp_state_context *c, fsdp_state *state)
         return fsdp_error(FSDP_ERR_STATE,
                           "unit '%s' cannot be prefetched by a unit of another tree",
                           state->param_group->context.name);
+    const fsdp_sharded_state at = state->param_group->state;
     remove_from(&c->queue, state);
-    return state->param_group->state == FSDP_STATE_SHARDED ? fsdp_state_list_add(&c->queue, state)
-                                                           : FSDP_OK;
+    return at == FSDP_STATE_SHARDED || at == FSDP_STATE_SECONDARY
+               ? fsdp_state_list_add(&c->queue, state)
+               : FSDP_OK;
 }
 
 /* --- forward --- */

@@ -178,7 +178,7 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     if (!g->held &&
         (!has_backward || fsdp_param_group_reshards_after_forward(g, state->owns_context))) {
         if (has_backward && g->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
-            fsdp_param_group_hide(g);
+            FSDP_TRY(fsdp_param_group_reshard_to_smaller(g));
         else
             fsdp_param_group_reshard(g);
     }

@@ -1,5 +1,5 @@
 /* Stores parameters that a gather casts: Note [Cast copies] and Note [Kept copies] in
- * param_storage.h. */
+ * param_storage.h, and Note [Secondary shards] in storage_copy.h. */
 #include "src/fsdp/storage_copy.h"
 
 #include "src/trace/trace.h"
@@ -44,16 +44,28 @@ void *fsdp_own_rows_in_copy(const fsdp_param *p, fsdp_dtype *dtype)
 
 /* --- gathering --- */
 
-static void drop(fsdp_param_memory *base)
+static void drop_buffer(fsdp_copy_memory *m)
 {
-    fsdp_copy_memory *m = copy_of(base);
     m->is_gathered = false;
     if (!m->buffer)
         return;
     fsdp_buffer_end(m->buffer);
-    fsdp_pool_release(fsdp_param_context_pool(base->context), m->buffer);
+    fsdp_pool_release(fsdp_param_context_pool(m->base.context), m->buffer);
     m->buffer = NULL;
     m->is_open = false;
+}
+
+static void drop_part(fsdp_copy_memory *m)
+{
+    if (m->part)
+        fsdp_pool_release(&m->base.context->comm->whole, m->part);
+    m->part = NULL;
+}
+
+static void drop(fsdp_param_memory *base)
+{
+    drop_buffer(copy_of(base));
+    drop_part(copy_of(base));
 }
 
 static void write_own_rows(const fsdp_copy_memory *m)
@@ -84,6 +96,12 @@ static void name_own_rows(const fsdp_copy_memory *m)
     }
 }
 
+static void report_gather(const fsdp_copy_memory *m)
+{
+    fsdp_param_context_report(m->base.context, FSDP_UNIT_GATHER, m->base.context->shard_group,
+                              fsdp_param_memory_phase(&m->base, FSDP_KIND_WRITE_SHARD).bytes);
+}
+
 /* Write this rank's rows to the copy, unless a kept copy already has them. */
 static fsdp_status write_copy(fsdp_copy_memory *m)
 {
@@ -103,10 +121,92 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
     m->is_open = false;
     m->unwritten = 0;
     m->is_gathered = true;
-    fsdp_param_context_report(c, FSDP_UNIT_GATHER, c->shard_group,
-                              fsdp_param_memory_phase(&m->base, FSDP_KIND_WRITE_SHARD).bytes);
+    report_gather(m);
     return FSDP_OK;
 }
+
+/* --- secondary shards --- */
+
+/* The elements of the copy that a rank keeps between forward and backward. */
+typedef struct part {
+    size_t first, n;
+} part;
+
+static part part_of(const fsdp_copy_memory *m, int rank)
+{
+    const size_t blocks = (size_t)m->base.numel / FSDP_ALIGN_ELEMENTS;
+    const size_t ranks = (size_t)m->part_ranks, i = (size_t)rank % ranks;
+    const size_t first = blocks * i / ranks, end = blocks * (i + 1) / ranks;
+    return (part){first * FSDP_ALIGN_ELEMENTS, (end - first) * FSDP_ALIGN_ELEMENTS};
+}
+
+/* Return the size in bytes of the memory for a part. It is the same on all ranks. */
+static size_t part_bytes(const fsdp_copy_memory *m)
+{
+    const size_t ranks = (size_t)m->part_ranks;
+    const size_t blocks = ((size_t)m->base.numel / FSDP_ALIGN_ELEMENTS + ranks - 1) / ranks;
+    return blocks * FSDP_ALIGN_ELEMENTS *
+           fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
+}
+
+/* Copy this rank's part from the gathered copy to m->part, or back to a copy that is gathered. */
+static void copy_part(const fsdp_copy_memory *m, bool back)
+{
+    const fsdp_param_context *c = m->base.context;
+    const fsdp_dtype dtype = c->options.mp_policy.param_dtype;
+    const part own = part_of(m, fsdp_group_rank(c->shard_group));
+    char *whole = fsdp_buffer_data(m->buffer);
+    void *kept = fsdp_buffer_data(m->part);
+    if (!c->device->kernels || !own.n)
+        return;
+    whole += own.first * fsdp_dtype_size(dtype);
+    c->device->kernels->cast(c->device->context, back ? (void *)whole : kept, dtype,
+                             back ? kept : (void *)whole, dtype, (int64_t)own.n);
+}
+
+static fsdp_status keep_part(fsdp_param_memory *base)
+{
+    fsdp_copy_memory *m = copy_of(base);
+    drop_part(m);
+    m->part_ranks = fsdp_param_context_kept_ranks(base->context);
+    FSDP_TRY(fsdp_pool_acquire(&base->context->comm->whole, part_bytes(m), &m->part));
+    copy_part(m, false);
+    fsdp_storage_set_data(base->view, NULL);
+    drop_buffer(m);
+    return FSDP_OK;
+}
+
+/* Name this rank's part. The ranks that keep the same copy read it: one rank of each of their hosts
+ * is enough. */
+static void name_part(const fsdp_copy_memory *m)
+{
+    const fsdp_group *group = m->base.context->shard_group;
+    const size_t size = fsdp_dtype_size(m->base.context->options.mp_policy.param_dtype);
+    const int rank = fsdp_group_rank(group), begin = rank - rank % m->part_ranks;
+    const part own = part_of(m, rank);
+    for (int r = begin; r < begin + m->part_ranks; r++)
+        if (fsdp_group_is_first_of_host(group, begin, r))
+            fsdp_buffer_wrote(m->buffer, r, own.first * size, own.n * size);
+}
+
+/* Begin a gather over the ranks that keep the copy. */
+static fsdp_status gather_parts(fsdp_copy_memory *m)
+{
+    const fsdp_param_context *c = m->base.context;
+    const fsdp_phase_info info = fsdp_param_memory_phase(&m->base, FSDP_KIND_WRITE_SHARD);
+    FSDP_TRY(fsdp_pool_acquire(fsdp_param_context_pool(c), fsdp_param_memory_bytes(&m->base),
+                               &m->buffer));
+    FSDP_TRY(fsdp_buffer_begin(m->buffer, FSDP_PHASE_WRITE, &info));
+    copy_part(m, true);
+    name_part(m);
+    fsdp_buffer_end(m->buffer);
+    m->unwritten = 0;
+    m->is_gathered = true;
+    report_gather(m);
+    return FSDP_OK;
+}
+
+/* --- the functions of the memory --- */
 
 static fsdp_status gather(fsdp_param_memory *base)
 {
@@ -116,12 +216,21 @@ static fsdp_status gather(fsdp_param_memory *base)
     const fsdp_tensor *first = base->params[0]->local;
     if (m->is_gathered)
         return FSDP_OK;
-    FSDP_TRY(fsdp_tensor_begin_read(first));
-    fsdp_status status = write_copy(m);
+    const bool has_part = m->part;
+    if (!has_part)
+        FSDP_TRY(fsdp_tensor_begin_read(first));
+    fsdp_status status = has_part ? gather_parts(m) : write_copy(m);
     if (status != FSDP_OK)
         drop(base);
-    fsdp_tensor_end_read(first);
+    if (!has_part)
+        fsdp_tensor_end_read(first);
     return status;
+}
+
+/* Parts are in memory, even if this rank's rows are in a file. */
+static fsdp_status prefetch(fsdp_param_memory *base)
+{
+    return copy_of(base)->part ? gather(base) : fsdp_param_memory_prefetch(base);
 }
 
 static fsdp_status unshard(fsdp_param_memory *base)
@@ -141,9 +250,8 @@ static void reshard(fsdp_param_memory *base)
     if (m->is_gathered)
         fsdp_buffer_end(m->buffer);
     m->is_gathered = false;
+    drop_part(m);
 }
-
-/* --- the memory and the storage --- */
 
 static fsdp_status allocate(fsdp_param_memory *base)
 {
@@ -154,12 +262,15 @@ static fsdp_status allocate(fsdp_param_memory *base)
 const fsdp_param_memory_ops fsdp_memory_copy = {.bytes = sizeof(fsdp_copy_memory),
                                                 .allocate = allocate,
                                                 .gather = gather,
-                                                .prefetch = fsdp_param_memory_prefetch,
+                                                .prefetch = prefetch,
                                                 .unshard = unshard,
                                                 .show = show,
+                                                .keep_part = keep_part,
                                                 .reshard = reshard,
                                                 .drop = drop,
                                                 .release = fsdp_param_memory_release_view};
+
+/* --- the storage --- */
 
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {

@@ -130,7 +130,8 @@ fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
     fsdp_status status = FSDP_OK;
-    if (g->state != FSDP_STATE_SHARDED || g->writers || g->summoned)
+    const bool is_sharded = g->state == FSDP_STATE_SHARDED || g->state == FSDP_STATE_SECONDARY;
+    if (!is_sharded || g->writers || g->summoned)
         return FSDP_OK;
     for (size_t i = 0; status == FSDP_OK && (m = next_memory(g, &i));)
         if (m->ops->prefetch)
@@ -209,21 +210,48 @@ fsdp_status fsdp_param_group_unshard(fsdp_param_group *g)
     return status;
 }
 
-void fsdp_param_group_hide(fsdp_param_group *g)
+static void hide(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
-    bool can_hide = true;
-    FSDP_ASSERT(g->state == FSDP_STATE_UNSHARDED);
-    for (size_t i = 0; (m = next_memory(g, &i));)
-        can_hide &= m->ops->show != NULL;
-    if (!can_hide) {
-        fsdp_param_group_reshard(g);
-        return;
-    }
     for (size_t i = 0; (m = next_memory(g, &i));)
         fsdp_storage_set_data(m->view, NULL);
     g->state = FSDP_STATE_HIDDEN;
     fsdp_param_context_report(&g->context, FSDP_UNIT_RESHARD, NULL, 0);
+}
+
+static fsdp_status keep_parts(fsdp_param_group *g)
+{
+    fsdp_param_memory *m;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; status == FSDP_OK && (m = next_memory(g, &i));)
+        status = m->ops->keep_part(m);
+    if (status == FSDP_OK)
+        g->state = FSDP_STATE_SECONDARY;
+    else
+        fsdp_param_group_reshard(g);
+    if (status == FSDP_OK)
+        fsdp_param_context_report(&g->context, FSDP_UNIT_RESHARD, NULL, 0);
+    return status;
+}
+
+fsdp_status fsdp_param_group_reshard_to_smaller(fsdp_param_group *g)
+{
+    const fsdp_group *shards = g->context.shard_group;
+    fsdp_param_memory *m;
+    bool can_hide = true, can_keep_parts = true;
+    FSDP_ASSERT(g->state == FSDP_STATE_UNSHARDED);
+    for (size_t i = 0; (m = next_memory(g, &i));) {
+        can_hide &= m->ops->show != NULL;
+        can_keep_parts &= m->ops->keep_part != NULL;
+    }
+    if (fsdp_param_context_kept_ranks(&g->context) > fsdp_group_local_world_size(shards) &&
+        can_keep_parts)
+        return keep_parts(g);
+    if (can_hide)
+        hide(g);
+    else
+        fsdp_param_group_reshard(g);
+    return FSDP_OK;
 }
 
 /* --- resharding --- */

@@ -245,7 +245,7 @@ static fsdp_status add_unit(walk *w, const char *path, const fsdp_module *m,
                              .shard_local_ranks = fsdp_group_local_world_size(info->group),
                              .replicas = fsdp_group_world_size(info->replicate_group),
                              .local_replicas = fsdp_group_local_world_size(info->replicate_group),
-                             .reshard_ranks = info->reshard_ranks};
+                             .kept_ranks = info->kept_ranks};
     return unit->name && unit->class_name ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 

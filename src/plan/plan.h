@@ -59,7 +59,7 @@ typedef struct fsdp_plan_unit {
     int shard_ranks, shard_local_ranks;
     /* The replicas that hold the rows of rank 0, and those of them on rank 0's host. */
     int replicas, local_replicas;
-    int reshard_ranks; /* as in fsdp_unit_info */
+    int kept_ranks; /* as in fsdp_unit_info */
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {

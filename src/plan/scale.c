@@ -46,8 +46,8 @@ static fsdp_transfer gather_of(const replay *r, int unit)
     const fsdp_plan_unit *u = &r->plan->units[unit];
     const unit_state *state = &r->units[unit];
     int ranks = u->shard_ranks, local = u->shard_local_ranks;
-    if (state->is_secondary && u->reshard_ranks) {
-        ranks = u->reshard_ranks;
+    if (state->is_secondary && u->kept_ranks) {
+        ranks = u->kept_ranks;
         local = local < ranks ? local : ranks;
     }
     return fsdp_exchange_gather(&r->options->interconnect, state->gather_bytes, ranks, local);
@@ -104,12 +104,16 @@ static fsdp_status start(replay *r, fsdp_link_kind kind, fsdp_transfer transfer,
     return *is_sent ? fsdp_host_link_start(&r->link, kind, transfer, index) : FSDP_OK;
 }
 
-static fsdp_status begin_gather(replay *r, int unit)
+/* Begin the gather of a unit, unless it has begun. `e` is the event at which it begins. */
+static fsdp_status begin_gather(replay *r, const fsdp_plan_event *e)
 {
-    unit_state *u = &r->units[unit];
-    return u->is_gathering
-               ? FSDP_OK
-               : start(r, FSDP_LINK_GATHER, gather_of(r, unit), &u->gather, &u->is_gathering);
+    unit_state *u = &r->units[e->unit];
+    const fsdp_transfer transfer = gather_of(r, e->unit);
+    if (u->is_gathering)
+        return FSDP_OK;
+    if (e->phase != FSDP_PLAN_FORWARD)
+        r->out->backward_gather_bytes += transfer.bytes;
+    return start(r, FSDP_LINK_GATHER, transfer, &u->gather, &u->is_gathering);
 }
 
 static fsdp_status end_gather(replay *r, const fsdp_plan_event *e)
@@ -117,7 +121,7 @@ static fsdp_status end_gather(replay *r, const fsdp_plan_event *e)
     unit_state *u = &r->units[e->unit];
     if (!e->bytes)
         return FSDP_OK;
-    FSDP_TRY(begin_gather(r, e->unit));
+    FSDP_TRY(begin_gather(r, e));
     if (u->is_gathering)
         r->out->exposed_gather_s += fsdp_host_link_wait(&r->link, FSDP_LINK_GATHER, u->gather);
     u->is_gathering = false;
@@ -165,7 +169,7 @@ static fsdp_status replay_event(replay *r, size_t i)
     const fsdp_plan_event *e = &r->plan->timeline[i];
     switch (e->kind) {
     case FSDP_PLAN_GATHER:
-        return begin_gather(r, e->unit);
+        return begin_gather(r, e);
     case FSDP_PLAN_UNSHARD:
         return end_gather(r, e);
     case FSDP_PLAN_RESHARD:

@@ -31,11 +31,12 @@ typedef struct fsdp_scale_estimate {
      * and for small collectives. */
     double exposed_gather_s, exposed_reduce_s, exposed_all_reduce_s, exposed_small_s;
     double efficiency; /* tokens per second of a rank, divided by those of a rank that runs alone */
-    double tokens_per_s;     /* source and target tokens of all ranks */
-    double host_sent_bytes;  /* bytes that one host sends in a step */
-    double flops;            /* operations of a rank in a step */
-    int64_t rank_bytes;      /* what the allocator of a rank holds at most */
-    double straggler_step_s; /* mean of the step over the stragglers' distribution */
+    double tokens_per_s;          /* source and target tokens of all ranks */
+    double host_sent_bytes;       /* bytes that one host sends in a step */
+    double backward_gather_bytes; /* those that it sends in the gathers of backward */
+    double flops;                 /* operations of a rank in a step */
+    int64_t rank_bytes;           /* what the allocator of a rank holds at most */
+    double straggler_step_s;      /* mean of the step over the stragglers' distribution */
     /* [3] Quantiles of the step over the stragglers' distribution: the median, and the durations
      * that one step in ten and one step in a hundred exceed. Without stragglers, these and
      * straggler_step_s are all step_s. */

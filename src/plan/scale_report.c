@@ -53,13 +53,25 @@ static void add_row(fsdp_table *table, const fsdp_scale_report *r, const fsdp_sc
         seconds_cell(table, e->straggler_quantile_s[i]);
 }
 
-/* Return --reshard-after-forward if it is a number of ranks, otherwise 0. */
-static int reshard_ranks(const fsdp_plan *p)
+/* Return how many ranks keep a unit after forward if --reshard-after-forward is a number, otherwise
+ * 0. */
+static int kept_ranks(const fsdp_plan *p)
 {
     int ranks = 0;
     for (size_t i = 0; i < p->n_units && !ranks; i++)
-        ranks = p->units[i].reshard_ranks;
+        ranks = p->units[i].kept_ranks;
     return ranks;
+}
+
+/* Return true if several hosts are estimated, and backward's gathers send nothing between them. */
+static bool gathers_once(const fsdp_scale_report *r)
+{
+    bool has_hosts = false, gathers_again = false;
+    for (size_t i = 0; i < r->n; i++) {
+        has_hosts |= r->estimates[i].hosts > 1;
+        gathers_again |= r->estimates[i].backward_gather_bytes > 0.0;
+    }
+    return has_hosts && !gathers_again;
 }
 
 static void print_assumptions(const fsdp_scale_report *r, FILE *out)
@@ -76,8 +88,11 @@ static void print_assumptions(const fsdp_scale_report *r, FILE *out)
             fsdp_human_count(o->flops_per_s).text, r->flops_source,
             fsdp_human_count(8.0 * o->interconnect.bytes_per_s).text,
             fsdp_human_duration(o->interconnect.latency_s).text);
-    if (reshard_ranks(p))
-        fprintf(out, "after forward, %d ranks keep the parameters of a unit\n", reshard_ranks(p));
+    if (kept_ranks(p))
+        fprintf(out, "after forward, %d ranks keep the parameters of a unit\n", kept_ranks(p));
+    if (gathers_once(r))
+        fprintf(out,
+                "a host keeps what forward gathers: backward gathers nothing from other hosts\n");
     if (p->set_internode_reduce_dtype)
         fprintf(out, "gradients cross between hosts in %s\n",
                 fsdp_dtype_name(p->internode_reduce_dtype));
@@ -123,6 +138,7 @@ static void set_estimate(fsdp_json_node o, const fsdp_scale_estimate *e)
     fsdp_json_set_f64(o, "efficiency", e->efficiency);
     fsdp_json_set_f64(o, "tokens_per_s", e->tokens_per_s);
     fsdp_json_set_f64(o, "host_sent_bytes", e->host_sent_bytes);
+    fsdp_json_set_f64(o, "backward_gather_bytes", e->backward_gather_bytes);
     fsdp_json_set_f64(o, "flops", e->flops);
     fsdp_json_set_i64(o, "rank_bytes", e->rank_bytes);
     for (size_t i = 0; i < FSDP_LENGTH(quantiles); i++)
@@ -134,7 +150,7 @@ static void fill_json(const fsdp_scale_report *r, fsdp_json_node root)
     const fsdp_scale_options *o = r->options;
     fsdp_json_set_str(root, "model", r->plan->class_name);
     fsdp_json_set_str(root, "sharding_strategy", r->strategy);
-    fsdp_json_set_i64(root, "reshard_ranks", reshard_ranks(r->plan));
+    fsdp_json_set_i64(root, "kept_ranks", kept_ranks(r->plan));
     fsdp_json_set_i64(root, "numel", r->plan->numel);
     fsdp_json_set_i64(root, "batch_size", r->plan->rows);
     fsdp_json_set_i64(root, "source_length", r->plan->source_length);

@@ -52,6 +52,10 @@ same openmpi 4 2 t5_v1_1 --gradient-accumulation-steps 2
 same mpich 2 2 llama3 --mixed-precision bf16
 same mpich 4 4 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2
 same openmpi 4 2 llama3 --sharding-strategy HYBRID_SHARD --shard-size 2
+# A unit that a host keeps from forward to backward, or two hosts together, also without masters in memory.
+same openmpi 4 2 llama3 --reshard-after-forward 2 --mixed-precision bf16
+same mpich 4 4 t5_v1_1 --reshard-after-forward 2 --gradient-accumulation-steps 2 --activation-checkpointing
+same openmpi 8 4 llama3 --reshard-after-forward 4 --offload-dir ./kept --cpu-offload --max-grad-norm 0.5
 # The ranks of a host add up their gradients before they cross: hosts of 3, 4 and 6 ranks, which have
 # 2, 1 and 2 terms in the order of additions.
 same openmpi 6 2 llama3 --max-grad-norm 0.5 --gradient-accumulation-steps 3

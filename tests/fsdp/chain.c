@@ -11,7 +11,8 @@ static void append(struct chain_watch *w, char *trace)
     static const char letters[] = {[FSDP_STATE_SHARDED] = 'S',
                                    [FSDP_STATE_GATHERING] = 'G',
                                    [FSDP_STATE_UNSHARDED] = 'U',
-                                   [FSDP_STATE_HIDDEN] = 'H'};
+                                   [FSDP_STATE_HIDDEN] = 'H',
+                                   [FSDP_STATE_SECONDARY] = 'P'};
     for (int i = 0; i < CHAIN_BLOCKS; i++) {
         const fsdp_state *state = w->chain->units[i]->fsdp_state;
         entry[3 + i] = letters[state->param_group->state];

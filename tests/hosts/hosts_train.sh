@@ -78,6 +78,20 @@ for shape in "2 1 openmpi" "2 2 openmpi" "2 1 mpich" "4 1 mpich"; do
     [ "$slots" = 1 ] || compare_bytes "${shape}_bf16" $(((2 * all + all / 2) * others)) --internode-reduce-dtype bf16
     # Replicas: no gather. Two hosts exchange their sums, more hosts sums of pieces and their results.
     compare_bytes "${shape}_replicas" $((2 * all * others)) --sharding-strategy HYBRID_SHARD --shard-size "$slots"
+    # A host that keeps what forward gathers: no second gather.
+    compare_bytes "${shape}_kept" $((2 * all * others)) --sharding-strategy SHARD_GRAD_OP
+    kept="--reshard-after-forward $((ranks / 2))"
+    if [ "$n_hosts" = 4 ]; then
+        # Two hosts keep a unit together, so the second gather is between two and two hosts.
+        compare_bytes "${shape}_kept_by_two_hosts" $((2 * all * others + 2 * all)) $kept
+    elif [ "$slots" != 1 ]; then
+        compare_bytes "${shape}_kept_by_a_host" $((2 * all * others)) $kept
+    fi
+    [ "$ranks" != 4 ] || {
+        rm -rf many
+        on_hosts "$mpi" "$slots" "$fsdp" train $flags --max-steps 6 $kept --output many
+        check "same_bits_kept_$shape" cmp "one$ranks/model.safetensors" many/model.safetensors
+    }
     "$hosts" down
 done
 

@@ -213,12 +213,14 @@ TEST(a_unit_that_a_host_keeps_is_not_gathered_twice)
     fsdp_scale_estimate e;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 4 * 6000);
-    unit.reshard_ranks = 2;
+    unit.kept_ranks = 2;
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 2 * 6000);
-    unit.reshard_ranks = 4; /* two hosts keep it together */
+    ASSERT_SAME(e.backward_gather_bytes, 0);
+    unit.kept_ranks = 4; /* two hosts keep it together */
     ASSERT_OK(fsdp_scale_estimate_step(&p, &slow, &e));
     ASSERT_SAME(e.host_sent_bytes, 2 * 6000 + 2 * 4000);
+    ASSERT_SAME(e.backward_gather_bytes, 2 * 4000);
 }
 
 /* On 2 hosts of 2 ranks, a rank sends a quarter of the unit to its peer. */

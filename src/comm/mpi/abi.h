@@ -34,6 +34,9 @@ typedef struct fsdp_mpi_abi {
     const char *key;  /* "openmpi", as in FSDP_MPI */
     const char *package;
     const char *const *files; /* names for dlopen(), ends with NULL */
+    /* Names and values of environment variables that this library reads in init_thread(), ends with
+     * NULL. They are set unless the user has set them. NULL: none. */
+    const char *const *settings;
     /* Find the functions in `library`, a handle of dlopen(). Return the name of the first one that
      * is missing, or NULL. The other functions may be called only afterwards. */
     const char *(*resolve)(void *library);

@@ -179,6 +179,14 @@ static fsdp_status check_level(const fsdp_mpi_abi *abi, int level, int needed)
                           : "this build of MPI is without threads");
 }
 
+static fsdp_status apply_settings(const fsdp_mpi_abi *abi)
+{
+    for (const char *const *s = abi->settings; s && *s; s += 2)
+        if (setenv(s[0], s[1], 0) != 0)
+            return fsdp_error_nomem();
+    return FSDP_OK;
+}
+
 static fsdp_status initialize(const fsdp_mpi_abi *abi)
 {
     bool is_ready = false, is_over = false;
@@ -192,6 +200,7 @@ static fsdp_status initialize(const fsdp_mpi_abi *abi)
         TRY_MPI(abi, query_thread, &level);
         return check_level(abi, level, own_mpi ? FSDP_MPI_SERIALIZED : FSDP_MPI_MULTIPLE);
     }
+    FSDP_TRY(apply_settings(abi));
     TRY_MPI(abi, init_thread, FSDP_MPI_SERIALIZED, &level);
     own_mpi = abi;
     own_process = getpid();
