@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/base/alloc.h"
+#include "src/base/program.h"
+
 static const char body_env[] = "FSDP_TEST_MPI_BODY";
 
 void mpi_ranks_run_body(fsdp_test *t, const mpi_body *bodies, size_t n)
@@ -40,15 +43,9 @@ const mpi_launcher mpich = {"MPICH", {"mpiexec.hydra", "-np", NULL}};
 
 static bool is_installed(const char *program)
 {
-    char path[4096];
-    const char *folder = getenv("PATH");
-    for (size_t n; folder && *folder; folder += n + (folder[n] == ':')) {
-        n = strcspn(folder, ":");
-        snprintf(path, sizeof path, "%.*s/%s", (int)n, folder, program);
-        if (access(path, X_OK) == 0)
-            return true;
-    }
-    return false;
+    char *path = fsdp_program_find(program);
+    fsdp_free(path);
+    return path != NULL;
 }
 
 /* Start `ranks` ranks on `hosts` imagined hosts. The output is written to the file `log`. Return
