@@ -386,12 +386,31 @@ static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t
     return FSDP_OK;
 }
 
+/* A plan of a model with an adapter, without the weights of the base model: assume that they have
+ * the dtype that config.json names, in which frozen parameters are then stored. */
+static fsdp_status assume_dtype(const fsdp_model *m)
+{
+    fsdp_parameter_list list;
+    FSDP_TRY(fsdp_module_parameters(m->module, false, &list));
+    for (size_t i = 0; i < list.n; i++) {
+        fsdp_parameter *p = list.items[i].parameter;
+        if (fsdp_parameter_requires_grad(p) || p->loaded)
+            continue;
+        p->loaded = true;
+        p->loaded_dtype = m->info.dtype;
+    }
+    fsdp_parameter_list_free(&list);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group,
                             fsdp_device *device, fsdp_model **model)
 {
     fsdp_model *m = fsdp_calloc(1, sizeof *m);
     fsdp_pretrained pretrained = {0};
     fsdp_status status = m ? prepare_model(options, m, &pretrained) : fsdp_error_nomem();
+    if (status == FSDP_OK && m->lora && !pretrained.weights && fsdp_device_is_meta(device))
+        status = assume_dtype(m);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK) {
         m->group = group;
