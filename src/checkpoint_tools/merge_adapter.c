@@ -26,7 +26,7 @@
 #include "src/torchfile/safetensors_dtype.h"
 
 enum {
-    PIECE_BYTES = 4 << 20 /* of float32 values */
+    PIECE_BYTES = 4 << 20 /* size of a piece as float32 values */
 };
 
 /* One adapter. */

@@ -106,7 +106,7 @@ static fsdp_status check_traffic(fsdp_group *group, fsdp_dtype dtype, int reshar
     FSDP_TRY(copy_bytes(dtype, &bytes));
     const int hosts = reshard_ranks > local ? reshard_ranks / local : 1;
     const uint64_t second =
-        bytes * (uint64_t)(hosts - 1) * (uint64_t)(ranks / (hosts * local)); /* of all ranks */
+        bytes * (uint64_t)(hosts - 1) * (uint64_t)(ranks / (hosts * local)); /* for all ranks */
     if (all.forward == 0)
         return fsdp_error(FSDP_ERR_STATE, "a gather sends nothing");
     FSDP_TRY(expect_bytes("no reshard", ranks, kept.all, all.all - all.forward));
