@@ -43,6 +43,7 @@
  *     <fsdp/pretrained.h>  models by name: open, load, save
  *     <fsdp/models.h>      functions that work for any model
  *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the individual models
+ *     <fsdp/lora.h>        LoRA adapters, as in PEFT
  *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
  *     <fsdp/text.h>        tokenizers
  *     <fsdp/chat.h>        chat templates
@@ -87,6 +88,7 @@
 #include <fsdp/hf.h>
 #include <fsdp/hidden_act.h>
 #include <fsdp/llama.h>
+#include <fsdp/lora.h>
 #include <fsdp/models.h>
 #include <fsdp/nn.h>
 #include <fsdp/optim.h>

@@ -253,6 +253,18 @@ static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
     return status;
 }
 
+static fsdp_status open_pretrained(const fsdp_model *m, const fsdp_model_options *options,
+                                   fsdp_pretrained *p)
+{
+    const fsdp_status status = fsdp_pretrained_open(m->name, options->from_config, p);
+    if (strcmp(m->name, options->name) != 0)
+        fsdp_error_context(status,
+                           "%s: an adapter, whose base model is needed (--model MODEL "
+                           "--adapter %s names another folder of it)",
+                           options->name, options->name);
+    return status;
+}
+
 /* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
  * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
  * the weights will be drawn at random. */
@@ -261,7 +273,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
 {
     if (options->name) {
         FSDP_TRY(find_base(m, options));
-        FSDP_TRY(fsdp_pretrained_open(m->name, options->from_config, p));
+        FSDP_TRY(open_pretrained(m, options, p));
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
         FSDP_TRY(choose_head(options, &p->config));

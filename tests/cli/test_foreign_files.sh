@@ -152,7 +152,7 @@ no_model a_file saved/epoch3.pt "model 'saved/epoch3\.pt' is a file; .* convert 
 mkdir adapter
 echo '{"peft_type": "LORA", "base_model_name_or_path": "t5-base"}' >adapter/adapter_config.json
 cp "$golden/gpt2_tiny/model/model.safetensors" adapter/adapter_model.safetensors
-no_model an_adapter adapter 'adapter: an adapter of PEFT for t5-base, not a whole model\. Merge it .*fsdp checkpoint merge-adapter'
+no_model an_adapter adapter "adapter: an adapter, whose base model is needed .*'t5-base' is neither a directory nor"
 run checkpoint convert adapter x
 expect an_adapter_is_not_converted 1 'adapter: an adapter of PEFT for t5-base'
 folder tf
