@@ -9,6 +9,7 @@
 #include "src/fsdp/name_patterns.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
+#include "src/nn/module.h"
 #include "src/pretrained/load_names.h"
 #include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
