@@ -194,7 +194,7 @@ run classify --model sets --top-k all 'a b'
 check several_labels_may_be_likely sh -c 'tr , "\n" <out | sed -n "s/.*score\": \([0-9.e-]*\).*/\1/p" | awk "{ n += \$1 > 0.7 } END { exit n != 2 }"'
 # The classes of "two" have names, good and bad, and its rows have one of them each.
 awk 'BEGIN { for (i = 0; i < 32; i++) printf "{\"text\": \"a b\", \"labels\": [\"bad\", \"good\"]}\n{\"text\": \"g h\", \"labels\": []}\n" }' >named.jsonl
-run train --model two --data named.jsonl --output both --epochs 20 --lr 0.01 --batch-size 8 --num-workers 0
+run train --model two --from-config --data named.jsonl --output both --epochs 8 --lr 0.01 --batch-size 8 --num-workers 0
 expect lists_of_known_names_are_several_classes 0 'the labels of named.jsonl are lists: a row may have several of the 2 classes of config.json' out
 check the_model_says_so grep -q '"problem_type": "multi_label_classification"' both/config.json
 run classify --model both --top-k all 'a b'
