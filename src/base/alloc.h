@@ -1,5 +1,8 @@
 /* Host memory for metadata (names, arrays, parser state). Tensor data comes from the device's
- * allocator (src/tensor/allocator.h). Tests can make the n-th allocation fail (alloc_testing.h). */
+ * allocator (src/tensor/allocator.h). Tests can make the n-th allocation fail (alloc_testing.h).
+ *
+ * This folder has more than 25 source files, because each of them is a small tool of its own that
+ * any other folder may use: memory, texts, JSON, files that appear completely or not at all. */
 #pragma once
 #include <stddef.h>
 

@@ -154,8 +154,7 @@ bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, c
 static bool is_adapter_name(const char *name)
 {
     return strcmp(name, "adapter_config.json") == 0 ||
-           strcmp(name, "adapter_model.safetensors") == 0 ||
-           strcmp(name, "adapter_model.bin") == 0;
+           strcmp(name, "adapter_model.safetensors") == 0 || strcmp(name, "adapter_model.bin") == 0;
 }
 
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name)

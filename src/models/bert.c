@@ -18,7 +18,6 @@
 #include "src/base/alloc.h"
 #include "src/models/layers.h"
 
-
 static const fsdp_batch *batch_of(const fsdp_scope *s)
 {
     return fsdp_scope_get_options(s)->batch;

@@ -34,9 +34,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_create(const fsdp_verify_optim
 /* How to train. This is the content of a trajectory file or of a part of expected_bf16.json.
  * Pointers are borrowed from the JSON document. */
 typedef struct fsdp_verify_recipe {
-    const char *model;  /* folder, relative to the case's folder */
+    const char *model;   /* folder, relative to the case's folder */
     const char *adapter; /* folder of an adapter, relative to the case's folder; NULL: none */
-    const char *inputs; /* file, relative to the case's folder */
+    const char *inputs;  /* file, relative to the case's folder */
     /* its learning rate is replaced in each step by the one from `schedule` or `rates` */
     fsdp_verify_optimizer optimizer;
     double max_norm;
