@@ -210,7 +210,7 @@ TEST(configurations_that_select_nothing_or_the_impossible_are_refused)
         {{.target_pattern = "(q_proj"}, "target_modules '(q_proj'", FSDP_ERR_FORMAT},
         {{.r = -1}, "r is -1", FSDP_ERR_INVALID},
         {{.lora_dropout = 1.0}, "lora_dropout is 1", FSDP_ERR_INVALID},
-        {{.lora_alpha = NAN}, "lora_alpha is nan", FSDP_ERR_INVALID},
+        {{.lora_alpha = (double)NAN}, "lora_alpha is nan", FSDP_ERR_INVALID},
         {{.target_pattern = "all-linear",
           .layers_to_transform = (const int64_t[]){0},
           .n_layers_to_transform = 1},
