@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check that fsdp.c and PEFT read each other's LoRA adapters and compute the same from them.
 
-usage: tools/check_peft.py [--fsdp build/fsdp] [--seeds N]
+usage: tools/check_peft.py [--fsdp build/fsdp] [--models NAME,...]
 
 For each type of model and each configuration, PEFT adds an adapter with random values to a tiny model
 and saves it. `fsdp verify` compares logits, loss and the gradients of the adapter. Then `fsdp train`
@@ -139,7 +139,7 @@ def make_case(folder, task, model, config):
     expected = {"logits": out.logits.detach().contiguous(), "loss": out.loss.detach()}
     for name, p in adapted.named_parameters():
         if p.requires_grad:
-            name = name.replace(".default", "").replace(".modules_to_save", "")
+            name = name.replace(".default", "").replace(".modules_to_save", "").replace(".base_layer", "")
             expected["grad." + name] = p.grad.contiguous()
     save_file(expected, folder / "expected.safetensors")
     (folder / "tolerance.json").write_text(json.dumps(TOLERANCE))
