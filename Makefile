@@ -270,9 +270,10 @@ $(BUILD)/found: FORCE
 	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
 .PHONY: FORCE
 # What the build uses of CUDA. If that changes, the list of devices is compiled again, and so are the
-# libraries and programs that contain it.
+# libraries and programs that contain it. The names do not contain $(BUILD), which may be absolute in one
+# command and relative in another.
 $(BUILD)/cuda-found: FORCE
-	@mkdir -p $(@D); found='$(strip $(CUDA_NVCC) $(CUDA_ARCHS) $(CUDA_O) $(CUDA_TESTING_O) $(CUDA_LIBS) $(CUDA_HOME))'; \
+	@mkdir -p $(@D); found='$(strip $(CUDA_NVCC) $(CUDA_ARCHS) $(CUDA_O:$(BUILD)/%=%) $(CUDA_TESTING_O:$(BUILD)/%=%) $(CUDA_LIBS) $(CUDA_HOME))'; \
 	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
 $(foreach o,device device_names,$(BUILD)/src/tensor/$(o).o $(BUILD)/src/tensor/$(o).testing.o) $(CUDA_O): $(BUILD)/cuda-found
 
