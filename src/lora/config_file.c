@@ -248,6 +248,8 @@ static fsdp_status read_config(fsdp_lora_file *f, fsdp_json_node root)
     FSDP_TRY(refuse_unsupported(root));
     FSDP_TRY(fsdp_json_opt_i64(root, "r", 1, 1 << 20, 8, &c->r));
     FSDP_TRY(fsdp_json_opt_f64(root, "lora_alpha", 8.0, &c->lora_alpha));
+    if (c->lora_alpha == 0.0) /* in fsdp_lora_config, 0 means the default */
+        return fsdp_json_mismatch(root, "lora_alpha", "a number other than 0");
     FSDP_TRY(fsdp_json_opt_f64(root, "lora_dropout", 0.0, &c->lora_dropout));
     if (!(c->lora_dropout >= 0.0 && c->lora_dropout < 1.0))
         return fsdp_json_mismatch(root, "lora_dropout", "a number in [0, 1)");
@@ -334,25 +336,21 @@ static void set_names_or_text(fsdp_json_node root, const char *key, const char *
         set_names(root, key, names);
 }
 
+/* Set the key to an integer if the value is one, as PEFT writes it. */
+static void set_number(fsdp_json_node object, const char *key, double value)
+{
+    if (value >= -1e15 && value <= 1e15 && value == (double)(int64_t)value)
+        fsdp_json_set_i64(object, key, (int64_t)value);
+    else
+        fsdp_json_set_f64(object, key, value);
+}
+
 static void set_patterns(fsdp_json_node root, const char *key, const fsdp_lora_pattern *patterns,
                          size_t n)
 {
     const fsdp_json_node object = fsdp_json_set_object(root, key);
-    for (size_t i = 0; i < n; i++) {
-        const double value = patterns[i].value;
-        if (value >= -1e15 && value <= 1e15 && value == (double)(int64_t)value)
-            fsdp_json_set_i64(object, patterns[i].key, (int64_t)value);
-        else
-            fsdp_json_set_f64(object, patterns[i].key, value);
-    }
-}
-
-static void set_alpha(fsdp_json_node root, double alpha)
-{
-    if (alpha == (double)(int64_t)alpha)
-        fsdp_json_set_i64(root, "lora_alpha", (int64_t)alpha);
-    else
-        fsdp_json_set_f64(root, "lora_alpha", alpha);
+    for (size_t i = 0; i < n; i++)
+        set_number(object, patterns[i].key, patterns[i].value);
 }
 
 /* The configuration's names, and the names that peft adds for a classifier. */
@@ -403,7 +401,7 @@ static void build(fsdp_json_node root, const fsdp_lora_config *c, const fsdp_mod
                               c->layers_to_transform, c->n_layers_to_transform);
     else
         fsdp_json_set_str(root, "layers_to_transform", NULL);
-    set_alpha(root, c->lora_alpha != 0.0 ? c->lora_alpha : 8.0);
+    set_number(root, "lora_alpha", c->lora_alpha != 0.0 ? c->lora_alpha : 8.0);
     fsdp_json_set_f64(root, "lora_dropout", c->lora_dropout);
     set_modules_to_save(root, c, model);
     fsdp_json_set_str(root, "peft_type", "LORA");

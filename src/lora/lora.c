@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/nearest.h"
 #include "src/base/str.h"
 #include "src/lora/targets.h"
 #include "src/nn/adapter.h"

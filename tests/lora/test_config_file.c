@@ -60,6 +60,7 @@ TEST(what_would_change_the_results_is_refused_by_name)
         {"{\"peft_type\": \"LORA\", \"init_lora_weights\": \"pissa\"}",
          "init_lora_weights is 'pissa'"},
         {"{\"peft_type\": \"LORA\", \"r\": 0}", "r: expected"},
+        {"{\"peft_type\": \"LORA\", \"lora_alpha\": 0}", "lora_alpha: expected"},
         {"{\"peft_type\": \"LORA\", \"lora_dropout\": 1}", "lora_dropout: expected"},
         {"{\"peft_type\": \"LORA\", \"bias\": \"some\"}", "bias: expected"},
         {"{\"peft_type\": \"LORA\", \"target_modules\": 3}", "target_modules: expected"},

@@ -18,7 +18,7 @@ typedef struct lexer {
     jinja_tokens *tokens;
     const char *source; /* [bytes]: a copy of the template in which all line ends are \n */
     size_t bytes, at;
-    int line; /* of `at` */
+    int line; /* number of the line that contains `at` */
     /* `at` is at the beginning of the template or after a token that ended with a line end */
     bool line_starting;
     char brackets[MAX_BRACKETS]; /* the brackets that will close the brackets that are open */
