@@ -254,6 +254,13 @@ static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
     return status;
 }
 
+static fsdp_status convert_to_float8(fsdp_model *m, const fsdp_model_options *options)
+{
+    return options->float8
+               ? fsdp_convert_to_float8_training(m->module, options->float8, &m->n_float8)
+               : FSDP_OK;
+}
+
 static fsdp_status open_pretrained(const fsdp_model *m, const fsdp_model_options *options,
                                    fsdp_pretrained *p)
 {
@@ -293,6 +300,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
     m->info = fsdp_model_config_info(&m->config);
     FSDP_TRY(fsdp_model_create(&m->config, &m->module));
     FSDP_TRY(add_adapter(m, options));
+    FSDP_TRY(convert_to_float8(m, options));
     FSDP_TRY(freeze_all(m, options));
     FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));
     if (p->weights) {

@@ -154,6 +154,13 @@ typedef struct fsdp_train_config {
     int lora_bias;                             /* fsdp_lora_bias */
     int init_lora_weights;                     /* fsdp_lora_init */
     bool use_rslora;
+    /* Products of 8-bit floats: see config_float8.h */
+    int float8_recipe;      /* 0: none; otherwise 1 + fsdp_float8_recipe */
+    bool float8_all_gather; /* weights are gathered in float8 */
+    bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
+    fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
+    int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
+    bool fp8_pad_inner_dim; /* accepted; products of any size are computed without padding */
     const char *adapter; /* folder of an adapter to go on training; NULL: none */
 
     /* training */
