@@ -262,9 +262,15 @@ static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_
     return fsdp_create_private_local(memories->items[FSDP_MEMORY_FLOAT8], p, shape, local);
 }
 
+static uint64_t gathered_bytes(const fsdp_param *p)
+{
+    return (uint64_t)fsdp_param_numel(p);
+}
+
 const fsdp_param_storage fsdp_storage_float8 = {.name = "float8",
                                                 .reads_codes = true,
                                                 .fits = fits,
                                                 .unsharded = FSDP_MEMORY_FLOAT8,
                                                 .sharded = FSDP_MEMORY_FLOAT8,
-                                                .create_local = create_local};
+                                                .create_local = create_local,
+                                                .gathered_bytes = gathered_bytes};
