@@ -40,6 +40,8 @@ static fsdp_status scale_own_rows(const fsdp_param *p, float *scale)
 {
     const fsdp_device *device = p->context->device;
     fsdp_tensor *own = scale_of(p);
+    if (!device->kernels)
+        return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(p->local));
     device->kernels->float8_scales(device->context,
                                    &(fsdp_float8_cast_args){.x = fsdp_tensor_ptr(p->local),
@@ -55,6 +57,13 @@ static fsdp_status scale_own_rows(const fsdp_param *p, float *scale)
     return status;
 }
 
+static void store_scale(const fsdp_param *p, float scale)
+{
+    const fsdp_device *device = p->context->device;
+    if (device->kernels)
+        fsdp_device_from_host(device, fsdp_tensor_ptr(scale_of(p)), &scale, sizeof scale);
+}
+
 /* Return the next of the memories, beginning with index *at, whose scales must be computed, and
  * move *at behind it. Return NULL after the last one. */
 static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, size_t *at)
@@ -62,7 +71,7 @@ static float8_memory *next_stale(fsdp_param_memory *const *memories, size_t n, s
     while (*at < n) {
         fsdp_param_memory *base = memories[(*at)++];
         float8_memory *m = base ? float8_of(base) : NULL;
-        if (m && m->is_stale && !m->codes && base->context->device->kernels)
+        if (m && m->is_stale && !m->codes)
             return m;
     }
     return NULL;
@@ -87,9 +96,7 @@ static fsdp_status update(fsdp_param_memory *const *memories, size_t n, float *s
     used = 0;
     for (size_t at = 0; (m = next_stale(memories, n, &at));) {
         for (size_t i = 0; i < m->base.n_params; i++)
-            fsdp_device_from_host(m->base.context->device,
-                                  fsdp_tensor_ptr(scale_of(m->base.params[i])), &scales[used++],
-                                  sizeof *scales);
+            store_scale(m->base.params[i], scales[used++]);
         m->is_stale = false;
     }
     return FSDP_OK;

@@ -160,7 +160,6 @@ typedef struct fsdp_train_config {
     bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
     fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
     int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
-    bool fp8_pad_inner_dim; /* accepted; products of any size are computed without padding */
     const char *adapter; /* folder of an adapter to go on training; NULL: none */
 
     /* training */

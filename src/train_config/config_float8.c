@@ -44,13 +44,13 @@ static fsdp_status check_backend(const fsdp_train_config *c)
 static fsdp_status check_effect(const fsdp_options *options)
 {
     static const char *const names[] = {"float8-enable-fsdp-all-gather", "float8-filter-fqns",
-                                        "fp8-backend", "fp8-pad-inner-dim"};
+                                        "fp8-backend"};
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (fsdp_options_origin(options, names[i]) == FSDP_ORIGIN_FLAG)
+        if (fsdp_options_origin(options, names[i]) > FSDP_ORIGIN_ENV)
             return fsdp_error(FSDP_ERR_INVALID,
-                              "--%s: has no effect without --float8-recipe or --mixed-precision "
+                              "%s: has no effect without --float8-recipe or --mixed-precision "
                               "fp8, which compute linear layers in float8",
-                              names[i]);
+                              fsdp_options_source(options, names[i]));
     return FSDP_OK;
 }
 

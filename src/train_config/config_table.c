@@ -567,6 +567,7 @@ static const fsdp_option table[] = {
     {.name = "float8-enable-fsdp-all-gather", .aliases = "enable-fsdp-float8-all-gather,"
      "fp8-enable-fsdp-float8-all-gather,quantize.linear.float8.enable-fsdp-float8-all-gather",
      .type = FSDP_OPTION_BOOL, PLACE(float8_all_gather),
+     .env = "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER",
      .help = "gather these layers' weights in float8, one byte an element; their scales are "
              "computed by one reduction after each step. Only with tensorwise"},
     {.name = "float8-filter-fqns", .aliases = "filter-fqns,quantize.linear.float8.filter-fqns",
@@ -574,10 +575,8 @@ static const fsdp_option table[] = {
      .help = "layers whose names contain one of these texts are not computed in float8; "
              "auto_filter_small_kn: nor are small ones, by torchao's sizes for an H100"},
     {.name = "fp8-backend", .type = FSDP_OPTION_CHOICE, PLACE(fp8_backend), .value = "none",
-     .choices = fp8_backends, .metavar = "NAME",
+     .choices = fp8_backends, .metavar = "NAME", .env = "ACCELERATE_FP8_BACKEND",
      .help = "Accelerate's: only ao, torchao"},
-    {.name = "fp8-pad-inner-dim", .type = FSDP_OPTION_BOOL, PLACE(fp8_pad_inner_dim),
-     .help = "Accelerate's, no effect: products of any size are computed here"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
