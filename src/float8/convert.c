@@ -143,7 +143,8 @@ static fsdp_status check_result(const conversion *c, const fsdp_module *model)
     for (size_t i = 0; i < c->config->n_filter_fqns; i++)
         if (!c->matched[i] && strcmp(c->config->filter_fqns[i], auto_filter) != 0)
             return fsdp_error(FSDP_ERR_INVALID,
-                              "filter_fqns: '%s' is part of the name of no layer of this %s",
+                              "filter_fqns (--float8-filter-fqns): '%s' is part of the name of no "
+                              "layer of this %s; --print-model prints all names",
                               c->config->filter_fqns[i], fsdp_module_class(model));
     if (c->n_converted)
         return FSDP_OK;
