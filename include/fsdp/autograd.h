@@ -157,13 +157,14 @@ FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *off
 /** torch.nn.functional.linear: y [T, N] = x [T, D] w^T + bias, with w [N, D] and bias [N] or NULL.
  * x may have any number of dimensions before D. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
-/** torchao.float8's recipes: how the operands of the three products of a linear layer are scaled. */
+/** torchao.float8's recipes: how the operands of the three products of a linear layer are scaled.
+ */
 typedef enum fsdp_float8_recipe {
     /** "tensorwise": one scale for each tensor. x and w are cast to e4m3fn, and the gradient of y
      * is cast to e5m2. */
     FSDP_FLOAT8_TENSORWISE,
-    /** "rowwise": one scale for each row of the left operand and each column of the right operand of
-     * a product, rounded down to powers of two. All operands are cast to e4m3fn. */
+    /** "rowwise": one scale for each row of the left operand and each column of the right operand
+     * of a product, rounded down to powers of two. All operands are cast to e4m3fn. */
     FSDP_FLOAT8_ROWWISE,
     /** "rowwise_with_gw_hp": as FSDP_FLOAT8_ROWWISE, but w has one scale in the product that gives
      * the gradient of x, and the gradient of w is computed without float8. */

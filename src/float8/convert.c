@@ -12,7 +12,7 @@ enum {
     MULTIPLE = 16 /* cards multiply float8 matrices only in tiles of this many elements */
 };
 
-/* The text in filter_fqns that stands for torchao's automatic filter. */
+/* The text in filter_fqns with which torchtitan asks for torchao's automatic filter. */
 static const char auto_filter[] = "auto_filter_small_kn";
 
 typedef struct conversion {

@@ -147,8 +147,8 @@ typedef struct fsdp_param_storage {
      * *dtype. Otherwise return NULL. The function pointer is NULL if parameters with this storage
      * have no copy that an optimizer may write. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Return the number of bytes that an all-gather of p moves in total. If the function is NULL, it
-     * moves all elements in param_dtype. */
+    /* Return the number of bytes that an all-gather of p moves in total. If the function is NULL,
+     * it moves all elements in param_dtype. */
     uint64_t (*gathered_bytes)(const fsdp_param *p);
     /* Return how many bytes the pools may keep between steps for a trained shard of `numel`
      * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`

@@ -1,7 +1,6 @@
 /* See float8_weight.h. */
 #include "src/nn/float8_weight.h"
 
-#include "src/autograd/float8_linear.h"
 #include "src/base/alloc.h"
 
 fsdp_status fsdp_parameter_set_float8(fsdp_parameter *weight, fsdp_float8_recipe recipe,
@@ -22,13 +21,4 @@ void fsdp_parameter_clear_float8(fsdp_parameter *weight)
         fsdp_tensor_release(weight->float8->scale);
     fsdp_free(weight->float8);
     weight->float8 = NULL;
-}
-
-fsdp_tensor *fsdp_float8_apply(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x,
-                               fsdp_tensor *bias)
-{
-    const fsdp_float8_weight *float8 = weight->float8;
-    fsdp_tensor *w = fsdp_read(s, weight);
-    fsdp_tensor *scale = w && fsdp_tensor_dtype(w) == FSDP_DTYPE_U8 ? float8->scale : NULL;
-    return fsdp_float8_linear_of(s, x, w, scale, bias, float8->recipe);
 }

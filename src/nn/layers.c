@@ -1,5 +1,6 @@
 /* Layers (Linear, Embedding, norms). A layer is a module that only holds parameters. The
  * ..._forward() functions pass the parameters to operations. */
+#include "src/autograd/float8_linear.h"
 #include "src/base/alloc.h"
 #include "src/nn/float8_weight.h"
 #include "src/nn/module.h"
@@ -57,6 +58,15 @@ static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, cons
     if (!optional)
         fsdp_scope_error(s, layer->class_name, "it has no parameter '%s'", name);
     return NULL;
+}
+
+fsdp_tensor *fsdp_float8_apply(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x,
+                               fsdp_tensor *bias)
+{
+    const fsdp_float8_weight *float8 = weight->float8;
+    fsdp_tensor *w = fsdp_read(s, weight);
+    fsdp_tensor *scale = w && fsdp_tensor_dtype(w) == FSDP_DTYPE_U8 ? float8->scale : NULL;
+    return fsdp_float8_linear_of(s, x, w, scale, bias, float8->recipe);
 }
 
 fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x)

@@ -160,7 +160,7 @@ typedef struct fsdp_train_config {
     bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
     fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
     int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
-    const char *adapter; /* folder of an adapter to go on training; NULL: none */
+    const char *adapter;                 /* folder of an adapter to go on training; NULL: none */
 
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */

@@ -21,7 +21,7 @@ enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
     PRECISION_FP8 = 5, /* Accelerate's: bfloat16, with products of linear layers in float8 */
-    FIRST_PRESET = 6 /* index of bfSixteen, the first of the FSDP tutorials' policies */
+    FIRST_PRESET = 6   /* index of bfSixteen, the first of the FSDP tutorials' policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
