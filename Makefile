@@ -264,9 +264,10 @@ deps-lint:
 deps-pretrain:
 	@sh tools/deps.sh sentencepiece
 
-# The libraries that objects were compiled for. If others are found, everything is compiled again.
+# The libraries and the optimization that objects were compiled for. If these change, everything is
+# compiled again.
 $(BUILD)/found: FORCE
-	@mkdir -p $(@D); found='$(strip $(DEFS) $(LIBS) $(DEPS_CFLAGS))'; \
+	@mkdir -p $(@D); found='$(strip $(DEFS) $(LIBS) $(DEPS_CFLAGS) $(OPT) $(ISA_OPT) $(DEBUG) $(SANITIZE))'; \
 	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
 .PHONY: FORCE
 # What the build uses of CUDA. If that changes, the list of devices is compiled again, and so are the
