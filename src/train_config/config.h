@@ -19,6 +19,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
@@ -155,6 +156,7 @@ typedef struct fsdp_train_config {
     int init_lora_weights;                     /* fsdp_lora_init */
     bool use_rslora;
     const char *adapter; /* folder of an adapter to go on training; NULL: none */
+    fsdp_quantize_flags quantize;
 
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */
