@@ -55,6 +55,7 @@ const float *fsdp_nf4_values_read(fsdp_nf4_values *v, int64_t first, int64_t n);
 void fsdp_nf4_values_fini(fsdp_nf4_values *v);
 /* Copy what double quantization has besides the bytes of a part: offset, map and nested absmax. */
 void fsdp_nf4_entry_take_nested(const fsdp_nf4_entry *nf4, fsdp_quantized *q);
-/* Copy a part of the weight, which has the layout of Note [Quantized parameters], to `stored`. */
+/* Copy a part of the weight, which has the layout of Note [Quantized parameters] in
+ * src/nn/quantized.h, to `stored`. */
 void fsdp_nf4_entry_take_part(const fsdp_nf4_entry *nf4, const fsdp_quantized_part *part,
                               void *stored);

@@ -33,7 +33,7 @@ extern const char *const fsdp_quant_types[];
     {.name = "bnb-4bit-quant-type", .type = FSDP_OPTION_CHOICE, FSDP_QUANTIZE(at, quant_type),     \
      .value = "nf4", .choices = fsdp_quant_types,                                                  \
      .help = "the 16 numbers that a weight may have; fp4 is refused"},                             \
-    {.name = "bnb-4bit-use-double-quant", .aliases = "double-quant", .type = FSDP_OPTION_BOOL,     \
+    {.name = "bnb-4bit-use-double-quant", .aliases = "use-bnb-nested-quant", .type = FSDP_OPTION_BOOL,     \
      FSDP_QUANTIZE(at, double_quant),                                                              \
      .help = "store the scales in 8 bits, too: 4.13 instead of 4.5 bits a weight"},                \
     {.name = "bnb-4bit-compute-dtype", .type = FSDP_OPTION_STRING,                                 \

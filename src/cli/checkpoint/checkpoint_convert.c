@@ -85,11 +85,6 @@ static fsdp_status check_config(void *target, const fsdp_options *options)
             "--bnb-4bit-compute-dtype: the files do not depend on it; --dtype sets the "
             "dtype of the other weights");
     FSDP_TRY(fsdp_quantize_flags_check(&c->quantize, FSDP_DTYPE_F32));
-    if (c->quantize.load_in_4bit && (c->model || c->model_only))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--%s: --load-in-4bit needs the folder of a model, which has all that it "
-                          "needs: convert a checkpoint to a folder first",
-                          c->model ? "model" : "model-only");
     return FSDP_OK;
 }
 
@@ -357,8 +352,15 @@ static int convert_folder(const char *from, const char *to, const convert_config
 }
 
 /* Weights in NF4 are written as other dtypes, or other weights in NF4, only in folders. */
-static fsdp_status check_folder(const char *to, fsdp_convert_format format)
+static fsdp_status check_folder(const char *to, fsdp_convert_format format,
+                                const convert_config *config)
 {
+    if (config->model || config->model_only)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--%s: weights are converted to or from NF4 in the folder of a model, which "
+            "has all that is needed: convert a checkpoint to a folder first",
+            config->model ? "model" : "model-only");
     if ((format == FSDP_CONVERT_AUTO && !names_a_file(to)) || format == FSDP_CONVERT_HF)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -385,7 +387,7 @@ int fsdp_checkpoint_convert(int argc, char **argv)
     const bool changes_nf4 = config.quantize.load_in_4bit || (how.has_dtype && is_in_nf4(paths[0]));
     fsdp_status status = refuse_other_formats(paths[1], how.format);
     if (status == FSDP_OK && changes_nf4)
-        status = check_folder(paths[1], how.format);
+        status = check_folder(paths[1], how.format, &config);
     if (status != FSDP_OK)
         code = fsdp_cli_misused(spec.program);
     else if (changes_nf4)
