@@ -173,7 +173,7 @@ static fsdp_status quantize(quantizing *z)
 
 /* --- one parameter --- */
 
-/* Tell the system that the bytes of this rank's elements need not stay in memory. */
+/* Let the system know that the bytes of this rank's elements need not stay in memory. */
 static void leave_bytes(const fsdp_checkpoint_entry *entry, const fsdp_quantized *q,
                         const fsdp_quantized_part *part)
 {
