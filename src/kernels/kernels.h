@@ -21,6 +21,7 @@
 #include "src/base/float8.h"
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
+#include "src/kernels/nf4.h"
 
 /* The state that the kernels of one rank need. On the CPU it is a thread pool, scratch for each
  * thread and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are
@@ -579,6 +580,12 @@ typedef struct fsdp_kernels {
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
+
+    /* --- frozen weights in 4 bits --- */
+    /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
+     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in memory
+     * that the kernels read. NULL on devices that do not have this kernel. */
+    void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */

@@ -471,6 +471,7 @@ static fsdp_status run_steps(walk *w)
         batches[a] = w->batch;
     for (int step = 0; step < MAX_STEPS && !settled && status == FSDP_OK; step++) {
         const fsdp_plan before = *w->plan;
+        w->batch->step = (uint32_t)step;
         status = run_step(w, batches, step);
         settled = step > 0 && has_settled(&before, w->plan);
     }

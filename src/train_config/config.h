@@ -19,6 +19,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
@@ -161,6 +162,7 @@ typedef struct fsdp_train_config {
     fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
     int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
     const char *adapter;                 /* folder of an adapter to go on training; NULL: none */
+    fsdp_quantize_flags quantize;
 
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */

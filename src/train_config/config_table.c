@@ -210,6 +210,7 @@ static const fsdp_option table[] = {
              "the standard deviation 1 / r. B is zero"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_train_config, quantize)),
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
