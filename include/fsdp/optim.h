@@ -41,6 +41,19 @@ typedef struct fsdp_adamw_options {
      * parameters. exp_avg_sq then stops following the gradients if 1 - beta2 is below 2^-9. A state
      * that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
+    /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
+     * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
+     * with a probability that is its distance from the bfloat16 below it, divided by the distance of
+     * the two bfloat16 values around it. So updates that are too small for a bfloat16 are not lost
+     * on average. The random numbers are a function of `seed`, the number of the step, the
+     * parameter and the index of the element in the whole parameter. They depend neither on the
+     * number of ranks nor on the number of steps since the run was resumed. Parameters must be
+     * sharded along dimension 0, and the device must be the CPU. Default false. */
+    bool bf16_stochastic_round;
+    uint64_t seed; /**< used only with bf16_stochastic_round; default 0 */
+    /** Used only by fsdp_adamw_8bit_create(): smaller parameters have float32 states; default
+     * 4096. */
+    int64_t min_8bit_size;
 } fsdp_adamw_options;
 
 /** The defaults of torch.optim.AdamW. */
@@ -101,6 +114,26 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
                                                        const fsdp_adamw_options *options,
                                                        fsdp_optimizer **optimizer);
+/**
+ * Like fsdp_adamw_create(), but for AdamW with states in 8 bits (Dettmers et al. 2022), under the
+ * names of bitsandbytes.optim.AdamW8bit. A step widens the states, computes AdamW in float32, and
+ * rounds the new states to the nearest value of a map. options->state_dtype and options->l2 must
+ * have their default values. The device must be the CPU.
+ *
+ * The state of a parameter consists of the codes "state1" (of exp_avg) and "state2" (of exp_avg_sq)
+ * in uint8 and the parameter's shape; of "absmax1" and "absmax2", float32, the largest magnitude of
+ * each block of 256 elements; and of the maps "qmap1" and "qmap2" [256], which are the same for all
+ * parameters and for every rank. A block never crosses the boundary between two rows, the entries
+ * of dimension 0, and "absmax1" has the shape [rows, blocks of a row]. So shards never share a
+ * block, and the states have the same bits at any world size, without communication. If a row is a
+ * multiple of 256 elements, the blocks are those of bitsandbytes, in the same order.
+ *
+ * A parameter keeps float32 states, "state1" and "state2" without maps, if it has fewer than
+ * options->min_8bit_size elements, or if a row is not a multiple of 16 elements, as in vectors.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_8bit_create(fsdp_module *module,
+                                                            const fsdp_adamw_options *options,
+                                                            fsdp_optimizer **optimizer);
 /** Like fsdp_adamw_create(), but for stochastic gradient descent. The state of a parameter is one
  * tensor, "momentum_buffer". Without momentum there is no state. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
@@ -145,6 +178,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer,
                                                           const fsdp_parameter_list *parameters,
                                                           const fsdp_adamw_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_adamw_8bit_create() created. */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_adamw_8bit_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
+                          const fsdp_adamw_options *options);
 /** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_sgd_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
@@ -195,8 +232,8 @@ FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, 
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 
-/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "sgd" or "adafactor"; static
- * storage. */
+/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd" or
+ * "adafactor"; static storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
 /** Get the parameters of all groups, group by group. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);
@@ -207,7 +244,8 @@ FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
 /**
  * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
  * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32, unless
- * fsdp_adamw_options.state_dtype says otherwise. It has the shape of the parameter's local tensor,
+ * fsdp_adamw_options.state_dtype says otherwise. (For the states of fsdp_adamw_8bit_create(), see
+ * there.) It has the shape of the parameter's local tensor,
  * and is a DTensor if the local tensor is one. For the states of Adafactor, see
  * fsdp_adafactor_create(). Return NULL if the optimizer keeps no state tensor of this name, or has
  * not created it yet. Borrowed.

@@ -41,6 +41,11 @@ static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
                               {"differentiable", ALWAYS_FALSE, 0},
                               {"fused", ALWAYS_NONE, 0},
                               {"decoupled_weight_decay", INVERSE_FLAG, ADAMW(l2)}};
+/* bitsandbytes has more options, which are for other optimizers and may be missing. */
+static const field adamw_8bit[] = {{"lr", NUMBER, ADAMW(lr)},
+                                   {"betas", PAIR, ADAMW(beta1)},
+                                   {"eps", NUMBER, ADAMW(eps)},
+                                   {"weight_decay", NUMBER, ADAMW(weight_decay)}};
 static const field sgd[] = {{"lr", NUMBER, SGD(lr)},
                             {"momentum", NUMBER, SGD(momentum)},
                             {"dampening", NUMBER, SGD(dampening)},
@@ -73,6 +78,7 @@ static const field_table *table_of(const char *optimizer)
 {
     static const field_table tables[] = {{"adamw", adamw, FSDP_LENGTH(adamw)},
                                          {"adam", adamw, FSDP_LENGTH(adamw)},
+                                         {"adamw_8bit", adamw_8bit, FSDP_LENGTH(adamw_8bit)},
                                          {"sgd", sgd, FSDP_LENGTH(sgd)},
                                          {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
     for (size_t i = 0; i < FSDP_LENGTH(tables); i++)

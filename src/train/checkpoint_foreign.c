@@ -224,8 +224,7 @@ static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_re
  * them. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
-    if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
-        t->config->optimizer == FSDP_OPTIMIZER_ADAFACTOR || !r->n ||
+    if (!fsdp_optimizer_is_adam(t->config->optimizer) || !r->n ||
         r->parameters[0].ours.adamw.l2 == r->parameters[0].theirs.adamw.l2)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "the run had --optimizer %s, this one %s",

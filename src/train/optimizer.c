@@ -26,6 +26,9 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                   .eps = c->eps,
                   .weight_decay = weight_decay,
                   .state_dtype = c->optimizer_state_dtype,
+                  .bf16_stochastic_round = c->bf16_stochastic_round,
+                  .seed = (uint64_t)c->seed,
+                  .min_8bit_size = fsdp_adamw_defaults().min_8bit_size,
                   .l2 = c->optimizer == FSDP_OPTIMIZER_ADAM},
         .sgd = {.lr = c->lr,
                 .momentum = c->momentum,
@@ -54,6 +57,8 @@ static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *mod
         return fsdp_sgd_create(module, &o.sgd, optimizer);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
         return fsdp_adafactor_create(module, &o.adafactor, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
+        return fsdp_adamw_8bit_create(module, &o.adamw, optimizer);
     return fsdp_adamw_create(module, &o.adamw, optimizer);
 }
 
@@ -67,6 +72,8 @@ static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
         return fsdp_sgd_add_group(optimizer, list, &o.sgd);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
         return fsdp_adafactor_add_group(optimizer, list, &o.adafactor);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
+        return fsdp_adamw_8bit_add_group(optimizer, list, &o.adamw);
     return fsdp_adamw_add_group(optimizer, list, &o.adamw);
 }
 

@@ -429,7 +429,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_schedule(c, options);
     if (given_task(c, &task))
         complete_schedule(c, task);
-    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
+    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && c->optimizer != FSDP_OPTIMIZER_ADAMW_8BIT &&
+        !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
@@ -496,7 +497,8 @@ static const char *optimizer_name(int optimizer)
     static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
                                         [FSDP_OPTIMIZER_SGD] = "sgd",
                                         [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
-                                        [FSDP_OPTIMIZER_ADAM] = "adam"};
+                                        [FSDP_OPTIMIZER_ADAM] = "adam",
+                                        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit"};
     return names[optimizer];
 }
 
@@ -509,6 +511,7 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
                 {"beta2", FSDP_OPTIMIZER_ADAMW},
                 {"eps", FSDP_OPTIMIZER_ADAMW},
                 {"optimizer-state-dtype", FSDP_OPTIMIZER_ADAMW},
+                {"bf16-stochastic-round", FSDP_OPTIMIZER_ADAMW},
                 {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
                 {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
                 {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
@@ -519,14 +522,19 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
                 {"adafactor-beta1", FSDP_OPTIMIZER_ADAFACTOR}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int wants = rows[i].optimizer;
+        const bool takes_8bit = strcmp(rows[i].option, "optimizer-state-dtype") != 0;
         if (wants == c->optimizer ||
-            (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
+            (fsdp_optimizer_is_adam(wants) && (takes_8bit
+                                                   ? fsdp_optimizer_has_betas(c->optimizer)
+                                                   : fsdp_optimizer_is_adam(c->optimizer))))
             continue;
         if (fsdp_options_asked_for(options, rows[i].option) &&
             !fsdp_train_is_ignored_adam(c, options, rows[i].option))
             return fsdp_error(
                 FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s", rows[i].option,
-                fsdp_optimizer_is_adam(wants) ? "adamw and adam" : optimizer_name(wants),
+                !fsdp_optimizer_is_adam(wants) ? optimizer_name(wants)
+                : takes_8bit                   ? "adamw, adam and adamw_8bit"
+                                               : "adamw and adam",
                 optimizer_name(c->optimizer));
     }
     return FSDP_OK;
