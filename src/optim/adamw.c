@@ -19,9 +19,12 @@ enum { /* indices of the states of AdamW in 8 bits; AdamW has exp_avg and exp_av
 
 fsdp_adamw_options fsdp_adamw_defaults(void)
 {
-    return (fsdp_adamw_options){
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,
-        .min_8bit_size = 4096};
+    return (fsdp_adamw_options){.lr = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .eps = 1e-8,
+                                .weight_decay = 0.01,
+                                .min_8bit_size = 4096};
 }
 
 static const char *name(const fsdp_optimizer_options *options)
@@ -70,30 +73,30 @@ static double *lr(fsdp_optimizer_options *options)
 static void describe_update(const fsdp_optimizer_options *options, const fsdp_update *u, void *args)
 {
     const fsdp_adamw_options *o = &options->adamw;
-    *(fsdp_adamw_args *)args = (fsdp_adamw_args){.n = u->n,
-                                                 .param = u->param,
-                                                 .halves = u->halves,
-                                                 .exp_avg = u->state[0],
-                                                 .exp_avg_sq = u->state[1],
-                                                 .state_dtype = u->state_dtype,
-                                                 .absmax1 = u->state[ABSMAX1],
-                                                 .absmax2 = u->state[ABSMAX2],
-                                                 .inner = u->inner,
-                                                 .grad = u->grad,
-                                                 .copy = u->copy,
-                                                 .copy_dtype = u->copy_dtype,
-                                                 .lr = o->lr,
-                                                 .beta1 = o->beta1,
-                                                 .beta2 = o->beta2,
-                                                 .eps = o->eps,
-                                                 .weight_decay = o->weight_decay,
-                                                 .decoupled = !o->l2,
-                                                 .step = u->step,
-                                                 .grad_scale = u->grad_scale,
-                                                 .stochastic = o->bf16_stochastic_round,
-                                                 .rounding_key =
-                                                     fsdp_rounding_key(o->seed, u->step, u->index),
-                                                 .first = u->first};
+    *(fsdp_adamw_args *)args =
+        (fsdp_adamw_args){.n = u->n,
+                          .param = u->param,
+                          .halves = u->halves,
+                          .exp_avg = u->state[0],
+                          .exp_avg_sq = u->state[1],
+                          .state_dtype = u->state_dtype,
+                          .absmax1 = u->state[ABSMAX1],
+                          .absmax2 = u->state[ABSMAX2],
+                          .inner = u->inner,
+                          .grad = u->grad,
+                          .copy = u->copy,
+                          .copy_dtype = u->copy_dtype,
+                          .lr = o->lr,
+                          .beta1 = o->beta1,
+                          .beta2 = o->beta2,
+                          .eps = o->eps,
+                          .weight_decay = o->weight_decay,
+                          .decoupled = !o->l2,
+                          .step = u->step,
+                          .grad_scale = u->grad_scale,
+                          .stochastic = o->bf16_stochastic_round,
+                          .rounding_key = fsdp_rounding_key(o->seed, u->step, u->index),
+                          .first = u->first};
 }
 
 static void start_updates(const fsdp_device *device, const void *args, size_t n,
@@ -128,9 +131,10 @@ static fsdp_status check_options_8bit(const fsdp_optimizer_options *options)
 {
     const fsdp_adamw_options *o = &options->adamw;
     if (o->l2)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "adamw_8bit: l2, the weight decay of Adam, is not supported: adam has it, "
-                          "with moments in float32 or bfloat16");
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "adamw_8bit: l2, the weight decay of Adam, is not supported: adam has it, "
+            "with moments in float32 or bfloat16");
     if (o->state_dtype != FSDP_DTYPE_F32)
         return fsdp_error(FSDP_ERR_INVALID, "adamw_8bit: state_dtype %s: states have 8 bits",
                           fsdp_dtype_name(o->state_dtype));
@@ -156,9 +160,8 @@ static fsdp_state_shape state_shape_8bit(const fsdp_optimizer_options *options,
                                          const fsdp_tensor *local, int k)
 {
     static const fsdp_state_shape narrow[] = {
-        [STATE1] = FSDP_STATE_SAME,     [STATE2] = FSDP_STATE_SAME,
-        [ABSMAX1] = FSDP_STATE_BLOCKS, [ABSMAX2] = FSDP_STATE_BLOCKS,
-        [QMAP1] = FSDP_STATE_MAP,       [QMAP2] = FSDP_STATE_MAP};
+        [STATE1] = FSDP_STATE_SAME,    [STATE2] = FSDP_STATE_SAME, [ABSMAX1] = FSDP_STATE_BLOCKS,
+        [ABSMAX2] = FSDP_STATE_BLOCKS, [QMAP1] = FSDP_STATE_MAP,   [QMAP2] = FSDP_STATE_MAP};
     if (is_narrow(options, local))
         return narrow[k];
     return k <= STATE2 ? FSDP_STATE_SAME : FSDP_STATE_NONE;

@@ -31,9 +31,10 @@ static fsdp_status limited_bytes(const judge *j, const fsdp_train_config *config
 
 /* All remedies, in the order in which they are tried. Those that change the run least come
  * first. */
-static fsdp_remedy_fn *const remedies[] = {
-    fsdp_remedy_checkpoint, fsdp_remedy_save_in_step, fsdp_remedy_reshard, fsdp_remedy_split_batch,
-    fsdp_remedy_bf16,       fsdp_remedy_adafactor,    fsdp_remedy_offload};
+static fsdp_remedy_fn *const remedies[] = {fsdp_remedy_checkpoint, fsdp_remedy_save_in_step,
+                                           fsdp_remedy_reshard,    fsdp_remedy_split_batch,
+                                           fsdp_remedy_bf16,       fsdp_remedy_adamw_8bit,
+                                           fsdp_remedy_adafactor,  fsdp_remedy_offload};
 
 /* The remedies that are applied together, as flags, and the memory of a host with them. */
 typedef struct trial {

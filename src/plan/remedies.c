@@ -89,3 +89,59 @@ bool fsdp_remedy_offload(fsdp_train_config *c, fsdp_str *flags)
     fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
     return true;
 }
+
+bool fsdp_remedy_checkpoint_ops(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (c->activation_checkpointing)
+        return false;
+    c->activation_checkpointing = true;
+    c->activation_checkpointing_every = 1;
+    c->activation_checkpointing_kind = FSDP_CHECKPOINT_OP;
+    fsdp_str_printf(flags, " --activation-checkpointing --activation-checkpointing-kind op");
+    return true;
+}
+
+bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (c->optimizer != FSDP_OPTIMIZER_ADAMW)
+        return false;
+    c->optimizer = FSDP_OPTIMIZER_ADAMW_8BIT;
+    c->optimizer_state_dtype = FSDP_DTYPE_F32; /* the dtype of the states that are not narrow */
+    fsdp_str_printf(flags, " --optimizer adamw_8bit");
+    return true;
+}
+
+/* Compute with the weights and store them in bfloat16. AdamW rounds them stochastically, so that small updates are not
+ * lost. */
+bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
+{
+    const bool rounds = fsdp_optimizer_has_betas(c->optimizer) && !c->bf16_stochastic_round;
+    const bool computes = c->param_dtype == FSDP_DTYPE_BF16;
+    if (c->master_dtype != FSDP_DTYPE_F32 || (!computes && c->param_dtype != FSDP_DTYPE_F32))
+        return false;
+    c->param_dtype = c->master_dtype = FSDP_DTYPE_BF16;
+    c->bf16_stochastic_round |= rounds;
+    fsdp_str_printf(flags, "%s --master-dtype bfloat16%s", computes ? "" : " --bf16",
+                    rounds ? " --bf16-stochastic-round" : "");
+    return true;
+}
+
+bool fsdp_remedy_activation_offload(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (!c->activation_checkpointing || c->activation_offload)
+        return false;
+    c->activation_offload = true;
+    fsdp_str_printf(flags, " --activation-offload");
+    return true;
+}
+
+/* Train an adapter instead of the weights. */
+bool fsdp_remedy_lora(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (c->lora_r || c->adapter)
+        return false;
+    c->lora_r = 16;
+    c->lora_alpha = 32;
+    fsdp_str_printf(flags, " --lora-r 16 --lora-alpha 32");
+    return true;
+}
