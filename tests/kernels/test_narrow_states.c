@@ -75,8 +75,8 @@ typedef struct arrays {
     uint16_t *hi, *lo, *marks;
 } arrays;
 
-static void narrow_block(uint8_t *codes, float *absmax, const float *x,
-                         const fsdp_dynamic_map *map, int64_t n)
+static void narrow_block(uint8_t *codes, float *absmax, const float *x, const fsdp_dynamic_map *map,
+                         int64_t n)
 {
     *absmax = 0.0f;
     for (int64_t j = 0; j < n; j++)
@@ -210,9 +210,18 @@ static void check_rounding(fsdp_test *t, const variant *v, int64_t n, int64_t fi
     float *grad = operand(&o, FSDP_DTYPE_F32, n), *wide[3];
     uint16_t *narrow[3];
     const uint64_t key = fsdp_rounding_key(7, 3, 5);
-    fsdp_adamw_args args = {.n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                            .decoupled = true, .step = 3, .grad = grad, .grad_scale = 1.0f,
-                            .copy_dtype = FSDP_DTYPE_BF16, .first = first, .rounding_key = key};
+    fsdp_adamw_args args = {.n = n,
+                            .lr = 0.01,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .decoupled = true,
+                            .step = 3,
+                            .grad = grad,
+                            .grad_scale = 1.0f,
+                            .copy_dtype = FSDP_DTYPE_BF16,
+                            .first = first,
+                            .rounding_key = key};
     fill_uniform(grad, FSDP_DTYPE_F32, n, 4, -2.0, 2.0);
     for (int k = 0; k < 3; k++) {
         wide[k] = operand(&o, FSDP_DTYPE_F32, n);
@@ -273,10 +282,18 @@ TEST(stochastic_rounding_keeps_small_updates_on_average)
             p[i] = fsdp_bf16_from_f32(1.0f);
         }
         for (int step = 1; step <= 64; step++) {
-            const fsdp_adamw_args args = {.n = N, .lr = 0x1p-17, .beta1 = 0.9, .beta2 = 0.95,
-                                          .decoupled = true, .step = step, .grad = grad,
-                                          .grad_scale = 1.0f, .copy = p, .exp_avg = m,
-                                          .exp_avg_sq = s, .copy_dtype = FSDP_DTYPE_BF16,
+            const fsdp_adamw_args args = {.n = N,
+                                          .lr = 0x1p-17,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .decoupled = true,
+                                          .step = step,
+                                          .grad = grad,
+                                          .grad_scale = 1.0f,
+                                          .copy = p,
+                                          .exp_avg = m,
+                                          .exp_avg_sq = s,
+                                          .copy_dtype = FSDP_DTYPE_BF16,
                                           .stochastic = stochastic,
                                           .rounding_key = fsdp_rounding_key(1, step, 0)};
             v.at[0].k->adamw(v.at[0].c, &args, 1, NULL);

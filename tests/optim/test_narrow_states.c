@@ -31,8 +31,8 @@ static const void *read_array(fsdp_test *t, const fsdp_safetensors *file, const 
     return entry->data;
 }
 
-/* The moments are rounded otherwise in their last bits, so that values halfway between two codes may
- * differ by one code. */
+/* The moments are rounded otherwise in their last bits, so that values halfway between two codes
+ * may differ by one code. */
 static void check_codes(fsdp_test *t, const fsdp_safetensors *file, fsdp_tensor *state,
                         const char *name)
 {
@@ -192,8 +192,7 @@ static fsdp_status run_steps(job *j, fsdp_optimizer *o, int rank)
         fsdp_optimizer_zero_grad(o);
     }
     for (size_t i = 0; i < list->n; i++, to += rows[i - 1] * WIDTH)
-        FSDP_TRY(
-            shards_full(fsdp_parameter_local(list->items[i].parameter), rank ? ignored : to));
+        FSDP_TRY(shards_full(fsdp_parameter_local(list->items[i].parameter), rank ? ignored : to));
     return FSDP_OK;
 }
 
