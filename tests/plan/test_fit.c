@@ -86,7 +86,7 @@ TEST(a_proposal_has_the_bytes_that_it_promises)
                  {"--bf16", 2, 40},
                  {"", 1, 80},
                  {"", 1, 24},
-                 {"--async-save --save-steps 5", 8, 16}};
+                 {"--async-save --save-steps 5 --checkpoint-dir /tmp", 8, 16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fsdp_fit *fit;
         ASSERT_OK(fit_of(cases[i].flags, cases[i].ranks, cases[i].gib << 30, &fit));

@@ -90,7 +90,10 @@ static fsdp_status train(fsdp_group *group, const char *dir, const char *const *
     int argc = 0;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         argv[argc++] = fsdp_strdup(flags[i]);
-    if (n) { /* else no flags about checkpoints */
+    bool has_checkpoints = false;
+    for (int i = 0; i < n; i++)
+        has_checkpoints |= strncmp(more[i], "--save-", 7) == 0 || strcmp(more[i], "--resume") == 0;
+    if (has_checkpoints) {
         argv[argc++] = fsdp_strdup("--checkpoint-dir");
         argv[argc++] = fsdp_strdup(checkpoints);
     }
