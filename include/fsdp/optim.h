@@ -59,6 +59,32 @@ typedef struct fsdp_adamw_options {
 /** The defaults of torch.optim.AdamW. */
 FSDP_API fsdp_adamw_options fsdp_adamw_defaults(void);
 
+/** torch.optim.Muon's adjust_lr_fn: the factor of the learning rate of a matrix [rows, cols]. */
+typedef enum fsdp_muon_adjust_lr {
+    FSDP_MUON_ORIGINAL,       /**< sqrt(max(1, rows / cols)) */
+    FSDP_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): updates are as large as AdamW's */
+} fsdp_muon_adjust_lr;
+
+/** Options of one parameter group. 0 is a legal value of most fields, so start from
+ * fsdp_muon_defaults(). */
+typedef struct fsdp_muon_options {
+    double lr;           /**< default 1e-3 */
+    double weight_decay; /**< default 0.1 */
+    /** True: the parameters of the group, which need not be matrices, are updated by AdamW with
+     * beta1, beta2 and adamw_eps. Default false. */
+    bool use_adamw;
+    double momentum;           /**< default 0.95 */
+    bool nesterov;             /**< default true */
+    double ns_coefficients[3]; /**< default 3.4445, -4.7750, 2.0315 */
+    double eps;                /**< smallest norm by which a matrix is divided; default 1e-7 */
+    int ns_steps;              /**< steps of the Newton-Schulz iteration; default 5 */
+    fsdp_muon_adjust_lr adjust_lr_fn; /**< default FSDP_MUON_ORIGINAL */
+    double beta1, beta2, adamw_eps;   /**< default 0.9, 0.999, 1e-8 */
+} fsdp_muon_options;
+
+/** The defaults of torch.optim.Muon and, for the groups with use_adamw, of torch.optim.AdamW. */
+FSDP_API fsdp_muon_options fsdp_muon_defaults(void);
+
 /** Options of one parameter group. 0 is a legal value of every field, so start from
  * fsdp_sgd_defaults(). */
 typedef struct fsdp_sgd_options {
@@ -168,6 +194,26 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
                                                            const fsdp_adafactor_options *options,
                                                            fsdp_optimizer **optimizer);
 /**
+ * Like fsdp_adamw_create(), but for Muon (Jordan et al. 2024), as torch.optim.Muon computes it: the
+ * update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration in bfloat16. The
+ * state of a matrix is "momentum_buffer". The state of a parameter in a group with use_adamw is that
+ * of AdamW.
+ *
+ * A step gathers each matrix in bfloat16 and sends the result. The ranks take turns in computing
+ * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a few
+ * whole matrices. The device must be the CPU.
+ *
+ * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw has not two
+ *         dimensions
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_create(fsdp_module *module,
+                                                      const fsdp_muon_options *options,
+                                                      fsdp_optimizer **optimizer);
+/** Return true for a parameter that Muon usually updates, while AdamW updates all others: a matrix
+ * of a block, i.e. its name has a number as a component, that is neither an embedding nor a table
+ * of biases. */
+FSDP_API bool fsdp_muon_is_for(const fsdp_named_parameter *parameter);
+/**
  * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer that
  * fsdp_adamw_create() created.
  *
@@ -186,6 +232,10 @@ fsdp_adamw_8bit_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
                                                         const fsdp_sgd_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_muon_create() created. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_add_group(fsdp_optimizer *optimizer,
+                                                         const fsdp_parameter_list *parameters,
+                                                         const fsdp_muon_options *options);
 /** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_adafactor_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
@@ -232,8 +282,8 @@ FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, 
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 
-/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd" or
- * "adafactor"; static storage. */
+/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd",
+ * "adafactor" or "muon"; static storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
 /** Get the parameters of all groups, group by group. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);

@@ -117,9 +117,13 @@ fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class *class, fsdp_opt
         return FSDP_ERR_NOMEM;
     size_t before = o->list.n;
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < parameters->n && status == FSDP_OK; i++)
-        if ((status = check_placement(class, options, &parameters->items[i])) == FSDP_OK)
+    for (size_t i = 0; i < parameters->n && status == FSDP_OK; i++) {
+        status = check_placement(class, options, &parameters->items[i]);
+        if (status == FSDP_OK && class->check_parameter)
+            status = class->check_parameter(options, &parameters->items[i]);
+        if (status == FSDP_OK)
             status = add_parameter(o, &parameters->items[i], (int)o->n_groups);
+    }
     if (status != FSDP_OK) {
         fsdp_parameter_list added = {o->list.items + before, o->list.n - before};
         for (size_t i = 0; i < added.n; i++) {
@@ -294,8 +298,8 @@ static fsdp_status check_device(const fsdp_optimizer *o, size_t i, const fsdp_te
         !o->class->needs_narrow_states(options))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "parameter %s: device %s has no kernel of %s for moments in 8 bits and for "
-                      "stochastic rounding; the CPU has it (--device cpu)",
+                      "parameter %s: device %s has no kernels of %s for states in 8 bits, for "
+                      "stochastic rounding and for Muon; the CPU has them (--device cpu)",
                       o->list.items[i].name, fsdp_device_name(device), o->class->name(options));
 }
 

@@ -1,6 +1,6 @@
 /* The internals of optimizers. optimizer.c has what all optimizers share: groups, state, the
  * writing of parameters, and master weights that are not float32. Each algorithm is a const table
- * of functions (adamw.c, sgd.c, adafactor.c).
+ * of functions (adamw.c, sgd.c, adafactor.c, muon.c).
  *
  * A new optimizer needs:
  *     - a file in this folder with its table;
@@ -46,6 +46,7 @@ typedef union fsdp_optimizer_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
+    fsdp_muon_options muon;
 } fsdp_optimizer_options;
 
 /* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer.c has
@@ -85,6 +86,9 @@ typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
+    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can. */
+    fsdp_status (*check_parameter)(const fsdp_optimizer_options *options,
+                                   const fsdp_named_parameter *parameter);
     /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
                                     int k);

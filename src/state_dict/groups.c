@@ -29,6 +29,7 @@ typedef struct field {
 #define ADAMW(member) offsetof(fsdp_adamw_options, member)
 #define SGD(member) offsetof(fsdp_sgd_options, member)
 #define ADAFACTOR(member) offsetof(fsdp_adafactor_options, member)
+#define MUON(member) offsetof(fsdp_muon_options, member)
 
 static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
                               {"betas", PAIR, ADAMW(beta1)},
@@ -66,7 +67,18 @@ static const field adafactor[] = {{"lr", RATE, ADAFACTOR(lr)},
                                   {"warmup_init", FLAG, ADAFACTOR(warmup_init)}};
 
 _Static_assert(ADAMW(beta2) == ADAMW(beta1) + sizeof(double), "betas are a pair");
+_Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
+
+/* torch.optim.Muon has more options, which the flags of a run set again. use_adamw is no option of
+ * torch's, where AdamW is another optimizer. */
+static const field muon[] = {{"lr", NUMBER, MUON(lr)},
+                             {"weight_decay", NUMBER, MUON(weight_decay)},
+                             {"momentum", NUMBER, MUON(momentum)},
+                             {"nesterov", FLAG, MUON(nesterov)},
+                             {"eps", NUMBER, MUON(eps)},
+                             {"betas", PAIR, MUON(beta1)},
+                             {"use_adamw", FLAG, MUON(use_adamw)}};
 
 typedef struct field_table {
     const char *optimizer;
@@ -80,6 +92,7 @@ static const field_table *table_of(const char *optimizer)
                                          {"adam", adamw, FSDP_LENGTH(adamw)},
                                          {"adamw_8bit", adamw_8bit, FSDP_LENGTH(adamw_8bit)},
                                          {"sgd", sgd, FSDP_LENGTH(sgd)},
+                                         {"muon", muon, FSDP_LENGTH(muon)},
                                          {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
     for (size_t i = 0; i < FSDP_LENGTH(tables); i++)
         if (strcmp(tables[i].optimizer, optimizer) == 0)

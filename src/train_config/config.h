@@ -51,7 +51,8 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_SGD,
     FSDP_OPTIMIZER_ADAFACTOR,
     FSDP_OPTIMIZER_ADAM, /* unlike AdamW, adds weight decay to the gradient */
-    FSDP_OPTIMIZER_ADAMW_8BIT
+    FSDP_OPTIMIZER_ADAMW_8BIT,
+    FSDP_OPTIMIZER_MUON /* matrices of blocks by Muon, all other parameters by AdamW */
 } fsdp_optimizer_kind;
 
 typedef enum fsdp_auto_wrap_policy {
@@ -188,6 +189,8 @@ typedef struct fsdp_train_config {
     /* Adafactor; NAN: no first moment */
     double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
+    int adjust_lr_fn;        /* fsdp_muon_adjust_lr */
+    int ns_steps;            /* fsdp_muon_options.ns_steps */
     double max_grad_norm;    /* 0: no clipping */
     bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
     /* p of the p-norm of the gradients, which is printed and used for clipping; may be INFINITY */
@@ -399,10 +402,11 @@ static inline bool fsdp_optimizer_is_adam(int optimizer)
 {
     return optimizer == FSDP_OPTIMIZER_ADAMW || optimizer == FSDP_OPTIMIZER_ADAM;
 }
-/* Return true for AdamW, AdamW in 8 bits and Adam, which have the options beta1, beta2 and eps. */
+/* Return true for the optimizers that have the options beta1, beta2 and eps. */
 static inline bool fsdp_optimizer_has_betas(int optimizer)
 {
-    return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT;
+    return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT ||
+           optimizer == FSDP_OPTIMIZER_MUON;
 }
 /* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);

@@ -241,7 +241,7 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
     if (ignored)
         return ignored;
     if (fsdp_train_is_ignored_adam(config, options, name))
-        return "is for adamw, adam and adamw_8bit, and another optimizer is given";
+        return "is for adamw and its relatives, and another optimizer is given";
     if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
         fsdp_train_is_without_warmup(options))
         return "transformers' schedule constant has no warmup; constant_with_warmup has";

@@ -359,7 +359,7 @@ TEST(a_card_without_the_kernel_is_refused_by_name)
     for (int k = 0; k < 2; k++) {
         ASSERT_OK(k ? fsdp_adamw_create(module, &rounded, &o)
                     : fsdp_adamw_8bit_create(module, NULL, &o));
-        ASSERT_ERROR(fsdp_optimizer_init_state(o), FSDP_ERR_UNSUPPORTED, "has no kernel of adamw");
+        ASSERT_ERROR(fsdp_optimizer_init_state(o), FSDP_ERR_UNSUPPORTED, "has no kernels of adamw");
         fsdp_optimizer_destroy(o);
     }
     fsdp_module_destroy(module);

@@ -16,7 +16,7 @@ TEST(options_of_one_optimizer_are_refused_for_another)
     ASSERT_ERROR(parse(&c, "--optimizer sgd --clip-threshold 2"), FSDP_ERR_INVALID,
                  "--clip-threshold is for --optimizer adafactor, not sgd");
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --eps 1"), FSDP_ERR_INVALID,
-                 "--eps is for --optimizer adamw, adam and adamw_8bit, not adafactor");
+                 "--eps is for --optimizer adamw, adam, adamw_8bit and muon, not adafactor");
     ASSERT_OK(parse(&c, "--optimizer adam --eps 1"));
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --warmup-init"), FSDP_ERR_INVALID,
                  "--warmup-init needs --relative-step");
