@@ -43,9 +43,9 @@ typedef struct fsdp_adamw_options {
     fsdp_dtype state_dtype;
     /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
      * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
-     * with a probability that is its distance from the bfloat16 below it, divided by the distance of
-     * the two bfloat16 values around it. So updates that are too small for a bfloat16 are not lost
-     * on average. The random numbers are a function of `seed`, the number of the step, the
+     * with a probability that is its distance from the bfloat16 below it, divided by the distance
+     * of the two bfloat16 values around it. So updates that are too small for a bfloat16 are not
+     * lost on average. The random numbers are a function of `seed`, the number of the step, the
      * parameter and the index of the element in the whole parameter. They depend neither on the
      * number of ranks nor on the number of steps since the run was resumed. Parameters must be
      * sharded along dimension 0, and the device must be the CPU. Default false. */
@@ -196,12 +196,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
 /**
  * Like fsdp_adamw_create(), but for Muon (Jordan et al. 2024), as torch.optim.Muon computes it: the
  * update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration in bfloat16. The
- * state of a matrix is "momentum_buffer". The state of a parameter in a group with use_adamw is that
- * of AdamW.
+ * state of a matrix is "momentum_buffer". The state of a parameter in a group with use_adamw is
+ * that of AdamW.
  *
  * A step gathers each matrix in bfloat16 and sends the result. The ranks take turns in computing
- * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a few
- * whole matrices. The device must be the CPU.
+ * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a
+ * few whole matrices. The device must be the CPU.
  *
  * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw has not two
  *         dimensions

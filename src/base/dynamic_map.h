@@ -1,15 +1,15 @@
-/* The dynamic maps of 8-bit optimizer states (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
- * Quantization"), with the bits of bitsandbytes' create_dynamic_map(). A map has 256 values in
- * ascending order. A code is the index of a value. A block of a state is stored as codes and the
- * largest magnitude of the block, absmax. An element is then map[code] * absmax. */
+/* The dynamic maps of 8-bit optimizer states (Dettmers et al. 2022, "8-bit Optimizers via
+ * Block-wise Quantization"), with the bits of bitsandbytes' create_dynamic_map(). A map has 256
+ * values in ascending order. A code is the index of a value. A block of a state is stored as codes
+ * and the largest magnitude of the block, absmax. An element is then map[code] * absmax. */
 #pragma once
 #include <stdint.h>
 
 enum {
     FSDP_MAP_VALUES = 256,
     FSDP_MAP_BLOCK = 256, /* elements that share an absmax */
-    /* Buckets of magnitudes in [2^-24, 1), FSDP_MAP_PER_OCTAVE for each power of two. A bucket is so
-     * small that at most one boundary between two codes is in it. */
+    /* Buckets of magnitudes in [2^-24, 1), FSDP_MAP_PER_OCTAVE for each power of two. A bucket is
+     * so small that at most one boundary between two codes is in it. */
     FSDP_MAP_PER_OCTAVE = 256,
     FSDP_MAP_BUCKETS = 24 * FSDP_MAP_PER_OCTAVE
 };

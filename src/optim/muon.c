@@ -103,7 +103,7 @@ typedef struct part {
     const fsdp_step_item *item;
     const fsdp_muon_options *options;
     fsdp_group *group;  /* NULL: this rank has the whole matrix */
-    int64_t rows, cols; /* of the whole matrix */
+    int64_t rows, cols; /* the size of the whole matrix */
     int64_t padded;     /* rows that each rank sends; the last rank's may end with rows of no use */
     fsdp_tensor *update; /* this rank's rows of the orthogonal matrix, bfloat16; NULL: AdamW */
 } part;

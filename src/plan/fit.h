@@ -13,8 +13,8 @@
 
 /* A set of candidates that was tried. */
 typedef struct fsdp_fit_row {
-    char *flags;           /* of the candidate that was added, or of the whole proposal; owned */
-    fsdp_plan_memory peak; /* of one rank */
+    char *flags;           /* what the candidate or the whole proposal adds to the run; owned */
+    fsdp_plan_memory peak; /* the tensors of one rank */
     int64_t rank_bytes;    /* fsdp_plan_rank_bytes() */
 } fsdp_fit_row;
 

@@ -111,8 +111,8 @@ bool fsdp_remedy_adamw_8bit(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Compute with the weights and store them in bfloat16. AdamW rounds them stochastically, so that small updates are not
- * lost. */
+/* Compute with the weights and store them in bfloat16. AdamW rounds them stochastically, so that
+ * small updates are not lost. */
 bool fsdp_remedy_bf16_master(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool rounds = fsdp_optimizer_has_betas(c->optimizer) && !c->bf16_stochastic_round;

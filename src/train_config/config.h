@@ -277,7 +277,7 @@ typedef struct fsdp_train_config {
     bool set_internode_reduce_dtype;
     fsdp_dtype optimizer_state_dtype;
     bool bf16_stochastic_round; /* fsdp_adamw_options.bf16_stochastic_round */
-    fsdp_dtype output_dtype; /* dtype of the model's loss */
+    fsdp_dtype output_dtype;    /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     /* device: as fsdp_rank_device_create() takes it; NULL: the default. device_id: the card, if the
      * run uses one; NULL: not given (config_device.h) */

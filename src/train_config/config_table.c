@@ -21,9 +21,12 @@ static const char *const samplings[] = {"random", "sequential", "group_by_length
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
 static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused|adamw_hf|"
                                          "adamw_apex_fused|paged_adamw|paged_adamw_32bit",
-                                         "sgd", "adafactor", "adam",
+                                         "sgd",
+                                         "adafactor",
+                                         "adam",
                                          "adamw_8bit|adamw_bnb_8bit|adamw_torch_8bit|adamw8bit",
-                                         "muon", NULL};
+                                         "muon",
+                                         NULL};
 static const char *const adjustments[] = {"original", "match_rms_adamw", NULL};
 static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",

@@ -255,8 +255,7 @@ static void adam_task_8bit(void *arg, int64_t task, int worker)
 static void start_adam(fsdp_kernel_context *c, const fsdp_adamw_args *a, adam_job *job)
 {
     const bool narrow = a->state_dtype == FSDP_DTYPE_U8;
-    const int64_t blocks =
-        narrow ? a->n / a->inner * fsdp_ceil_div(a->inner, FSDP_MAP_BLOCK) : 0;
+    const int64_t blocks = narrow ? a->n / a->inner * fsdp_ceil_div(a->inner, FSDP_MAP_BLOCK) : 0;
     const int64_t tasks = narrow ? fsdp_ceil_div(blocks, FSDP_CHUNK / FSDP_MAP_BLOCK)
                                  : fsdp_ceil_div(a->n, FSDP_CHUNK);
     fsdp_run_tasks(c, tasks, narrow ? adam_task_8bit : adam_task, job);
