@@ -620,3 +620,9 @@ int64_t fsdp_plan_limited_bytes(const fsdp_plan *p)
 {
     return p->ranks_per_card ? p->reserved * p->ranks_per_card : fsdp_plan_host_bytes(p);
 }
+
+int64_t fsdp_plan_rank_bytes(const fsdp_plan *p)
+{
+    return p->ranks_per_card ? fsdp_plan_limited_bytes(p)
+                             : fsdp_plan_host_bytes(p) / p->local_world_size;
+}
