@@ -7,10 +7,11 @@
  * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
  * parameter is stored.
  *
- * A parameter gets the first storage in this list that fits it. COPY, PACKED, FLOAT8, HOST and
- * MASTER are the memories of the same names in fsdp_memory_kind.
+ * A parameter gets the first storage in this list that fits it. QUANTIZED, COPY, PACKED, FLOAT8,
+ * HOST and MASTER are the memories of the same names in fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
+ *   quantized              4 bits, in QUANTIZED          QUANTIZED        storage_quantized.c
  *   extension              private, or staged            PACKED           storage_extension.c
  *   float8                 private, or staged            FLOAT8           storage_float8.c
  *   offloaded              staged in a file              COPY             storage_offloaded.c
@@ -21,10 +22,9 @@
  *   cast copy              private                       COPY             storage_copy.c
  *
  * To store parameters in another way, add a file with a new storage. If no existing memory is
- * suitable, add a new memory to the file, too. List both in param_storage.c. Three examples: if
+ * suitable, add a new memory to the file, too. List both in param_storage.c. Two examples: if
  * hosts store only their own rows, use a memory whose unshard fills a buffer from the network. For
- * NCCL, use a memory whose buffer is in device memory. For frozen parameters with 4-bit rows, use a
- * memory whose unshard unpacks the rows.
+ * NCCL, use a memory whose buffer is in device memory.
  *
  * Note [Master buffer]. Parameters with the storage "in the master" are stored in param_dtype, in
  * one buffer that all ranks share. Operations read them in this buffer. Each parameter is whole and
@@ -59,6 +59,7 @@ typedef enum fsdp_memory_kind {
     FSDP_MEMORY_PACKED,
     FSDP_MEMORY_FLOAT8,
     FSDP_MEMORY_HOST,
+    FSDP_MEMORY_QUANTIZED,
     FSDP_N_MEMORIES
 } fsdp_memory_kind;
 
@@ -156,11 +157,11 @@ typedef struct fsdp_param_storage {
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 
-extern const fsdp_param_storage fsdp_storage_extension, fsdp_storage_offloaded, fsdp_storage_host,
-    fsdp_storage_host_cast, fsdp_storage_master, fsdp_storage_halved, fsdp_storage_copy,
-    fsdp_storage_float8;
+extern const fsdp_param_storage fsdp_storage_quantized, fsdp_storage_extension, fsdp_storage_float8,
+    fsdp_storage_offloaded, fsdp_storage_host, fsdp_storage_host_cast, fsdp_storage_master,
+    fsdp_storage_halved, fsdp_storage_copy;
 extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_memory_packed,
-    fsdp_memory_host, fsdp_memory_float8;
+    fsdp_memory_float8, fsdp_memory_host, fsdp_memory_quantized;
 
 /* Return the storage for p in `dtype`. The choice also depends on the group's options and on the
  * parameter's current requires_grad. */

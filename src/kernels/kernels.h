@@ -21,6 +21,7 @@
 #include "src/base/float8.h"
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
+#include "src/kernels/nf4.h"
 
 /* The state that the kernels of one rank need. On the CPU it is a thread pool, scratch for each
  * thread and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are
@@ -226,7 +227,15 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    fsdp_dtype state_dtype;     /* float32 or bfloat16; the new moments are rounded to this dtype */
+    /* float32, bfloat16, or uint8 if the trait narrow_states of the device is set. The new moments
+     * are rounded to this dtype. If it is uint8, moments are codes of fsdp_dynamic_map_signed() and
+     * fsdp_dynamic_map_unsigned() in src/base/dynamic_map.h. The parameter then consists of rows of
+     * `inner` elements, and each row of blocks of FSDP_MAP_BLOCK elements, of which the last may be
+     * shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the largest magnitudes of the
+     * blocks of exp_avg and exp_avg_sq. */
+    fsdp_dtype state_dtype;
+    float *absmax1, *absmax2;
+    int64_t inner;
     /* If `param` and the arrays of `halves` are NULL, the parameter is in `copy`, in a dtype other
      * than float32. */
     fsdp_halves halves;
@@ -237,6 +246,12 @@ typedef struct fsdp_adamw_args {
     bool decoupled; /* true: AdamW; false: Adam, in which weight decay is added to the gradient */
     int64_t step;   /* counted from 1 */
     float grad_scale;
+    /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
+     * rounded stochastically: fsdp_rounding_key() in src/base/philox.h. Allowed if the trait
+     * narrow_states of the device is set. */
+    bool stochastic;
+    uint64_t rounding_key; /* a function of seed, step and parameter */
+    int64_t first;         /* index of element 0 in the whole parameter */
 } fsdp_adamw_args;
 
 /* The arguments of a step of torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g :
@@ -579,6 +594,12 @@ typedef struct fsdp_kernels {
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
+
+    /* --- frozen weights in 4 bits --- */
+    /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
+     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in memory
+     * that the kernels read. NULL on devices that do not have this kernel. */
+    void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */

@@ -471,6 +471,7 @@ static fsdp_status run_steps(walk *w)
         batches[a] = w->batch;
     for (int step = 0; step < MAX_STEPS && !settled && status == FSDP_OK; step++) {
         const fsdp_plan before = *w->plan;
+        w->batch->step = (uint32_t)step;
         status = run_step(w, batches, step);
         settled = step > 0 && has_settled(&before, w->plan);
     }
@@ -618,4 +619,10 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *p)
 {
     return p->ranks_per_card ? p->reserved * p->ranks_per_card : fsdp_plan_host_bytes(p);
+}
+
+int64_t fsdp_plan_rank_bytes(const fsdp_plan *p)
+{
+    return p->ranks_per_card ? fsdp_plan_limited_bytes(p)
+                             : fsdp_plan_host_bytes(p) / p->local_world_size;
 }

@@ -148,6 +148,12 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
  * for cards, what the allocators of all ranks that share a card reserve. */
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
+/* Return the bytes that one rank needs: its part of fsdp_plan_limited_bytes(). If the plan is for
+ * cards, this is what all ranks that share a card reserve. */
+int64_t fsdp_plan_rank_bytes(const fsdp_plan *plan);
+
+/* Print the first two lines of a plan: the model, the ranks and the batch. */
+void fsdp_plan_print_head(const fsdp_plan *plan, FILE *out);
 /* Print the plan as tables. If `schedule` is true, also print the order of collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print(const fsdp_plan *plan, FILE *out, bool schedule);
 /* Print the plan as one JSON object. If `schedule` is true, it contains the order of

@@ -8,6 +8,7 @@
 
 #include "src/fsdp/default_policy.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize.h"
 
 /* A field that is 0 or NULL has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
@@ -32,9 +33,12 @@ typedef struct fsdp_model_options {
     /* Add this adapter. Its matrices are drawn at random if `adapter` is NULL. NULL: no adapter,
      * unless `adapter` is the folder of one. */
     const fsdp_lora_config *lora;
+    const char *adapter; /* the folder of an adapter, which is added to the model; NULL: none */
     /* Compute linear layers in float8. NULL: none. */
     const fsdp_float8_linear_config *float8;
-    const char *adapter;   /* the folder of an adapter, which is added to the model; NULL: none */
+    /* Store weights in NF4, whatever dtype they have in the files. NULL: only the weights that are
+     * in NF4 in the files. */
+    const fsdp_quantize_options *quantize;
     int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */

@@ -200,6 +200,12 @@ static int64_t count_trained(const fsdp_trainer *t)
 
 static fsdp_status check_any_trained(const fsdp_trainer *t)
 {
+    if (!t->model->lora && fsdp_model_is_quantized(t->model->module))
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s: its weights are in NF4 (quantization_config of config.json), so they "
+            "cannot be trained; give --lora-r 16, which trains an adapter for them",
+            t->config->model);
     if (count_trained(t) > 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "--frozen-prefixes leaves nothing to train");
@@ -211,6 +217,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     const fsdp_train_config *c = t->config;
     if (fsdp_train_has_lora(c) && !t->lora.config.r)
         FSDP_TRY(fsdp_train_lora_init(&t->lora, c));
+    fsdp_quantize_options quantize;
     fsdp_model_options options = {
         .name = c->model,
         .from_config = c->from_config,
@@ -241,6 +248,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .named = c->named,
         .lora = fsdp_train_has_lora(c) ? &t->lora.config : NULL,
         .adapter = c->adapter,
+        .quantize = fsdp_quantize_flags_options(&c->quantize, &quantize),
     };
     fsdp_float8_linear_config float8;
     if (fsdp_train_has_float8(c)) {
