@@ -117,9 +117,10 @@ typedef struct fsdp_plan {
     int64_t staging; /* peak of the copies for --async-save; not part of `reserved` */
     /* The largest number of ranks that share a card. 0: the plan is for the CPU. */
     int ranks_per_card;
-    /* Number of collectives per step that exchange counts and losses, and their bytes. Collectives
-     * that compute norms are not counted. */
+    /* Number of collectives per step that exchange counts, losses and scales, and their bytes.
+     * Collectives that compute norms are not counted. */
     uint64_t small_collectives, small_bytes;
+    bool has_float8_scales;  /* one of them computes the scales of float8 weights */
     fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;
     fsdp_plan_event *timeline; /* events of all micro-steps of the step, in order */

@@ -17,6 +17,7 @@
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/config_lora.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
@@ -451,6 +452,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     if (c->tutorial_loss && !fsdp_options_given(options, "loss-reduction"))
         c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
     fsdp_train_precision_derive(c, options);
+    fsdp_train_float8_derive(c, options);
     derive_wrapping(c, options);
     derive_checkpointing(c, options);
     derive_overlap(c, options);
@@ -910,6 +912,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_lora_check(c));
+    FSDP_TRY(fsdp_train_float8_check(c, options));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_file(c, options));

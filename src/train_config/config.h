@@ -19,6 +19,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
@@ -156,7 +157,14 @@ typedef struct fsdp_train_config {
     int lora_bias;                             /* fsdp_lora_bias */
     int init_lora_weights;                     /* fsdp_lora_init */
     bool use_rslora;
-    const char *adapter; /* folder of an adapter to go on training; NULL: none */
+    /* Products of 8-bit floats: see config_float8.h */
+    int float8_recipe;      /* 0: none; otherwise 1 + fsdp_float8_recipe */
+    bool float8_all_gather; /* weights are gathered in float8 */
+    bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
+    fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
+    int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
+    const char *adapter;                 /* folder of an adapter to go on training; NULL: none */
+    fsdp_quantize_flags quantize;
 
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */

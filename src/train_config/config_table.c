@@ -57,6 +57,10 @@ static const char *const checkpointings[] = {"full", "op|selective", NULL};
 /* The names of fsdp_lora_bias and fsdp_lora_init in their order. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
+/* "none", then the names of fsdp_float8_recipe in their order. */
+static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
+                                             "rowwise_with_gw_hp", NULL};
+static const char *const fp8_backends[] = {"none|no", "ao", "te", "msamp", NULL};
 /* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
  * enum. */
 static const char *const problem_types[] = {
@@ -212,6 +216,7 @@ static const fsdp_option table[] = {
              "the standard deviation 1 / r. B is zero"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_train_config, quantize)),
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
@@ -576,6 +581,24 @@ static const fsdp_option table[] = {
      .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
              "--master-dtype and --optimizer-state-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
+    {.name = "float8-recipe", .aliases = "float8-recipe-name,quantize.linear.float8.recipe-name",
+     .type = FSDP_OPTION_CHOICE, PLACE(float8_recipe), .value = "none", .choices = float8_recipes,
+     .metavar = "NAME",
+     .help = "compute linear layers in float8, with this recipe of torchao; master weights, "
+             "gradients and the head are not float8. --mixed-precision fp8 is bf16 with tensorwise"},
+    {.name = "float8-enable-fsdp-all-gather", .aliases = "enable-fsdp-float8-all-gather,"
+     "fp8-enable-fsdp-float8-all-gather,quantize.linear.float8.enable-fsdp-float8-all-gather",
+     .type = FSDP_OPTION_BOOL, PLACE(float8_all_gather),
+     .env = "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER",
+     .help = "gather these layers' weights in float8, one byte an element; their scales are "
+             "computed by one reduction after each step. Only with tensorwise"},
+    {.name = "float8-filter-fqns", .aliases = "filter-fqns,quantize.linear.float8.filter-fqns",
+     .type = FSDP_OPTION_LIST, PLACE(float8_filter_fqns), .metavar = "TEXT,...",
+     .help = "layers whose names contain one of these texts are not computed in float8; "
+             "auto_filter_small_kn: nor are small ones, by torchao's sizes for an H100"},
+    {.name = "fp8-backend", .type = FSDP_OPTION_CHOICE, PLACE(fp8_backend), .value = "none",
+     .choices = fp8_backends, .metavar = "NAME", .env = "ACCELERATE_FP8_BACKEND",
+     .help = "Accelerate's: only ao, torchao"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
