@@ -552,15 +552,22 @@ static void print_precision(const fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     const bool weights = c->master_dtype == FSDP_DTYPE_BF16;
     const bool state = c->optimizer_state_dtype == FSDP_DTYPE_BF16;
-    if (weights || state)
+    const bool is_8bit = c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT;
+    if (is_8bit)
         fprintf(t->out,
-                "%s kept in bfloat16: updates below 1/256 of a value are rounded away; gradients%s "
-                "are float32\n",
-                weights && state ? "weights and the optimizer's moments are"
-                : weights        ? "weights are"
-                                 : "the optimizer's moments are",
-                state ? "" : " and the optimizer's state");
-    if (state && 1.0 - c->beta2 < 0x1p-9)
+                "the optimizer's moments are kept in 8 bits (parameters below %lld elements "
+                "and vectors: float32)\n",
+                (long long)fsdp_adamw_defaults().min_8bit_size);
+    if (weights || state)
+        fprintf(
+            t->out,
+            "%s kept in bfloat16: updates below 1/256 of a value are %s; gradients%s are float32\n",
+            weights && state ? "weights and the optimizer's moments are"
+            : weights        ? "weights are"
+                             : "the optimizer's moments are",
+            c->bf16_stochastic_round ? "rounded stochastically" : "rounded away",
+            state || is_8bit ? "" : " and the optimizer's state");
+    if (state && !c->bf16_stochastic_round && 1.0 - c->beta2 < 0x1p-9)
         fprintf(t->out,
                 "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does; "
                 "--bf16 --master-dtype bfloat16 has moments in float32\n",
