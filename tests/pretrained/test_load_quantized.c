@@ -10,6 +10,7 @@
 #include <fsdp/pretrained.h>
 #include <fsdp/state_dict.h>
 
+#include "src/comm/comm.h"
 #include "src/nn/quantized.h"
 #include "tests/elements.h"
 #include "tests/test.h"
@@ -118,6 +119,9 @@ static void check_load(fsdp_test *t, bool is_double, bool no_shard)
     ASSERT_OK(load(&f, t->group, path));
     expected_values(t, x, is_double, want);
     CHECK_HERE();
+    const uint64_t before =
+        t->group ? fsdp_group_counters(t->group)->logical_bytes[FSDP_KIND_ALL_GATHER] : 0;
+    /* Forward and backward of a step: the bytes are gathered once. */
     for (int round = 0; round < 2; round++) {
         ASSERT_OK(fsdp_unit_unshard(f.root));
         const float *got = elements_of(fsdp_parameter_data(f.weight));
@@ -127,6 +131,11 @@ static void check_load(fsdp_test *t, bool is_double, bool no_shard)
     }
     free(x);
     free(want);
+    if (t->group && !no_shard) {
+        const uint64_t gathered =
+            fsdp_group_counters(t->group)->logical_bytes[FSDP_KIND_ALL_GATHER] - before;
+        ASSERT(gathered * 10 >= (uint64_t)N * 5 && gathered * 10 <= (uint64_t)N * 6);
+    }
     close_fixture(&f);
 }
 
