@@ -41,6 +41,20 @@ run launch -n 2 train $common $lora $plain --sharding-strategy NO_SHARD --batch-
 expect no_shard_trains 0
 check no_shard_gives_the_same_bits cmp "$dir/plain1/adapter_model.safetensors" "$dir/no_shard/adapter_model.safetensors"
 
+# --- ranks of several hosts: each has its own part only ---
+if lacks MPI || ! command -v mpirun.openmpi >/dev/null; then
+    skip several_hosts "no Open MPI"
+else
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 FSDP_TIMEOUT_S=60 FSDP_TEST_HOSTS=2
+    for kind in plain double; do
+        eval "flags=\$$kind"
+        capture mpirun.openmpi --oversubscribe --bind-to none -np 4 "$fsdp" train $common $lora $flags --batch-size 1 --gradient-accumulation-steps 3 --max-steps 4 --device cpu --output "$dir/hosts_$kind"
+        expect ${kind}_trains_on_two_hosts 0 '^ranks: 4 \(mpi\)' out
+        check ${kind}_on_two_hosts_gives_the_bits_of_one_rank cmp "$dir/${kind}1/adapter_model.safetensors" "$dir/hosts_$kind/adapter_model.safetensors"
+    done
+    unset FSDP_TEST_HOSTS
+fi
+
 # --- folders in NF4 ---
 for kind in plain double; do
     eval "flags=\$$kind"
