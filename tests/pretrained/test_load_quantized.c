@@ -228,3 +228,18 @@ TEST(what_cannot_be_done_with_them_is_refused)
     fsdp_module_destroy(a);
     fsdp_device_destroy(device);
 }
+
+/* A device without the kernel refuses them when they are sharded. */
+TEST(a_device_that_cannot_read_them_refuses_them)
+{
+    const fsdp_quantization how = {.block = FSDP_NF4_BLOCK};
+    fsdp_module *a;
+    fsdp_device *device;
+    ASSERT_OK(fsdp_linear_create(COLUMNS, ROWS, false, (fsdp_init){0}, &a));
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(fsdp_parameter_set_quantized(fsdp_module_parameter(a, "weight"), &how));
+    ASSERT_INT(fsdp_fully_shard(a, NULL, device, NULL), FSDP_ERR_UNSUPPORTED);
+    ASSERT(strstr(fsdp_last_error(), "which the device 'fake' cannot read: use --device cpu"));
+    fsdp_module_destroy(a);
+    fsdp_device_destroy(device);
+}
