@@ -89,8 +89,10 @@ fsdp_status fsdp_param_create_tensors(fsdp_param *p, const fsdp_param_memories *
     FSDP_TRY(p->storage->create_local(memories, p, shape, &p->local));
     if (!parameter->quantized) /* `local` has bytes of blocks, which are not rows */
         FSDP_TRY(fsdp_param_set_spec(p, p->local));
-    return fsdp_tensor_over(p->memory->view, p->context->options.mp_policy.param_dtype,
-                            parameter->ndim, parameter->shape, (int64_t)p->offset, &p->data);
+    const fsdp_dtype dtype =
+        p->storage->reads_codes ? FSDP_DTYPE_U8 : p->context->options.mp_policy.param_dtype;
+    return fsdp_tensor_over(p->memory->view, dtype, parameter->ndim, parameter->shape,
+                            (int64_t)p->offset, &p->data);
 }
 
 void fsdp_param_release_tensors(fsdp_param *p)

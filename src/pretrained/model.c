@@ -254,6 +254,13 @@ static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
     return status;
 }
 
+static fsdp_status convert_to_float8(fsdp_model *m, const fsdp_model_options *options)
+{
+    return options->float8
+               ? fsdp_convert_to_float8_training(m->module, options->float8, &m->n_float8)
+               : FSDP_OK;
+}
+
 /* Store weights in 4 bits if the options or config.json ask for it. Without the files of a
  * quantized model (a plan), config.json says which weights are in NF4. */
 static fsdp_status quantize(const fsdp_model *m, const fsdp_model_options *options,
@@ -315,6 +322,7 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
     m->info = fsdp_model_config_info(&m->config);
     FSDP_TRY(fsdp_model_create(&m->config, &m->module));
     FSDP_TRY(add_adapter(m, options));
+    FSDP_TRY(convert_to_float8(m, options));
     FSDP_TRY(quantize(m, options, p));
     FSDP_TRY(freeze_all(m, options));
     FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));

@@ -2,6 +2,7 @@
  * name, builds and shards its modules, and loads its values. Also saves the model. */
 #pragma once
 #include <fsdp/pretrained.h>
+#include <fsdp/float8.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
 
@@ -33,6 +34,8 @@ typedef struct fsdp_model_options {
      * unless `adapter` is the folder of one. */
     const fsdp_lora_config *lora;
     const char *adapter; /* the folder of an adapter, which is added to the model; NULL: none */
+    /* Compute linear layers in float8. NULL: none. */
+    const fsdp_float8_linear_config *float8;
     /* Store weights in NF4, whatever dtype they have in the files. NULL: only the weights that are
      * in NF4 in the files. */
     const fsdp_quantize_options *quantize;
@@ -72,6 +75,7 @@ typedef struct fsdp_model {
     const fsdp_lora_config *lora;
     fsdp_lora_file *adapter_file; /* NULL: the adapter was not read from a folder */
     char *adapter_dir;            /* folder of adapter_file; NULL: none */
+    size_t n_float8;              /* number of linear layers that are computed in float8 */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */

@@ -23,6 +23,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 #include "src/train_config/config_device.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
@@ -249,6 +250,11 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .adapter = c->adapter,
         .quantize = fsdp_quantize_flags_options(&c->quantize, &quantize),
     };
+    fsdp_float8_linear_config float8;
+    if (fsdp_train_has_float8(c)) {
+        fsdp_train_float8_init(&float8, c);
+        options.float8 = &float8;
+    }
     fsdp_train_config_shard_options(c, &options.shard);
     options.shard.mesh = t->mesh;
     return fsdp_model_open(&options, t->group, t->device, &t->model);
@@ -561,6 +567,16 @@ static void print_precision(const fsdp_trainer *t)
                 c->beta2);
 }
 
+static void print_float8(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const size_t n = t->model->n_float8;
+    if (n)
+        fprintf(t->out, "float8: %zu linear layer%s, recipe %s%s\n", n, n == 1 ? "" : "s",
+                fsdp_float8_recipe_name((fsdp_float8_recipe)(c->float8_recipe - 1)),
+                c->float8_all_gather ? ", gathered in float8" : "");
+}
+
 static void print_hosts(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -596,6 +612,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
     print_precision(t);
+    print_float8(t);
     print_hosts(t);
     print_device(t);
     print_mesh(t);
