@@ -112,6 +112,13 @@ done
 run plan --model "$dir/nf4_double" --data "$dir/rows.jsonl" $lora --batch-size 1
 expect a_folder_is_planned 0
 
+# --- histograms have the values of the weights, not their bytes ---
+run train --model "$dir/nf4_double" --data "$dir/rows.jsonl" $lora --max-steps 1 --report-to tensorboard --log-histograms 1 --logging-dir "$dir/nf4_board" --no-save-model
+expect nf4_has_histograms 0
+run train --model "$dir/undone" --data "$dir/rows.jsonl" $lora --max-steps 1 --report-to tensorboard --log-histograms 1 --logging-dir "$dir/board" --no-save-model
+expect the_same_weights_in_float32_have_them 0
+check with_events sh -c "test -n \"\$(ls '$dir/nf4_board')\" -a -n \"\$(ls '$dir/board')\""
+
 # --- what is refused ---
 run train $common --load-in-4bit --output "$dir/x"
 expect weights_in_4_bits_are_not_trained 2 '\-\-load-in-4bit: weights in 4 bits cannot be trained; give --lora-r'
