@@ -43,6 +43,7 @@
  *     <fsdp/pretrained.h>  models by name: open, load, save
  *     <fsdp/models.h>      functions that work for any model
  *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the individual models
+ *     <fsdp/float8.h>      products of 8-bit floats, as in torchao
  *     <fsdp/lora.h>        LoRA adapters, as in PEFT
  *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
  *     <fsdp/text.h>        tokenizers
@@ -83,6 +84,7 @@
 #include <fsdp/comm.h>
 #include <fsdp/data.h>
 #include <fsdp/dtensor.h>
+#include <fsdp/float8.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/gpt2.h>
 #include <fsdp/hf.h>

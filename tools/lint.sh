@@ -29,7 +29,7 @@ row() {
     autograd | comm | text | batch | options | report | torchfile) echo 3 ;;
     nn | dtensor | profile | hf) echo 4 ;;
     fsdp | models | optim | data | dcp) echo 5 ;;
-    source | monitor | lora) echo 6 ;;
+    source | monitor | lora | float8) echo 6 ;;
     state_dict) echo 7 ;;
     pretrained) echo 8 ;;
     generate | foreign | train_config) echo 9 ;;

@@ -157,6 +157,24 @@ FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *off
 /** torch.nn.functional.linear: y [T, N] = x [T, D] w^T + bias, with w [N, D] and bias [N] or NULL.
  * x may have any number of dimensions before D. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
+/** torchao.float8's recipes: how the operands of the three products of a linear layer are scaled.
+ */
+typedef enum fsdp_float8_recipe {
+    /** "tensorwise": one scale for each tensor. x and w are cast to e4m3fn, and the gradient of y
+     * is cast to e5m2. */
+    FSDP_FLOAT8_TENSORWISE,
+    /** "rowwise": one scale for each row of the left operand and each column of the right operand
+     * of a product, rounded down to powers of two. All operands are cast to e4m3fn. */
+    FSDP_FLOAT8_ROWWISE,
+    /** "rowwise_with_gw_hp": as FSDP_FLOAT8_ROWWISE, but w has one scale in the product that gives
+     * the gradient of x, and the gradient of w is computed without float8. */
+    FSDP_FLOAT8_ROWWISE_WITH_GW_HP,
+} fsdp_float8_recipe;
+/** torchao's Float8Linear: fsdp_linear() with products of 8-bit floats, whose sums are float32. The
+ * scales are computed from x, w and the gradient of y in each call. Fails with FSDP_ERR_UNSUPPORTED
+ * on a device that does not compute in float8. */
+FSDP_API fsdp_tensor *fsdp_float8_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                         fsdp_tensor *bias, fsdp_float8_recipe recipe);
 /** transformers' Conv1D (GPT-2): y [T, N] = x [T, D] w + bias, with bias [N] or NULL. w is [D, N],
  * the transpose of the w of fsdp_linear(). */
 FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);

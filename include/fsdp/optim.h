@@ -41,10 +41,49 @@ typedef struct fsdp_adamw_options {
      * parameters. exp_avg_sq then stops following the gradients if 1 - beta2 is below 2^-9. A state
      * that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
+    /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
+     * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
+     * with a probability that is its distance from the bfloat16 below it, divided by the distance
+     * of the two bfloat16 values around it. So updates that are too small for a bfloat16 are not
+     * lost on average. The random numbers are a function of `seed`, the number of the step, the
+     * parameter and the index of the element in the whole parameter. They depend neither on the
+     * number of ranks nor on the number of steps since the run was resumed. Parameters must be
+     * sharded along dimension 0, and the device must be the CPU. Default false. */
+    bool bf16_stochastic_round;
+    uint64_t seed; /**< used only with bf16_stochastic_round; default 0 */
+    /** Used only by fsdp_adamw_8bit_create(): smaller parameters have float32 states; default
+     * 4096. */
+    int64_t min_8bit_size;
 } fsdp_adamw_options;
 
 /** The defaults of torch.optim.AdamW. */
 FSDP_API fsdp_adamw_options fsdp_adamw_defaults(void);
+
+/** torch.optim.Muon's adjust_lr_fn: the factor of the learning rate of a matrix [rows, cols]. */
+typedef enum fsdp_muon_adjust_lr {
+    FSDP_MUON_ORIGINAL,       /**< sqrt(max(1, rows / cols)) */
+    FSDP_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): updates are as large as AdamW's */
+} fsdp_muon_adjust_lr;
+
+/** Options of one parameter group. 0 is a legal value of most fields, so start from
+ * fsdp_muon_defaults(). */
+typedef struct fsdp_muon_options {
+    double lr;           /**< default 1e-3 */
+    double weight_decay; /**< default 0.1 */
+    /** True: the parameters of the group, which need not be matrices, are updated by AdamW with
+     * beta1, beta2 and adamw_eps. Default false. */
+    bool use_adamw;
+    double momentum;           /**< default 0.95 */
+    bool nesterov;             /**< default true */
+    double ns_coefficients[3]; /**< default 3.4445, -4.7750, 2.0315 */
+    double eps;                /**< smallest norm by which a matrix is divided; default 1e-7 */
+    int ns_steps;              /**< steps of the Newton-Schulz iteration; default 5 */
+    fsdp_muon_adjust_lr adjust_lr_fn; /**< default FSDP_MUON_ORIGINAL */
+    double beta1, beta2, adamw_eps;   /**< default 0.9, 0.999, 1e-8 */
+} fsdp_muon_options;
+
+/** The defaults of torch.optim.Muon and, for the groups with use_adamw, of torch.optim.AdamW. */
+FSDP_API fsdp_muon_options fsdp_muon_defaults(void);
 
 /** Options of one parameter group. 0 is a legal value of every field, so start from
  * fsdp_sgd_defaults(). */
@@ -101,6 +140,26 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
                                                        const fsdp_adamw_options *options,
                                                        fsdp_optimizer **optimizer);
+/**
+ * Like fsdp_adamw_create(), but for AdamW with states in 8 bits (Dettmers et al. 2022), under the
+ * names of bitsandbytes.optim.AdamW8bit. A step widens the states, computes AdamW in float32, and
+ * rounds the new states to the nearest value of a map. options->state_dtype and options->l2 must
+ * have their default values. The device must be the CPU.
+ *
+ * The state of a parameter consists of the codes "state1" (of exp_avg) and "state2" (of exp_avg_sq)
+ * in uint8 and the parameter's shape; of "absmax1" and "absmax2", float32, the largest magnitude of
+ * each block of 256 elements; and of the maps "qmap1" and "qmap2" [256], which are the same for all
+ * parameters and for every rank. A block never crosses the boundary between two rows, the entries
+ * of dimension 0, and "absmax1" has the shape [rows, blocks of a row]. So shards never share a
+ * block, and the states have the same bits at any world size, without communication. If a row is a
+ * multiple of 256 elements, the blocks are those of bitsandbytes, in the same order.
+ *
+ * A parameter keeps float32 states, "state1" and "state2" without maps, if it has fewer than
+ * options->min_8bit_size elements, or if a row is not a multiple of 16 elements, as in vectors.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_8bit_create(fsdp_module *module,
+                                                            const fsdp_adamw_options *options,
+                                                            fsdp_optimizer **optimizer);
 /** Like fsdp_adamw_create(), but for stochastic gradient descent. The state of a parameter is one
  * tensor, "momentum_buffer". Without momentum there is no state. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
@@ -135,6 +194,26 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
                                                            const fsdp_adafactor_options *options,
                                                            fsdp_optimizer **optimizer);
 /**
+ * Like fsdp_adamw_create(), but for Muon (Jordan et al. 2024), as torch.optim.Muon computes it: the
+ * update of a matrix is its momentum, made orthogonal by a Newton-Schulz iteration in bfloat16. The
+ * state of a matrix is "momentum_buffer". The state of a parameter in a group with use_adamw is
+ * that of AdamW.
+ *
+ * A step gathers each matrix in bfloat16 and sends the result. The ranks take turns in computing
+ * matrices, so that the work of a rank is divided by their number, and a rank needs memory for a
+ * few whole matrices. The device must be the CPU.
+ *
+ * @return FSDP_ERR_INVALID also if a trainable parameter of a group without use_adamw has not two
+ *         dimensions
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_create(fsdp_module *module,
+                                                      const fsdp_muon_options *options,
+                                                      fsdp_optimizer **optimizer);
+/** Return true for a parameter that Muon usually updates, while AdamW updates all others: a matrix
+ * of a block, i.e. its name has a number as a component, that is neither an embedding nor a table
+ * of biases. */
+FSDP_API bool fsdp_muon_is_for(const fsdp_named_parameter *parameter);
+/**
  * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer that
  * fsdp_adamw_create() created.
  *
@@ -145,10 +224,18 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer,
                                                           const fsdp_parameter_list *parameters,
                                                           const fsdp_adamw_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_adamw_8bit_create() created. */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_adamw_8bit_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
+                          const fsdp_adamw_options *options);
 /** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_sgd_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
                                                         const fsdp_sgd_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_muon_create() created. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_muon_add_group(fsdp_optimizer *optimizer,
+                                                         const fsdp_parameter_list *parameters,
+                                                         const fsdp_muon_options *options);
 /** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_adafactor_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
@@ -195,8 +282,8 @@ FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, 
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 
-/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "sgd" or "adafactor"; static
- * storage. */
+/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "adamw_8bit", "sgd",
+ * "adafactor" or "muon"; static storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
 /** Get the parameters of all groups, group by group. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);
@@ -207,7 +294,8 @@ FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
 /**
  * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
  * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32, unless
- * fsdp_adamw_options.state_dtype says otherwise. It has the shape of the parameter's local tensor,
+ * fsdp_adamw_options.state_dtype says otherwise. (For the states of fsdp_adamw_8bit_create(), see
+ * there.) It has the shape of the parameter's local tensor,
  * and is a DTensor if the local tensor is one. For the states of Adafactor, see
  * fsdp_adafactor_create(). Return NULL if the optimizer keeps no state tensor of this name, or has
  * not created it yet. Borrowed.

@@ -38,12 +38,12 @@ static bool is_hybrid(fsdp_sharding_strategy strategy)
 }
 
 /* Set out->strategy, out->replicas and out->shards. Without parallelism_config, a hybrid strategy
- * has one replica on each host. The explanation is for a single host, so it has one replica. */
+ * has one replica on each host, as FSDP1 and `fsdp train` arrange ranks by default. */
 static void explain_mesh(const fsdp_accelerate_config *a, const fsdp_options *options,
                          fsdp_explained *out)
 {
     fsdp_sharding_strategy strategy = base_strategy(a, options);
-    out->replicas = 1;
+    out->replicas = is_hybrid(strategy) ? out->machines : 1;
     if (a->use_parallelism_config && a->dp_replicate_size > 1) {
         out->replicas = a->dp_replicate_size;
         if (!is_hybrid(strategy))

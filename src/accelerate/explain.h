@@ -18,7 +18,7 @@ typedef struct fsdp_explained {
     int machines;            /* number of hosts among which the ranks are divided */
     long replicas, shards;   /* replicas * shards == ranks */
     int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
-    const char *precision;   /* "no", "fp16" or "bf16" */
+    const char *precision;   /* "no", "fp8", "fp16" or "bf16" */
     const char *wrap_policy; /* as Accelerate names it */
     /* TRANSFORMER_BASED_WRAP: the classes of units, separated by commas; "": the model's blocks */
     char classes[FSDP_EXPLAINED_CLASSES_BYTES];

@@ -151,6 +151,9 @@ static void print_precision(const fsdp_explained *x, FILE *out)
     const char *text = "forward and backward in float32";
     if (strcmp(x->precision, "bf16") == 0)
         text = "forward and backward in bfloat16, gradients added and weights updated in float32";
+    if (strcmp(x->precision, "fp8") == 0)
+        text = "forward and backward in bfloat16, products of linear layers but the first and the "
+               "last in float8, gradients added and weights updated in float32";
     if (strcmp(x->precision, "fp16") == 0)
         text = "forward and backward in float16 with a scaled loss, gradients added and weights "
                "updated in float32";

@@ -27,6 +27,7 @@ static const char *const shown_machines[] = {"No distributed training",
 static const char *const versions[] = {"1", "2", NULL};
 static const char *const state_dicts_2[] = {"SHARDED_STATE_DICT", "FULL_STATE_DICT", NULL};
 static const char *const precisions[] = {"no", "fp16", "bf16", "fp8", NULL};
+static const char *const fp8_backends[] = {"AO", "TE", "MSAMP", NULL};
 
 /* ---- answers ---- */
 
@@ -89,9 +90,9 @@ static const char *refuse_megatron(const char *value)
     return is_true(value) ? "Megatron-LM is not part of this program; answer no" : NULL;
 }
 
-static const char *refuse_precision(const char *value)
+static const char *refuse_fp8_backend(const char *value)
 {
-    return strcmp(value, "fp8") == 0 ? "there is no fp8 arithmetic; choose bf16" : NULL;
+    return strcmp(value, "AO") != 0 ? "products in fp8 are those of torchao; choose AO" : NULL;
 }
 
 static const char *refuse_parallelism(const char *value)
@@ -100,6 +101,11 @@ static const char *refuse_parallelism(const char *value)
 }
 
 /* ---- which questions apply ---- */
+
+static bool is_fp8(const fsdp_answers *a)
+{
+    return strcmp(fsdp_answer(a, "mixed_precision"), "fp8") == 0;
+}
 
 static bool always(const fsdp_answers *a)
 {
@@ -200,6 +206,7 @@ static bool asks_for_gpus(const fsdp_answers *a)
 #define FSDP1 "fsdp_version=1 (FSDP2 has no such key)"
 #define FSDP2 "fsdp_version=2"
 #define SECTION "fsdp_config"
+#define FP8_SECTION "fp8_config"
 #define PARALLELISM "parallelism_config"
 
 /* clang-format off */
@@ -291,7 +298,15 @@ const fsdp_question fsdp_questions[FSDP_QUESTIONS] = {
     {.key = "enable_cpu_affinity", .prompt = "Would you like to enable numa efficiency? (Currently only supported on NVIDIA hardware). "
      "[yes/NO]: ", .kind = FSDP_ASK_YES_NO, .value = "false", .applies = always, .asked = asks_for_gpus},
     {.key = "mixed_precision", .prompt = "Do you wish to use mixed precision?", .kind = FSDP_ASK_CHOICE, .values = precisions,
-     .value = "no", .applies = always, .refuse = refuse_precision},
+     .value = "no", .applies = always},
+    {.key = "fp8_backend", .section = FP8_SECTION, .prompt = "Which FP8 backend do you want to use?", .kind = FSDP_ASK_CHOICE,
+     .values = fp8_backends, .value = "AO", .applies = is_fp8, .refuse = refuse_fp8_backend, .needs = "mixed_precision=fp8"},
+    {.key = "fp8_enable_fsdp_float8_all_gather", .section = FP8_SECTION, .prompt = "Do you want to enable FSDP2 float8 all gather? This is "
+     "recommended for better performance if using FSDP2. [YES/no]: ", .kind = FSDP_ASK_YES_NO, .value = "true", .applies = is_fp8,
+     .needs = "mixed_precision=fp8"},
+    {.key = "fp8_pad_inner_dim", .section = FP8_SECTION, .prompt = "Do you want to pad the inner dimension of weight matrices before float8 "
+     "matmuls? This is required for _scaled_mm which has strict alignment requirements. Note: padding may cause memory spikes. [YES/no]: ",
+     .kind = FSDP_ASK_YES_NO, .value = "true", .applies = is_fp8, .needs = "mixed_precision=fp8"},
 };
 /* clang-format on */
 

@@ -3,7 +3,7 @@
 #include "src/accelerate/yaml_tree.h"
 
 enum {
-    FSDP_QUESTIONS = 41
+    FSDP_QUESTIONS = 44
 };
 
 typedef struct fsdp_answers {

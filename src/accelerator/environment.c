@@ -85,7 +85,9 @@ static fsdp_status read_precision(const fsdp_accelerator_options *o, fsdp_accele
             return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "accelerator: mixed_precision \"%s\": expected no, fp16 or bf16%s", word,
-                      strcmp(word, "fp8") == 0 ? "; this library does not compute in float8" : "");
+                      strcmp(word, "fp8") == 0
+                          ? "; for float8, choose bf16 and call fsdp_convert_to_float8_training()"
+                          : "");
 }
 
 /* Set s->fully_shard to the options that the caller gave. If the caller gave none, set it to the

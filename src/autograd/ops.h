@@ -5,7 +5,9 @@
  * kernel, call fsdp_record(). On the meta device, fsdp_scope_kernels() is NULL, so the operation
  * skips the kernel, and only the kernel. So it allocates the same memory as on other devices.
  * Temporaries and tensors that only backward needs are released (fsdp_drop) before the operation
- * returns; the tape holds its own references. */
+ * returns; the tape holds its own references.
+ *
+ * The folder has more than 25 source files, because each operation is a file. */
 #pragma once
 #include "src/autograd/autograd.h"
 

@@ -60,3 +60,16 @@ static inline uint64_t fsdp_mix64(uint64_t x)
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     return x ^ x >> 31;
 }
+
+/* Stochastic rounding of float32 to bfloat16 adds a random number of 16 bits to the bits of the
+ * float32, and then cuts off the lower 16 bits. Element e of an array uses half e % 8 of counter
+ * e / 8, in the order that fsdp_drop_threshold() describes. The key of the generator is
+ * fsdp_mix64(rounding key + number of the array), so that the parameter (0) and its moments (1, 2)
+ * get different numbers.
+ *
+ * Return the rounding key of a parameter in a step. `parameter` is the index of the parameter in
+ * the optimizer's list. */
+static inline uint64_t fsdp_rounding_key(uint64_t seed, int64_t step, uint64_t parameter)
+{
+    return fsdp_mix64(fsdp_mix64(fsdp_mix64(seed) + (uint64_t)step) + parameter);
+}

@@ -22,6 +22,7 @@
 #include "src/pretrained/load_names.h"
 #include "src/pretrained/lora_files.h"
 #include "src/pretrained/model.h"
+#include "src/pretrained/nf4_entry.h"
 #include "src/tensor/device.h"
 #include "src/torchfile/safetensors_dtype.h"
 
@@ -52,6 +53,8 @@ typedef struct output {
     const char *name;
     const fsdp_checkpoint_entry *from;
     const fsdp_safetensors_dtype *dtype;
+    bool is_nf4; /* `from` is a weight in NF4, which is described by: */
+    fsdp_nf4_entry nf4;
 } output;
 
 typedef struct merge {
@@ -66,6 +69,7 @@ typedef struct merge {
     size_t n_updates;
     float *piece;      /* [PIECE_BYTES] */
     char *raw, *bytes; /* [2 * PIECE_BYTES] a piece as it was read, and as it is written */
+    bool is_quantized; /* a weight of the base model is in NF4 */
     fsdp_merge_result result;
 } merge;
 
@@ -162,6 +166,16 @@ static fsdp_status add_output(merge *m, const char *name, const fsdp_checkpoint_
                           fsdp_dtype_is_floating((fsdp_dtype)dtype->fsdp_dtype);
     if (converts)
         dtype = fsdp_safetensors_dtype_of(m->options->dtype);
+    fsdp_nf4_entry nf4;
+    bool is_nf4;
+    FSDP_TRY(fsdp_nf4_entry_find(m->base.weights, from, &nf4, &is_nf4));
+    if (is_nf4) {
+        m->is_quantized = true;
+        dtype = fsdp_safetensors_dtype_of(m->options->has_dtype ? m->options->dtype : nf4.dtype);
+        m->outputs[m->n++] =
+            (output){.name = name, .from = from, .dtype = dtype, .is_nf4 = true, .nf4 = nf4};
+        return FSDP_OK;
+    }
     if (!dtype)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s': dtype %s", from->path, from->name,
                           from->dtype_name);
@@ -174,6 +188,8 @@ static fsdp_status list_base(merge *m)
     for (size_t i = 0; i < fsdp_checkpoint_count(m->base.weights); i++) {
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(m->base.weights, i), *from = entry;
         size_t replacements = 0;
+        if (fsdp_nf4_weight_name(entry->name))
+            continue;
         for (size_t k = 0; k < m->n_parts; k++) {
             const fsdp_parameter *parameter;
             const fsdp_checkpoint_entry *before = from;
@@ -316,6 +332,42 @@ static void add_to_rows(const update *u, float *rows, int64_t begin, int64_t n, 
 
 /* --- writing --- */
 
+/* Write a weight in NF4, and add the updates. */
+static fsdp_status write_nf4_rows(merge *m, const output *o, fsdp_weights_writer *writer, size_t i,
+                                  fsdp_nf4_values *values)
+{
+    const int64_t width = o->nf4.ndim == 2 ? o->nf4.shape[1] : 1;
+    const int64_t height = o->nf4.numel / width, most = values->most / width;
+    const size_t size = (size_t)o->dtype->bits / 8;
+    for (int64_t begin = 0, rows; begin < height; begin += rows) {
+        rows = height - begin < most ? height - begin : most;
+        const float *read = fsdp_nf4_values_read(values, begin * width, rows * width);
+        memcpy(m->piece, read, (size_t)(rows * width) * sizeof *read);
+        for (size_t k = 0; k < m->n_updates; k++)
+            add_to_rows(&m->updates[k], m->piece, begin, rows, width);
+        m->device->kernels->cast(m->device->context, m->bytes, (fsdp_dtype)o->dtype->fsdp_dtype,
+                                 m->piece, FSDP_DTYPE_F32, rows * width);
+        FSDP_TRY(fsdp_weights_writer_write(writer, i, (uint64_t)(begin * width) * size, m->bytes,
+                                           (size_t)(rows * width) * size));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status write_nf4(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
+{
+    const int64_t most = PIECE_BYTES / (int64_t)sizeof(float);
+    if (o->nf4.ndim == 2 && o->nf4.shape[1] > most)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: tensor '%s' with rows of %lld elements cannot be merged",
+                          o->from->path, o->from->name, (long long)o->nf4.shape[1]);
+    fsdp_nf4_values values;
+    fsdp_status status = fsdp_nf4_values_init(&values, &o->nf4, m->device, most);
+    if (status == FSDP_OK)
+        status = write_nf4_rows(m, o, writer, i, &values);
+    fsdp_nf4_values_fini(&values);
+    return status;
+}
+
 /* Write a tensor that only changes its dtype, or nothing, in pieces. */
 static fsdp_status copy_tensor(merge *m, const output *o, fsdp_weights_writer *writer, size_t i)
 {
@@ -374,14 +426,20 @@ static fsdp_status write_tensors(merge *m, fsdp_weights_writer *writer)
     for (size_t i = 0; i < m->n; i++) {
         fsdp_status status = find_updates(m, &m->outputs[i]);
         if (status == FSDP_OK)
-            status = m->n_updates ? merge_tensor(m, &m->outputs[i], writer, i)
-                                  : copy_tensor(m, &m->outputs[i], writer, i);
+            status = m->outputs[i].is_nf4 ? write_nf4(m, &m->outputs[i], writer, i)
+                     : m->n_updates       ? merge_tensor(m, &m->outputs[i], writer, i)
+                                          : copy_tensor(m, &m->outputs[i], writer, i);
         free_updates(m);
         FSDP_TRY(status);
         if (m->options->progress)
             m->options->progress(m->options->context, i + 1, m->n);
     }
     return FSDP_OK;
+}
+
+static const int64_t *shape_of(const output *o)
+{
+    return o->is_nf4 ? o->nf4.shape : o->from->shape;
 }
 
 static fsdp_status write_weights(merge *m, const char *dir)
@@ -393,8 +451,9 @@ static fsdp_status write_weights(merge *m, const char *dir)
     for (size_t i = 0; i < m->n; i++)
         specs[i] = (fsdp_safetensors_spec){.name = m->outputs[i].name,
                                            .dtype_name = m->outputs[i].dtype->name,
-                                           .shape = m->outputs[i].from->shape,
-                                           .ndim = m->outputs[i].from->ndim};
+                                           .shape = shape_of(&m->outputs[i]),
+                                           .ndim = m->outputs[i].is_nf4 ? m->outputs[i].nf4.ndim
+                                                                        : m->outputs[i].from->ndim};
     const fsdp_weights_files files = {.dir = dir, .max_file_bytes = m->options->max_shard_bytes};
     fsdp_status status = fsdp_weights_writer_create(&files, specs, m->n, &writer);
     if (status == FSDP_OK)
@@ -418,6 +477,8 @@ static fsdp_status write_configs(const merge *m, const char *dir)
         status = fsdp_model_config_write(&m->base.config, !info.tie_word_embeddings,
                                          m->options->has_dtype ? m->options->dtype : info.dtype,
                                          source, path);
+    if (status == FSDP_OK && m->is_quantized)
+        status = fsdp_quantize_config_write(path, NULL);
     if (status == FSDP_OK && info.format.task != FSDP_TASK_CLASSIFICATION &&
         info.format.task != FSDP_TASK_MASKED_LM)
         status = fsdp_generation_config_write(&info, m->base.dir, generation);

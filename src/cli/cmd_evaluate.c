@@ -21,6 +21,7 @@ static const fsdp_option table[] = {
      .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_evaluate_config, quantize)),
     {.name = "untrained", .type = FSDP_OPTION_BOOL, PLACE(untrained),
      .help = "first evaluate the first model's shape with random weights from the seed"},
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
@@ -149,6 +150,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
         return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
                           setting.text);
     FSDP_TRY(fsdp_check_compute_dtype("--param-dtype", c->param_dtype));
+    FSDP_TRY(fsdp_quantize_flags_check(&c->quantize, c->param_dtype));
     return FSDP_OK;
 }
 

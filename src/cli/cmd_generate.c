@@ -37,6 +37,7 @@ static const fsdp_option table[] = {
      .help = "Hugging Face folder, or a name of the hub that is in the local cache"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(run.adapter), .metavar = "DIR",
      .help = "folder of a LoRA adapter for the model; --model may also name this folder alone"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(generate_config, run.quantize)),
     {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
      .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
@@ -186,6 +187,7 @@ static fsdp_status check_options(void *target, const fsdp_options *options)
     FSDP_TRY(check_output(config));
     FSDP_TRY(fsdp_generation_settings_parse(&config->run.generation));
     FSDP_TRY(check_chat(config, options));
+    FSDP_TRY(fsdp_quantize_flags_check(&config->run.quantize, config->run.param_dtype));
     if (config->stream && (config->json || config->output))
         return fsdp_error(FSDP_ERR_INVALID, "--stream prints a text; it does not go with --%s",
                           config->json ? "json" : "output");

@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/cli/common/cli.h"
 #include "src/cli/plan_scale.h"
+#include "src/plan/fit.h"
 #include "src/plan/memory_limit.h"
 #include "src/plan/plan.h"
 
@@ -19,6 +20,7 @@ typedef struct plan_config {
     const char *world_size;
     int local_world_size;
     bool schedule, json;
+    int64_t fit; /* bytes that a rank may have; 0: not given */
 } plan_config;
 
 static const fsdp_option own[] = {
@@ -62,6 +64,16 @@ static const fsdp_option own[] = {
      .metavar = "PART",
      .help = "for the estimate: by how much the compute time of a rank varies from step to step, "
              "for example 5% (a standard deviation)"},
+    {.name = "fit",
+     .type = FSDP_OPTION_SIZE,
+     .offset = offsetof(plan_config, fit),
+     .value = "0",
+     .bounds = FSDP_AT_LEAST(0),
+     .metavar = "SIZE",
+     .shown_default = "none",
+     .help =
+         "propose flags with which a rank needs at most SIZE, for example 24GiB, and print what "
+         "each of them saves"},
     {.name = "schedule",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, schedule),
@@ -174,6 +186,19 @@ static fsdp_option *make_table(size_t *count)
     return table;
 }
 
+/* Propose what fits into c->fit bytes of a rank. */
+static fsdp_status print_fit(const plan_config *c, int world_size)
+{
+    fsdp_fit *fit;
+    const int local = c->local_world_size ? c->local_world_size : world_size;
+    FSDP_TRY(fsdp_fit_create(&c->train, world_size, local, c->fit, &fit));
+    fsdp_status status = c->json ? fsdp_fit_print_json(fit, stdout) : fsdp_fit_print(fit, stdout);
+    if (status == FSDP_OK)
+        status = fsdp_fit_check(fit);
+    fsdp_fit_destroy(fit);
+    return status;
+}
+
 /* Print the plan of one number of ranks. If an estimate was asked for, print it below. */
 static fsdp_status print_plan(const plan_config *c, int world_size)
 {
@@ -194,6 +219,8 @@ static fsdp_status plan(const plan_config *c)
     size_t n;
     bool is_range;
     FSDP_TRY(fsdp_scale_parse_sizes(c->world_size, sizes, &n, &is_range));
+    if (c->fit)
+        return print_fit(c, sizes[0]);
     if (!is_range)
         return print_plan(c, sizes[0]);
     if (c->schedule)
@@ -234,6 +261,12 @@ static fsdp_status check(void *config, const fsdp_options *options)
     bool is_range;
     FSDP_TRY(fsdp_scale_parse_sizes(c->world_size, sizes, &n, &is_range));
     FSDP_TRY(fsdp_plan_scale_check(&c->scale, options, is_range, c->local_world_size));
+    if (c->fit && (is_range || c->scale.interconnect || c->schedule || c->train.memory_limit))
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--fit looks for one set of flags: it needs a single --world-size, and has "
+            "no --interconnect, --schedule and --memory-limit; give these to a second "
+            "'fsdp plan' with the proposed flags");
     return fsdp_train_options()->check(config, options);
 }
 

@@ -4,6 +4,14 @@
 
 #include "src/comm/environment.h"
 #include "src/comm/group.h"
+#include "src/comm/watched.h"
+
+static fsdp_comm_watched *watched_from_outside;
+
+void fsdp_comm_set_watched(fsdp_comm_watched *watched)
+{
+    watched_from_outside = watched;
+}
 
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call)
 {
@@ -13,6 +21,11 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
     fsdp_comm_copy_text(at.unit, sizeof at.unit, unit);
     fsdp_comm_copy_text(at.call, sizeof at.call, call);
     fsdp_comm_place_set(&fsdp_group_board(group)->at, &at);
+    if (watched_from_outside) {
+        fsdp_comm_place_set(&watched_from_outside->at, &at);
+        atomic_store(&watched_from_outside->rank_plus_1,
+                     1 + fsdp_group_world_rank(group, group->rank));
+    }
 }
 
 fsdp_comm_location fsdp_group_location(const fsdp_group *group)

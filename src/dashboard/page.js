@@ -560,7 +560,7 @@ function chooseLog() {
             i++;
         return i;
     };
-    const sorted = state.logs.filter(log => !run || log.folder === run.folder || true)
+    const sorted = [...state.logs]
         .sort((a, b) => Number(b.bytes > 0) - Number(a.bytes > 0) || common(b) - common(a) || b.time - a.time || (a.path < b.path ? -1 : 1));
     return sorted.length ? sorted[0].id : null;
 }

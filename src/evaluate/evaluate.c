@@ -174,8 +174,10 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
                           "--adapter %s: is for one model, and --model names %zu; name the folder "
                           "of the adapter in --model instead",
                           v->config->adapter, v->config->models.count);
+    fsdp_quantize_options quantize;
     fsdp_model_options options = {
         .name = name,
+        .quantize = fsdp_quantize_flags_options(&v->config->quantize, &quantize),
         .adapter = random ? NULL : v->config->adapter,
         .from_config = random,
         .seed = (uint64_t)v->config->seed,

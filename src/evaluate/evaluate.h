@@ -17,11 +17,13 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/report/rouge.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/models/generation_config.h"
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models; /* folders or hub names, at least one */
     const char *adapter;     /* folder of a LoRA adapter for the only model; NULL: none */
+    fsdp_quantize_flags quantize;
     /* true: first evaluate a model that has the shape of the first model and random weights, and
      * then evaluate `models` */
     bool untrained;

@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/fsdp/state.h"
+#include "src/nn/quantized.h"
 
 static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
 {
@@ -28,6 +29,13 @@ static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
     info->unshard_in_backward = !state->param_group->no_unshard_in_backward;
     info->is_last_backward = !state->not_last_backward;
     info->gradient_divide_factor = g->grads.divide_factor;
+}
+
+static int64_t own_quantized_numel(const fsdp_param_context *c, const fsdp_parameter *p)
+{
+    return fsdp_quantized_part_of(p->quantized, fsdp_group_world_size(c->shard_group),
+                                  fsdp_group_rank(c->shard_group))
+        .n;
 }
 
 fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
@@ -58,7 +66,8 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
         info->placements[info->mesh_ndim - 1] = (fsdp_placement){FSDP_SHARD, 0};
     for (size_t i = 0; i < g->n_params; i++) {
         const fsdp_parameter *p = g->params[i].parameter;
-        info->local_numel += fsdp_tensor_numel(g->params[i].local);
+        info->local_numel += p->quantized ? own_quantized_numel(&g->context, p)
+                                          : fsdp_tensor_numel(g->params[i].local);
         info->frozen_numel += fsdp_parameter_requires_grad(p) ? 0 : fsdp_parameter_numel(p);
     }
     add_controls(state, info);

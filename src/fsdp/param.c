@@ -31,6 +31,11 @@ fsdp_status fsdp_param_choose_shard(fsdp_param *p)
                           "shard_placement_fn: Shard(%d) of '%s', whose all_gather extension takes "
                           "rows",
                           shard.dim, p->name);
+    if (shard.dim && parameter->quantized)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "shard_placement_fn: Shard(%d) of '%s', which is stored in NF4 "
+                          "(--load-in-4bit) and cut at blocks of its rows",
+                          shard.dim, p->name);
     fsdp_shard_rows(parameter->shape[shard.dim], fsdp_group_world_size(group),
                     fsdp_group_rank(group), &shard.begin, &shard.end);
     p->owner.shard = shard;
@@ -82,9 +87,12 @@ fsdp_status fsdp_param_create_tensors(fsdp_param *p, const fsdp_param_memories *
     memcpy(shape, parameter->shape, sizeof shape);
     shape[p->owner.shard.dim] = p->owner.shard.end - p->owner.shard.begin;
     FSDP_TRY(p->storage->create_local(memories, p, shape, &p->local));
-    FSDP_TRY(fsdp_param_set_spec(p, p->local));
-    return fsdp_tensor_over(p->memory->view, p->context->options.mp_policy.param_dtype,
-                            parameter->ndim, parameter->shape, (int64_t)p->offset, &p->data);
+    if (!parameter->quantized) /* `local` has bytes of blocks, which are not rows */
+        FSDP_TRY(fsdp_param_set_spec(p, p->local));
+    const fsdp_dtype dtype =
+        p->storage->reads_codes ? FSDP_DTYPE_U8 : p->context->options.mp_policy.param_dtype;
+    return fsdp_tensor_over(p->memory->view, dtype, parameter->ndim, parameter->shape,
+                            (int64_t)p->offset, &p->data);
 }
 
 void fsdp_param_release_tensors(fsdp_param *p)

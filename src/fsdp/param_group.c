@@ -5,6 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/fsdp/pending_dtype.h"
+#include "src/nn/quantized.h"
 
 /* --- creating --- */
 
@@ -26,6 +27,31 @@ static void choose_groups(fsdp_param_context *c, fsdp_group *group)
     c->shard_group = c->options.no_shard ? NULL : c->group;
 }
 
+static fsdp_status check_quantized(const fsdp_param *p)
+{
+    const fsdp_param_context *c = p->context;
+    if (!p->parameter->quantized)
+        return FSDP_OK;
+    if (!fsdp_device_reads_quantized(c->device))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "'%s' is stored in NF4 (--load-in-4bit), which the device '%s' cannot "
+                          "read: use --device cpu",
+                          p->name, c->device->kernels->name);
+    if (c->offload)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "'%s' is stored in NF4 (--load-in-4bit), which stays in memory: it cannot "
+            "be in a file (--offload-dir)",
+            p->name);
+    if (p->requires_grad)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "'%s' is stored in NF4 (--load-in-4bit), so it cannot be trained: train an "
+            "adapter for it (--lora-r)",
+            p->name);
+    return FSDP_OK;
+}
+
 static fsdp_status init_param(fsdp_param_group *g, fsdp_param *p, const fsdp_named_parameter *named)
 {
     p->group = g;
@@ -39,6 +65,7 @@ static fsdp_status init_param(fsdp_param_group *g, fsdp_param *p, const fsdp_nam
     if (!p->name)
         return FSDP_ERR_NOMEM;
     g->numel += fsdp_param_numel(p);
+    FSDP_TRY(check_quantized(p));
     return fsdp_param_choose_shard(p);
 }
 

@@ -7,11 +7,13 @@
  * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
  * parameter is stored.
  *
- * A parameter gets the first storage in this list that fits it. COPY, PACKED, HOST and MASTER are
- * the memories of the same names in fsdp_memory_kind.
+ * A parameter gets the first storage in this list that fits it. QUANTIZED, COPY, PACKED, FLOAT8,
+ * HOST and MASTER are the memories of the same names in fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
+ *   quantized              4 bits, in QUANTIZED          QUANTIZED        storage_quantized.c
  *   extension              private, or staged            PACKED           storage_extension.c
+ *   float8                 private, or staged            FLOAT8           storage_float8.c
  *   offloaded              staged in a file              COPY             storage_offloaded.c
  *   once per host          whole, in HOST                HOST             storage_host.c
  *   once per host, cast    whole, in HOST                COPY             storage_host.c
@@ -20,10 +22,9 @@
  *   cast copy              private                       COPY             storage_copy.c
  *
  * To store parameters in another way, add a file with a new storage. If no existing memory is
- * suitable, add a new memory to the file, too. List both in param_storage.c. Three examples: if
+ * suitable, add a new memory to the file, too. List both in param_storage.c. Two examples: if
  * hosts store only their own rows, use a memory whose unshard fills a buffer from the network. For
- * NCCL, use a memory whose buffer is in device memory. For frozen parameters with 4-bit rows, use a
- * memory whose unshard unpacks the rows.
+ * NCCL, use a memory whose buffer is in device memory.
  *
  * Note [Master buffer]. Parameters with the storage "in the master" are stored in param_dtype, in
  * one buffer that all ranks share. Operations read them in this buffer. Each parameter is whole and
@@ -56,7 +57,9 @@ typedef enum fsdp_memory_kind {
     FSDP_MEMORY_MASTER,
     FSDP_MEMORY_COPY,
     FSDP_MEMORY_PACKED,
+    FSDP_MEMORY_FLOAT8,
     FSDP_MEMORY_HOST,
+    FSDP_MEMORY_QUANTIZED,
     FSDP_N_MEMORIES
 } fsdp_memory_kind;
 
@@ -127,6 +130,8 @@ typedef struct fsdp_param_memories {
 
 typedef struct fsdp_param_storage {
     const char *name;
+    /* true: operations read codes of one byte, in uint8, instead of values in param_dtype */
+    bool reads_codes;
     /* Return true if p can be stored in this way and in `dtype`. */
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
     /* `unsharded` is the kind of memory that operations read. `sharded` is the kind of memory that
@@ -143,16 +148,20 @@ typedef struct fsdp_param_storage {
      * *dtype. Otherwise return NULL. The function pointer is NULL if parameters with this storage
      * have no copy that an optimizer may write. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
+    /* Return the number of bytes that an all-gather of p moves in total. If the function is NULL,
+     * it moves all elements in param_dtype. */
+    uint64_t (*gathered_bytes)(const fsdp_param *p);
     /* Return how many bytes the pools may keep between steps for a trained shard of `numel`
      * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`
      * times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 
-extern const fsdp_param_storage fsdp_storage_extension, fsdp_storage_offloaded, fsdp_storage_host,
-    fsdp_storage_host_cast, fsdp_storage_master, fsdp_storage_halved, fsdp_storage_copy;
+extern const fsdp_param_storage fsdp_storage_quantized, fsdp_storage_extension, fsdp_storage_float8,
+    fsdp_storage_offloaded, fsdp_storage_host, fsdp_storage_host_cast, fsdp_storage_master,
+    fsdp_storage_halved, fsdp_storage_copy;
 extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_memory_packed,
-    fsdp_memory_host;
+    fsdp_memory_float8, fsdp_memory_host, fsdp_memory_quantized;
 
 /* Return the storage for p in `dtype`. The choice also depends on the group's options and on the
  * parameter's current requires_grad. */
@@ -186,6 +195,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
  * is offloaded, the tensor's memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
                                                       const int64_t *shape, fsdp_tensor **local);
+/* Compute the scales of the float8 weights of n groups whose rows were written since their scales
+ * were computed, by one reduction over the ranks: Note [Float8 all-gather] in storage_float8.c.
+ * Collective. `memories` [n] may contain NULL, and groups whose weights are gathered are skipped.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_float8_memories_update(fsdp_param_memory *const *memories,
+                                                        size_t n);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)
 {
     return (size_t)m->numel * fsdp_dtype_size(m->context->options.mp_policy.param_dtype);

@@ -15,6 +15,8 @@ fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p)
     const fsdp_parameter *parameter = p->parameter;
     const fsdp_dtype master = p->context->options.mp_policy.master_dtype;
     const bool frozen = !fsdp_parameter_requires_grad(parameter);
+    if (parameter->quantized)
+        return FSDP_DTYPE_U8;
     return frozen && parameter->loaded &&
                    fsdp_dtype_size(parameter->loaded_dtype) <= fsdp_dtype_size(master)
                ? parameter->loaded_dtype

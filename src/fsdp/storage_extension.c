@@ -297,8 +297,17 @@ static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_
     return fsdp_create_private_local(memories->items[FSDP_MEMORY_PACKED], p, shape, local);
 }
 
+static uint64_t gathered_bytes(const fsdp_param *p)
+{
+    uint64_t bytes = 0;
+    for (int rank = 0; rank < fsdp_group_world_size(p->context->shard_group); rank++)
+        bytes += packed_bytes(p, rank);
+    return bytes;
+}
+
 const fsdp_param_storage fsdp_storage_extension = {.name = "extension",
                                                    .fits = fits,
                                                    .unsharded = FSDP_MEMORY_PACKED,
                                                    .sharded = FSDP_MEMORY_PACKED,
-                                                   .create_local = create_local};
+                                                   .create_local = create_local,
+                                                   .gathered_bytes = gathered_bytes};

@@ -77,6 +77,12 @@ static fsdp_status check_idle(const fsdp_param_group *g)
     if (!g->context.device->kernels)
         return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta",
                           g->context.name);
+    for (size_t i = 0; i < g->n_params; i++)
+        if (g->params[i].parameter->quantized)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "summon_full_params: '%s' of unit '%s' is stored in NF4 "
+                              "(--load-in-4bit), so it cannot be written",
+                              g->params[i].name, g->context.name);
     return FSDP_OK;
 }
 

@@ -171,12 +171,24 @@ fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g)
 
 /* --- unsharding --- */
 
+/* Return the size of the group's all-gather, in bytes. */
+static uint64_t gathered_bytes(const fsdp_param_group *g)
+{
+    const size_t size = fsdp_dtype_size(g->context.options.mp_policy.param_dtype);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < g->n_params; i++) {
+        const fsdp_param *p = &g->params[i];
+        bytes += p->storage->gathered_bytes ? p->storage->gathered_bytes(p)
+                                            : (uint64_t)fsdp_param_numel(p) * size;
+    }
+    return bytes;
+}
+
 static void become_unsharded(fsdp_param_group *g)
 {
-    const fsdp_dtype dtype = g->context.options.mp_policy.param_dtype;
     g->state = FSDP_STATE_UNSHARDED;
     fsdp_param_context_report(&g->context, FSDP_UNIT_UNSHARD, g->context.shard_group,
-                              (uint64_t)g->numel * fsdp_dtype_size(dtype));
+                              gathered_bytes(g));
 }
 
 /* Unshard a hidden group: show its memories again. */

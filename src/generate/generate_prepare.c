@@ -311,7 +311,9 @@ fsdp_status fsdp_generate_prepare(generate_run *g, bool prompts)
         .name = c->device, .threads = c->threads_per_rank, .isa = c->isa};
     FSDP_TRY(fsdp_rank_device_create(g->group, &device, &g->device));
     note_device(g);
+    fsdp_quantize_options quantize;
     fsdp_model_options model = {.name = c->model,
+                                .quantize = fsdp_quantize_flags_options(&c->quantize, &quantize),
                                 .adapter = c->adapter,
                                 .keep_lm_head = true,
                                 .shard.mp_policy.param_dtype = c->param_dtype};

@@ -5,6 +5,7 @@
 
 #include "src/generate/chat_prompt.h"
 #include "src/models/generation_config.h"
+#include "src/pretrained/quantize_flags.h"
 
 /* A callback that gets the next part of the generated text. */
 typedef fsdp_status fsdp_generate_part_fn(void *terminal, const char *text, size_t bytes);
@@ -15,8 +16,9 @@ typedef fsdp_status fsdp_generate_line_fn(void *terminal, char **line);
 /* The configuration of a run. A field that is 0 or NULL has its default value. A tokenizer is
  * needed for prompts that are texts, but not for prompts that are ids. */
 typedef struct fsdp_generate_config {
-    const char *model;        /* folder or hub name */
-    const char *adapter;      /* folder of a LoRA adapter for the model; NULL: none */
+    const char *model;   /* folder or hub name */
+    const char *adapter; /* folder of a LoRA adapter for the model; NULL: none */
+    fsdp_quantize_flags quantize;
     const char *tokenizer;    /* spiece.model or a folder; NULL: the model's tokenizer */
     const char *const *texts; /* [n_texts] */
     size_t n_texts;

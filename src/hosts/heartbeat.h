@@ -3,4 +3,4 @@
  * s. */
 #pragma once
 
-static const double FSDP_LOST_S = 7.0;
+static const double FSDP_LOST_S = 6.0;

@@ -18,7 +18,7 @@
 #include "src/base/clock.h"
 #include "src/hosts/local_socket.h"
 
-static const double DAEMON_GRACE_S = 2.0; /* from SIGTERM to SIGKILL of a daemon */
+static const double DAEMON_GRACE_S = 1.0; /* from SIGTERM to SIGKILL of a daemon */
 static const double MARGIN_S = 3.0;
 
 typedef enum kind {

@@ -18,8 +18,10 @@
 
 #include <fsdp/base.h>
 
+#include "src/base/float8.h"
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
+#include "src/kernels/nf4.h"
 
 /* The state that the kernels of one rank need. On the CPU it is a thread pool, scratch for each
  * thread and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are
@@ -225,7 +227,15 @@ typedef struct fsdp_adamw_args {
     int64_t n;
     float *param;               /* NULL: the parameter is in `halves` */
     void *exp_avg, *exp_avg_sq; /* elements of state_dtype */
-    fsdp_dtype state_dtype;     /* float32 or bfloat16; the new moments are rounded to this dtype */
+    /* float32, bfloat16, or uint8 if the trait narrow_states of the device is set. The new moments
+     * are rounded to this dtype. If it is uint8, moments are codes of fsdp_dynamic_map_signed() and
+     * fsdp_dynamic_map_unsigned() in src/base/dynamic_map.h. The parameter then consists of rows of
+     * `inner` elements, and each row of blocks of FSDP_MAP_BLOCK elements, of which the last may be
+     * shorter. absmax1 and absmax2 [n / inner, blocks of a row] are the largest magnitudes of the
+     * blocks of exp_avg and exp_avg_sq. */
+    fsdp_dtype state_dtype;
+    float *absmax1, *absmax2;
+    int64_t inner;
     /* If `param` and the arrays of `halves` are NULL, the parameter is in `copy`, in a dtype other
      * than float32. */
     fsdp_halves halves;
@@ -236,6 +246,12 @@ typedef struct fsdp_adamw_args {
     bool decoupled; /* true: AdamW; false: Adam, in which weight decay is added to the gradient */
     int64_t step;   /* counted from 1 */
     float grad_scale;
+    /* True: moments of bfloat16, and a parameter that is stored only in `copy` as bfloat16, are
+     * rounded stochastically: fsdp_rounding_key() in src/base/philox.h. Allowed if the trait
+     * narrow_states of the device is set. */
+    bool stochastic;
+    uint64_t rounding_key; /* a function of seed, step and parameter */
+    int64_t first;         /* index of element 0 in the whole parameter */
 } fsdp_adamw_args;
 
 /* The arguments of a step of torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g :
@@ -286,6 +302,68 @@ typedef struct fsdp_tree_sum_rows_args {
     int64_t n, width;
     float scale;
 } fsdp_tree_sum_rows_args;
+
+/* Which elements of a matrix share a scale (Note [Float8 scales] in src/base/float8.h). */
+typedef enum fsdp_float8_axis {
+    FSDP_FLOAT8_TENSOR, /* all elements: one scale */
+    FSDP_FLOAT8_ROW,    /* the elements of a row: one scale for each row */
+    FSDP_FLOAT8_COLUMN  /* the elements of a column: one scale for each column */
+} fsdp_float8_axis;
+
+/* The arguments of float8_scales() and float8_cast(), for a matrix x [rows, columns]. */
+typedef struct fsdp_float8_cast_args {
+    const void *x;
+    fsdp_dtype dtype; /* dtype of x: float32, bfloat16 or float16 */
+    int64_t rows, columns;
+    fsdp_float8_format format;
+    fsdp_float8_axis axis;
+    bool power_of_2; /* only float8_scales(): round scales down to powers of two */
+    float *scales;   /* [1], [rows] or [columns], as `axis` says */
+    /* Only float8_cast(): the result. FSDP_DTYPE_U8: the codes of x * scale, one byte each.
+     * FSDP_DTYPE_BF16: the values of these codes, which bfloat16 represents exactly. */
+    void *codes;
+    fsdp_dtype codes_dtype;
+    /* Only float8_cast() with bytes: `codes` is the transpose, [columns, rows]. */
+    bool transposed;
+} fsdp_float8_cast_args;
+
+/* The arguments of float8_decode(): the values or the transpose of codes [rows, columns]. */
+typedef struct fsdp_float8_decode_args {
+    const uint8_t *codes;
+    fsdp_float8_format format;
+    int64_t rows, columns;
+    /* FSDP_DTYPE_BF16: `out` [rows, columns] gets the values of the codes. FSDP_DTYPE_U8: `out`
+     * [columns, rows] gets the codes themselves, transposed. */
+    void *out;
+    fsdp_dtype out_dtype;
+} fsdp_float8_decode_args;
+
+/* A product of float8 operands: C [m, n] = op(A) op(B) in float32, without scales. op(A) is [m, k]
+ * and op(B) is [k, n], as in fsdp_gemm_args. The operands are what float8_cast() and
+ * float8_decode() have written with FSDP_DTYPE_BF16 or, on a device that multiplies bytes, with
+ * FSDP_DTYPE_U8. In bytes, k must be the last dimension of both operands: trans_a is false, and
+ * trans_b is true. */
+typedef struct fsdp_float8_gemm_args {
+    int64_t m, n, k;
+    const void *a, *b;
+    fsdp_float8_format a_format, b_format;
+    bool trans_a, trans_b;
+    float *c;
+} fsdp_float8_gemm_args;
+
+/* The arguments of float8_descale(), which ends a product of float8 operands: out = beta * out +
+ * sums * (1 / a_scale) * (1 / b_scale) + bias. The two reciprocals are multiplied first. */
+typedef struct fsdp_float8_descale_args {
+    const float *sums; /* [rows, columns]; may be the same array as `out` */
+    int64_t rows, columns;
+    const float *a_scales; /* [1] or, if a_by_row, [rows] */
+    const float *b_scales; /* [1] or, if b_by_column, [columns] */
+    bool a_by_row, b_by_column;
+    const void *bias; /* [columns] of out_dtype, or NULL */
+    void *out;
+    fsdp_dtype out_dtype;
+    float beta; /* 0 or 1 */
+} fsdp_float8_descale_args;
 
 typedef struct fsdp_kernels {
     const char *name; /* for example "cpu x86-64-v4" */
@@ -458,6 +536,17 @@ typedef struct fsdp_kernels {
     FSDP_MUST_CHECK fsdp_status (*attention_backward)(fsdp_kernel_context *c,
                                                       const fsdp_attention_args *args);
 
+    /* --- float8: NULL on devices that do not compute in float8 --- */
+    /* Set the scales of x from its largest magnitudes: fsdp_float8_scale(). A row or column with a
+     * NaN has the scale NaN. */
+    void (*float8_scales)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
+    /* Cast x * scale as fsdp_float8_saturated() does. The product is float32. */
+    void (*float8_cast)(fsdp_kernel_context *c, const fsdp_float8_cast_args *args);
+    void (*float8_decode)(fsdp_kernel_context *c, const fsdp_float8_decode_args *args);
+    FSDP_MUST_CHECK fsdp_status (*float8_gemm)(fsdp_kernel_context *c,
+                                               const fsdp_float8_gemm_args *args);
+    void (*float8_descale)(fsdp_kernel_context *c, const fsdp_float8_descale_args *args);
+
     /* --- sharding and optimizers (float32 gradients) --- */
     /* Compute dst [n] f32 = scale * the sum over i of the arrays src[i] [n] (dtype f). The sources
      * are added as an aligned binary tree over i: ((0+1)+(2+3))+... If one level of the tree has an
@@ -505,6 +594,12 @@ typedef struct fsdp_kernels {
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
+
+    /* --- frozen weights in 4 bits --- */
+    /* Compute the values of a part of a tensor in NF4. Each level is multiplied by its block's
+     * scale in float32, and the product is rounded to the dtype. All arrays of `args` are in memory
+     * that the kernels read. NULL on devices that do not have this kernel. */
+    void (*nf4_dequantize)(fsdp_kernel_context *c, const fsdp_nf4_args *args);
 } fsdp_kernels;
 
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */

@@ -20,8 +20,8 @@ enum {
     FSDP2
 };
 enum {
-    PRECISION_FP8 = 1,
-    PRECISION_FP16 = 2
+    PRECISION_FP16 = 2,
+    BACKEND_AO = 0
 };
 enum {
     WRAP_TRANSFORMER,
@@ -207,11 +207,23 @@ static fsdp_status check_type(const fsdp_accelerate_config *a, const fsdp_option
         length, type);
 }
 
+static fsdp_status check_fp8(const fsdp_accelerate_config *a, const fsdp_options *options)
+{
+    if (a->fp8_backend != BACKEND_AO)
+        return fsdp_accelerate_refuse(options, "fp8-backend", FSDP_ERR_UNSUPPORTED,
+                                      "%s is not supported: AO is, which is torchao",
+                                      fsdp_accelerate_fp8_backends[a->fp8_backend]);
+    for (size_t i = 0; i < FSDP_ACCELERATE_FP8; i++)
+        if (a->mixed_precision != FSDP_ACCELERATE_PRECISION_FP8 &&
+            fsdp_launch_is_chosen(options, fsdp_accelerate_fp8[i].option))
+            return fsdp_accelerate_refuse(options, fsdp_accelerate_fp8[i].option, FSDP_ERR_INVALID,
+                                          "has no effect without mixed_precision fp8");
+    return FSDP_OK;
+}
+
 static fsdp_status check_precision(const fsdp_accelerate_config *a, const fsdp_options *options)
 {
-    if (a->mixed_precision == PRECISION_FP8)
-        return fsdp_accelerate_refuse(options, "mixed-precision", FSDP_ERR_UNSUPPORTED,
-                                      "fp8 is not supported: bf16 and fp16 are");
+    FSDP_TRY(check_fp8(a, options));
     if (a->fp16 && a->mixed_precision != PRECISION_FP16)
         return fsdp_accelerate_refuse(options, "fp16", FSDP_ERR_INVALID,
                                       "contradicts mixed_precision %s",

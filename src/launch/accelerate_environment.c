@@ -91,6 +91,8 @@ fsdp_status fsdp_accelerate_set_environment(const fsdp_launch_config *c,
         return FSDP_OK;
     FSDP_TRY(fsdp_cards_set_visible(a->gpu_ids.items, a->gpu_ids.count));
     FSDP_TRY(set_variables(fsdp_accelerate_common, FSDP_ACCELERATE_COMMON, c, options));
+    if (a->mixed_precision == FSDP_ACCELERATE_PRECISION_FP8)
+        FSDP_TRY(set_variables(fsdp_accelerate_fp8, FSDP_ACCELERATE_FP8, c, options));
     if (a->debug)
         FSDP_TRY(set_variable("ACCELERATE_DEBUG_MODE", "true", true));
     if (a->enable_cpu_affinity)

@@ -3,6 +3,8 @@
 
 const char *const fsdp_accelerate_precisions[] = {"no", "fp8", "fp16", "bf16", NULL};
 
+const char *const fsdp_accelerate_fp8_backends[] = {"AO", "TE", "MSAMP", NULL};
+
 const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON] = {
     {"ACCELERATE_MIXED_PRECISION", "mixed-precision", FSDP_SPELLED_BY_NAME, true},
     {"ACCELERATE_DYNAMO_BACKEND", "dynamo-backend", FSDP_SPELLED_BY_NAME, true},
@@ -11,6 +13,13 @@ const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON] = 
     {"ACCELERATE_DYNAMO_USE_DYNAMIC", "dynamo-use-dynamic", FSDP_SPELLED_CAPITAL, true},
     {"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "dynamo-use-regional-compilation",
      FSDP_SPELLED_CAPITAL, true},
+};
+
+const fsdp_accelerate_variable fsdp_accelerate_fp8[FSDP_ACCELERATE_FP8] = {
+    {"ACCELERATE_FP8_BACKEND", "fp8-backend", FSDP_SPELLED_BY_NAME, true},
+    {"ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "fp8-enable-fsdp-float8-all-gather",
+     FSDP_SPELLED_CAPITAL, false},
+    {"ACCELERATE_FP8_PAD_INNER_DIM", "fp8-pad-inner-dim", FSDP_SPELLED_CAPITAL, false},
 };
 
 const fsdp_accelerate_variable fsdp_accelerate_fsdp[FSDP_ACCELERATE_FSDP] = {

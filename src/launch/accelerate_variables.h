@@ -19,11 +19,14 @@ typedef struct fsdp_accelerate_variable {
 
 enum {
     FSDP_ACCELERATE_COMMON = 6,
+    FSDP_ACCELERATE_FP8 = 3,
     FSDP_ACCELERATE_FSDP = 16,
     FSDP_ACCELERATE_PARALLELISM = 2
 };
 
 extern const fsdp_accelerate_variable fsdp_accelerate_common[FSDP_ACCELERATE_COMMON];
+/* The variables that are set only with --mixed_precision fp8. */
+extern const fsdp_accelerate_variable fsdp_accelerate_fp8[FSDP_ACCELERATE_FP8];
 /* The variables that are set only with --use_fsdp. If the user gives one of their options, FSDP is
  * used by default. */
 extern const fsdp_accelerate_variable fsdp_accelerate_fsdp[FSDP_ACCELERATE_FSDP];

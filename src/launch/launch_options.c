@@ -167,7 +167,7 @@ static const char *refused_name(const char *name)
         {"gradient-clipping", "it is an option of the command: fsdp launch ... train "
                               "--max-grad-norm X"},
         {"megatron-lm-", "there is no Megatron-LM; --use_fsdp shards"},
-        {"fp8-", "there is no fp8; --mixed_precision bf16 computes in bfloat16"},
+        {"fp8-", "it is for Transformer Engine or MS-AMP; fp8 is computed as by --fp8_backend AO"},
         {"aws-", "ranks run on this machine"},
         {"mpirun-hostfile", "--hostfile FILE names the hosts"},
         {"mpirun-ccl", "there is no oneCCL; MPI connects the hosts"},

@@ -7,6 +7,8 @@
 typedef struct fsdp_accelerate_config {
     int distributed_type; /* fsdp_accelerate_type */
     int mixed_precision;  /* index into fsdp_accelerate_precisions */
+    int fp8_backend;      /* index into fsdp_accelerate_fp8_backends */
+    bool fp8_all_gather, fp8_pad_inner_dim;
     int dynamo_backend;
     bool use_fsdp, multi_gpu, debug, enable_cpu_affinity, fp16, use_parallelism_config;
     bool dynamo_use_fullgraph, dynamo_use_dynamic, dynamo_use_regional_compilation;
@@ -46,6 +48,10 @@ typedef struct fsdp_launch_config {
     char run_id[40];      /* a random run id, to which rdzv_id then points; "": none was made */
 } fsdp_launch_config;
 
+enum {
+    FSDP_ACCELERATE_PRECISION_FP8 = 1 /* index of "fp8" in fsdp_accelerate_precisions */
+};
 extern const char *const fsdp_accelerate_precisions[];
+extern const char *const fsdp_accelerate_fp8_backends[];
 
 const fsdp_options_spec *fsdp_launch_options(void);

@@ -124,10 +124,28 @@ fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype)
     return FSDP_OK;
 }
 
+/* Return FSDP_ERR_UNSUPPORTED unless quantization_config describes bitsandbytes' NF4. */
+static fsdp_status check_quantization(fsdp_json_node root)
+{
+    fsdp_json_node q;
+    const char *method, *type;
+    bool in_4bit;
+    FSDP_TRY(fsdp_json_get_object(root, "quantization_config", &q));
+    FSDP_TRY(fsdp_json_opt_bool(q, "load_in_4bit", false, &in_4bit));
+    FSDP_TRY(fsdp_json_opt_str(q, "quant_method", "bitsandbytes", &method));
+    if (strcmp(method, "bitsandbytes") != 0)
+        return fsdp_config_unsupported(q, "quant_method", "\"bitsandbytes\"");
+    if (!in_4bit)
+        return fsdp_config_unsupported(q, "load_in_4bit", "true");
+    FSDP_TRY(fsdp_json_opt_str(q, "bnb_4bit_quant_type", "fp4", &type));
+    return strcmp(type, "nf4") == 0 ? FSDP_OK
+                                    : fsdp_config_unsupported(q, "bnb_4bit_quant_type", "\"nf4\"");
+}
+
 fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root)
 {
     if (fsdp_json_has(root, "quantization_config"))
-        return fsdp_config_unsupported(root, "quantization_config", "null");
+        FSDP_TRY(check_quantization(root));
     if (fsdp_json_len(fsdp_json_find(root, "pruned_heads")) > 0)
         return fsdp_config_unsupported(root, "pruned_heads", "{}");
     return FSDP_OK;

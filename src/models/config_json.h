@@ -54,8 +54,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const cha
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or, if that is missing, from "torch_dtype". The default is float32. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
-/* Refuse quantization_config and pruned_heads. They would change what a model computes, and no
- * model supports them. */
+/* Refuse pruned_heads, and a quantization_config that is not of bitsandbytes' NF4. They would
+ * change what a model computes, and no model supports them. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root);
 
 /* --- tables of required dimensions --- */

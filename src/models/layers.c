@@ -5,15 +5,23 @@
 #include "src/autograd/activation.h"
 #include "src/autograd/joined_linear.h"
 #include "src/nn/adapter.h"
+#include "src/nn/float8_weight.h"
 
 static fsdp_tensor *bias_of(fsdp_scope *s, const fsdp_layer *layer)
 {
     return layer->bias ? fsdp_read(s, layer->bias) : NULL;
 }
 
+bool fsdp_layer_is_applied_by_itself(const fsdp_layer *layer)
+{
+    return layer->weight->adapter || layer->weight->float8;
+}
+
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
-    fsdp_tensor *y = fsdp_linear(s, x, fsdp_read(s, layer->weight), bias_of(s, layer));
+    fsdp_tensor *bias = bias_of(s, layer);
+    fsdp_tensor *y = layer->weight->float8 ? fsdp_float8_apply(s, layer->weight, x, bias)
+                                           : fsdp_linear(s, x, fsdp_read(s, layer->weight), bias);
     return fsdp_adapter_add(s, layer->weight, x, y);
 }
 
@@ -27,24 +35,23 @@ void fsdp_apply_joined(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layers, 
                        fsdp_tensor **out)
 {
     fsdp_tensor *w[FSDP_MAX_JOINED], *bias[FSDP_MAX_JOINED];
-    bool adapted = false;
+    bool apart = false;
     for (int i = 0; i < n; i++)
-        adapted |= layers[i].weight->adapter != NULL;
+        apart |= fsdp_layer_is_applied_by_itself(&layers[i]);
     for (int i = 0; i < n; i++) {
-        if (adapted)
+        if (apart)
             out[i] = fsdp_apply_linear(s, x, &layers[i]);
         w[i] = fsdp_read(s, layers[i].weight);
         bias[i] = bias_of(s, &layers[i]);
     }
-    if (!adapted)
+    if (!apart)
         fsdp_joined_linear(s, x, w, layers[0].bias ? bias : NULL, n, out);
 }
 
-/* Apply a layer that has an adapter. The adapter reads the input of the layer, so the activation is
- * computed as a tensor. */
-static fsdp_tensor *activated_with_adapter(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
-                                           fsdp_tensor *up, const fsdp_layer *layer,
-                                           bool transposed)
+/* Compute the activation as a tensor, then apply the layer: an adapter reads the input of the
+ * layer, and float8 scales it. */
+static fsdp_tensor *activated_before(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
+                                     fsdp_tensor *up, const fsdp_layer *layer, bool transposed)
 {
     fsdp_tensor *hidden = up ? fsdp_gated_dropout(s, a, x, up, 0.0f) : fsdp_activate(s, a, x);
     fsdp_tensor *y =
@@ -57,8 +64,8 @@ static fsdp_tensor *activated_with_adapter(fsdp_scope *s, fsdp_activation a, fsd
 static fsdp_tensor *activated(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x, fsdp_tensor *up,
                               const fsdp_layer *layer, bool transposed)
 {
-    if (layer->weight->adapter)
-        return activated_with_adapter(s, a, x, up, layer, transposed);
+    if (fsdp_layer_is_applied_by_itself(layer))
+        return activated_before(s, a, x, up, layer, transposed);
     return fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias_of(s, layer),
                                  transposed);
 }

@@ -3,6 +3,10 @@
 #include "src/kernels/kernels.h"
 #include "src/models/builder.h"
 
+/* Return true if the layer must be applied by one of the functions below, even where a model has an
+ * operation that computes more than the layer: it has an adapter, or its products are float8, which
+ * scale whole tensors. */
+bool fsdp_layer_is_applied_by_itself(const fsdp_layer *layer);
 /* Apply a Linear to x [T, in]; the result is [T, out]. The weight is [out, in], and there may be no
  * bias. */
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);

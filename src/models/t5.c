@@ -155,7 +155,7 @@ static fsdp_tensor *feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp
     const fsdp_activation a = fsdp_hidden_act_activation(layer->root->config.dense_act_fn);
     const float p = (float)layer->root->config.dropout_rate;
     fsdp_tensor *wide = fsdp_apply_linear(s, x, &layer->wi), *y;
-    if (a == FSDP_ACTIVATION_RELU && !layer->wo.weight->adapter) {
+    if (a == FSDP_ACTIVATION_RELU && !fsdp_layer_is_applied_by_itself(&layer->wo)) {
         y = fsdp_relu_dropout_linear_(s, wide, p, fsdp_read(s, layer->wo.weight), NULL);
     } else if (drops_hidden(s, layer)) {
         fsdp_tensor *hidden = fsdp_t5_dropout(s, layer->root, fsdp_activate(s, a, wide));

@@ -1,6 +1,8 @@
 /* Layers (Linear, Embedding, norms). A layer is a module that only holds parameters. The
  * ..._forward() functions pass the parameters to operations. */
+#include "src/autograd/float8_linear.h"
 #include "src/base/alloc.h"
+#include "src/nn/float8_weight.h"
 #include "src/nn/module.h"
 
 /* Create a module with a "weight" of `shape`. If n_bias is not 0, the module also has a "bias" of
@@ -58,10 +60,21 @@ static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, cons
     return NULL;
 }
 
+fsdp_tensor *fsdp_float8_apply(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x,
+                               fsdp_tensor *bias)
+{
+    const fsdp_float8_weight *float8 = weight->float8;
+    fsdp_tensor *w = fsdp_read(s, weight);
+    fsdp_tensor *scale = w && fsdp_tensor_dtype(w) == FSDP_DTYPE_U8 ? float8->scale : NULL;
+    return fsdp_float8_linear_of(s, x, w, scale, bias, float8->recipe);
+}
+
 fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x)
 {
+    const fsdp_parameter *p = fsdp_module_parameter(linear, "weight");
     fsdp_tensor *weight = read_parameter(s, linear, "weight", false);
-    return fsdp_linear(s, x, weight, read_parameter(s, linear, "bias", true));
+    fsdp_tensor *bias = read_parameter(s, linear, "bias", true);
+    return p && p->float8 ? fsdp_float8_apply(s, p, x, bias) : fsdp_linear(s, x, weight, bias);
 }
 
 fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding, const int32_t *ids,

@@ -16,6 +16,8 @@ typedef struct fsdp_shard {
 } fsdp_shard;
 
 typedef struct fsdp_adapter fsdp_adapter;
+typedef struct fsdp_float8_weight fsdp_float8_weight;
+typedef struct fsdp_quantized fsdp_quantized;
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
 /* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
  * is a layer above this one. */
@@ -50,6 +52,11 @@ struct fsdp_parameter {
      * NULL: none. */
     void *extension;
     fsdp_adapter *adapter; /* Note [Adapters] in src/nn/adapter.h. Owned; NULL: none */
+    /* Note [Float8 weights] in src/nn/float8_weight.h. Owned; NULL: products are not float8 */
+    fsdp_float8_weight *float8;
+    /* The parameter is stored in 4 bits: Note [Quantized parameters] in src/nn/quantized.h. Owned;
+     * NULL: it is stored in a floating-point dtype. */
+    fsdp_quantized *quantized;
     /* The parameter is a matrix of an adapter. The files of a base model do not contain it. */
     bool in_adapter;
     /* true once a load has written the values, and already while a load is about to write them */

@@ -339,6 +339,12 @@ fsdp_status fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t se
     int64_t n = fsdp_tensor_numel(p->local);
     if (!device->kernels || !n)
         return FSDP_OK;
+    if (p->quantized)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "'%s' is stored in NF4 (--load-in-4bit): it must be loaded from files, and "
+            "cannot be drawn at random",
+            name);
     if (p->init.bound > 0.0f)
         return draw_uniform(p, fsdp_parameter_key(seed, name));
     if (p->init.std > 0.0f)

@@ -82,9 +82,10 @@ static fsdp_status check_options(const fsdp_optimizer_options *options)
     return FSDP_OK;
 }
 
-static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int ndim, int k)
+static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, const fsdp_tensor *local,
+                                    int k)
 {
-    bool factored = ndim >= 2;
+    bool factored = fsdp_tensor_ndim(local) >= 2;
     switch (k) {
     case EXP_AVG:
         return has_first_moment(&options->adafactor) ? FSDP_STATE_SAME : FSDP_STATE_NONE;

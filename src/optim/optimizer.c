@@ -17,6 +17,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/dynamic_map.h"
 #include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
@@ -40,6 +41,7 @@ struct fsdp_optimizer {
     size_t cap_entries;
     fsdp_step_item *items; /* the parameters that have a gradient in the current step */
     size_t n_items, cap_items;
+    fsdp_tensor *maps[FSDP_MAX_OPTIMIZER_STATE]; /* states of the shape FSDP_STATE_MAP; or NULL */
 };
 
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *p)
@@ -66,6 +68,11 @@ static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
+static bool needs_rows(const fsdp_optimizer_class *class, const fsdp_optimizer_options *options)
+{
+    return class->whole || (class->needs_rows && class->needs_rows(options));
+}
+
 /* Fails if `class` needs whole rows, and p is a trainable parameter that is sharded along a
  * dimension other than 0. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
@@ -73,7 +80,7 @@ static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_named_parameter *p)
 {
     const int dim = fsdp_parameter_shard_dim(p->parameter);
-    if (!class->whole || !dim || !fsdp_parameter_requires_grad(p->parameter))
+    if (!needs_rows(class, options) || !dim || !fsdp_parameter_requires_grad(p->parameter))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "parameter %s: %s needs whole rows, it is sharded as Shard(%d)", p->name,
@@ -110,9 +117,13 @@ fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class *class, fsdp_opt
         return FSDP_ERR_NOMEM;
     size_t before = o->list.n;
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < parameters->n && status == FSDP_OK; i++)
-        if ((status = check_placement(class, options, &parameters->items[i])) == FSDP_OK)
+    for (size_t i = 0; i < parameters->n && status == FSDP_OK; i++) {
+        status = check_placement(class, options, &parameters->items[i]);
+        if (status == FSDP_OK && class->check_parameter)
+            status = class->check_parameter(options, &parameters->items[i]);
+        if (status == FSDP_OK)
             status = add_parameter(o, &parameters->items[i], (int)o->n_groups);
+    }
     if (status != FSDP_OK) {
         fsdp_parameter_list added = {o->list.items + before, o->list.n - before};
         for (size_t i = 0; i < added.n; i++) {
@@ -157,6 +168,8 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
     for (size_t i = 0; i < o->list.n; i++)
         for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
             fsdp_tensor_release(o->entries[i].state[k]);
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
+        fsdp_tensor_release(o->maps[k]);
     fsdp_parameter_list_free(&o->list);
     fsdp_free(o->items);
     fsdp_free(o->entries);
@@ -171,10 +184,22 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
+    int64_t inner = 1;
     memcpy(shape, of, (size_t)ndim * sizeof *shape);
+    if (kind == FSDP_STATE_MAP)
+        shape[0] = FSDP_MAP_VALUES;
+    if (kind == FSDP_STATE_BLOCKS) {
+        for (int d = 1; d < ndim; d++)
+            inner *= of[d];
+        shape[1] = (inner + FSDP_MAP_BLOCK - 1) / FSDP_MAP_BLOCK;
+        return 2;
+    }
     if (kind == FSDP_STATE_COLUMNS)
         shape[ndim - 2] = of[ndim - 1];
-    return kind == FSDP_STATE_SAME ? ndim : kind == FSDP_STATE_SCALAR ? 0 : ndim - 1;
+    return kind == FSDP_STATE_SAME     ? ndim
+           : kind == FSDP_STATE_MAP    ? 1
+           : kind == FSDP_STATE_SCALAR ? 0
+                                       : ndim - 1;
 }
 
 static fsdp_status check_shapes(const char *name, const fsdp_tensor *local, const fsdp_tensor *grad)
@@ -210,10 +235,10 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
 }
 
 /* Gives `state` the placements of `local`. There are two exceptions: for a matrix, a state of kind
- * FSDP_STATE_COLUMNS is replicated; a state of kind FSDP_STATE_SCALAR gets no placements. */
+ * FSDP_STATE_COLUMNS is replicated; a state that does not depend on the rows gets no placements. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
-    if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
+    if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR || kind == FSDP_STATE_MAP)
         return FSDP_OK;
     fsdp_tensor_spec spec = *local->spec;
     state_shape(kind, local->ndim, fsdp_dtensor_shape(local), spec.shape);
@@ -237,6 +262,16 @@ static fsdp_status new_state(const fsdp_optimizer *o, const fsdp_tensor *local, 
     return fsdp_tensor_zeros_placed_like(local, dtype, ndim, shape, FSDP_TAG_OPTIM, state);
 }
 
+/* Sets *state to the constant number k. All parameters share one tensor. */
+static fsdp_status retain_map(fsdp_optimizer *o, fsdp_device *device, int k, fsdp_tensor **state)
+{
+    if (!o->maps[k])
+        FSDP_TRY(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){FSDP_MAP_VALUES},
+                                       o->class->map(k), FSDP_TAG_OPTIM, &o->maps[k]));
+    *state = fsdp_tensor_retain(o->maps[k]);
+    return FSDP_OK;
+}
+
 static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *local, fsdp_dtype dtype,
                                 fsdp_state_shape kind, fsdp_tensor **state)
 {
@@ -255,18 +290,34 @@ static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_tensor *loca
 
 /* --- checks before a step --- */
 
-static fsdp_status prepare_state(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
+static fsdp_status check_device(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
+{
+    const fsdp_optimizer_options *options = &o->groups[o->entries[i].group];
+    const fsdp_device *device = local->storage->device;
+    if (device->traits->narrow_states || !o->class->needs_narrow_states ||
+        !o->class->needs_narrow_states(options))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "parameter %s: device %s has no kernels of %s for states in 8 bits, for "
+                      "stochastic rounding and for Muon; the CPU has them (--device cpu)",
+                      o->list.items[i].name, fsdp_device_name(device), o->class->name(options));
+}
+
+static fsdp_status prepare_state(fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
 {
     entry *e = &o->entries[i];
     const fsdp_optimizer_options *options = &o->groups[e->group];
-    const fsdp_dtype dtype =
-        o->class->state_dtype ? o->class->state_dtype(options) : FSDP_DTYPE_F32;
+    FSDP_TRY(check_device(o, i, local));
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++) {
-        fsdp_state_shape kind = o->class->state_shape(options, local->ndim, k);
+        const fsdp_state_shape kind = o->class->state_shape(options, local, k);
+        const fsdp_dtype dtype =
+            o->class->state_dtype ? o->class->state_dtype(options, local, k) : FSDP_DTYPE_F32;
         if (kind == FSDP_STATE_NONE)
             continue;
         if (e->state[k])
             FSDP_TRY(check_state(o->list.items[i].name, local, e->state[k], kind));
+        else if (kind == FSDP_STATE_MAP)
+            FSDP_TRY(retain_map(o, local->storage->device, k, &e->state[k]));
         else
             FSDP_TRY(create_state(o, local, dtype, kind, &e->state[k]));
     }
@@ -278,6 +329,15 @@ static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
     if (fsdp_parameter_local(o->list.items[i].parameter))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
+}
+
+static unsigned constants_of(const fsdp_optimizer *o)
+{
+    unsigned mask = 0;
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
+        if (fsdp_optimizer_constant_state(o, k))
+            mask |= 1u << k;
+    return mask;
 }
 
 /* Checks one parameter that has a gradient, creates its state if it has none, and adds it to the
@@ -302,6 +362,7 @@ static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *g
                                               .local = local,
                                               .grad = grad,
                                               .state = e->state,
+                                              .constants = constants_of(o),
                                               .step = e->steps + 1};
     return FSDP_OK;
 }
@@ -339,7 +400,12 @@ static void describe_update(const fsdp_optimizer *o, const fsdp_step_item *item,
     fsdp_update u = {.n = fsdp_tensor_numel(item->local),
                      .grad = fsdp_tensor_ptr(item->grad),
                      .step = item->step,
-                     .grad_scale = s->grad_scale};
+                     .grad_scale = s->grad_scale,
+                     .index = item->index};
+    int64_t begin, end;
+    fsdp_parameter_rows(item->parameter, &begin, &end);
+    u.inner = fsdp_tensor_row_numel(item->local);
+    u.first = begin * u.inner;
     if (fsdp_tensor_is_halved(item->local)) {
         u.halves = fsdp_tensor_halves(item->local);
     } else if (item->local->dtype == FSDP_DTYPE_F32) {
@@ -440,14 +506,14 @@ static void group_items(fsdp_optimizer *o)
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which)
 {
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
-        if (item->state[k] && (which >> k & 1))
+        if (item->state[k] && ((which & ~item->constants) >> k & 1))
             fsdp_tensor_end_write(item->state[k]);
 }
 
 fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which)
 {
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++) {
-        const bool writes = item->state[k] && (which >> k & 1);
+        const bool writes = item->state[k] && ((which & ~item->constants) >> k & 1);
         fsdp_status status = writes ? fsdp_tensor_begin_write(item->state[k]) : FSDP_OK;
         if (status != FSDP_OK) {
             fsdp_step_item_end_state(item, which & ((1u << k) - 1));
@@ -501,7 +567,8 @@ static bool can_join(const fsdp_optimizer *o, size_t i)
     const fsdp_step_item *item = &o->items[i];
     bool takes_memory = fsdp_tensor_write_takes_memory(item->local, true);
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
-        takes_memory |= item->state[k] && fsdp_tensor_write_takes_memory(item->state[k], false);
+        takes_memory |= item->state[k] && !(item->constants >> k & 1) &&
+                        fsdp_tensor_write_takes_memory(item->state[k], false);
     return !o->class->whole && item->local->storage->device->traits->joins_kernels && !takes_memory;
 }
 
@@ -716,6 +783,11 @@ fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p,
                                 : o->list.items[i].name);
     o->entries[i].steps = steps;
     return FSDP_OK;
+}
+
+const float *fsdp_optimizer_constant_state(const fsdp_optimizer *o, int k)
+{
+    return o->class->map ? o->class->map(k) : NULL;
 }
 
 int fsdp_optimizer_group_of(const fsdp_optimizer *o, const fsdp_parameter *p)

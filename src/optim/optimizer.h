@@ -1,6 +1,6 @@
 /* The internals of optimizers. optimizer.c has what all optimizers share: groups, state, the
  * writing of parameters, and master weights that are not float32. Each algorithm is a const table
- * of functions (adamw.c, sgd.c, adafactor.c).
+ * of functions (adamw.c, sgd.c, adafactor.c, muon.c).
  *
  * A new optimizer needs:
  *     - a file in this folder with its table;
@@ -19,7 +19,7 @@
 #include "src/tensor/device.h"
 
 enum {
-    FSDP_MAX_OPTIMIZER_STATE = 5
+    FSDP_MAX_OPTIMIZER_STATE = 6
 };
 
 /* An element-wise update of this rank's rows of one parameter: n elements. All arrays except `copy`
@@ -37,12 +37,16 @@ typedef struct fsdp_update {
     fsdp_dtype copy_dtype;
     int64_t step; /* steps that the parameter has taken, including this one */
     float grad_scale;
+    int64_t inner; /* elements in an entry of dimension 0 */
+    size_t index;  /* index of the parameter in the optimizer's list */
+    int64_t first; /* index of element 0 in the whole parameter, if it is sharded by rows */
 } fsdp_update;
 
 typedef union fsdp_optimizer_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
+    fsdp_muon_options muon;
 } fsdp_optimizer_options;
 
 /* A parameter that has a gradient in the current step. All pointers are borrowed. optimizer.c has
@@ -54,6 +58,7 @@ typedef struct fsdp_step_item {
     const fsdp_optimizer_options *options; /* options of its group */
     fsdp_tensor *local, *grad;
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
+    unsigned constants;        /* mask of the states that are constants, which no step writes */
     int64_t step;              /* steps that the parameter has taken, including this one */
 } fsdp_step_item;
 
@@ -67,7 +72,11 @@ typedef enum fsdp_state_shape {
     /* The parameter's shape without the second-to-last dimension. In a parameter with two
      * dimensions, that is dimension 0, so every rank has the whole state. */
     FSDP_STATE_COLUMNS,
-    FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
+    FSDP_STATE_SCALAR, /* no dimensions; every rank has the same number */
+    /* [rows, blocks]: a number for each block of FSDP_MAP_BLOCK elements of each entry of dimension
+     * 0, sharded like the parameter */
+    FSDP_STATE_BLOCKS,
+    FSDP_STATE_MAP /* [FSDP_MAP_VALUES]: a constant, one tensor for all parameters */
 } fsdp_state_shape;
 
 /* The table of an optimizer algorithm. There are two kinds of algorithms. If the new value of each
@@ -77,10 +86,22 @@ typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    /* Returns the shape of state k of a parameter with ndim dimensions. */
-    fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
-    /* Returns the dtype in which states are created; NULL: float32. */
-    fsdp_dtype (*state_dtype)(const fsdp_optimizer_options *options);
+    /* Fails if the parameter cannot be in a group with these options. NULL: every parameter can. */
+    fsdp_status (*check_parameter)(const fsdp_optimizer_options *options,
+                                   const fsdp_named_parameter *parameter);
+    /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
+    fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
+                                    int k);
+    /* Returns the values of state k, which has the shape FSDP_STATE_MAP. NULL: no state has it. */
+    const float *(*map)(int k);
+    /* Returns true if each rank must have whole rows of a parameter, so that parameters may be
+     * sharded only along dimension 0. NULL: only algorithms with `whole` need this. */
+    bool (*needs_rows)(const fsdp_optimizer_options *options);
+    /* Returns true if the device must have the trait narrow_states. NULL: no options need it. */
+    bool (*needs_narrow_states)(const fsdp_optimizer_options *options);
+    /* Returns the dtype in which state k is created; NULL: float32. */
+    fsdp_dtype (*state_dtype)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
+                              int k);
     /* Returns the address of the learning rate in `options`, or NULL if the optimizer computes its
      * own rate. */
     double *(*lr)(fsdp_optimizer_options *options);
@@ -140,6 +161,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, co
  * element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
+/* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
+const float *fsdp_optimizer_constant_state(const fsdp_optimizer *optimizer, int k);
 /* Return true if the optimizer's steps are element-wise. */
 bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
 /* A step that was already counted has been refused. Subtract it from the step counts of all

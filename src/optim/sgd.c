@@ -29,9 +29,10 @@ static fsdp_status check_options(const fsdp_optimizer_options *options)
     return FSDP_OK;
 }
 
-static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int ndim, int k)
+static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, const fsdp_tensor *local,
+                                    int k)
 {
-    (void)ndim, (void)k;
+    (void)local, (void)k;
     return options->sgd.momentum != 0.0 ? FSDP_STATE_SAME : FSDP_STATE_NONE;
 }
 

@@ -8,14 +8,10 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/error.h"
-#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/plan/plan.h"
+#include "src/plan/remedies.h"
 #include "src/report/human.h"
-
-enum {
-    MAX_ACCUMULATION = 65536 /* upper bound of --gradient-accumulation-steps */
-};
 
 typedef struct judge {
     const fsdp_train_config *config;
@@ -33,99 +29,12 @@ static fsdp_status limited_bytes(const judge *j, const fsdp_train_config *config
 
 /* --- remedies --- */
 
-/* Change `c`, and append the flags for this change to *flags. Returns false if there is nothing to
- * change. */
-typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
-
-/* Use activation checkpointing of kind "full" for every block. This kind keeps the fewest
- * activations. */
-static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
-{
-    const bool every = c->activation_checkpointing_every > 1;
-    const bool some = c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL;
-    if (c->activation_checkpointing && !every && !some)
-        return false;
-    c->activation_checkpointing = true;
-    c->activation_checkpointing_every = 1;
-    c->activation_checkpointing_kind = FSDP_CHECKPOINT_FULL;
-    fsdp_str_printf(flags, " --activation-checkpointing%s%s",
-                    every ? " --activation-checkpointing-every 1" : "",
-                    some ? " --activation-checkpointing-kind full" : "");
-    return true;
-}
-
-static bool reshard(fsdp_train_config *c, fsdp_str *flags)
-{
-    const bool hybrid = c->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
-    if (c->sharding_strategy == FSDP_SHARDING_FULL_SHARD ||
-        c->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD)
-        return false;
-    c->sharding_strategy = hybrid ? FSDP_SHARDING_HYBRID_SHARD : FSDP_SHARDING_FULL_SHARD;
-    c->reshard_after_forward = true;
-    fsdp_str_printf(flags, " --sharding-strategy %s", hybrid ? "HYBRID_SHARD" : "FULL_SHARD");
-    return true;
-}
-
-/* Use smaller micro-batches and more of them. The number of rows per step does not change. */
-static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
-{
-    int parts = 2;
-    while (parts <= c->batch_size && c->batch_size % parts != 0)
-        parts++;
-    if (c->batch_size == 1 || c->gradient_accumulation_steps > MAX_ACCUMULATION / parts)
-        return false;
-    c->batch_size /= parts;
-    c->gradient_accumulation_steps *= parts;
-    if (c->validation_batch_size > c->batch_size)
-        c->validation_batch_size = c->batch_size;
-    fsdp_str_printf(flags, " --batch-size %d --gradient-accumulation-steps %d", c->batch_size,
-                    c->gradient_accumulation_steps);
-    return true;
-}
-
-static bool use_bf16(fsdp_train_config *c, fsdp_str *flags)
-{
-    if (c->param_dtype != FSDP_DTYPE_F32)
-        return false;
-    c->param_dtype = FSDP_DTYPE_BF16;
-    fsdp_str_printf(flags, " --bf16");
-    return true;
-}
-
-static bool use_adafactor(fsdp_train_config *c, fsdp_str *flags)
-{
-    if (!fsdp_optimizer_is_adam(c->optimizer))
-        return false;
-    c->optimizer = FSDP_OPTIMIZER_ADAFACTOR;
-    fsdp_str_printf(flags, " --optimizer adafactor");
-    return true;
-}
-
-static bool save_in_step(fsdp_train_config *c, fsdp_str *flags)
-{
-    if (!c->async_save)
-        return false;
-    c->async_save = false;
-    fsdp_str_printf(flags, " --no-async-save");
-    return true;
-}
-
-/* Keep parameters in files between uses. Steps are then as slow as the disk, so this is tried
- * last. */
-static bool offload(fsdp_train_config *c, fsdp_str *flags)
-{
-    if (c->offload_dir)
-        return false;
-    c->cpu_offload = true;
-    c->offload_dir = "."; /* the path is not used, because a plan writes no files */
-    fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
-    return true;
-}
-
 /* All remedies, in the order in which they are tried. Those that change the run least come
  * first. */
-static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
-                                      use_bf16,   use_adafactor, offload};
+static fsdp_remedy_fn *const remedies[] = {fsdp_remedy_checkpoint, fsdp_remedy_save_in_step,
+                                           fsdp_remedy_reshard,    fsdp_remedy_split_batch,
+                                           fsdp_remedy_bf16,       fsdp_remedy_adamw_8bit,
+                                           fsdp_remedy_adafactor,  fsdp_remedy_offload};
 
 /* The remedies that are applied together, as flags, and the memory of a host with them. */
 typedef struct trial {
@@ -142,9 +51,9 @@ static bool contradicts(fsdp_status status)
 }
 
 /* Apply one remedy to `c`. Repeat this until the run fits, until the remedy saves no more memory,
- * or until the remedy finds nothing to change. Only split_batch() can be applied several times. The
- * flags of its latest change replace the flags of its earlier changes. */
-static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
+ * or until the remedy finds nothing to change. Only fsdp_remedy_split_batch() can be applied
+ * several times. The flags of its latest change replace the flags of its earlier changes. */
+static fsdp_status improve(const judge *j, fsdp_remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;
     for (bool better = true; better && !t->fits;) {

@@ -395,6 +395,7 @@ static fsdp_status open_run(walk *w)
     FSDP_TRY(fsdp_trainer_open_model(t));
     FSDP_TRY(fsdp_trainer_open_loop(t));
     p->task = t->task;
+    p->has_float8_scales = t->config->float8_all_gather && t->model->n_float8;
     p->class_name = fsdp_strdup(fsdp_module_class(t->loop.module));
     if (!p->class_name)
         return FSDP_ERR_NOMEM;
@@ -470,6 +471,7 @@ static fsdp_status run_steps(walk *w)
         batches[a] = w->batch;
     for (int step = 0; step < MAX_STEPS && !settled && status == FSDP_OK; step++) {
         const fsdp_plan before = *w->plan;
+        w->batch->step = (uint32_t)step;
         status = run_step(w, batches, step);
         settled = step > 0 && has_settled(&before, w->plan);
     }
@@ -617,4 +619,10 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *p)
 {
     return p->ranks_per_card ? p->reserved * p->ranks_per_card : fsdp_plan_host_bytes(p);
+}
+
+int64_t fsdp_plan_rank_bytes(const fsdp_plan *p)
+{
+    return p->ranks_per_card ? fsdp_plan_limited_bytes(p)
+                             : fsdp_plan_host_bytes(p) / p->local_world_size;
 }

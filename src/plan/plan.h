@@ -117,9 +117,10 @@ typedef struct fsdp_plan {
     int64_t staging; /* peak of the copies for --async-save; not part of `reserved` */
     /* The largest number of ranks that share a card. 0: the plan is for the CPU. */
     int ranks_per_card;
-    /* Number of collectives per step that exchange counts and losses, and their bytes. Collectives
-     * that compute norms are not counted. */
+    /* Number of collectives per step that exchange counts, losses and scales, and their bytes.
+     * Collectives that compute norms are not counted. */
     uint64_t small_collectives, small_bytes;
+    bool has_float8_scales;  /* one of them computes the scales of float8 weights */
     fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;
     fsdp_plan_event *timeline; /* events of all micro-steps of the step, in order */
@@ -147,6 +148,12 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
  * for cards, what the allocators of all ranks that share a card reserve. */
 int64_t fsdp_plan_limited_bytes(const fsdp_plan *plan);
 
+/* Return the bytes that one rank needs: its part of fsdp_plan_limited_bytes(). If the plan is for
+ * cards, this is what all ranks that share a card reserve. */
+int64_t fsdp_plan_rank_bytes(const fsdp_plan *plan);
+
+/* Print the first two lines of a plan: the model, the ranks and the batch. */
+void fsdp_plan_print_head(const fsdp_plan *plan, FILE *out);
 /* Print the plan as tables. If `schedule` is true, also print the order of collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print(const fsdp_plan *plan, FILE *out, bool schedule);
 /* Print the plan as one JSON object. If `schedule` is true, it contains the order of

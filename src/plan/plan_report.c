@@ -208,9 +208,10 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 {
     FSDP_TRY(unit_table(p, out));
     if (p->world_size > 1)
-        fprintf(out, "and %llu small collectives of %s: counts and losses of tokens\n",
+        fprintf(out, "and %llu small collectives of %s: counts and losses of tokens%s\n",
                 (unsigned long long)p->small_collectives,
-                fsdp_human_bytes((int64_t)p->small_bytes).text);
+                fsdp_human_bytes((int64_t)p->small_bytes).text,
+                p->has_float8_scales ? ", scales of float8 weights" : "");
     return FSDP_OK;
 }
 
@@ -363,7 +364,7 @@ static fsdp_status print_schedule(const fsdp_plan *p, FILE *out)
 
 /* --- printing a plan --- */
 
-static void print_head(const fsdp_plan *p, FILE *out)
+void fsdp_plan_print_head(const fsdp_plan *p, FILE *out)
 {
     fprintf(out, "%s: %s parameters in %zu units over %d rank%s", p->class_name,
             fsdp_human_count((double)p->numel).text, p->n_units, p->world_size,
@@ -384,7 +385,7 @@ static void print_head(const fsdp_plan *p, FILE *out)
 
 fsdp_status fsdp_plan_print(const fsdp_plan *p, FILE *out, bool schedule)
 {
-    print_head(p, out);
+    fsdp_plan_print_head(p, out);
     if (p->tree)
         fputs(p->tree, out);
     FSDP_TRY(print_memory(p, out));

@@ -3,6 +3,7 @@
  * parameter of a new head may be missing from the checkpoint. Such a parameter is initialized at
  * random. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/pretrained/load_names.h"
+#include "src/pretrained/load_quantized.h"
 
 enum {
     STAGING_BYTES = 1 << 16
@@ -96,8 +98,15 @@ static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *
 static fsdp_status take_entry(const load_plan *plan, load_item *item,
                               const fsdp_checkpoint_entry *entry)
 {
-    if (plan->options->ignore_mismatched_sizes && !has_shape(entry, item->parameter)) {
+    if (plan->options->ignore_mismatched_sizes && !item->parameter->quantized &&
+        !has_shape(entry, item->parameter)) {
         item->mismatched = true;
+        return FSDP_OK;
+    }
+    if (item->parameter->quantized) {
+        FSDP_TRY(fsdp_load_check_quantized(plan->reader, entry, item->parameter));
+        item->dtype = FSDP_DTYPE_U8;
+        item->entry = entry;
         return FSDP_OK;
     }
     FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &item->dtype));
@@ -135,8 +144,9 @@ static fsdp_status plan_item(load_plan *plan, load_item *item)
             item->name = name;
         FSDP_TRY(fsdp_load_find(plan->reader, plan->options->base_prefix, name, &plan->found[i]));
         if (plan->found[i])
-            FSDP_TRY(item->entry ? check_tied(item, plan->found[i])
-                                 : take_entry(plan, item, plan->found[i]));
+            FSDP_TRY(!item->entry   ? take_entry(plan, item, plan->found[i])
+                     : p->quantized ? FSDP_OK
+                                    : check_tied(item, plan->found[i]));
     }
     return item->entry || item->mismatched || may_be_fresh(plan, p, item->name)
                ? FSDP_OK
@@ -164,13 +174,27 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
 
 /* --- tensors that only the file or only the module has --- */
 
+/* Return true if the tensor belongs to a weight in NF4 that a parameter takes. plan->found must be
+ * sorted. */
+static bool is_beside_quantized(const load_plan *plan, const fsdp_checkpoint_entry *entry)
+{
+    char name[512];
+    const size_t n = fsdp_nf4_weight_name(entry->name);
+    if (!n || n >= sizeof name)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)n, entry->name);
+    const fsdp_checkpoint_entry *weight = fsdp_checkpoint_find(plan->reader, name);
+    return weight && bsearch(&weight, plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *),
+                             fsdp_compare_addresses);
+}
+
 static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
 {
     size_t cap = 0;
     qsort(plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *), fsdp_compare_addresses);
     for (size_t i = 0; i < fsdp_checkpoint_count(plan->reader); i++) {
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(plan->reader, i);
-        if (!fsdp_load_is_old_buffer(entry->name) &&
+        if (!fsdp_load_is_old_buffer(entry->name) && !is_beside_quantized(plan, entry) &&
             !bsearch(&entry, plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *),
                      fsdp_compare_addresses))
             FSDP_TRY(fsdp_names_add(&report->unexpected, &report->n_unexpected, &cap, entry->name));
@@ -271,7 +295,9 @@ static fsdp_status copy_all(const load_plan *plan)
         status = fsdp_writing_next(&writing, item->parameter->local);
         if (status != FSDP_OK)
             break;
-        if (item->entry)
+        if (item->entry && item->parameter->quantized)
+            status = fsdp_load_quantized(plan->reader, item->entry, item->name, item->parameter);
+        else if (item->entry)
             status = copy_item(item);
         else
             status = fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
@@ -313,7 +339,8 @@ static fsdp_status note_dtype(const fsdp_checkpoint_reader *reader,
     const fsdp_checkpoint_entry *entry;
     fsdp_parameter *p = item->parameter;
     FSDP_TRY(fsdp_load_find(reader, options->base_prefix, item->name, &entry));
-    if (!entry || p->loaded || (options->ignore_mismatched_sizes && !has_shape(entry, p)))
+    if (!entry || p->quantized || p->loaded ||
+        (options->ignore_mismatched_sizes && !has_shape(entry, p)))
         return FSDP_OK;
     FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &p->loaded_dtype));
     p->loaded = fsdp_dtype_is_floating(p->loaded_dtype);

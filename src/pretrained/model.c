@@ -254,6 +254,35 @@ static fsdp_status add_adapter(fsdp_model *m, const fsdp_model_options *options)
     return status;
 }
 
+static fsdp_status convert_to_float8(fsdp_model *m, const fsdp_model_options *options)
+{
+    return options->float8
+               ? fsdp_convert_to_float8_training(m->module, options->float8, &m->n_float8)
+               : FSDP_OK;
+}
+
+/* Store weights in 4 bits if the options or config.json ask for it. Without the files of a
+ * quantized model (a plan), config.json says which weights are in NF4. */
+static fsdp_status quantize(const fsdp_model *m, const fsdp_model_options *options,
+                            const fsdp_pretrained *p)
+{
+    fsdp_quantize_file file = {0};
+    fsdp_status status = m->dir ? fsdp_quantize_file_read(m->dir, &file) : FSDP_OK;
+    const fsdp_quantize_options *how = options->quantize;
+    if (status == FSDP_OK && how && file.is_quantized && p->weights)
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--load-in-4bit: %s is in NF4 already (quantization_config of its "
+                            "config.json), and is loaded so without this option",
+                            m->name);
+    if (status == FSDP_OK && !how && file.is_quantized && !p->weights)
+        how = &file.options;
+    if (status == FSDP_OK && (how || file.is_quantized))
+        status = fsdp_quantize_apply(m->module, how, p->weights, p->config.type->base_prefix,
+                                     m->lora != NULL);
+    fsdp_quantize_file_fini(&file);
+    return status;
+}
+
 static fsdp_status open_pretrained(const fsdp_model *m, const fsdp_model_options *options,
                                    fsdp_pretrained *p)
 {
@@ -293,6 +322,8 @@ static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *
     m->info = fsdp_model_config_info(&m->config);
     FSDP_TRY(fsdp_model_create(&m->config, &m->module));
     FSDP_TRY(add_adapter(m, options));
+    FSDP_TRY(convert_to_float8(m, options));
+    FSDP_TRY(quantize(m, options, p));
     FSDP_TRY(freeze_all(m, options));
     FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));
     if (p->weights) {

@@ -2,11 +2,13 @@
  * name, builds and shards its modules, and loads its values. Also saves the model. */
 #pragma once
 #include <fsdp/pretrained.h>
+#include <fsdp/float8.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
 
 #include "src/fsdp/default_policy.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize.h"
 
 /* A field that is 0 or NULL has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
@@ -31,7 +33,12 @@ typedef struct fsdp_model_options {
     /* Add this adapter. Its matrices are drawn at random if `adapter` is NULL. NULL: no adapter,
      * unless `adapter` is the folder of one. */
     const fsdp_lora_config *lora;
-    const char *adapter;   /* the folder of an adapter, which is added to the model; NULL: none */
+    const char *adapter; /* the folder of an adapter, which is added to the model; NULL: none */
+    /* Compute linear layers in float8. NULL: none. */
+    const fsdp_float8_linear_config *float8;
+    /* Store weights in NF4, whatever dtype they have in the files. NULL: only the weights that are
+     * in NF4 in the files. */
+    const fsdp_quantize_options *quantize;
     int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */
@@ -68,6 +75,7 @@ typedef struct fsdp_model {
     const fsdp_lora_config *lora;
     fsdp_lora_file *adapter_file; /* NULL: the adapter was not read from a folder */
     char *adapter_dir;            /* folder of adapter_file; NULL: none */
+    size_t n_float8;              /* number of linear layers that are computed in float8 */
     int64_t n_label_names;
     /* [n_label_names] Names of classes. NULL for a class without a name. The array itself is NULL
      * if no class has a name. */

@@ -153,6 +153,12 @@ static fsdp_status list_parameters(save_run *run, fsdp_module *module,
             return fsdp_error(FSDP_ERR_STATE, "%s has no values to save", item->name);
         if (options->only_trained && !fsdp_parameter_requires_grad(item->parameter))
             continue;
+        if (item->parameter->quantized)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "'%s' is stored in NF4 (--load-in-4bit): the whole model cannot be "
+                              "saved; save its adapter, and write the model with 'fsdp checkpoint "
+                              "merge-adapter'",
+                              item->name);
         bool also = options->also_as && strcmp(item->name, options->also_as) == 0;
         if (also || !listed_before(&run->names, i))
             run->items[run->n++] = *item;

@@ -29,6 +29,7 @@ typedef struct field {
 #define ADAMW(member) offsetof(fsdp_adamw_options, member)
 #define SGD(member) offsetof(fsdp_sgd_options, member)
 #define ADAFACTOR(member) offsetof(fsdp_adafactor_options, member)
+#define MUON(member) offsetof(fsdp_muon_options, member)
 
 static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
                               {"betas", PAIR, ADAMW(beta1)},
@@ -41,6 +42,11 @@ static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
                               {"differentiable", ALWAYS_FALSE, 0},
                               {"fused", ALWAYS_NONE, 0},
                               {"decoupled_weight_decay", INVERSE_FLAG, ADAMW(l2)}};
+/* bitsandbytes has more options, which are for other optimizers and may be missing. */
+static const field adamw_8bit[] = {{"lr", NUMBER, ADAMW(lr)},
+                                   {"betas", PAIR, ADAMW(beta1)},
+                                   {"eps", NUMBER, ADAMW(eps)},
+                                   {"weight_decay", NUMBER, ADAMW(weight_decay)}};
 static const field sgd[] = {{"lr", NUMBER, SGD(lr)},
                             {"momentum", NUMBER, SGD(momentum)},
                             {"dampening", NUMBER, SGD(dampening)},
@@ -61,7 +67,18 @@ static const field adafactor[] = {{"lr", RATE, ADAFACTOR(lr)},
                                   {"warmup_init", FLAG, ADAFACTOR(warmup_init)}};
 
 _Static_assert(ADAMW(beta2) == ADAMW(beta1) + sizeof(double), "betas are a pair");
+_Static_assert(MUON(beta2) == MUON(beta1) + sizeof(double), "betas are a pair");
 _Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
+
+/* torch.optim.Muon has more options, which the flags of a run set again. use_adamw is no option of
+ * torch's, where AdamW is another optimizer. */
+static const field muon[] = {{"lr", NUMBER, MUON(lr)},
+                             {"weight_decay", NUMBER, MUON(weight_decay)},
+                             {"momentum", NUMBER, MUON(momentum)},
+                             {"nesterov", FLAG, MUON(nesterov)},
+                             {"eps", NUMBER, MUON(eps)},
+                             {"betas", PAIR, MUON(beta1)},
+                             {"use_adamw", FLAG, MUON(use_adamw)}};
 
 typedef struct field_table {
     const char *optimizer;
@@ -73,7 +90,9 @@ static const field_table *table_of(const char *optimizer)
 {
     static const field_table tables[] = {{"adamw", adamw, FSDP_LENGTH(adamw)},
                                          {"adam", adamw, FSDP_LENGTH(adamw)},
+                                         {"adamw_8bit", adamw_8bit, FSDP_LENGTH(adamw_8bit)},
                                          {"sgd", sgd, FSDP_LENGTH(sgd)},
+                                         {"muon", muon, FSDP_LENGTH(muon)},
                                          {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
     for (size_t i = 0; i < FSDP_LENGTH(tables); i++)
         if (strcmp(tables[i].optimizer, optimizer) == 0)

@@ -10,6 +10,16 @@
 
 /* --- get --- */
 
+static fsdp_status check_not_quantized(const fsdp_named_parameter *item)
+{
+    if (!item->parameter->quantized)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "state dict: '%s' is stored in NF4 (--load-in-4bit): leave out frozen "
+                      "parameters (ignore_frozen_params)",
+                      item->name);
+}
+
 static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_state_dict_options *o,
                                   fsdp_state_dict *dict)
 {
@@ -21,6 +31,7 @@ static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_st
             continue;
         if (!local)
             return fsdp_error(FSDP_ERR_STATE, "state dict: parameter %s has no memory", item->name);
+        FSDP_TRY(check_not_quantized(item));
         FSDP_TRY(fsdp_state_dict_put_tensor(dict, &key, 1, local));
     }
     return FSDP_OK;
@@ -115,6 +126,7 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
         if (!run->options->broadcast_from_rank0)
             return FSDP_OK;
     }
+    FSDP_TRY(check_not_quantized(item));
     if (!local && !run->options->assign)
         return fsdp_error(FSDP_ERR_STATE, "state dict: parameter %s has no memory", item->name);
     if (entry && !entry->tensor)

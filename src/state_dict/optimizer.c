@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/dynamic_map.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/groups.h"
 #include "src/tensor/tensor.h"
@@ -15,10 +16,11 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
 }
 
 /* Return true if the number of steps is saved as a tensor, as torch's optimizers do. transformers'
- * Adafactor saves it as a Python int. */
+ * Adafactor and bitsandbytes' AdamW8bit save it as a Python int. */
 static bool counts_in_tensor(const fsdp_optimizer *o)
 {
-    return strcmp(fsdp_optimizer_name(o), "adafactor") != 0;
+    return strcmp(fsdp_optimizer_name(o), "adafactor") != 0 &&
+           strcmp(fsdp_optimizer_name(o), "adamw_8bit") != 0;
 }
 
 /* --- names --- */
@@ -424,6 +426,28 @@ static fsdp_status share_values(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
+/* Check that a constant in the dict, such as a map of 8-bit states, is the optimizer's constant k.
+ * The optimizer computes with no other. Values that differ by their rounding are accepted. */
+static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry)
+{
+    const float *want = fsdp_optimizer_constant_state(o, k);
+    float have[FSDP_MAP_VALUES];
+    bool same = fsdp_tensor_numel(entry->tensor) == FSDP_MAP_VALUES;
+    if (!fsdp_tensor_device(entry->tensor)->kernels)
+        return FSDP_OK;
+    if (same)
+        FSDP_TRY(fsdp_tensor_to_floats(entry->tensor, have));
+    for (int i = 0; same && i < FSDP_MAP_VALUES; i++)
+        same = fabsf(have[i] - want[i]) <= 1e-6f * fabsf(want[i]);
+    if (!same)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "state dict: '%s' is not the dynamic map of bitsandbytes "
+                          "(create_dynamic_map() with 8 bits), which is the only map that this "
+                          "optimizer has",
+                          entry->fqn);
+    return FSDP_OK;
+}
+
 static fsdp_status collect_copies(set_run *run, bool has_values)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -440,6 +464,11 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
             if (has_values && (!entry || !entry->tensor))
                 return fsdp_error(FSDP_ERR_INVALID, "'state.%s.%s' is no tensor in the state dict",
                                   item->name, name);
+            if (fsdp_optimizer_constant_state(o, k)) {
+                if (entry)
+                    FSDP_TRY(check_constant(o, k, entry));
+                continue;
+            }
             FSDP_TRY(fsdp_state_copies_add(&run->copies, item->name, state,
                                            entry ? entry->tensor : NULL));
         }
@@ -454,7 +483,8 @@ static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
         fsdp_tensor *state = fsdp_optimizer_state(o, p, name);
         const fsdp_device *device = state ? fsdp_tensor_device(state) : NULL;
-        if (!state || !device->kernels || !fsdp_tensor_numel(state))
+        if (!state || !device->kernels || !fsdp_tensor_numel(state) ||
+            fsdp_optimizer_constant_state(o, k))
             continue;
         FSDP_TRY(fsdp_tensor_begin_write(state));
         device->kernels->fill(device->context, fsdp_tensor_ptr(state), state->dtype, 0.0,

@@ -99,6 +99,7 @@ fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
 #define ADAMW(member) offsetof(fsdp_optimizer_options, adamw.member)
 #define SGD(member) offsetof(fsdp_optimizer_options, sgd.member)
 #define ADAFACTOR(member) offsetof(fsdp_optimizer_options, adafactor.member)
+#define MUON(member) offsetof(fsdp_optimizer_options, muon.member)
 #define TO(member) offsetof(fsdp_train_config, member)
 
 /* A field of an optimizer's options, and the flag that sets it. */
@@ -134,10 +135,19 @@ static const flag_field adafactor[] = {
     {"warmup-init", ADAFACTOR(warmup_init), TO(warmup_init), true},
     {NULL, 0, 0, false}};
 
+static const flag_field muon[] = {{"lr", MUON(lr), TO(lr), false},
+                                  {"weight-decay", MUON(weight_decay), TO(weight_decay), false},
+                                  {"momentum", MUON(momentum), TO(momentum), false},
+                                  {"nesterov", MUON(nesterov), TO(nesterov), true},
+                                  {"beta1", MUON(beta1), TO(beta1), false},
+                                  {"beta2", MUON(beta2), TO(beta2), false},
+                                  {NULL, 0, 0, false}};
+
 static const flag_field *fields_of(const fsdp_train_config *c)
 {
     return c->optimizer == FSDP_OPTIMIZER_SGD         ? sgd
            : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR ? adafactor
+           : c->optimizer == FSDP_OPTIMIZER_MUON      ? muon
                                                       : adamw;
 }
 
@@ -224,8 +234,7 @@ static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_re
  * them. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
-    if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
-        t->config->optimizer == FSDP_OPTIMIZER_ADAFACTOR || !r->n ||
+    if (!fsdp_optimizer_is_adam(t->config->optimizer) || !r->n ||
         r->parameters[0].ours.adamw.l2 == r->parameters[0].theirs.adamw.l2)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "the run had --optimizer %s, this one %s",

@@ -13,12 +13,23 @@ typedef struct group_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
+    fsdp_muon_options muon;
 } group_options;
 
 /* Return the options of a group with this weight decay. Adafactor's scale_parameter and
  * relative_step are off by default, as in transformers' Trainer. */
 static group_options options_of(const fsdp_train_config *c, double weight_decay)
 {
+    fsdp_muon_options muon = fsdp_muon_defaults();
+    muon.lr = c->lr;
+    muon.weight_decay = weight_decay;
+    muon.momentum = c->momentum;
+    muon.nesterov = c->nesterov;
+    muon.ns_steps = c->ns_steps;
+    muon.adjust_lr_fn = (fsdp_muon_adjust_lr)c->adjust_lr_fn;
+    muon.beta1 = c->beta1;
+    muon.beta2 = c->beta2;
+    muon.adamw_eps = c->eps;
     return (group_options){
         .adamw = {.lr = c->lr,
                   .beta1 = c->beta1,
@@ -26,6 +37,9 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                   .eps = c->eps,
                   .weight_decay = weight_decay,
                   .state_dtype = c->optimizer_state_dtype,
+                  .bf16_stochastic_round = c->bf16_stochastic_round,
+                  .seed = (uint64_t)c->seed,
+                  .min_8bit_size = fsdp_adamw_defaults().min_8bit_size,
                   .l2 = c->optimizer == FSDP_OPTIMIZER_ADAM},
         .sgd = {.lr = c->lr,
                 .momentum = c->momentum,
@@ -41,7 +55,8 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .weight_decay = weight_decay,
                       .scale_parameter = c->scale_parameter,
                       .relative_step = c->relative_step,
-                      .warmup_init = c->warmup_init}};
+                      .warmup_init = c->warmup_init},
+        .muon = muon};
 }
 
 /* Create the optimizer. It has one group with the parameters of `module`, or no group if `module`
@@ -54,7 +69,32 @@ static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *mod
         return fsdp_sgd_create(module, &o.sgd, optimizer);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
         return fsdp_adafactor_create(module, &o.adafactor, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_MUON)
+        return fsdp_muon_create(module, &o.muon, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
+        return fsdp_adamw_8bit_create(module, &o.adamw, optimizer);
     return fsdp_adamw_create(module, &o.adamw, optimizer);
+}
+
+/* Add up to two groups: one with the parameters of `list` that Muon updates, and one with the
+ * parameters that AdamW updates. */
+static fsdp_status add_muon_groups(const fsdp_muon_options *options,
+                                   const fsdp_parameter_list *list, fsdp_optimizer *optimizer)
+{
+    fsdp_parameter_list part = {.items = fsdp_calloc(list->n, sizeof *part.items)};
+    fsdp_status status = part.items ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (int use_adamw = 0; use_adamw < 2 && status == FSDP_OK; use_adamw++) {
+        fsdp_muon_options o = *options;
+        o.use_adamw = use_adamw;
+        part.n = 0;
+        for (size_t i = 0; i < list->n; i++)
+            if (fsdp_muon_is_for(&list->items[i]) != o.use_adamw)
+                part.items[part.n++] = list->items[i];
+        if (part.n)
+            status = fsdp_muon_add_group(optimizer, &part, &o);
+    }
+    fsdp_free(part.items);
+    return status;
 }
 
 static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
@@ -67,6 +107,10 @@ static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
         return fsdp_sgd_add_group(optimizer, list, &o.sgd);
     if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
         return fsdp_adafactor_add_group(optimizer, list, &o.adafactor);
+    if (c->optimizer == FSDP_OPTIMIZER_MUON)
+        return add_muon_groups(&o.muon, list, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT)
+        return fsdp_adamw_8bit_add_group(optimizer, list, &o.adamw);
     return fsdp_adamw_add_group(optimizer, list, &o.adamw);
 }
 
@@ -151,7 +195,7 @@ fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *c, fsdp_module 
 {
     const fsdp_option_list *words = &c->no_decay;
     fsdp_optimizer *optimizer;
-    if (!words->count)
+    if (!words->count && c->optimizer != FSDP_OPTIMIZER_MUON)
         return create_optimizer(c, module, out);
     FSDP_TRY(create_optimizer(c, NULL, &optimizer));
     const bool transformers = words->count == 1 && strcasecmp(words->items[0], "auto") == 0;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include <fsdp/float8.h>
 #include <fsdp/models.h>
 #include <fsdp/train.h>
 
@@ -338,7 +339,7 @@ static fsdp_status update(running_step *r)
     fsdp_optimizer_set_lr(r->loop->optimizer, r->lr);
     FSDP_TRY(r->loop->scaler ? update_scaled(r) : update_unscaled(r));
     fsdp_module_zero_grad(r->loop->module);
-    return FSDP_OK;
+    return fsdp_precompute_float8_dynamic_scale_for_fsdp(r->loop->module);
 }
 
 /* --- a step --- */

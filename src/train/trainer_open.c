@@ -23,6 +23,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 #include "src/train_config/config_device.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
@@ -199,6 +200,12 @@ static int64_t count_trained(const fsdp_trainer *t)
 
 static fsdp_status check_any_trained(const fsdp_trainer *t)
 {
+    if (!t->model->lora && fsdp_model_is_quantized(t->model->module))
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s: its weights are in NF4 (quantization_config of config.json), so they "
+            "cannot be trained; give --lora-r 16, which trains an adapter for them",
+            t->config->model);
     if (count_trained(t) > 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID, "--frozen-prefixes leaves nothing to train");
@@ -210,6 +217,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     const fsdp_train_config *c = t->config;
     if (fsdp_train_has_lora(c) && !t->lora.config.r)
         FSDP_TRY(fsdp_train_lora_init(&t->lora, c));
+    fsdp_quantize_options quantize;
     fsdp_model_options options = {
         .name = c->model,
         .from_config = c->from_config,
@@ -240,7 +248,13 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
         .named = c->named,
         .lora = fsdp_train_has_lora(c) ? &t->lora.config : NULL,
         .adapter = c->adapter,
+        .quantize = fsdp_quantize_flags_options(&c->quantize, &quantize),
     };
+    fsdp_float8_linear_config float8;
+    if (fsdp_train_has_float8(c)) {
+        fsdp_train_float8_init(&float8, c);
+        options.float8 = &float8;
+    }
     fsdp_train_config_shard_options(c, &options.shard);
     options.shard.mesh = t->mesh;
     return fsdp_model_open(&options, t->group, t->device, &t->model);
@@ -538,19 +552,36 @@ static void print_precision(const fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     const bool weights = c->master_dtype == FSDP_DTYPE_BF16;
     const bool state = c->optimizer_state_dtype == FSDP_DTYPE_BF16;
-    if (weights || state)
+    const bool is_8bit = c->optimizer == FSDP_OPTIMIZER_ADAMW_8BIT;
+    if (is_8bit)
         fprintf(t->out,
-                "%s kept in bfloat16: updates below 1/256 of a value are rounded away; gradients%s "
-                "are float32\n",
-                weights && state ? "weights and the optimizer's moments are"
-                : weights        ? "weights are"
-                                 : "the optimizer's moments are",
-                state ? "" : " and the optimizer's state");
-    if (state && 1.0 - c->beta2 < 0x1p-9)
+                "the optimizer's moments are kept in 8 bits (parameters below %lld elements "
+                "and vectors: float32)\n",
+                (long long)fsdp_adamw_defaults().min_8bit_size);
+    if (weights || state)
+        fprintf(
+            t->out,
+            "%s kept in bfloat16: updates below 1/256 of a value are %s; gradients%s are float32\n",
+            weights && state ? "weights and the optimizer's moments are"
+            : weights        ? "weights are"
+                             : "the optimizer's moments are",
+            c->bf16_stochastic_round ? "rounded stochastically" : "rounded away",
+            state || is_8bit ? "" : " and the optimizer's state");
+    if (state && !c->bf16_stochastic_round && 1.0 - c->beta2 < 0x1p-9)
         fprintf(t->out,
                 "--beta2 %g: a second moment in bfloat16 hardly follows the gradients; 0.95 does; "
                 "--bf16 --master-dtype bfloat16 has moments in float32\n",
                 c->beta2);
+}
+
+static void print_float8(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const size_t n = t->model->n_float8;
+    if (n)
+        fprintf(t->out, "float8: %zu linear layer%s, recipe %s%s\n", n, n == 1 ? "" : "s",
+                fsdp_float8_recipe_name((fsdp_float8_recipe)(c->float8_recipe - 1)),
+                c->float8_all_gather ? ", gathered in float8" : "");
 }
 
 static void print_hosts(const fsdp_trainer *t)
@@ -588,6 +619,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
             fsdp_dtype_name(c->master_dtype),
             fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
     print_precision(t);
+    print_float8(t);
     print_hosts(t);
     print_device(t);
     print_mesh(t);

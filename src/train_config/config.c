@@ -17,6 +17,7 @@
 #include "src/train_config/config_device.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_report.h"
+#include "src/train_config/config_float8.h"
 #include "src/train_config/config_lora.h"
 #include "src/train_config/config_parallelism.h"
 #include "src/train_config/config_paths.h"
@@ -405,6 +406,17 @@ static void derive_files(fsdp_train_config *c)
     c->validation_data = c->validation_file;
 }
 
+/* The defaults of torch.optim.Muon. */
+static void derive_muon(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!fsdp_options_given(options, "weight-decay"))
+        c->weight_decay = 0.1;
+    if (!fsdp_options_given(options, "momentum"))
+        c->momentum = 0.95;
+    if (!fsdp_options_given(options, "nesterov"))
+        c->nesterov = true;
+}
+
 /* Compute the values that were not given, and express options that have the names of other tools by
  * this project's options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
@@ -429,14 +441,18 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_schedule(c, options);
     if (given_task(c, &task))
         complete_schedule(c, task);
-    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
+    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && c->optimizer != FSDP_OPTIMIZER_ADAMW_8BIT &&
+        !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
+    if (c->optimizer == FSDP_OPTIMIZER_MUON)
+        derive_muon(c, options);
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     fsdp_train_derive_strategies(c, options);
     if (c->tutorial_loss && !fsdp_options_given(options, "loss-reduction"))
         c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
     fsdp_train_precision_derive(c, options);
+    fsdp_train_float8_derive(c, options);
     derive_wrapping(c, options);
     derive_checkpointing(c, options);
     derive_overlap(c, options);
@@ -493,11 +509,36 @@ static fsdp_status check_model(const fsdp_train_config *c)
 
 static const char *optimizer_name(int optimizer)
 {
-    static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
-                                        [FSDP_OPTIMIZER_SGD] = "sgd",
-                                        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
-                                        [FSDP_OPTIMIZER_ADAM] = "adam"};
+    static const char *const names[] = {
+        [FSDP_OPTIMIZER_ADAMW] = "adamw",           [FSDP_OPTIMIZER_SGD] = "sgd",
+        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",   [FSDP_OPTIMIZER_ADAM] = "adam",
+        [FSDP_OPTIMIZER_ADAMW_8BIT] = "adamw_8bit", [FSDP_OPTIMIZER_MUON] = "muon"};
     return names[optimizer];
+}
+
+/* Which relatives of AdamW have an option of AdamW. */
+static const char STATE_DTYPE[] = "optimizer-state-dtype", STOCHASTIC[] = "bf16-stochastic-round";
+
+static bool is_moment_option(const char *option)
+{
+    return strcmp(option, "beta1") == 0 || strcmp(option, "beta2") == 0 ||
+           strcmp(option, "eps") == 0;
+}
+
+static bool takes_adam_option(int optimizer, const char *option)
+{
+    if (is_moment_option(option))
+        return fsdp_optimizer_has_betas(optimizer);
+    if (strcmp(option, STOCHASTIC) == 0)
+        return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT;
+    return strcmp(option, STATE_DTYPE) == 0 && fsdp_optimizer_is_adam(optimizer);
+}
+
+static const char *adam_names(const char *option)
+{
+    return is_moment_option(option)          ? "adamw, adam, adamw_8bit and muon"
+           : strcmp(option, STOCHASTIC) == 0 ? "adamw, adam and adamw_8bit"
+                                             : "adamw and adam";
 }
 
 static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_options *options)
@@ -508,7 +549,10 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
     } rows[] = {{"beta1", FSDP_OPTIMIZER_ADAMW},
                 {"beta2", FSDP_OPTIMIZER_ADAMW},
                 {"eps", FSDP_OPTIMIZER_ADAMW},
-                {"optimizer-state-dtype", FSDP_OPTIMIZER_ADAMW},
+                {STATE_DTYPE, FSDP_OPTIMIZER_ADAMW},
+                {STOCHASTIC, FSDP_OPTIMIZER_ADAMW},
+                {"adjust-lr-fn", FSDP_OPTIMIZER_MUON},
+                {"ns-steps", FSDP_OPTIMIZER_MUON},
                 {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
                 {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
                 {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
@@ -519,14 +563,13 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
                 {"adafactor-beta1", FSDP_OPTIMIZER_ADAFACTOR}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int wants = rows[i].optimizer;
-        if (wants == c->optimizer ||
-            (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
+        if (wants == c->optimizer || takes_adam_option(c->optimizer, rows[i].option))
             continue;
         if (fsdp_options_asked_for(options, rows[i].option) &&
             !fsdp_train_is_ignored_adam(c, options, rows[i].option))
             return fsdp_error(
                 FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s", rows[i].option,
-                fsdp_optimizer_is_adam(wants) ? "adamw and adam" : optimizer_name(wants),
+                fsdp_optimizer_is_adam(wants) ? adam_names(rows[i].option) : optimizer_name(wants),
                 optimizer_name(c->optimizer));
     }
     return FSDP_OK;
@@ -534,9 +577,11 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
 
 static fsdp_status check_sgd(const fsdp_train_config *c)
 {
+    if (c->optimizer == FSDP_OPTIMIZER_MUON && c->dampening == 0)
+        return FSDP_OK; /* fsdp_muon_add_group() checks the momentum */
     if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--momentum is for --optimizer sgd; adamw and adam have "
+                          "--momentum is for --optimizer sgd and muon; adamw and adam have "
                           "--beta1");
     if (c->optimizer != FSDP_OPTIMIZER_SGD && (c->nesterov || c->dampening != 0))
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer sgd",
@@ -867,6 +912,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_lora_check(c));
+    FSDP_TRY(fsdp_train_float8_check(c, options));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_file(c, options));

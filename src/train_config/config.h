@@ -19,6 +19,7 @@
 #include "src/data/chat_options.h"
 #include "src/data/form_options.h"
 #include "src/fsdp/named_sharding.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/train_config/config_accelerate.h"
 
 /* Measures of a validation that can decide which model is the best. */
@@ -50,7 +51,9 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_ADAMW,
     FSDP_OPTIMIZER_SGD,
     FSDP_OPTIMIZER_ADAFACTOR,
-    FSDP_OPTIMIZER_ADAM /* unlike AdamW, adds weight decay to the gradient */
+    FSDP_OPTIMIZER_ADAM, /* unlike AdamW, adds weight decay to the gradient */
+    FSDP_OPTIMIZER_ADAMW_8BIT,
+    FSDP_OPTIMIZER_MUON /* matrices of blocks by Muon, all other parameters by AdamW */
 } fsdp_optimizer_kind;
 
 typedef enum fsdp_auto_wrap_policy {
@@ -154,7 +157,14 @@ typedef struct fsdp_train_config {
     int lora_bias;                             /* fsdp_lora_bias */
     int init_lora_weights;                     /* fsdp_lora_init */
     bool use_rslora;
-    const char *adapter; /* folder of an adapter to go on training; NULL: none */
+    /* Products of 8-bit floats: see config_float8.h */
+    int float8_recipe;      /* 0: none; otherwise 1 + fsdp_float8_recipe */
+    bool float8_all_gather; /* weights are gathered in float8 */
+    bool float8_skip_first; /* derived: the first linear layer is not converted, as in Accelerate */
+    fsdp_option_list float8_filter_fqns; /* parts of the names of layers that are not converted */
+    int fp8_backend;                     /* 0: none given; otherwise Accelerate's fp8 backend */
+    const char *adapter;                 /* folder of an adapter to go on training; NULL: none */
+    fsdp_quantize_flags quantize;
 
     /* training */
     double epochs; /* passes over the training rows, greater than 0; may be fractional */
@@ -187,6 +197,8 @@ typedef struct fsdp_train_config {
     /* Adafactor; NAN: no first moment */
     double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
+    int adjust_lr_fn;        /* fsdp_muon_adjust_lr */
+    int ns_steps;            /* fsdp_muon_options.ns_steps */
     double max_grad_norm;    /* 0: no clipping */
     bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
     /* p of the p-norm of the gradients, which is printed and used for clipping; may be INFINITY */
@@ -272,7 +284,8 @@ typedef struct fsdp_train_config {
         internode_reduce_dtype; /* as in fsdp_fully_shard_options; and so is the next field */
     bool set_internode_reduce_dtype;
     fsdp_dtype optimizer_state_dtype;
-    fsdp_dtype output_dtype; /* dtype of the model's loss */
+    bool bf16_stochastic_round; /* fsdp_adamw_options.bf16_stochastic_round */
+    fsdp_dtype output_dtype;    /* dtype of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     /* device: as fsdp_rank_device_create() takes it; NULL: the default. device_id: the card, if the
      * run uses one; NULL: not given (config_device.h) */
@@ -392,10 +405,16 @@ const char *fsdp_train_task_prefix(fsdp_task task);
  * then check the options that depend on the task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_set_task(fsdp_train_config *config, fsdp_task task);
 
-/* Return true for AdamW and Adam. */
+/* Return true for AdamW and Adam, whose moments have a dtype that the user may choose. */
 static inline bool fsdp_optimizer_is_adam(int optimizer)
 {
     return optimizer == FSDP_OPTIMIZER_ADAMW || optimizer == FSDP_OPTIMIZER_ADAM;
+}
+/* Return true for the optimizers that have the options beta1, beta2 and eps. */
+static inline bool fsdp_optimizer_has_betas(int optimizer)
+{
+    return fsdp_optimizer_is_adam(optimizer) || optimizer == FSDP_OPTIMIZER_ADAMW_8BIT ||
+           optimizer == FSDP_OPTIMIZER_MUON;
 }
 /* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);

@@ -74,6 +74,11 @@ static bool decays_weights(const fsdp_train_config *c)
     return c->weight_decay > 0;
 }
 
+static bool stores_bfloat16(const fsdp_train_config *c)
+{
+    return c->master_dtype == FSDP_DTYPE_BF16 || c->optimizer_state_dtype == FSDP_DTYPE_BF16;
+}
+
 static bool accumulates(const fsdp_train_config *c)
 {
     return c->gradient_accumulation_steps > 1;
@@ -137,6 +142,10 @@ static const struct {
     const char *reason;
     bool refused;
 } rules[] = {
+    {"bf16-stochastic-round", stores_bfloat16,
+     "rounds what is stored in bfloat16, and nothing is: give --master-dtype bfloat16 or "
+     "--optimizer-state-dtype bfloat16, too",
+     true},
     {"gamma", has_step_schedule, STEP_SCHEDULE, true},
     {"step-size", has_step_schedule, STEP_SCHEDULE, true},
     {"lr-power", has_polynomial_schedule, "is for --lr-schedule polynomial", true},
@@ -232,7 +241,7 @@ const char *fsdp_train_option_without_effect(const void *config, const fsdp_opti
     if (ignored)
         return ignored;
     if (fsdp_train_is_ignored_adam(config, options, name))
-        return "is for adamw and adam, and another optimizer is given";
+        return "is for adamw and its relatives, and another optimizer is given";
     if ((strcmp(name, "warmup-steps") == 0 || strcmp(name, "warmup-ratio") == 0) &&
         fsdp_train_is_without_warmup(options))
         return "transformers' schedule constant has no warmup; constant_with_warmup has";

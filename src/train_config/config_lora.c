@@ -36,6 +36,11 @@ fsdp_status fsdp_train_lora_check(const fsdp_train_config *c)
             return fsdp_error(
                 FSDP_ERR_INVALID, "%s: has no effect without --lora-r, the rank of a new adapter%s",
                 flags[i].flag, c->adapter ? "; --adapter takes it from adapter_config.json" : "");
+    FSDP_TRY(fsdp_quantize_flags_check(&c->quantize, c->param_dtype));
+    if (c->quantize.load_in_4bit && !c->adapter && !fsdp_train_has_lora(c))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--load-in-4bit: weights in 4 bits cannot be trained; give --lora-r 16, "
+                          "which trains an adapter for them");
     return FSDP_OK;
 }
 

@@ -19,6 +19,6 @@ bool fsdp_train_has_lora(const fsdp_train_config *config);
 FSDP_MUST_CHECK fsdp_status fsdp_train_lora_init(fsdp_train_lora *lora,
                                                  const fsdp_train_config *config);
 void fsdp_train_lora_fini(fsdp_train_lora *lora);
-/* Return FSDP_ERR_INVALID if a flag that describes an adapter is given, but --lora-r is not, or if
- * both a new adapter and --adapter are given. */
+/* Also checks the flags of weights in 4 bits. Return FSDP_ERR_INVALID if a flag that describes an
+ * adapter is given, but --lora-r is not, or if both a new adapter and --adapter are given. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_lora_check(const fsdp_train_config *config);

@@ -21,7 +21,13 @@ static const char *const samplings[] = {"random", "sequential", "group_by_length
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
 static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused|adamw_hf|"
                                          "adamw_apex_fused|paged_adamw|paged_adamw_32bit",
-                                         "sgd", "adafactor", "adam", NULL};
+                                         "sgd",
+                                         "adafactor",
+                                         "adam",
+                                         "adamw_8bit|adamw_bnb_8bit|adamw_torch_8bit|adamw8bit",
+                                         "muon",
+                                         NULL};
+static const char *const adjustments[] = {"original", "match_rms_adamw", NULL};
 static const char *const schedules[] = {
     "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
     "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
@@ -51,6 +57,10 @@ static const char *const checkpointings[] = {"full", "op|selective", NULL};
 /* The names of fsdp_lora_bias and fsdp_lora_init in their order. */
 static const char *const lora_biases[] = {"none", "all", "lora_only", NULL};
 static const char *const lora_inits[] = {"kaiming|true", "gaussian", NULL};
+/* "none", then the names of fsdp_float8_recipe in their order. */
+static const char *const float8_recipes[] = {"none|no", "tensorwise", "rowwise",
+                                             "rowwise_with_gw_hp", NULL};
+static const char *const fp8_backends[] = {"none|no", "ao", "te", "msamp", NULL};
 /* The word "auto", followed by the names of the values of fsdp_problem_type, in the order of that
  * enum. */
 static const char *const problem_types[] = {
@@ -206,6 +216,7 @@ static const fsdp_option table[] = {
              "the standard deviation 1 / r. B is zero"},
     {.name = "adapter", .type = FSDP_OPTION_STRING, PLACE(adapter), .metavar = "DIR",
      .help = "go on training the adapter in this folder, which PEFT or this command wrote"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(fsdp_train_config, quantize)),
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs,max-epochs",
      .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
@@ -268,12 +279,14 @@ static const fsdp_option table[] = {
     {.name = "optimizer", .aliases = "optim", .type = FSDP_OPTION_CHOICE, PLACE(optimizer),
      .value = "adamw", .choices = optimizers, .metavar = "KIND",
      .group = "optimizer and learning rate",
-     .help = "how weights are updated; adam: weight decay is added to the gradient"},
+     .help = "how weights are updated; adam: weight decay is added to the gradient; adamw_8bit: "
+             "AdamW with moments in 8 bits, about 2 bytes a parameter instead of 8; muon: Muon for "
+             "the matrices of blocks, AdamW for all other parameters"},
     {.name = "lr", .aliases = "learning-rate", .type = FSDP_OPTION_DOUBLE, PLACE(lr),
      .bounds = FSDP_AT_LEAST(0), .shown_default = "seq2seq: 0.002, the FSDP tutorial's; "
      "other tasks: 2e-5", .help = "learning rate"},
     {.name = "weight-decay", .type = FSDP_OPTION_DOUBLE, PLACE(weight_decay), .value = "0.01",
-     .bounds = FSDP_AT_LEAST(0), .shown_default = "0.01; optimizers other than adamw: 0",
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "adamw and adamw_8bit: 0.01; muon: 0.1; others: 0",
      .help = "weight decay of all parameters except those of --no-decay"},
     {.name = "no-decay", .type = FSDP_OPTION_LIST, PLACE(no_decay), .metavar = "WORD,...",
      .shown_default = "none, as in PyTorch's scripts",
@@ -281,12 +294,20 @@ static const fsdp_option table[] = {
              "without weight decay: bias,LayerNorm.weight. auto: those that transformers' "
              "Trainer leaves out, norms, biases and vectors"},
     {.name = "momentum", .type = FSDP_OPTION_DOUBLE, PLACE(momentum), .value = "0",
-     .bounds = FSDP_AT_LEAST(0), .help = "sgd only"},
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "0; muon: 0.95", .help = "sgd and muon only"},
     {.name = "dampening", .type = FSDP_OPTION_DOUBLE, PLACE(dampening), .value = "0",
      .bounds = FSDP_AT_LEAST(0),
      .help = "sgd only: dampening of the gradient that is added to the momentum"},
     {.name = "nesterov", .type = FSDP_OPTION_BOOL, PLACE(nesterov),
-     .help = "sgd only: Nesterov's momentum"},
+     .shown_default = "false; muon: true", .help = "sgd and muon only: Nesterov's momentum"},
+    {.name = "adjust-lr-fn", .type = FSDP_OPTION_CHOICE, PLACE(adjust_lr_fn),
+     .value = "match_rms_adamw", .choices = adjustments, .metavar = "KIND",
+     .help = "muon only: the factor of the rate of a matrix, as torch.optim.Muon has it. "
+             "match_rms_adamw: updates are as large as AdamW's, so that one --lr fits both; "
+             "original, torch's default: sqrt(max(1, rows / columns))"},
+    {.name = "ns-steps", .type = FSDP_OPTION_INT, PLACE(ns_steps), .value = "5",
+     .bounds = FSDP_BETWEEN(0, 99),
+     .help = "muon only: steps of the Newton-Schulz iteration, which makes an update orthogonal"},
     {.name = "beta1", .aliases = "adam-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(beta1),
      .value = "0.9", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
     {.name = "beta2", .aliases = "adam-beta2", .type = FSDP_OPTION_DOUBLE, PLACE(beta2),
@@ -536,9 +557,14 @@ static const fsdp_option table[] = {
              "if a host has 1, 2 or 4 ranks"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
      .help = "dtype of the weights that the optimizer updates"},
-    {.name = "optimizer-state-dtype", .type = FSDP_OPTION_DTYPE, PLACE(optimizer_state_dtype),
+    {.name = "optimizer-state-dtype", .aliases = "optim-state-dtype", .type = FSDP_OPTION_DTYPE, PLACE(optimizer_state_dtype),
      .value = "float32",
      .help = "dtype of the moments of AdamW and Adam: float32 or bfloat16"},
+    {.name = "bf16-stochastic-round", .type = FSDP_OPTION_BOOL, PLACE(bf16_stochastic_round),
+     .help = "AdamW and Adam: round stochastically what is stored in bfloat16, master weights "
+             "(--master-dtype bfloat16) and moments (--optimizer-state-dtype bfloat16), so that "
+             "small updates are not lost on average; a function of --seed, with the same bits at "
+             "any number of ranks"},
     {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
      .shown_default = "as computed", .help = "dtype to which the model's loss is rounded"},
     {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),
@@ -555,6 +581,24 @@ static const fsdp_option table[] = {
      .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
              "--master-dtype and --optimizer-state-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
              "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
+    {.name = "float8-recipe", .aliases = "float8-recipe-name,quantize.linear.float8.recipe-name",
+     .type = FSDP_OPTION_CHOICE, PLACE(float8_recipe), .value = "none", .choices = float8_recipes,
+     .metavar = "NAME",
+     .help = "compute linear layers in float8, with this recipe of torchao; master weights, "
+             "gradients and the head are not float8. --mixed-precision fp8 is bf16 with tensorwise"},
+    {.name = "float8-enable-fsdp-all-gather", .aliases = "enable-fsdp-float8-all-gather,"
+     "fp8-enable-fsdp-float8-all-gather,quantize.linear.float8.enable-fsdp-float8-all-gather",
+     .type = FSDP_OPTION_BOOL, PLACE(float8_all_gather),
+     .env = "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER",
+     .help = "gather these layers' weights in float8, one byte an element; their scales are "
+             "computed by one reduction after each step. Only with tensorwise"},
+    {.name = "float8-filter-fqns", .aliases = "filter-fqns,quantize.linear.float8.filter-fqns",
+     .type = FSDP_OPTION_LIST, PLACE(float8_filter_fqns), .metavar = "TEXT,...",
+     .help = "layers whose names contain one of these texts are not computed in float8; "
+             "auto_filter_small_kn: nor are small ones, by torchao's sizes for an H100"},
+    {.name = "fp8-backend", .type = FSDP_OPTION_CHOICE, PLACE(fp8_backend), .value = "none",
+     .choices = fp8_backends, .metavar = "NAME", .env = "ACCELERATE_FP8_BACKEND",
+     .help = "Accelerate's: only ao, torchao"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),

@@ -156,7 +156,7 @@ bool fsdp_train_is_ignored_adam(const fsdp_train_config *c, const fsdp_options *
 {
     static const char *const names[][2] = {
         {"beta1", "adam-beta1"}, {"beta2", "adam-beta2"}, {"eps", "adam-epsilon"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !fsdp_optimizer_is_adam(c->optimizer);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !fsdp_optimizer_has_betas(c->optimizer);
          i++)
         if (strcmp(name, names[i][0]) == 0)
             return fsdp_train_is_spelled(options, name, names[i][1]);

@@ -20,7 +20,8 @@ static const char *const field_options[FIELD_COUNT] = {
 enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
-    FIRST_PRESET = 5 /* index of bfSixteen, the first of the FSDP tutorials' policies */
+    PRECISION_FP8 = 5, /* Accelerate's: bfloat16, with products of linear layers in float8 */
+    FIRST_PRESET = 6   /* index of bfSixteen, the first of the FSDP tutorials' policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
@@ -28,6 +29,7 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true|32",
                                              "bf16-true",
                                              "fp16|float16|16-mixed|16",
                                              "16-true|fp16-true",
+                                             "fp8",
                                              "bfSixteen",
                                              "fpSixteen",
                                              "fp32_policy",
@@ -42,6 +44,7 @@ static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_BF16, -1, FSDP_DTYPE_BF16, -1, FSDP_DTYPE_BF16},
     {FSDP_DTYPE_F16, -1, -1, -1, -1},
     {FSDP_DTYPE_F16, -1, FSDP_DTYPE_F16, -1, -1},
+    {FSDP_DTYPE_BF16, -1, -1, -1, -1},
 };
 
 static fsdp_mixed_precision preset_of(int precision)
@@ -72,6 +75,11 @@ static fsdp_dtype *place_of(fsdp_train_config *c, field f)
     fsdp_dtype *const places[FIELD_COUNT] = {&c->param_dtype, &c->reduce_dtype, &c->master_dtype,
                                              &c->buffer_dtype, &c->optimizer_state_dtype};
     return places[f];
+}
+
+bool fsdp_train_precision_is_fp8(const fsdp_train_config *c)
+{
+    return c->mixed_precision == PRECISION_FP8;
 }
 
 /* --- requests --- */

@@ -17,6 +17,8 @@ void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *
  * that its field cannot have. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
+/* Return true for --mixed-precision fp8. */
+bool fsdp_train_precision_is_fp8(const fsdp_train_config *config);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
 /* Return true if any part of the forward is computed in float16. */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);

@@ -67,6 +67,8 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
         {"optim.json", fsdp_verify_optim, false},
         {"clip.safetensors", fsdp_verify_clip, false},
         {"schedules.json", fsdp_verify_schedules, false},
+        {"float8.safetensors", fsdp_verify_float8, false},
+        {"nf4.safetensors", fsdp_verify_nf4, false},
     };
     for (size_t i = 0; i < FSDP_LENGTH(files); i++)
         if (strcmp(name, files[i].name) == 0)

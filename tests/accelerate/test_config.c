@@ -266,7 +266,9 @@ TEST(wrong_answers_are_named)
     ASSERT_ERROR(answer("backward_prefetch=1", &c), FSDP_ERR_INVALID, "fsdp_version=1");
     ASSERT_ERROR(answer("min_num_params=5", &c), FSDP_ERR_INVALID, "SIZE_BASED_WRAP");
     ASSERT_ERROR(answer("num_machines=2 num_processes=2", &c), FSDP_ERR_INVALID, "main_process_ip");
-    ASSERT_ERROR(answer("mixed_precision=fp8", &c), FSDP_ERR_UNSUPPORTED, "bf16");
+    ASSERT_ERROR(answer("mixed_precision=fp8 fp8_backend=TE", &c), FSDP_ERR_UNSUPPORTED,
+                 "choose AO");
+    ASSERT_ERROR(answer("fp8_backend=AO", &c), FSDP_ERR_INVALID, "mixed_precision=fp8");
     ASSERT_ERROR(answer("use_deepspeed=yes", &c), FSDP_ERR_UNSUPPORTED, "ZeRO stage 3");
     ASSERT_ERROR(answer("distributed_type=XLA", &c), FSDP_ERR_UNSUPPORTED, "XLA");
     ASSERT_ERROR(answer("use_parallelism_config=yes dp_replicate_size=2 num_processes=4", &c),

@@ -138,7 +138,7 @@ TEST_RANKS(options_are_checked, 2)
 {
     const fsdp_fully_shard_options shard = {0};
     refused(t, &(fsdp_accelerator_options){.mixed_precision = "fp8"}, FSDP_ERR_INVALID,
-            "\"fp8\": expected no, fp16 or bf16; this library does not compute in float8");
+            "\"fp8\": expected no, fp16 or bf16; for float8, choose bf16 and call");
     refused(t, &(fsdp_accelerator_options){.mixed_precision = "bf16", .fully_shard = &shard},
             FSDP_ERR_INVALID, "fully_shard.mp_policy says");
     refused(t, &(fsdp_accelerator_options){.gradient_accumulation_steps = -1}, FSDP_ERR_INVALID,

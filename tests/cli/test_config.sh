@@ -89,6 +89,9 @@ run config explain c.json
 check which_is_read_too shows '^ranks +2'
 run config update --config_file none.yaml
 expect a_missing_file_is_an_error 1 'none.yaml'
+printf 'distributed_type: FSDP\nnum_machines: 2\nnum_processes: 4\nmachine_rank: 0\nmain_process_ip: 10.0.0.1\nmain_process_port: 29500\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n' >hybrid.yaml
+run config explain hybrid.yaml
+check a_hybrid_strategy_has_a_replica_on_each_machine shows '^replicas +2, each sharded over 2 rank'
 # --- what the launcher refuses, explain refuses with the same words ---
 printf 'distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {tp_size: 2}\n' >tp.yaml
 run launch --config_file tp.yaml train --model tiny

@@ -187,7 +187,7 @@ train 1 --optimizer adafactor --lr 0.01 --gradient-accumulation-steps 2
 keep adafactor1
 check adafactor_gives_the_same_bits_at_any_world_size same adafactor1 adafactor2
 train 1 --optimizer adafactor --beta1 0.5
-refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw and adam, not adafactor'
+refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, adam, adamw_8bit and muon, not adafactor'
 
 # --- options ---
 train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2

@@ -10,6 +10,7 @@
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
 #include "src/fsdp/state.h"
+#include "src/nn/float8_weight.h"
 #include "tests/elements.h"
 
 const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
@@ -62,6 +63,12 @@ static fsdp_tensor *with_failing_backward(fsdp_scope *s, fsdp_tensor *x)
     return z;
 }
 
+static fsdp_tensor *apply(fsdp_scope *s, const fsdp_parameter *weight, fsdp_tensor *x)
+{
+    return weight->float8 ? fsdp_float8_apply(s, weight, x, NULL)
+                          : fsdp_linear(s, x, fsdp_read(s, weight), NULL);
+}
+
 static fsdp_tensor *own_part(fsdp_scope *s, const tree *m, fsdp_tensor *x)
 {
     if (m->check_unsharded && !fsdp_tensor_has_data(fsdp_parameter_data(m->up)))
@@ -69,8 +76,8 @@ static fsdp_tensor *own_part(fsdp_scope *s, const tree *m, fsdp_tensor *x)
     if (m->pause_us)
         usleep((useconds_t)m->pause_us);
     fsdp_tensor *h = fsdp_rms_norm(s, x, fsdp_read(s, m->norm), 1e-6f);
-    h = fsdp_gelu_new(s, fsdp_linear(s, h, fsdp_read(s, m->up), NULL));
-    h = fsdp_linear(s, h, fsdp_read(s, m->down), NULL);
+    h = fsdp_gelu_new(s, apply(s, m->up, h));
+    h = apply(s, m->down, h);
     return fsdp_add(s, x, fsdp_dropout(s, h, m->dropout));
 }
 

@@ -4,6 +4,7 @@
 #include "tests/fsdp/toy.h"
 
 static const toy_shape shape = {.vocab = 7, .width = 3, .hidden = 5, .blocks = 2};
+static const toy_shape wide = {.vocab = 7, .width = 16, .hidden = 272, .blocks = 2};
 
 static fsdp_status create_optimizer(state_case *f, state_case_optimizer kind)
 {
@@ -15,6 +16,14 @@ static fsdp_status create_optimizer(state_case *f, state_case_optimizer kind)
         return fsdp_sgd_create(f->model, &sgd, &f->optimizer);
     if (kind == STATE_CASE_ADAFACTOR)
         return fsdp_adafactor_create(f->model, NULL, &f->optimizer);
+    if (kind == STATE_CASE_ROUNDED) {
+        adamw.state_dtype = FSDP_DTYPE_BF16;
+        adamw.bf16_stochastic_round = true;
+        adamw.seed = 3;
+    }
+    adamw.min_8bit_size = 100;
+    if (kind == STATE_CASE_ADAMW_8BIT)
+        return fsdp_adamw_8bit_create(f->model, &adamw, &f->optimizer);
     return fsdp_adamw_create(f->model, &adamw, &f->optimizer);
 }
 
@@ -23,7 +32,7 @@ fsdp_status state_case_open_with(state_case *f, fsdp_group *group, state_case_op
 {
     *f = (state_case){.group = group};
     FSDP_TRY(fsdp_device_create(NULL, &f->device));
-    FSDP_TRY(toy_create(&shape, &f->model));
+    FSDP_TRY(toy_create(kind == STATE_CASE_ADAMW_8BIT ? &wide : &shape, &f->model));
     FSDP_TRY(toy_shard(f->model, group, f->device, options));
     FSDP_TRY(fsdp_set_gradient_divide_factor(f->model, 1.0));
     FSDP_TRY(fsdp_module_init(f->model, seed));

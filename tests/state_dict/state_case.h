@@ -7,7 +7,10 @@
 typedef enum state_case_optimizer {
     STATE_CASE_ADAMW,
     STATE_CASE_SGD,
-    STATE_CASE_ADAFACTOR
+    STATE_CASE_ADAFACTOR,
+    /* AdamW with states in 8 bits, of a model whose rows are wide enough for them */
+    STATE_CASE_ADAMW_8BIT,
+    STATE_CASE_ROUNDED /* AdamW with moments in bfloat16 that are rounded stochastically */
 } state_case_optimizer;
 
 typedef struct state_case {

@@ -90,7 +90,10 @@ static fsdp_status train(fsdp_group *group, const char *dir, const char *const *
     int argc = 0;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         argv[argc++] = fsdp_strdup(flags[i]);
-    if (n) { /* else no flags about checkpoints */
+    bool has_checkpoints = false;
+    for (int i = 0; i < n; i++)
+        has_checkpoints |= strncmp(more[i], "--save-", 7) == 0 || strcmp(more[i], "--resume") == 0;
+    if (has_checkpoints) {
         argv[argc++] = fsdp_strdup("--checkpoint-dir");
         argv[argc++] = fsdp_strdup(checkpoints);
     }
@@ -154,8 +157,9 @@ static void assert_same_curve(fsdp_test *t, const curve *want, const char *dir)
             FAIL("step %d: %.17g, not %.17g", i + 1, got.loss[i], want->loss[i]);
 }
 
-/* Changes the number of ranks several times: the curve is that of an uninterrupted run. */
-TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
+/* Changes the number of ranks of a run with the flags `x` several times: the curve is that of an
+ * uninterrupted run. */
+static void change_ranks(fsdp_test *t, const char *const x[4])
 {
     char dir[PATH] = "", newest[PATH + 64];
     fsdp_group *groups[5] = {0};
@@ -165,7 +169,7 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
     CHECK_HERE();
     for (int n = 1; n <= 4; n *= 2)
         ASSERT_OK(fsdp_group_split(t->group, t->rank < n, t->rank, &groups[n]));
-    ASSERT_OK(train(t->group, dir, NULL, 0));
+    ASSERT_OK(train(t->group, dir, x, 4));
     if (t->rank == 0)
         whole = read_curve(dir);
     for (int i = 0; i < 4; i++) {
@@ -175,9 +179,10 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
             /* stops at a step that is not a multiple; the first two in the middle of an epoch */
             static const char *const until[] = {"2", "3", "6"};
             ASSERT_OK(TRAIN(groups[n], dir, "--save-steps", "100", "--resume", "auto",
-                            "--max-steps", until[i]));
+                            "--max-steps", until[i], x[0], x[1], x[2], x[3]));
         } else if (t->rank < n) {
-            ASSERT_OK(TRAIN(groups[n], dir, "--save-steps", "100", "--resume", "auto"));
+            ASSERT_OK(TRAIN(groups[n], dir, "--save-steps", "100", "--resume", "auto", x[0], x[1],
+                            x[2], x[3]));
         }
     }
     if (t->rank == 0)
@@ -185,11 +190,27 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
     CHECK_HERE();
     ASSERT_OK(fsdp_barrier(t->group));
     snprintf(newest, sizeof newest, "%s/checkpoints/checkpoint-3", dir);
-    ASSERT_OK(TRAIN(t->group, dir, "--resume", newest));
+    ASSERT_OK(TRAIN(t->group, dir, "--resume", newest, x[0], x[1], x[2], x[3]));
     if (t->rank == 0)
         assert_same_curve(t, &whole, dir);
     for (int n = 1; n <= 4; n *= 2)
         fsdp_destroy_process_group(groups[n]);
+}
+
+TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
+{
+    change_ranks(t, (const char *const[4]){"--optimizer", "adamw", "--beta1", "0.9"});
+}
+/* The random numbers of stochastic rounding are those of the step, not of the steps since the run
+ * was resumed. */
+TEST_RANKS(a_run_that_rounds_stochastically_goes_on, 4)
+{
+    change_ranks(t, (const char *const[4]){"--precision", "bf16-true", "--beta2=0.95",
+                                           "--bf16-stochastic-round"});
+}
+TEST_RANKS(a_run_with_states_in_8_bits_goes_on, 4)
+{
+    change_ranks(t, (const char *const[4]){"--optimizer", "adamw_8bit", "--bf16", "--beta2=0.95"});
 }
 
 /* Train three steps with the flags `before`, the rest with `after`. */

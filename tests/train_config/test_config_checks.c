@@ -16,7 +16,7 @@ TEST(options_of_one_optimizer_are_refused_for_another)
     ASSERT_ERROR(parse(&c, "--optimizer sgd --clip-threshold 2"), FSDP_ERR_INVALID,
                  "--clip-threshold is for --optimizer adafactor, not sgd");
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --eps 1"), FSDP_ERR_INVALID,
-                 "--eps is for --optimizer adamw and adam, not adafactor");
+                 "--eps is for --optimizer adamw, adam, adamw_8bit and muon, not adafactor");
     ASSERT_OK(parse(&c, "--optimizer adam --eps 1"));
     ASSERT_ERROR(parse(&c, "--optimizer adafactor --warmup-init"), FSDP_ERR_INVALID,
                  "--warmup-init needs --relative-step");
@@ -171,6 +171,13 @@ TEST(contradictions_name_both_options)
          "--optimizer-state-dtype float16: must be float32 or bfloat16", FSDP_ERR_INVALID},
         {"--optimizer-state-dtype bf16 --optimizer sgd",
          "--optimizer-state-dtype is for --optimizer adamw and adam, not sgd", FSDP_ERR_INVALID},
+        {"--optimizer-state-dtype bf16 --optimizer adamw_8bit",
+         "--optimizer-state-dtype is for --optimizer adamw and adam, not adamw_8bit",
+         FSDP_ERR_INVALID},
+        {"--bf16-stochastic-round", "nothing is: give --master-dtype bfloat16", FSDP_ERR_INVALID},
+        {"--bf16-stochastic-round --master-dtype bf16 --optimizer sgd",
+         "--bf16-stochastic-round is for --optimizer adamw, adam and adamw_8bit, not sgd",
+         FSDP_ERR_INVALID},
         {"--mixed-precision bf16-true --optimizer-state-dtype float32",
          "--optimizer-state-dtype float32 contradicts --mixed-precision bf16-true",
          FSDP_ERR_INVALID},

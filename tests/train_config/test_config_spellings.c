@@ -65,6 +65,14 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_OK(parse(&c, "--optimizer-state-dtype bf16 --optimizer adam"));
     ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_BF16);
     ASSERT_INT(c.master_dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&c, "--optim-state-dtype bf16 --bf16-stochastic-round"));
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_BF16);
+    ASSERT(c.bf16_stochastic_round);
+    ASSERT_OK(parse(&c, "--optim adamw_bnb_8bit"));
+    ASSERT_INT(c.optimizer, FSDP_OPTIMIZER_ADAMW_8BIT);
+    ASSERT_F32(c.weight_decay, 0.01);
+    ASSERT_OK(parse(&c, "--optim adamw_8bit --beta2 0.95 --precision bf16-true"));
+    ASSERT_INT(c.optimizer_state_dtype, FSDP_DTYPE_F32);
     ASSERT_OK(parse(&c, "--max-length 65 --frozen-prefixes a.,b"));
     ASSERT_INT(c.max_seq_length, 65);
     ASSERT_INT(c.frozen_prefixes.count, 2);

@@ -7,10 +7,12 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/checkpoint_tools/convert.h"
+#include "src/checkpoint_tools/quantize_folder.h"
 #include "src/cli/checkpoint/checkpoint.h"
 #include "src/cli/checkpoint/checkpoint_bar.h"
 #include "src/cli/common/cli.h"
 #include "src/hf/folder_kind.h"
+#include "src/pretrained/quantize_flags.h"
 #include "src/pretrained/weights_fit.h"
 #include "src/report/human.h"
 
@@ -20,6 +22,7 @@ typedef struct convert_config {
     int64_t max_shard_bytes;
     const char *model;
     bool model_only, overwrite;
+    fsdp_quantize_flags quantize;
 } convert_config;
 
 static const char *const formats[] = {"auto",           "dcp|torch.distributed.checkpoint",
@@ -67,6 +70,7 @@ static const fsdp_option table[] = {
      .offset = offsetof(convert_config, overwrite),
      .help = "replace the file TO, or the files of the model in the directory TO; other files in "
              "that directory are kept"},
+    FSDP_QUANTIZE_OPTIONS(offsetof(convert_config, quantize)),
 };
 
 static fsdp_status check_config(void *target, const fsdp_options *options)
@@ -75,6 +79,12 @@ static fsdp_status check_config(void *target, const fsdp_options *options)
     if (fsdp_options_given(options, "dtype") && !fsdp_dtype_is_floating(c->dtype))
         return fsdp_error(FSDP_ERR_INVALID, "--dtype %s: a floating-point type is needed",
                           fsdp_dtype_name(c->dtype));
+    if (c->quantize.compute_dtype)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--bnb-4bit-compute-dtype: the files do not depend on it; --dtype sets the "
+            "dtype of the other weights");
+    FSDP_TRY(fsdp_quantize_flags_check(&c->quantize, FSDP_DTYPE_F32));
     return FSDP_OK;
 }
 
@@ -91,7 +101,9 @@ static const fsdp_options_spec spec = {
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
                 "  fsdp checkpoint convert model model-bf16 --dtype bf16\n"
-                "  fsdp checkpoint convert model model-dcp --format dcp\n",
+                "  fsdp checkpoint convert model model-dcp --format dcp\n"
+                "  fsdp checkpoint convert model model-nf4 --load-in-4bit "
+                "--bnb-4bit-use-double-quant\n",
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "FROM TO",
@@ -302,6 +314,61 @@ static fsdp_convert_format format_for(const char *command, const convert_config 
     return FSDP_CONVERT_HF;
 }
 
+/* Return true if `from` is the folder of a model with weights in NF4. */
+static bool is_in_nf4(const char *from)
+{
+    fsdp_quantize_file file = {0};
+    char *path = fsdp_path_join(from, "config.json");
+    const bool is = path && fsdp_path_is_file(path) &&
+                    fsdp_quantize_file_read(from, &file) == FSDP_OK && file.is_quantized;
+    fsdp_quantize_file_fini(&file);
+    fsdp_free(path);
+    return is;
+}
+
+/* Quantize the weights of a folder, or undo it. Returns the exit code. */
+static int convert_folder(const char *from, const char *to, const convert_config *config,
+                          const fsdp_convert_options *how)
+{
+    fsdp_checkpoint_bar bar = {.description = "converting"};
+    fsdp_quantize_options quantize;
+    fsdp_quantize_folder_result result;
+    const fsdp_quantize_folder_options options = {
+        .quantize = fsdp_quantize_flags_options(&config->quantize, &quantize),
+        .has_dtype = how->has_dtype,
+        .dtype = how->dtype,
+        .max_shard_bytes = how->max_shard_bytes,
+        .overwrite = how->overwrite,
+        .progress = fsdp_checkpoint_bar_step,
+        .context = &bar};
+    const fsdp_status status = fsdp_quantize_folder(from, to, &options, &result);
+    fsdp_checkpoint_bar_end(&bar);
+    if (status != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    printf("%s: Hugging Face, %zu tensors, %s; %zu weights %s NF4\n", to, result.tensors,
+           fsdp_human_bytes(result.bytes).text, result.changed,
+           options.quantize ? "in" : "were in");
+    return FSDP_EXIT_OK;
+}
+
+/* Weights in NF4 are written as other dtypes, or other weights in NF4, only in folders. */
+static fsdp_status check_folder(const char *to, fsdp_convert_format format,
+                                const convert_config *config)
+{
+    if (config->model || config->model_only)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--%s: weights are converted to or from NF4 in the folder of a model, which "
+            "has all that is needed: convert a checkpoint to a folder first",
+            config->model ? "model" : "model-only");
+    if ((format == FSDP_CONVERT_AUTO && !names_a_file(to)) || format == FSDP_CONVERT_HF)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: weights that are converted to or from NF4 are written to a folder of "
+                      "Hugging Face (--format hf)",
+                      to);
+}
+
 int fsdp_checkpoint_convert(int argc, char **argv)
 {
     convert_config config = {0};
@@ -317,9 +384,16 @@ int fsdp_checkpoint_convert(int argc, char **argv)
                                 .max_shard_bytes = config.max_shard_bytes,
                                 .model = config.model,
                                 .overwrite = config.overwrite};
-    code = refuse_other_formats(paths[1], how.format) == FSDP_OK
-               ? convert(paths[0], paths[1], options, &how)
-               : fsdp_cli_misused(spec.program);
+    const bool changes_nf4 = config.quantize.load_in_4bit || (how.has_dtype && is_in_nf4(paths[0]));
+    fsdp_status status = refuse_other_formats(paths[1], how.format);
+    if (status == FSDP_OK && changes_nf4)
+        status = check_folder(paths[1], how.format, &config);
+    if (status != FSDP_OK)
+        code = fsdp_cli_misused(spec.program);
+    else if (changes_nf4)
+        code = convert_folder(paths[0], paths[1], &config, &how);
+    else
+        code = convert(paths[0], paths[1], options, &how);
     fsdp_options_destroy(options);
     return code;
 }

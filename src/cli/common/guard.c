@@ -1,21 +1,23 @@
-/* See guard.h. After fork(), the process only calls functions that are safe in a signal handler,
- * because other threads may hold locks. */
+/* See guard.h. After fork(), the process only calls functions that take no lock and allocate
+ * nothing, because other threads may hold locks. snprintf() is one of these for integers and
+ * strings. */
 #include "src/cli/common/guard.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/base/clock.h"
 #include "src/comm/environment.h"
+#include "src/comm/watched.h"
 
 static const double poll_s = 0.25;
-/* Peers report the stopped rank first, with what it was doing. mpirun ends them when it is killed.
- */
+/* The peers of the same host report the stopped rank first. */
 static const double report_s = 1.0;
 /* At most this time is counted from one look to the next. A batch system may suspend all processes
  * of a job, this one, too. */
@@ -35,7 +37,35 @@ static bool is_stopped(const char *path)
     return name_end && name_end[1] == ' ' && name_end[2] == 'T';
 }
 
-static _Noreturn void watch(pid_t rank, const char *path, double limit_s, const char *message)
+typedef struct guarded {
+    pid_t rank;
+    char path[64]; /* of its /proc/PID/stat */
+    char host[64];
+    double limit_s;
+    const fsdp_comm_watched *watched; /* or NULL */
+} guarded;
+
+static void report(const guarded *g)
+{
+    char where[160] = "", who[64], message[512];
+    const int32_t rank_plus_1 = g->watched ? atomic_load(&g->watched->rank_plus_1) : 0;
+    if (rank_plus_1) {
+        const fsdp_comm_location at = fsdp_comm_place_get(&g->watched->at);
+        fsdp_comm_location_describe(&at, where, sizeof where);
+        snprintf(who, sizeof who, "rank %d", rank_plus_1 - 1);
+    } else {
+        snprintf(who, sizeof who, "process %d", (int)g->rank);
+    }
+    const int n =
+        snprintf(message, sizeof message,
+                 "fsdp: %s%s: stopped for %d s (by a signal or a debugger) on host %s, and "
+                 "is killed; FSDP_STALL_S=0 leaves it alone\n",
+                 who, where, (int)(g->limit_s + 0.5), g->host);
+    if (n > 0)
+        (void)!write(STDERR_FILENO, message, strlen(message));
+}
+
+static _Noreturn void watch(const guarded *g)
 {
     const struct timespec pause = {.tv_nsec = (long)(poll_s * 1e9)};
     double stopped_s = 0, before_s = fsdp_clock_s();
@@ -44,30 +74,37 @@ static _Noreturn void watch(pid_t rank, const char *path, double limit_s, const 
         const double now_s = fsdp_clock_s();
         const double passed_s = now_s - before_s < most_s ? now_s - before_s : most_s;
         before_s = now_s;
-        stopped_s = is_stopped(path) ? stopped_s + passed_s : 0;
-        if (stopped_s < limit_s)
+        stopped_s = is_stopped(g->path) ? stopped_s + passed_s : 0;
+        if (stopped_s < g->limit_s)
             continue;
-        (void)!write(STDERR_FILENO, message, strlen(message));
-        kill(rank, SIGKILL); /* this process then ends, too */
+        report(g);
+        kill(g->rank, SIGKILL); /* this process then ends, too */
     }
+}
+
+/* Return NULL if there is no memory; the report then has no rank. */
+static fsdp_comm_watched *share_location(void)
+{
+    void *memory = mmap(NULL, sizeof(fsdp_comm_watched), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    fsdp_comm_set_watched(memory);
+    return memory;
 }
 
 void fsdp_cli_guard_begin(void)
 {
-    const pid_t rank = getpid();
+    guarded g = {.rank = getpid()};
     int64_t timeout_ns;
     double stall_s;
-    char path[64], host[64] = "", message[256];
     sigset_t all, before;
     if (fsdp_read_limits(&timeout_ns, &stall_s) != FSDP_OK || stall_s <= 0)
         return;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)rank);
-    gethostname(host, sizeof host - 1);
-    const double limit_s = fsdp_remote_stall_s(stall_s) + report_s;
-    snprintf(message, sizeof message,
-             "fsdp: process %d on host %s has been stopped for %.1f s (by a signal or a debugger), "
-             "and is killed; FSDP_STALL_S=0 leaves it alone\n",
-             (int)rank, host, limit_s);
+    snprintf(g.path, sizeof g.path, "/proc/%d/stat", (int)g.rank);
+    gethostname(g.host, sizeof g.host - 1);
+    g.limit_s = stall_s + report_s;
+    g.watched = share_location();
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     const pid_t pid = fork();
@@ -76,8 +113,8 @@ void fsdp_cli_guard_begin(void)
         prctl(PR_SET_NAME, "fsdp-guard");
         close_range(STDIN_FILENO, STDOUT_FILENO, 0);
         close_range(STDERR_FILENO + 1, ~0U, 0);
-        if (getppid() == rank)
-            watch(rank, path, limit_s, message);
+        if (getppid() == g.rank)
+            watch(&g);
         _exit(0);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);

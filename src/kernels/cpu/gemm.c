@@ -32,6 +32,25 @@ fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
     return run_gemm(c, args, fsdp_kernel_context_pool(c));
 }
 
+/* A product of two float8 values has at most 8 significant bits, so it is exact in float32, and the
+ * sums are those of a product of float8 operands that adds in float32. */
+fsdp_status fsdp_cpu_float8_gemm(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args)
+{
+    return fsdp_cpu_gemm(c, &(fsdp_gemm_args){.m = args->m,
+                                              .n = args->n,
+                                              .k = args->k,
+                                              .a = args->a,
+                                              .lda = args->trans_a ? args->m : args->k,
+                                              .trans_a = args->trans_a,
+                                              .b = args->b,
+                                              .ldb = args->trans_b ? args->k : args->n,
+                                              .trans_b = args->trans_b,
+                                              .c = args->c,
+                                              .ldc = args->n,
+                                              .ab_dtype = FSDP_DTYPE_BF16,
+                                              .c_dtype = FSDP_DTYPE_F32});
+}
+
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {

@@ -6,6 +6,10 @@
 
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args);
 
+/* Multiply the values of float8 codes, which are bfloat16: see fsdp_float8_gemm_args. */
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_float8_gemm(fsdp_kernel_context *c,
+                                                 const fsdp_float8_gemm_args *args);
+
 /* Three ways to compute a GEMM. All of them require m, n > 0. fsdp_cpu_gemm_tiles() also requires k
  * > 0 and a dtype for which fsdp_cpu_tiles_of() returns tiles. fsdp_cpu_gemm_rows() requires m <=
  * FSDP_FEW_ROWS, k > 0, trans_a false, and a dtype for which fsdp_cpu_few_rows_of() returns a

@@ -25,6 +25,8 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_reduce_##isa(table);                                                         \
         fsdp_cpu_fill_combine_##isa(table);                                                        \
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
+        fsdp_cpu_fill_float8_##isa(table);                                                         \
+        fsdp_cpu_fill_nf4_##isa(table);                                                            \
     } while (0)
 
 /* A table is built only when it is first requested, because the code that fills a table is compiled
@@ -35,6 +37,7 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
     {                                                                                              \
         tables[id].name = "cpu " text;                                                             \
         tables[id].gemm = fsdp_cpu_gemm;                                                           \
+        tables[id].float8_gemm = fsdp_cpu_float8_gemm;                                             \
         tables[id].attention = fsdp_cpu_attention_forward;                                         \
         tables[id].attention_backward = fsdp_cpu_attention_backward;                               \
         FILL_TABLE(&tables[id], isa);                                                              \

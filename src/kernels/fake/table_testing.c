@@ -153,6 +153,11 @@ KERNEL_WITH(target_loss, 8, a6, (size_t)(a5 * a4) * sizeof *a6, float *, float *
 KERNEL(sum, 4, float *, const float *, int64_t, float)
 KERNEL(argmax, 5, int32_t *, const void *, fsdp_dtype, int64_t, int64_t)
 
+KERNEL_OF_STRUCT(float8_scales, fsdp_float8_cast_args)
+KERNEL_OF_STRUCT(float8_cast, fsdp_float8_cast_args)
+KERNEL_OF_STRUCT(float8_decode, fsdp_float8_decode_args)
+KERNEL_OF_STRUCT(float8_descale, fsdp_float8_descale_args)
+
 KERNEL_WITH(tree_sum, 6, a5, (size_t)a4 * sizeof *a5, float *, const void *const *, int, fsdp_dtype, int64_t, float)
 KERNEL_WITH(row_power_sums, 3, a3, a2 * sizeof *a3, const fsdp_row_powers *, size_t, double)
 KERNEL_WITH(combine, 3, a3, a2 * sizeof *a3, const fsdp_numbers *, size_t, bool)
@@ -213,6 +218,17 @@ static fsdp_status run_gemm(const fsdp_kernels *k, fsdp_kernel_context *c, const
 static fsdp_status fake_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
 {
     fsdp_fake_launch(stream_of(c), run_gemm, args, sizeof *args, NULL, 0);
+    return FSDP_OK;
+}
+
+static fsdp_status run_float8_gemm(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args)
+{
+    return k->float8_gemm(c, args);
+}
+
+static fsdp_status fake_float8_gemm(fsdp_kernel_context *c, const fsdp_float8_gemm_args *args)
+{
+    fsdp_fake_launch(stream_of(c), run_float8_gemm, args, sizeof *args, NULL, 0);
     return FSDP_OK;
 }
 
@@ -294,6 +310,11 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(gemm),
                                         SLOT(attention),
                                         SLOT(attention_backward),
+                                        SLOT(float8_scales),
+                                        SLOT(float8_cast),
+                                        SLOT(float8_decode),
+                                        SLOT(float8_gemm),
+                                        SLOT(float8_descale),
                                         SLOT(tree_sum),
                                         SLOT(tree_sum_rows),
                                         SLOT(row_power_sums),

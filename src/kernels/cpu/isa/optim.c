@@ -4,7 +4,9 @@
  * Scalars are computed in double. They are rounded to float where PyTorch would pass them to a
  * kernel. A task updates its elements in blocks. If the parameter also has a copy in copy_dtype,
  * the new values of each block are written to the copy while they are still in the cache. */
+#include "src/base/dynamic_map.h"
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 /* --- a block of a parameter --- */
@@ -39,6 +41,37 @@ static void close_param(const parameter *p, int64_t i, int n, const float values
         fsdp_split_block(fsdp_halves_at(p->halves, i), values, n);
     if (p->copy)
         fsdp_store_block(p->copy, p->copy_dtype, i, values, n);
+}
+
+/* --- stochastic rounding --- */
+
+/* The numbers of the arrays, as fsdp_rounding_key() in src/base/philox.h describes. */
+enum {
+    ROUND_PARAM,
+    ROUND_EXP_AVG,
+    ROUND_EXP_AVG_SQ
+};
+
+/* Stores `values` in elements [i, i + n) of the bfloat16 array dst, rounded stochastically. Element
+ * i of dst is element `first` + i of the whole parameter. */
+static void round_block(uint16_t *restrict dst, uint64_t key, int64_t first, int64_t i,
+                        const float *restrict values, int n)
+{
+    enum {
+        /* A block may begin in the middle of a counter, and fsdp_philox_halves() computes multiples
+         * of 64 numbers. */
+        MOST = FSDP_BLOCK + 64
+    };
+    uint32_t random[MOST];
+    const int64_t at = first + i;
+    const int skip = (int)(at % FSDP_COUNTER_HALVES);
+    fsdp_philox_halves(random, key, (uint64_t)(at / FSDP_COUNTER_HALVES), (n + skip + 63) & -64);
+    for (int j = 0; j < n; j++) {
+        const uint32_t bits = fsdp_bits_from_f32(values[j]);
+        const uint32_t nan = -(uint32_t)((bits & 0x7fffffffu) > 0x7f800000u);
+        const uint32_t rounded = bits + random[skip + j];
+        dst[i + j] = (uint16_t)(((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16);
+    }
 }
 
 /* --- adamw --- */
@@ -118,11 +151,25 @@ static float *open_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
 
 /* Store the updated elements [i, i + n) of a moment. `values` is the pointer that open_moment()
  * returned. */
-static void close_moment(void *moment, fsdp_dtype dtype, int64_t i, int n,
+static void close_moment(const fsdp_adamw_args *a, void *moment, int array, int64_t i, int n,
                          const float values[FSDP_BLOCK])
 {
-    if (dtype != FSDP_DTYPE_F32)
-        fsdp_store_block(moment, dtype, i, values, n);
+    if (a->state_dtype == FSDP_DTYPE_BF16 && a->stochastic)
+        round_block(moment, fsdp_mix64(a->rounding_key + (uint64_t)array), a->first, i, values, n);
+    else if (a->state_dtype != FSDP_DTYPE_F32)
+        fsdp_store_block(moment, a->state_dtype, i, values, n);
+}
+
+/* Store the updated elements [i, i + n) of the parameter. `values` is the pointer that open_param()
+ * returned. */
+static void close_adam_param(const adam_job *job, int64_t i, int n, const float values[FSDP_BLOCK])
+{
+    const fsdp_adamw_args *a = job->args;
+    const bool only_copy = !a->param && !a->halves.hi;
+    if (a->stochastic && only_copy && a->copy_dtype == FSDP_DTYPE_BF16)
+        round_block(a->copy, fsdp_mix64(a->rounding_key + ROUND_PARAM), a->first, i, values, n);
+    else
+        close_param(&job->param, i, n, values);
 }
 
 static void adam_task(void *arg, int64_t task, int worker)
@@ -138,10 +185,80 @@ static void adam_task(void *arg, int64_t task, int worker)
         float *m = open_moment(a->exp_avg, a->state_dtype, i, n, wide_m);
         float *v = open_moment(a->exp_avg_sq, a->state_dtype, i, n, wide_v);
         adam_block(job, param, m, v, a->grad + i, n);
-        close_param(&job->param, i, n, param);
-        close_moment(a->exp_avg, a->state_dtype, i, n, m);
-        close_moment(a->exp_avg_sq, a->state_dtype, i, n, v);
+        close_adam_param(job, i, n, param);
+        close_moment(a, a->exp_avg, ROUND_EXP_AVG, i, n, m);
+        close_moment(a, a->exp_avg_sq, ROUND_EXP_AVG_SQ, i, n, v);
     }
+}
+
+/* --- adamw with moments in 8 bits --- */
+
+/* Widens n codes. Their values are multiplied by the largest magnitude of the block. */
+static void widen_codes(float *restrict values, const uint8_t *restrict codes,
+                        const fsdp_dynamic_map *map, float absmax, int n)
+{
+    for (int j = 0; j < n; j++)
+        values[j] = map->value[codes[j]] * absmax;
+}
+
+/* Stores n values as codes, and returns the largest magnitude of the block. */
+static float narrow_values(uint8_t *restrict codes, const float *restrict values,
+                           const fsdp_dynamic_map *map, int n)
+{
+    float absmax = 0.0f;
+    for (int j = 0; j < n; j++) {
+        const float magnitude = fabsf(values[j]);
+        absmax = magnitude > absmax ? magnitude : absmax;
+    }
+    /* In a block of zeros, any divisor gives the code of 0. */
+    const float divisor = absmax > 0.0f ? absmax : 1.0f;
+    for (int j = 0; j < n; j++)
+        codes[j] = fsdp_dynamic_map_code(map, values[j] / divisor);
+    return absmax;
+}
+
+/* Updates block `block` of the blocks of all rows. */
+static void adam_block_8bit(const adam_job *job, int64_t block, int64_t blocks_of_row)
+{
+    const fsdp_adamw_args *a = job->args;
+    const fsdp_dynamic_map *map1 = fsdp_dynamic_map_signed(), *map2 = fsdp_dynamic_map_unsigned();
+    const int64_t j = block % blocks_of_row * FSDP_MAP_BLOCK;
+    const int64_t i = block / blocks_of_row * a->inner + j;
+    const int n = (int)fsdp_min_i64(a->inner - j, FSDP_MAP_BLOCK);
+    uint8_t *codes1 = (uint8_t *)a->exp_avg + i, *codes2 = (uint8_t *)a->exp_avg_sq + i;
+    float m[FSDP_MAP_BLOCK], v[FSDP_MAP_BLOCK], wide[FSDP_BLOCK];
+    float *param = open_param(&job->param, i, n, wide);
+    widen_codes(m, codes1, map1, a->absmax1[block], n);
+    widen_codes(v, codes2, map2, a->absmax2[block], n);
+    adam_block(job, param, m, v, a->grad + i, n);
+    close_adam_param(job, i, n, param);
+    a->absmax1[block] = narrow_values(codes1, m, map1, n);
+    a->absmax2[block] = narrow_values(codes2, v, map2, n);
+}
+
+_Static_assert((int)FSDP_MAP_BLOCK <= (int)FSDP_BLOCK, "open_param() opens at most FSDP_BLOCK");
+
+static void adam_task_8bit(void *arg, int64_t task, int worker)
+{
+    enum {
+        TASK_BLOCKS = FSDP_CHUNK / FSDP_MAP_BLOCK
+    };
+    const adam_job *job = arg;
+    const fsdp_adamw_args *a = job->args;
+    const int64_t of_row = fsdp_ceil_div(a->inner, FSDP_MAP_BLOCK), all = a->n / a->inner * of_row;
+    const int64_t end = fsdp_min_i64(all, (task + 1) * TASK_BLOCKS);
+    (void)worker;
+    for (int64_t block = task * TASK_BLOCKS; block < end; block++)
+        adam_block_8bit(job, block, of_row);
+}
+
+static void start_adam(fsdp_kernel_context *c, const fsdp_adamw_args *a, adam_job *job)
+{
+    const bool narrow = a->state_dtype == FSDP_DTYPE_U8;
+    const int64_t blocks = narrow ? a->n / a->inner * fsdp_ceil_div(a->inner, FSDP_MAP_BLOCK) : 0;
+    const int64_t tasks = narrow ? fsdp_ceil_div(blocks, FSDP_CHUNK / FSDP_MAP_BLOCK)
+                                 : fsdp_ceil_div(a->n, FSDP_CHUNK);
+    fsdp_run_tasks(c, tasks, narrow ? adam_task_8bit : adam_task, job);
 }
 
 static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t n,
@@ -149,7 +266,7 @@ static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *tensors, size_t
 {
     for (size_t i = 0; i < n && !(clip && clip->refused); i++) {
         adam_job job = adam_job_of(&tensors[i], clip);
-        fsdp_run_tasks(c, fsdp_ceil_div(tensors[i].n, FSDP_CHUNK), adam_task, &job);
+        start_adam(c, &tensors[i], &job);
     }
 }
 

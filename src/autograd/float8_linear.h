@@ -1,0 +1,31 @@
+/* A linear layer whose three products have float8 operands, as torchao's Float8Linear.
+ *
+ * Note [Float8 products]. A product has five steps: the scales of both operands are computed from
+ * their largest magnitudes, both operands are cast (Note [Float8 scales] in src/base/float8.h), the
+ * codes are multiplied with sums in float32, and the sums are divided by both scales. So a value is
+ * rounded only when it is cast and when the result is stored. On the CPU, operands are the values
+ * of the codes in bfloat16.
+ *
+ * The scales of the recipes, where T are the rows of x, D the features in and N the features out:
+ *
+ *   product           recipe              left operand          right operand
+ *   y = x w^T         tensorwise          x: one                w: one
+ *                     rowwise, gw_hp      x: one for each t     w: one for each n
+ *   dx = dy w         tensorwise          dy (e5m2): one        w: one
+ *                     rowwise             dy: one for each t    w: one for each d
+ *                     gw_hp               dy: one for each t    w: one
+ *   dw = dy^T x       tensorwise          dy (e5m2): one        x: one
+ *                     rowwise             dy: one for each n    x: one for each d
+ *                     gw_hp               the product of dy and x themselves
+ *
+ * x is cast again in backward, as in torchao. Keeping the codes from forward would save the cast,
+ * but usually other operations keep x anyway, so the codes would be additional memory. */
+#pragma once
+#include "src/autograd/autograd.h"
+
+/* fsdp_float8_linear(), but w may be codes in e4m3fn: [N, D] of uint8. Then w_scale [1] float32 is
+ * what they were multiplied by, and the recipe must be FSDP_FLOAT8_TENSORWISE. Otherwise w_scale is
+ * NULL. */
+fsdp_tensor *fsdp_float8_linear_of(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                   fsdp_tensor *w_scale, fsdp_tensor *bias,
+                                   fsdp_float8_recipe recipe);

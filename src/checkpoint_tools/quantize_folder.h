@@ -1,0 +1,33 @@
+/* Writes a model's folder with weights in NF4, in the layout of bitsandbytes, or writes a folder
+ * with weights in NF4 as one with floating-point weights. Tensors are read and written in pieces,
+ * so memory does not grow with the model, except for the scales of one weight. */
+#pragma once
+#include "src/pretrained/quantize.h"
+#include "src/source/source.h"
+
+typedef struct fsdp_quantize_folder_options {
+    /* Which weights become NF4. NULL: weights in NF4 become floating-point numbers. */
+    const fsdp_quantize_options *quantize;
+    /* true: the other floating-point tensors are written in `dtype`, and weights that were in NF4,
+     * too. false: tensors keep their dtype, and weights that were in NF4 get the dtype that they
+     * had before they were quantized. */
+    bool has_dtype;
+    fsdp_dtype dtype;
+    int64_t max_shard_bytes;           /* maximum bytes of a file; 0: 50e9 */
+    bool overwrite;                    /* replace the model in an existing folder */
+    fsdp_source_progress_fn *progress; /* may be NULL */
+    void *context;                     /* passed to progress() */
+} fsdp_quantize_folder_options;
+
+typedef struct fsdp_quantize_folder_result {
+    size_t tensors; /* tensors that were written */
+    size_t changed; /* weights that are in NF4 now, or were before */
+    int64_t bytes;
+} fsdp_quantize_folder_result;
+
+/* Write the folder `to` from the Hugging Face folder or hub name `from`. The folder appears
+ * complete or not at all. FSDP_ERR_INVALID if `from` has weights in NF4 already, or has none to
+ * undo. */
+FSDP_MUST_CHECK fsdp_status fsdp_quantize_folder(const char *from, const char *to,
+                                                 const fsdp_quantize_folder_options *options,
+                                                 fsdp_quantize_folder_result *result);

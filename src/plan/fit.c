@@ -1,0 +1,327 @@
+/* See fit.h. */
+#include "src/plan/fit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/json.h"
+#include "src/plan/remedies.h"
+#include "src/report/human.h"
+#include "src/report/table.h"
+
+/* The candidates, the cheapest first. To add one, write its function in remedies.c, and put it
+ * where its cost is. */
+static const struct {
+    fsdp_remedy_fn *apply;
+    bool repeats; /* it may be applied several times; the flags of the last time count */
+} candidates[] = {
+    {fsdp_remedy_save_in_step, false},
+    /* less memory for more communication, or for recomputation: the same numbers */
+    {fsdp_remedy_reshard, false},
+    {fsdp_remedy_checkpoint_ops, false},
+    {fsdp_remedy_checkpoint, false},
+    {fsdp_remedy_split_batch, true},
+    /* other numbers, with about the same loss */
+    {fsdp_remedy_bf16, false},
+    {fsdp_remedy_adamw_8bit, false},
+    {fsdp_remedy_adafactor, false},
+    {fsdp_remedy_bf16_master, false},
+    /* as slow as a disk */
+    {fsdp_remedy_activation_offload, false},
+    /* another training */
+    {fsdp_remedy_lora, false},
+    {fsdp_remedy_offload, false},
+};
+
+enum {
+    N = sizeof candidates / sizeof *candidates
+};
+
+typedef struct search {
+    const fsdp_train_config *config;
+    int world_size, local_world_size;
+    int times[N]; /* how often each candidate is applied */
+    fsdp_fit *fit;
+} search;
+
+static void free_row(fsdp_fit_row *row)
+{
+    fsdp_free(row->flags);
+    *row = (fsdp_fit_row){0};
+}
+
+/* Apply the chosen candidates to *c, and add their flags to `all`. `last` gets the flags of
+ * candidate number `of`. Returns false if one of them has nothing to change. */
+static bool apply_candidates(const search *s, fsdp_train_config *c, fsdp_str *all, int of,
+                             fsdp_str *last)
+{
+    for (int i = 0; i < N; i++) {
+        fsdp_str flags = {0};
+        bool changed = true;
+        for (int k = 0; k < s->times[i] && changed; k++) {
+            flags.len = 0;
+            changed = candidates[i].apply(c, &flags);
+        }
+        if (changed && flags.len)
+            fsdp_str_append(all, flags.data, flags.len);
+        if (changed && flags.len && i == of)
+            fsdp_str_append(last, flags.data, flags.len);
+        all->failed |= flags.failed;
+        fsdp_str_fini(&flags);
+        if (!changed)
+            return false;
+    }
+    return true;
+}
+
+static fsdp_status fill_row(const fsdp_plan *plan, const fsdp_str *flags, fsdp_fit_row *row)
+{
+    row->peak = plan->peak;
+    row->rank_bytes = fsdp_plan_rank_bytes(plan);
+    row->flags = fsdp_strdup(flags->len ? flags->data + 1 : ""); /* without the first blank */
+    return row->flags ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Make the plan of the chosen candidates. Set *possible to false if there is none: if a candidate
+ * has nothing to change, or contradicts the run. `row` gets the flags of candidate `of`, and
+ * `whole` all flags. The caller owns the plan and the rows. */
+static fsdp_status try_candidates(const search *s, int of, bool *possible, fsdp_plan **plan,
+                                  fsdp_fit_row *row, fsdp_fit_row *whole)
+{
+    fsdp_train_config c = *s->config;
+    fsdp_str all = {0}, last = {0};
+    fsdp_status status = FSDP_OK;
+    *possible = apply_candidates(s, &c, &all, of, &last);
+    if (all.failed || last.failed)
+        status = fsdp_error_nomem();
+    if (status == FSDP_OK && *possible)
+        status = fsdp_plan_create(&c, s->world_size, s->local_world_size, plan);
+    if (status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED) {
+        *possible = false;
+        status = FSDP_OK;
+    }
+    if (status == FSDP_OK && *possible) {
+        status = fill_row(*plan, &last, row);
+        if (status == FSDP_OK)
+            status = fill_row(*plan, &all, whole);
+    }
+    fsdp_str_fini(&all);
+    fsdp_str_fini(&last);
+    return status;
+}
+
+/* Make the chosen candidates the proposal. */
+static void propose(fsdp_fit *fit, fsdp_fit_row *whole, fsdp_plan *plan)
+{
+    free_row(&fit->proposal);
+    fsdp_plan_destroy(fit->plan);
+    fit->proposal = *whole;
+    fit->plan = plan;
+    fit->fits = whole->rank_bytes <= fit->limit;
+    *whole = (fsdp_fit_row){0};
+}
+
+static fsdp_status append_row(fsdp_fit *fit, fsdp_fit_row *row)
+{
+    if (!FSDP_GROW(fit->rows, fit->cap_rows, fit->n_rows + 1))
+        return FSDP_ERR_NOMEM;
+    fit->rows[fit->n_rows++] = *row;
+    *row = (fsdp_fit_row){0};
+    return FSDP_OK;
+}
+
+/* Add candidate i once. It is kept, and becomes a row, if it saves memory. */
+static fsdp_status add_candidate(search *s, int i, bool *kept)
+{
+    fsdp_fit *fit = s->fit;
+    fsdp_fit_row row = {0}, whole = {0};
+    fsdp_plan *plan = NULL;
+    s->times[i]++;
+    fsdp_status status = try_candidates(s, i, kept, &plan, &row, &whole);
+    *kept = *kept && status == FSDP_OK && row.rank_bytes < fit->proposal.rank_bytes;
+    if (*kept)
+        status = append_row(fit, &row);
+    if (*kept && status == FSDP_OK) {
+        propose(fit, &whole, plan);
+        plan = NULL;
+    } else {
+        s->times[i]--;
+    }
+    fsdp_plan_destroy(plan);
+    free_row(&row);
+    free_row(&whole);
+    return status;
+}
+
+/* Leave candidate i out once, if the run then still fits. If nothing fits, the run must not need
+ * more than before. */
+static fsdp_status drop_candidate(search *s, int i, bool *dropped)
+{
+    fsdp_fit *fit = s->fit;
+    const int64_t most = fit->fits ? fit->limit : fit->proposal.rank_bytes;
+    fsdp_fit_row row = {0}, whole = {0};
+    fsdp_plan *plan = NULL;
+    s->times[i]--;
+    fsdp_status status = try_candidates(s, i, dropped, &plan, &row, &whole);
+    *dropped = *dropped && status == FSDP_OK && whole.rank_bytes <= most;
+    if (*dropped) {
+        propose(fit, &whole, plan);
+        plan = NULL;
+    } else {
+        s->times[i]++;
+    }
+    fsdp_plan_destroy(plan);
+    free_row(&row);
+    free_row(&whole);
+    return status;
+}
+
+/* A candidate may save nothing until another one has lowered the peak at another moment, so the
+ * search begins again with the cheapest candidate after each one that is kept. */
+static fsdp_status find_proposal(search *s)
+{
+    for (int i = 0; i < N && !s->fit->fits;) {
+        bool kept = false;
+        if (!s->times[i] || candidates[i].repeats)
+            FSDP_TRY(add_candidate(s, i, &kept));
+        i = kept ? 0 : i + 1;
+    }
+    for (int i = N - 1; i >= 0; i--)
+        for (bool more = true; more && s->times[i];)
+            FSDP_TRY(drop_candidate(s, i, &more));
+    return FSDP_OK;
+}
+
+static fsdp_status plan_as_given(const search *s)
+{
+    const fsdp_str none = {0};
+    fsdp_fit *fit = s->fit;
+    fsdp_fit_row row = {0};
+    FSDP_TRY(fsdp_plan_create(s->config, s->world_size, s->local_world_size, &fit->plan));
+    FSDP_TRY(fill_row(fit->plan, &none, &fit->proposal));
+    FSDP_TRY(fill_row(fit->plan, &none, &row));
+    fit->fits = row.rank_bytes <= fit->limit;
+    fsdp_status status = append_row(fit, &row);
+    free_row(&row);
+    return status;
+}
+
+fsdp_status fsdp_fit_create(const fsdp_train_config *config, int world_size, int local_world_size,
+                            int64_t limit, fsdp_fit **out)
+{
+    fsdp_fit *fit = fsdp_calloc(1, sizeof *fit);
+    if (!fit)
+        return FSDP_ERR_NOMEM;
+    search s = {.config = config,
+                .world_size = world_size,
+                .local_world_size = local_world_size,
+                .fit = fit};
+    fit->limit = limit;
+    fsdp_status status = plan_as_given(&s);
+    if (status == FSDP_OK)
+        status = find_proposal(&s);
+    if (status != FSDP_OK) {
+        fsdp_fit_destroy(fit);
+        return status;
+    }
+    *out = fit;
+    return FSDP_OK;
+}
+
+void fsdp_fit_destroy(fsdp_fit *fit)
+{
+    if (!fit)
+        return;
+    for (size_t i = 0; i < fit->n_rows; i++)
+        free_row(&fit->rows[i]);
+    fsdp_free(fit->rows);
+    free_row(&fit->proposal);
+    fsdp_plan_destroy(fit->plan);
+    fsdp_free(fit);
+}
+
+/* --- printing --- */
+
+static void print_row(fsdp_table *table, const char *name, const fsdp_fit_row *row)
+{
+    fsdp_table_row(table);
+    fsdp_table_cell(table, "%s", name);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_table_cell(table, "%s", fsdp_human_bytes(row->peak.tag[tag]).text);
+    fsdp_table_cell(table, "%s", fsdp_human_bytes(row->rank_bytes).text);
+}
+
+static fsdp_status print_table(const fsdp_fit *fit, FILE *out)
+{
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 2, &table));
+    fsdp_table_column(table, 0, "one rank, at the peak", FSDP_TABLE_LEFT);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_table_column(table, (size_t)tag + 1, fsdp_tag_name((fsdp_tag)tag), FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, FSDP_TAG_COUNT + 1, "in all", FSDP_TABLE_RIGHT);
+    for (size_t i = 0; i < fit->n_rows; i++)
+        print_row(table, i ? fit->rows[i].flags : "as given", &fit->rows[i]);
+    fsdp_table_rule(table);
+    print_row(table, "the proposal", &fit->proposal);
+    fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+fsdp_status fsdp_fit_print(const fsdp_fit *fit, FILE *out)
+{
+    fsdp_plan_print_head(fit->plan, out);
+    FSDP_TRY(print_table(fit, out));
+    if (fit->fits && !*fit->proposal.flags)
+        fprintf(out, "--fit %s: it fits as given: %s a rank\n", fsdp_human_bytes(fit->limit).text,
+                fsdp_human_bytes(fit->proposal.rank_bytes).text);
+    else if (fit->fits)
+        fprintf(out, "--fit %s: it fits with %s: %s a rank\n", fsdp_human_bytes(fit->limit).text,
+                fit->proposal.flags, fsdp_human_bytes(fit->proposal.rank_bytes).text);
+    return ferror(out) ? fsdp_error(FSDP_ERR_IO, "printing the plan: %s", strerror(errno))
+                       : FSDP_OK;
+}
+
+static void set_row(fsdp_json_node object, const fsdp_fit_row *row)
+{
+    fsdp_json_set_str(object, "flags", row->flags);
+    fsdp_json_node peak = fsdp_json_set_object(object, "peak");
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_json_set_i64(peak, fsdp_tag_name((fsdp_tag)tag), row->peak.tag[tag]);
+    fsdp_json_set_i64(peak, "allocated", row->peak.total);
+    fsdp_json_set_i64(object, "rank_bytes", row->rank_bytes);
+}
+
+fsdp_status fsdp_fit_print_json(const fsdp_fit *fit, FILE *out)
+{
+    fsdp_json *doc;
+    char *text = NULL;
+    FSDP_TRY(fsdp_json_create("fit", &doc));
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_i64(root, "limit", fit->limit);
+    fsdp_json_set_bool(root, "fits", fit->fits);
+    set_row(fsdp_json_set_object(root, "proposal"), &fit->proposal);
+    fsdp_json_node rows = fsdp_json_set_array(root, "rows");
+    for (size_t i = 0; i < fit->n_rows; i++)
+        set_row(fsdp_json_append_object(rows), &fit->rows[i]);
+    fsdp_status status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
+    if (status == FSDP_OK && fprintf(out, "%s\n", text) < 0)
+        status = fsdp_error(FSDP_ERR_IO, "printing the plan: %s", strerror(errno));
+    fsdp_free(text);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+fsdp_status fsdp_fit_check(const fsdp_fit *fit)
+{
+    if (fit->fits)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_NOMEM,
+                      "--fit %s: no setting that this command knows is enough: the smallest that a "
+                      "rank can need is %s%s%s; more ranks (--world-size) make it smaller",
+                      fsdp_human_bytes(fit->limit).text,
+                      fsdp_human_bytes(fit->proposal.rank_bytes).text,
+                      *fit->proposal.flags ? ", with " : "", fit->proposal.flags);
+}

@@ -1,0 +1,47 @@
+/* `fsdp plan --fit SIZE`: finds changes of a run with which a rank needs at most SIZE bytes.
+ *
+ * The candidates are in a table in fit.c, in the order of what they cost: first those that cost
+ * little time, then those that change the numbers of the run, and last those that change what is
+ * trained or that make steps as slow as a disk. The cheapest one that saves memory is added, again
+ * and again, until the run fits. Then each of them is left out again, the most costly
+ * first, if the run fits without it. Every set that is tried has a plan of its own (plan.h), so
+ * nothing is estimated. */
+#pragma once
+#include <stdio.h>
+
+#include "src/plan/plan.h"
+
+/* A set of candidates that was tried. */
+typedef struct fsdp_fit_row {
+    char *flags;           /* what the candidate or the whole proposal adds to the run; owned */
+    fsdp_plan_memory peak; /* the tensors of one rank */
+    int64_t rank_bytes;    /* fsdp_plan_rank_bytes() */
+} fsdp_fit_row;
+
+typedef struct fsdp_fit {
+    int64_t limit; /* bytes that a rank may have */
+    bool fits;
+    /* The first row is the run as it was given, with empty flags. Each of the next rows adds a
+     * candidate to the row before. */
+    fsdp_fit_row *rows;
+    size_t n_rows, cap_rows;
+    /* What is proposed. If nothing fits, what needs least. Its flags are all flags that are to be
+     * added to the run; empty: none. */
+    fsdp_fit_row proposal;
+    fsdp_plan *plan; /* the plan of the proposal */
+} fsdp_fit;
+
+/* Find a set of changes with which a rank of the run needs at most `limit` bytes.
+ *
+ * @param fit out: owned by the caller
+ * @return the errors of fsdp_plan_create() for the run as it was given */
+FSDP_MUST_CHECK fsdp_status fsdp_fit_create(const fsdp_train_config *config, int world_size,
+                                            int local_world_size, int64_t limit, fsdp_fit **fit);
+void fsdp_fit_destroy(fsdp_fit *fit); /* accepts NULL */
+
+/* Print the rows as a table, and the proposal below. */
+FSDP_MUST_CHECK fsdp_status fsdp_fit_print(const fsdp_fit *fit, FILE *out);
+/* Print the rows and the proposal as one JSON object. */
+FSDP_MUST_CHECK fsdp_status fsdp_fit_print_json(const fsdp_fit *fit, FILE *out);
+/* Return FSDP_ERR_NOMEM with a message that contains the smallest set, if nothing fits. */
+FSDP_MUST_CHECK fsdp_status fsdp_fit_check(const fsdp_fit *fit);

@@ -1,0 +1,143 @@
+/* `fsdp plan --fit`: the proposal fits, its flags give the plan that was promised, and cheap flags
+ * are preferred. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/plan/fit.h"
+#include "tests/test.h"
+
+enum {
+    LENGTH = 2048
+};
+
+/* The configuration of `fsdp plan` with these flags. `text` is memory for the flags. */
+static fsdp_status parse(const char *flags, char text[LENGTH], fsdp_train_config *c,
+                         fsdp_options **options)
+{
+    char *argv[64] = {0};
+    int argc = 0;
+    snprintf(text, LENGTH,
+             "fsdp --model %s --data - --no-save-model --max-seq-length 256 --batch-size 8 %s",
+             fsdp_test_path("fixtures/plan/llama3-8b"), flags);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    fsdp_status status = fsdp_options_parse(fsdp_train_options(), argc, argv, c, options);
+    c->from_config = true;
+    return status;
+}
+
+static fsdp_status fit_of(const char *flags, int ranks, int64_t limit, fsdp_fit **fit)
+{
+    char text[LENGTH];
+    fsdp_train_config c = {0};
+    fsdp_options *options;
+    FSDP_TRY(parse(flags, text, &c, &options));
+    fsdp_status status = fsdp_fit_create(&c, ranks, ranks, limit, fit);
+    fsdp_options_destroy(options);
+    return status;
+}
+
+static fsdp_status bytes_of(const char *flags, int ranks, int64_t *bytes)
+{
+    char text[LENGTH];
+    fsdp_train_config c = {0};
+    fsdp_options *options;
+    fsdp_plan *plan = NULL;
+    FSDP_TRY(parse(flags, text, &c, &options));
+    fsdp_status status = fsdp_plan_create(&c, ranks, ranks, &plan);
+    if (status == FSDP_OK)
+        *bytes = fsdp_plan_rank_bytes(plan);
+    fsdp_plan_destroy(plan);
+    fsdp_options_destroy(options);
+    return status;
+}
+
+/* Check that the flags of the proposal, given to a plan, need what the proposal says. */
+static void check_proposal(fsdp_test *t, const char *flags, int ranks, const fsdp_fit *fit)
+{
+    char all[LENGTH];
+    int64_t bytes;
+    snprintf(all, sizeof all, "%s %s", flags, fit->proposal.flags);
+    ASSERT_OK(bytes_of(all, ranks, &bytes));
+    ASSERT_INT(bytes, fit->proposal.rank_bytes);
+    ASSERT(fit->fits && bytes <= fit->limit);
+}
+
+TEST(a_run_that_fits_needs_no_flags)
+{
+    fsdp_fit *fit;
+    ASSERT_OK(fit_of("", 8, (int64_t)100 << 30, &fit));
+    ASSERT(fit->fits);
+    ASSERT_STR(fit->proposal.flags, "");
+    ASSERT_INT(fit->n_rows, 1);
+    ASSERT_OK(fsdp_fit_check(fit));
+    fsdp_fit_destroy(fit);
+}
+
+TEST(a_proposal_has_the_bytes_that_it_promises)
+{
+    static const struct {
+        const char *flags;
+        int ranks;
+        int64_t gib;
+    } cases[] = {{"", 8, 16},
+                 {"", 8, 11},
+                 {"", 4, 24},
+                 {"--bf16", 2, 40},
+                 {"", 1, 80},
+                 {"", 1, 24},
+                 {"--async-save --save-steps 5 --checkpoint-dir /tmp", 8, 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_fit *fit;
+        ASSERT_OK(fit_of(cases[i].flags, cases[i].ranks, cases[i].gib << 30, &fit));
+        ASSERT(*fit->proposal.flags);
+        check_proposal(t, cases[i].flags, cases[i].ranks, fit);
+        CHECK_HERE();
+        for (size_t r = 1; r < fit->n_rows; r++)
+            ASSERT(fit->rows[r].rank_bytes < fit->rows[r - 1].rank_bytes);
+        fsdp_fit_destroy(fit);
+    }
+}
+
+/* Activation checkpointing alone is enough, so nothing that changes the numbers is proposed. */
+TEST(a_cheap_flag_is_preferred)
+{
+    fsdp_fit *fit;
+    int64_t with;
+    ASSERT_OK(bytes_of("--activation-checkpointing", 8, &with));
+    ASSERT_OK(fit_of("", 8, with, &fit));
+    ASSERT_STR(fit->proposal.flags, "--activation-checkpointing");
+    fsdp_fit_destroy(fit);
+}
+
+/* Without the 8-bit states, the same run does not fit. */
+TEST(states_in_8_bits_are_proposed_when_states_are_too_large)
+{
+    fsdp_fit *fit;
+    int64_t with, without;
+    ASSERT_OK(bytes_of("--activation-checkpointing --optimizer adamw_8bit", 8, &with));
+    ASSERT_OK(bytes_of("--activation-checkpointing", 8, &without));
+    ASSERT(with < without);
+    ASSERT_OK(fit_of("--activation-checkpointing", 8, with, &fit));
+    ASSERT_STR(fit->proposal.flags, "--optimizer adamw_8bit");
+    fsdp_fit_destroy(fit);
+}
+
+TEST(a_card_is_not_promised_kernels_that_it_lacks)
+{
+    fsdp_fit *fit;
+    ASSERT_OK(fit_of("--device cuda", 1, (int64_t)1 << 20, &fit));
+    ASSERT(!strstr(fit->proposal.flags, "8bit") && !strstr(fit->proposal.flags, "stochastic"));
+    fsdp_fit_destroy(fit);
+}
+
+TEST(if_nothing_fits_the_smallest_is_named)
+{
+    fsdp_fit *fit;
+    ASSERT_OK(fit_of("", 1, 1 << 20, &fit));
+    ASSERT(!fit->fits);
+    ASSERT_ERROR(fsdp_fit_check(fit), FSDP_ERR_NOMEM, "--fit 1.000 MiB: no setting");
+    ASSERT(strstr(fsdp_last_error(), fit->proposal.flags));
+    ASSERT(fit->proposal.rank_bytes <= fit->rows[fit->n_rows - 1].rank_bytes);
+    fsdp_fit_destroy(fit);
+}
