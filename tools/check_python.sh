@@ -55,7 +55,7 @@ for script in tools/check_*.py; do
     name=${name%.py}
     case $name in *"$filter"*) ;; *) continue ;; esac
     case $name in
-    accelerate | dcp | float8 | hf | peft | tensorboard) run "$name" --fsdp "$build/fsdp" ;;
+    accelerate | bitsandbytes | dcp | float8 | hf | peft | tensorboard) run "$name" --fsdp "$build/fsdp" ;;
     arrow) run arrow --rows "$build/tools/arrow_rows" ;;
     chat) run chat --build "$build" --count "${CHECK_COUNT:-4000}" ${CHECK_TEMPLATES:+--templates "$CHECK_TEMPLATES"} ;;
     formats)

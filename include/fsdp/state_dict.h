@@ -264,7 +264,9 @@ typedef struct fsdp_dcp_save_options {
 /**
  * torch.distributed.checkpoint.save(): each rank writes its parts of the tensors to its own file.
  * If several ranks have the same part, only the first of them writes it. PyTorch can load the
- * checkpoint at any world size. The directory appears complete or not at all.
+ * checkpoint at any world size. The directory appears complete or not at all. If the ranks are on
+ * several hosts that do not see the same directory `dir`, each host gets a directory with the files
+ * of its ranks and with .metadata; `fsdp checkpoint gather` puts them together.
  *
  * Collective. If the save fails on one rank, it fails on all. Every rank decides by itself what it
  * writes, and no values are sent between ranks. The ranks exchange only the status and the
@@ -364,7 +366,9 @@ typedef struct fsdp_dcp_load_options {
  * values into the optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in
  * PyTorch.
  *
- * Collective. All ranks check names, shapes and files before the first value changes.
+ * Collective. All ranks check names, shapes and files before the first value changes. If the ranks
+ * are on several hosts, files that a host does not have are read from a host that has them; each
+ * host needs .metadata.
  *
  * @return FSDP_ERR_NOT_FOUND if there is no checkpoint, or if it does not have an item of `dict`
  *         (the message names it); FSDP_ERR_INVALID if a shape does not fit (the message has the

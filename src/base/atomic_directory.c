@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
@@ -136,7 +137,10 @@ static fsdp_status probe_writable(const char *path)
         fsdp_free(parent);
         parent = above;
     }
-    char *made = parent ? fsdp_strdup_printf("%s/.fsdp-probe-%d", parent, (int)getpid()) : NULL;
+    /* The first ranks of several hosts may do this in one folder, with equal process ids. */
+    char *made = parent ? fsdp_strdup_printf("%s/.fsdp-probe-%d-%llx", parent, (int)getpid(),
+                                             (unsigned long long)fsdp_clock_ns())
+                        : NULL;
     fsdp_status status = made ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && (mkdir(made, 0777) != 0 || rmdir(made) != 0))
         status = fsdp_io_error(path, "cannot write a directory there");

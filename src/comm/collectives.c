@@ -3,16 +3,20 @@
  * read all slots in the READ phase that follows. Data that does not fit is sent in chunks. Values
  * are combined in a fixed order of the ranks, so every rank gets the same bits in every run.
  * Parameters and gradients have shared buffers of their own and do not use these functions. */
+#include <assert.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/comm/phase.h"
 
 /* ---- chunks ---- */
 
 /* A collective in progress. */
 enum {
-    GATHER_TO_RANK_0 = 1 /* `detail` of fsdp_gather(), which differs from an all-gather */
+    /* `detail` of fsdp_gather() and of fsdp_exchange_pieces(), which differ from an all-gather */
+    GATHER_TO_RANK_0 = 1,
+    EXCHANGE_PIECES = 2
 };
 
 typedef struct collective {
@@ -217,6 +221,38 @@ fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes, void 
         end_phase(&c);
         done += chunk;
     } while (done < bytes);
+    return FSDP_OK;
+}
+
+static_assert((int)FSDP_PIECE_BYTES <= (int)FSDP_SCRATCH_SLOT_BYTES, "a piece fits into a slot");
+
+/* The sender of a piece writes into the slot of the reader. No other rank writes there, because a
+ * rank gets at most one piece. */
+fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces, size_t n, void *recv,
+                                 size_t recv_bytes)
+{
+    FSDP_TRY(check_group("exchange_pieces", group, FSDP_PIECE_BYTES, 1));
+    FSDP_ASSERT(recv_bytes <= FSDP_PIECE_BYTES);
+    if (group->world_size == 1) {
+        FSDP_ASSERT(n <= 1);
+        if (n && pieces[0].bytes)
+            memmove(recv, pieces[0].data, pieces[0].bytes);
+        return FSDP_OK;
+    }
+    if (group->ops->without_peers)
+        return error_without_peers("exchange_pieces");
+    collective c = start_collective(group, FSDP_KIND_STATE_DICT, FSDP_DTYPE_U8, 0, EXCHANGE_PIECES);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+    for (size_t i = 0; i < n; i++) {
+        FSDP_ASSERT(pieces[i].bytes <= FSDP_PIECE_BYTES);
+        copy_counted(group, scratch_slot(group, pieces[i].reader), pieces[i].data, pieces[i].bytes);
+        fsdp_phase_wrote(&group->scratch, pieces[i].reader,
+                         (size_t)pieces[i].reader * FSDP_SCRATCH_SLOT_BYTES, pieces[i].bytes);
+    }
+    end_phase(&c);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+    copy_counted(group, recv, scratch_slot(group, group->rank), recv_bytes);
+    end_phase(&c);
     return FSDP_OK;
 }
 

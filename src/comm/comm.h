@@ -120,6 +120,33 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
  * NULL, this rank is alone. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes,
                                         void *recv);
+/* Bytes that one rank sends to another in fsdp_exchange_pieces(). */
+typedef struct fsdp_piece {
+    int reader; /* the rank of the group that gets the bytes */
+    const void *data;
+    size_t bytes; /* at most FSDP_PIECE_BYTES */
+} fsdp_piece;
+enum {
+    FSDP_PIECE_BYTES = 1 << 18
+};
+/* Each rank sends `pieces` [n] to other ranks or to itself, and gets `recv_bytes` bytes in `recv`.
+ * Each rank must know that exactly one rank sends it a piece, and the size of this piece, or that
+ * no rank does: recv_bytes is then 0. The bytes go from one host to another only if the reader is
+ * there. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_exchange_pieces(fsdp_group *group, const fsdp_piece *pieces,
+                                                 size_t n, void *recv, size_t recv_bytes);
+/* Return true if the ranks of the group are on several hosts. Return false if `group` is NULL. */
+bool fsdp_group_is_on_several_hosts(const fsdp_group *group);
+/* Return true if no rank below `rank` is on the host of `rank`. Return true if `group` is NULL. */
+bool fsdp_group_leads_host(const fsdp_group *group, int rank);
+/* Write "host NAME (ranks 2 to 3)", which names the host of `rank` and its ranks of the group. */
+typedef struct fsdp_host_text {
+    char text[320];
+} fsdp_host_text;
+fsdp_host_text fsdp_group_host_text(const fsdp_group *group, int rank);
+/* Return the name of the host of `rank`. Static storage until the group is destroyed. Return "" if
+ * the transport knows no names. */
+const char *fsdp_group_host_name(const fsdp_group *group, int rank);
 /* Count a collective that FSDP2 would run here. Call this where this library needs no phase,
  * because every rank can already read what the collective would give it. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);

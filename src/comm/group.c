@@ -1,6 +1,7 @@
 /* Initializes and frees groups. A group is freed only after all its buffers are destroyed. If a
  * group was split off, its scratch buffer is a part of a buffer of its parent, and the group owns
  * this parent buffer. So the parent is freed only after the groups that were split off from it. */
+#include <stdio.h>
 #include <time.h>
 
 #include "src/base/alloc.h"
@@ -161,6 +162,40 @@ int fsdp_group_local_rank(const fsdp_group *group)
 int fsdp_group_local_world_size(const fsdp_group *group)
 {
     return group ? group->local_world_size : 1;
+}
+
+bool fsdp_group_is_on_several_hosts(const fsdp_group *group)
+{
+    return group && fsdp_group_spans_hosts(group) && !group->ops->without_peers;
+}
+
+bool fsdp_group_leads_host(const fsdp_group *group, int rank)
+{
+    return !group || fsdp_group_is_first_of_host(group, 0, rank);
+}
+
+const char *fsdp_group_host_name(const fsdp_group *group, int rank)
+{
+    return group && group->ops->host_name ? group->ops->host_name(fsdp_group_host(group, rank))
+                                          : "";
+}
+
+fsdp_host_text fsdp_group_host_text(const fsdp_group *group, int rank)
+{
+    fsdp_host_text host;
+    int first = -1, last = -1;
+    for (int r = 0; group && r < group->world_size; r++) {
+        if (fsdp_group_host(group, r) != fsdp_group_host(group, rank))
+            continue;
+        first = first < 0 ? r : first;
+        last = r;
+    }
+    const char *name = fsdp_group_host_name(group, rank);
+    if (first < last)
+        snprintf(host.text, sizeof host.text, "host %s (ranks %d to %d)", name, first, last);
+    else
+        snprintf(host.text, sizeof host.text, "host %s (rank %d)", name, rank);
+    return host;
 }
 
 bool fsdp_group_is_first_of_host(const fsdp_group *group, int begin, int rank)

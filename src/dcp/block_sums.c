@@ -21,9 +21,7 @@ static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
 static const uint64_t MAX_BLOCK_BYTES = 1 << 30; /* upper bound of the size of a block; a file of
                                                     checksums that gives a larger size is invalid */
 
-/* Return the path of the file of checksums, "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns
- * the result. */
-static char *path_beside(const char *data_path)
+char *fsdp_block_sums_path(const char *data_path)
 {
     const char *name = fsdp_path_name(data_path), *dot = strrchr(name, '.');
     size_t n = dot && dot > name ? (size_t)(dot - data_path) : strlen(data_path);
@@ -89,7 +87,7 @@ static void put_sums(const fsdp_block_sums *s, fsdp_str *text)
 fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums, const char *data_path)
 {
     fsdp_str text = {0};
-    char *path = path_beside(data_path);
+    char *path = fsdp_block_sums_path(data_path);
     put_sums(sums, &text);
     fsdp_status status =
         !path || text.failed ? fsdp_error_nomem() : fsdp_file_write(path, text.data, text.len);
@@ -101,10 +99,11 @@ fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums, const char *data_
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct fsdp_block_check {
-    const char *data_path; /* owned by the caller */
+    const char *data_path; /* or another text for messages; owned by the caller */
     const fsdp_mapping *data;
     fsdp_crc32_table table;
-    fsdp_mapping map;          /* mapping of the file of checksums */
+    fsdp_mapping map;          /* content of the file of checksums */
+    void *copy;                /* the memory of `map`; NULL: the file is mapped */
     const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
     bool *compared; /* [n] true if the block has been verified */
@@ -147,19 +146,49 @@ static fsdp_status read_sums(fsdp_block_check *check, const char *path)
     return check->compared ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
-                                  fsdp_block_check **out)
+static fsdp_block_check *new_check(const char *label, const fsdp_mapping *data)
 {
     fsdp_block_check *check = fsdp_calloc(1, sizeof *check);
     if (!check)
-        return FSDP_ERR_NOMEM;
-    check->data_path = data_path;
+        return NULL;
+    check->data_path = label;
     check->data = data;
     fsdp_crc32_init(&check->table);
-    char *path = path_beside(data_path);
+    return check;
+}
+
+fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
+                                  fsdp_block_check **out)
+{
+    fsdp_block_check *check = new_check(data_path, data);
+    if (!check)
+        return FSDP_ERR_NOMEM;
+    char *path = fsdp_block_sums_path(data_path);
     fsdp_status status = path ? fsdp_file_map(path, &check->map) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = read_sums(check, path);
+    fsdp_free(path);
+    if (status == FSDP_OK)
+        *out = check;
+    else
+        fsdp_block_check_close(check);
+    return status;
+}
+
+fsdp_status fsdp_block_check_create(const char *label, const fsdp_mapping *data, const void *text,
+                                    size_t bytes, fsdp_block_check **out)
+{
+    fsdp_block_check *check = new_check(label, data);
+    if (!check)
+        return FSDP_ERR_NOMEM;
+    check->copy = fsdp_calloc(bytes + 1, 1);
+    char *path = fsdp_block_sums_path(label);
+    fsdp_status status = check->copy && path ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        memcpy(check->copy, text, bytes);
+        check->map = (fsdp_mapping){.data = check->copy, .bytes = bytes};
+        status = read_sums(check, path);
+    }
     fsdp_free(path);
     if (status == FSDP_OK)
         *out = check;
@@ -172,9 +201,27 @@ void fsdp_block_check_close(fsdp_block_check *check)
 {
     if (!check)
         return;
-    fsdp_file_unmap(&check->map);
+    if (check->copy)
+        fsdp_free(check->copy);
+    else
+        fsdp_file_unmap(&check->map);
     fsdp_free(check->compared);
     fsdp_free(check);
+}
+
+void fsdp_block_check_set_label(fsdp_block_check *check, const char *label)
+{
+    check->data_path = label;
+}
+
+uint64_t fsdp_block_check_block_bytes(const fsdp_block_check *check)
+{
+    return check->block_bytes;
+}
+
+void fsdp_block_check_forget(fsdp_block_check *check)
+{
+    memset(check->compared, 0, (size_t)check->n * sizeof *check->compared);
 }
 
 static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
@@ -211,19 +258,26 @@ fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset, uin
     return FSDP_OK;
 }
 
-static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offset, size_t bytes,
-                           unsigned char *out)
+/* What read_descriptor() reads. */
+typedef struct descriptor {
+    const fsdp_block_check *check;
+    int fd;
+} descriptor;
+
+static fsdp_status read_descriptor(void *context, uint64_t offset, void *out, size_t bytes)
 {
+    const descriptor *d = context;
+    unsigned char *to = out;
     while (bytes > 0) {
-        const ssize_t n = pread(fd, out, bytes, (off_t)offset);
+        const ssize_t n = pread(d->fd, to, bytes, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fsdp_io_error(check->data_path, "cannot read");
+            return fsdp_io_error(d->check->data_path, "cannot read");
         if (n == 0)
             return fsdp_error(FSDP_ERR_FORMAT, "%s: ends at byte %llu: it was shortened",
-                              check->data_path, (unsigned long long)offset);
-        out += n;
+                              d->check->data_path, (unsigned long long)offset);
+        to += n;
         offset += (uint64_t)n;
         bytes -= (size_t)n;
     }
@@ -232,11 +286,11 @@ static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offse
 
 /* Copy bytes [offset, offset + bytes) to `out`, and verify block `i`, which contains all of
  * them. */
-static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint64_t offset,
-                              size_t bytes, unsigned char *out)
+static fsdp_status read_block(fsdp_block_check *check, fsdp_block_read_fn *read, void *context,
+                              uint64_t i, uint64_t offset, size_t bytes, unsigned char *out)
 {
     if (bytes == bytes_of_block(check, i)) {
-        FSDP_TRY(read_at(check, fd, offset, bytes, out));
+        FSDP_TRY(read(context, offset, out, bytes));
         return compare_block(check, i, out);
     }
     FSDP_TRY(fsdp_block_check_range(check, offset, bytes));
@@ -244,8 +298,8 @@ static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint6
     return FSDP_OK;
 }
 
-fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset, uint64_t bytes,
-                                  void *out)
+fsdp_status fsdp_block_check_read_by(fsdp_block_check *check, fsdp_block_read_fn *read,
+                                     void *context, uint64_t offset, uint64_t bytes, void *out)
 {
     unsigned char *to = out;
     FSDP_ASSERT(offset <= check->data->bytes);
@@ -254,10 +308,17 @@ fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offs
         const uint64_t i = offset / check->block_bytes;
         const uint64_t room = (i + 1) * check->block_bytes - offset;
         const size_t piece = (size_t)(bytes < room ? bytes : room);
-        FSDP_TRY(read_block(check, fd, i, offset, piece, to));
+        FSDP_TRY(read_block(check, read, context, i, offset, piece, to));
         to += piece;
         offset += piece;
         bytes -= piece;
     }
     return FSDP_OK;
+}
+
+fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset, uint64_t bytes,
+                                  void *out)
+{
+    descriptor d = {.check = check, .fd = fd};
+    return fsdp_block_check_read_by(check, read_descriptor, &d, offset, bytes, out);
 }

@@ -6,10 +6,17 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/crc32.h"
+#include "src/base/error.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/base/str.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
 #include "src/dcp/block_sums.h"
 #include "src/dcp/dcp_reader.h"
+#include "src/dcp/remote_blocks.h"
 
 enum {
     MAX_NDIM = 64,
@@ -18,12 +25,16 @@ enum {
                             many bytes after its data */
 };
 
+static const uint64_t MAX_HELD_BYTES = 16 << 20; /* limit for remote files, between items */
+
 typedef struct data_file {
     const char *name; /* owned by the metadata */
     char *path;
-    fsdp_mapping map;
-    fsdp_block_check *blocks; /* checksums of blocks; NULL: the file has none */
-    fsdp_block_check *check;  /* `blocks`, or NULL if reads do not verify blocks */
+    char *label; /* `path`, with the name of the host before it if hosts have different files */
+    fsdp_mapping map;           /* mapping of the file, or the memory of `remote` */
+    fsdp_remote_blocks *remote; /* memory for a file of other hosts; NULL: this host has the file */
+    fsdp_block_check *blocks;   /* checksums of blocks; NULL: the file has none */
+    fsdp_block_check *check;    /* `blocks`, or NULL if reads do not verify blocks */
     int fd; /* descriptor for reads that verify blocks; -1: such reads use the mapping */
 } data_file;
 
@@ -32,6 +43,11 @@ struct fsdp_dcp_reader {
     fsdp_dcp_metadata *metadata;
     data_file *files; /* [n], sorted by name */
     size_t n;
+    uint32_t metadata_crc; /* checksum of .metadata */
+    int rank;
+    /* Reads the files of other hosts; NULL: this rank has all files. */
+    fsdp_remote_files *remote;
+    const char **names, **paths; /* [n] arguments of fsdp_remote_files_open() */
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -77,39 +93,91 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
          * truncated. Any other file is not an archive at all. If the kind of such a file is
          * recognized, report it. */
         if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0)
-            FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
+            FSDP_TRY(fsdp_file_explain(file->label, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: truncated: '%s' ends at byte %llu of a file of %zu bytes",
-                          file->path, item->fqn,
+                          file->label, item->fqn,
                           (unsigned long long)(chunk->offset + chunk->length), file->map.bytes);
     }
     return FSDP_OK;
 }
 
-static fsdp_status map_file(const fsdp_dcp_reader *reader, data_file *file)
+/* Set file->path, and the label of messages: the path, after the name of the host of `rank` if
+ * `group` is not NULL. */
+static fsdp_status name_file(const fsdp_dcp_reader *reader, data_file *file, fsdp_group *group,
+                             int rank)
 {
-    file->path = fsdp_path_join(reader->path, file->name);
+    if (!file->path)
+        file->path = fsdp_path_join(reader->path, file->name);
     if (!file->path)
         return FSDP_ERR_NOMEM;
+    file->label =
+        group ? fsdp_strdup_printf("%s: %s", fsdp_group_host_text(group, rank).text, file->path)
+              : fsdp_strdup(file->path);
+    return file->label ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status map_file(const fsdp_dcp_reader *reader, data_file *file)
+{
     FSDP_TRY(fsdp_file_map(file->path, &file->map));
     if (!fsdp_dcp_metadata_is_own(reader->metadata))
         return FSDP_OK;
     FSDP_TRY(fsdp_block_check_open(file->path, &file->map, &file->blocks));
+    fsdp_block_check_set_label(file->blocks, file->label);
     file->check = file->blocks;
     if (file - reader->files < MAX_OPEN)
         file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     return FSDP_OK;
 }
 
-static fsdp_status map_files(fsdp_dcp_reader *reader)
+static fsdp_status check_all_places(const fsdp_dcp_reader *reader)
 {
-    FSDP_TRY(list_files(reader));
-    for (size_t i = 0; i < reader->n; i++)
-        FSDP_TRY(map_file(reader, &reader->files[i]));
     for (size_t i = 0; i < fsdp_dcp_metadata_count(reader->metadata); i++)
         FSDP_TRY(check_places(reader, fsdp_dcp_metadata_at(reader->metadata, i)));
     return FSDP_OK;
+}
+
+/* Return true if the companion of the checkpoint says that hosts with disks of their own saved it:
+ * it is a JSON object with the field "hosts". */
+static bool is_of_several_hosts(const fsdp_dcp_reader *reader)
+{
+    fsdp_json *doc;
+    const char *name = fsdp_dcp_metadata_companion(reader->metadata);
+    char *path = name ? fsdp_path_join(reader->path, name) : NULL;
+    bool is = false;
+    if (path && fsdp_path_is_file(path) && fsdp_json_read(path, &doc) == FSDP_OK) {
+        is = fsdp_json_has(fsdp_json_root(doc), "hosts");
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(path);
+    return is;
+}
+
+/* If a data file is missing because it is on the disk of another host, return an error that says
+ * so. Otherwise return `status`. */
+static fsdp_status explain_missing_file(const fsdp_dcp_reader *reader, fsdp_status status)
+{
+    if (status != FSDP_ERR_NOT_FOUND)
+        return status;
+    fsdp_saved_error error;
+    fsdp_error_save(status, &error);
+    if (is_of_several_hosts(reader))
+        return fsdp_error(status,
+                          "%s: the checkpoint was saved on hosts with disks of their own, and this "
+                          "folder has the files of one of them; 'fsdp checkpoint gather' puts it "
+                          "together",
+                          error.message);
+    return fsdp_error_restore(&error);
+}
+
+static fsdp_status map_files(fsdp_dcp_reader *reader)
+{
+    for (size_t i = 0; i < reader->n; i++) {
+        FSDP_TRY(name_file(reader, &reader->files[i], NULL, 0));
+        FSDP_TRY(explain_missing_file(reader, map_file(reader, &reader->files[i])));
+    }
+    return check_all_places(reader);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -156,27 +224,174 @@ static fsdp_status read_metadata(fsdp_dcp_reader *reader)
     if (status == FSDP_OK)
         status = explain_missing(
             path, &map, fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata));
+    if (status == FSDP_OK) {
+        fsdp_crc32_table table;
+        fsdp_crc32_init(&table);
+        reader->metadata_crc = fsdp_crc32(&table, 0, map.data, map.bytes);
+        status = list_files(reader);
+    }
     fsdp_file_unmap(&map);
     fsdp_free(path);
     return status;
 }
 
-fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader)
+/* Create *reader and read .metadata of the directory `path`. The caller must close *reader if it is
+ * not NULL, even after a failure. */
+static fsdp_status begin_open(const char *path, fsdp_dcp_reader **reader)
 {
     fsdp_dcp_reader *r = fsdp_calloc(1, sizeof *r);
+    *reader = r;
     if (!r)
         return FSDP_ERR_NOMEM;
     r->path = fsdp_strdup(path);
-    fsdp_status status = r->path ? read_metadata(r) : FSDP_ERR_NOMEM;
+    return r->path ? read_metadata(r) : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status end_open(fsdp_status status, fsdp_dcp_reader *r, fsdp_dcp_reader **reader)
+{
+    if (status == FSDP_OK)
+        *reader = r;
+    else
+        fsdp_dcp_reader_close(r);
+    return status;
+}
+
+fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader)
+{
+    fsdp_dcp_reader *r;
+    fsdp_status status = begin_open(path, &r);
     if (status == FSDP_OK)
         status = map_files(r);
-    if (status != FSDP_OK) {
-        fsdp_dcp_reader_close(r);
-        return status;
+    return end_open(status, r, reader);
+}
+
+fsdp_status fsdp_dcp_reader_open_metadata(const char *path, fsdp_dcp_reader **reader)
+{
+    fsdp_dcp_reader *r;
+    const fsdp_status status = begin_open(path, &r);
+    return end_open(status, r, reader);
+}
+
+/* ---- opening on several hosts ---------------------------------------------------------------- */
+
+/* What ranks must have in common before they compare their files. */
+typedef struct edition {
+    uint64_t n_files, metadata_crc;
+} edition;
+
+static fsdp_status compare_editions(fsdp_status mine, const fsdp_dcp_reader *reader,
+                                    const char *path, fsdp_group *group)
+{
+    const int ranks = fsdp_group_world_size(group);
+    edition own = {0}, *all = fsdp_calloc((size_t)ranks, sizeof *all);
+    if (mine == FSDP_OK && !all)
+        mine = FSDP_ERR_NOMEM;
+    if (mine == FSDP_OK)
+        own = (edition){.n_files = reader->n, .metadata_crc = reader->metadata_crc};
+    fsdp_status status = fsdp_agree_gather(group, mine, &own, sizeof own, all);
+    for (int r = 1; r < ranks && status == FSDP_OK; r++)
+        if (memcmp(&all[r], &all[0], sizeof *all) != 0)
+            status = fsdp_error(FSDP_ERR_FORMAT,
+                                "%s: .metadata on %s is not the same as on %s: they are of two "
+                                "different saves",
+                                path, fsdp_group_host_text(group, r).text,
+                                fsdp_group_host_text(group, 0).text);
+    fsdp_free(all);
+    return status;
+}
+
+static fsdp_status list_paths(fsdp_dcp_reader *r)
+{
+    r->names = fsdp_calloc(r->n + 1, sizeof(const char *));
+    r->paths = fsdp_calloc(r->n + 1, sizeof(const char *));
+    if (!r->names || !r->paths)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < r->n; i++) {
+        data_file *file = &r->files[i];
+        file->path = fsdp_path_join(r->path, file->name);
+        if (!file->path)
+            return FSDP_ERR_NOMEM;
+        r->names[i] = file->name;
+        r->paths[i] = fsdp_path_is_file(file->path) ? file->path : NULL;
     }
-    *reader = r;
     return FSDP_OK;
 }
+
+/* Return FSDP_ERR_NOT_FOUND if no rank has one of the files. */
+static fsdp_status check_all_are_somewhere(const fsdp_dcp_reader *r)
+{
+    fsdp_str text = {0};
+    for (size_t i = 0; i < r->n; i++)
+        if (fsdp_remote_files_server(r->remote, i) < 0)
+            fsdp_str_printf(&text, "%s%s", text.len ? ", " : "", r->files[i].name);
+    const fsdp_status status =
+        text.failed ? fsdp_error_nomem()
+        : text.len  ? fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no host has %s there", r->path, text.data)
+                    : FSDP_OK;
+    fsdp_str_fini(&text);
+    return status;
+}
+
+static fsdp_status open_spread_files(fsdp_dcp_reader *r, fsdp_group *group)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        data_file *file = &r->files[i];
+        const int host = r->paths[i] ? r->rank : fsdp_remote_files_server(r->remote, i);
+        FSDP_TRY(name_file(r, file, group, host));
+        if (r->paths[i]) {
+            FSDP_TRY(map_file(r, file));
+            continue;
+        }
+        FSDP_TRY(fsdp_remote_blocks_create(r->remote, i, file->label,
+                                           fsdp_dcp_metadata_is_own(r->metadata), &file->remote));
+        file->map = fsdp_remote_blocks_map(file->remote);
+    }
+    return check_all_places(r);
+}
+
+/* Open the data files of all hosts. Collective. */
+static fsdp_status open_files_of_hosts(fsdp_dcp_reader *r, fsdp_group *group)
+{
+    int32_t has_all = 1;
+    FSDP_TRY(fsdp_agree(group, list_paths(r)));
+    for (size_t i = 0; i < r->n; i++)
+        has_all &= r->paths[i] != NULL;
+    FSDP_TRY(fsdp_all_reduce(group, &has_all, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MIN));
+    if (has_all)
+        return fsdp_agree(group, map_files(r));
+    FSDP_TRY(fsdp_remote_files_open(FSDP_OK, r->names, r->paths, r->n, group, &r->remote));
+    FSDP_TRY(check_all_are_somewhere(r));
+    return fsdp_agree(group, open_spread_files(r, group));
+}
+
+fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
+                                          fsdp_dcp_reader **reader)
+{
+    fsdp_dcp_reader *r = NULL;
+    if (!fsdp_group_is_on_several_hosts(group)) {
+        fsdp_status status = fsdp_dcp_reader_open(path, &r);
+        return end_open(fsdp_agree(group, status), r, reader);
+    }
+    fsdp_status status = begin_open(path, &r);
+    status = compare_editions(status, r, path, group);
+    if (status == FSDP_OK) {
+        r->rank = fsdp_group_rank(group);
+        status = open_files_of_hosts(r, group);
+    }
+    return end_open(status, r, reader);
+}
+
+fsdp_status fsdp_dcp_reader_end(fsdp_dcp_reader *reader, fsdp_status status)
+{
+    return reader->remote ? fsdp_remote_files_end(reader->remote, status) : status;
+}
+
+bool fsdp_dcp_reader_given_up(const fsdp_dcp_reader *reader)
+{
+    return reader->remote && fsdp_remote_files_given_up(reader->remote);
+}
+
+/* ---- closing, and checking files ------------------------------------------------------------- */
 
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader)
 {
@@ -186,9 +401,16 @@ void fsdp_dcp_reader_close(fsdp_dcp_reader *reader)
         if (reader->files[i].fd >= 0)
             close(reader->files[i].fd);
         fsdp_block_check_close(reader->files[i].blocks);
-        fsdp_file_unmap(&reader->files[i].map);
+        if (reader->files[i].remote)
+            fsdp_remote_blocks_destroy(reader->files[i].remote);
+        else
+            fsdp_file_unmap(&reader->files[i].map);
         fsdp_free(reader->files[i].path);
+        fsdp_free(reader->files[i].label);
     }
+    fsdp_remote_files_close(reader->remote);
+    fsdp_free(reader->names);
+    fsdp_free(reader->paths);
     fsdp_free(reader->files);
     fsdp_dcp_metadata_destroy(reader->metadata);
     fsdp_free(reader->path);
@@ -227,6 +449,11 @@ fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader)
     return status;
 }
 
+const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i)
+{
+    return i < reader->n ? reader->files[i].name : NULL;
+}
+
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 {
     return reader->metadata;
@@ -247,12 +474,42 @@ static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
                            FSDP_CHECKPOINT_WILL_READ);
 }
 
+/* Free the memory of remote files if it is large. No archive may be open. */
+static void limit_held_bytes(const fsdp_dcp_reader *reader)
+{
+    uint64_t held = 0;
+    for (size_t i = 0; i < reader->n; i++)
+        held +=
+            reader->files[i].remote ? fsdp_remote_blocks_held_bytes(reader->files[i].remote) : 0;
+    for (size_t i = 0; i < reader->n && held > MAX_HELD_BYTES; i++)
+        if (reader->files[i].remote)
+            fsdp_remote_blocks_drop(reader->files[i].remote);
+}
+
+/* Read what the archive of a remote chunk has around its data. A plain value, and a chunk whose
+ * file has no checksums of blocks, are read completely: the archive's own checksum is then
+ * verified, and it covers the whole chunk. */
+static fsdp_status fetch_edges(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                               const fsdp_dcp_chunk *chunk)
+{
+    fsdp_remote_blocks *remote = file_of(reader, chunk)->remote;
+    if (!remote)
+        return FSDP_OK;
+    limit_held_bytes(reader);
+    if (!item->dtype_name || !fsdp_dcp_metadata_is_own(reader->metadata) ||
+        chunk->length <= 2 * EDGE_BYTES)
+        return fsdp_remote_blocks_need(remote, chunk->offset, chunk->length);
+    FSDP_TRY(fsdp_remote_blocks_need(remote, chunk->offset, EDGE_BYTES));
+    return fsdp_remote_blocks_need(remote, chunk->offset + chunk->length - EDGE_BYTES, EDGE_BYTES);
+}
+
 static fsdp_status open_item(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                              const fsdp_dcp_chunk *chunk, fsdp_torch_archive **archive)
 {
     const data_file *file = file_of(reader, chunk);
+    FSDP_TRY(fetch_edges(reader, item, chunk));
     advise_edges(file, chunk);
-    fsdp_status status = fsdp_torch_archive_create(file->path, file->map.data + chunk->offset,
+    fsdp_status status = fsdp_torch_archive_create(file->label, file->map.data + chunk->offset,
                                                    (size_t)chunk->length, archive);
     fsdp_error_context(status, "'%s' at byte %llu", item->fqn, (unsigned long long)chunk->offset);
     return status;
@@ -344,7 +601,7 @@ static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, chunk->sizes, item->ndim));
     if (strcmp(entry->dtype_name, item->dtype_name) != 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is of %s, but its metadata say %s",
-                          file_of(reader, chunk)->path, item->fqn, entry->dtype_name,
+                          file_of(reader, chunk)->label, item->fqn, entry->dtype_name,
                           item->dtype_name);
     return FSDP_OK;
 }
@@ -394,11 +651,30 @@ static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chu
     return fsdp_block_check_range(file->check, from + begin, end - begin);
 }
 
+/* Like copy_checked(), for a remote file of this library. */
+static fsdp_status copy_remote(const wanted *w, const data_file *file, const fsdp_dcp_chunk *chunk,
+                               const overlap *o, const fsdp_checkpoint_entry *entry, size_t begin,
+                               size_t end)
+{
+    const size_t to = place_in(w->item->ndim, o->begin, w->offsets, w->sizes) * w->width;
+    const uint64_t from = (uintptr_t)entry->data - (uintptr_t)file->map.data + begin;
+    if (!is_in_file(file, chunk, entry))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: the tensor at byte %llu is strided",
+                          file->label, (unsigned long long)chunk->offset);
+    if (o->n == 1)
+        return fsdp_remote_blocks_read(file->remote, from, end - begin, w->out + to);
+    FSDP_TRY(fsdp_remote_blocks_need(file->remote, from, end - begin));
+    copy_overlap(w, chunk, o, entry->data);
+    return FSDP_OK;
+}
+
 static fsdp_status copy_checked(const wanted *w, const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const overlap *o, const fsdp_checkpoint_entry *entry)
 {
     size_t begin, end;
     span_of(w, chunk, o, &begin, &end);
+    if (file->remote)
+        return copy_remote(w, file, chunk, o, entry, begin, end);
     if (o->n == 1 && file->fd >= 0 && is_in_file(file, chunk, entry))
         return read_blocks(file, entry, w, o, begin, end);
     fsdp_checkpoint_advise((const char *)entry->data + begin, end - begin,
@@ -413,13 +689,15 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
                               fsdp_torch_archive *archive)
 {
     const data_file *file = file_of(reader, chunk);
+    const bool by_blocks =
+        file->check || (file->remote && fsdp_dcp_metadata_is_own(reader->metadata));
     fsdp_checkpoint_entry entry;
     /* If reads of this file do not verify blocks, verify the checksum in the archive instead. The
      * archive's checksum covers the whole chunk, so verify it only if the whole chunk is read. */
-    if (!file->check && o->n * o->run == chunk->numel)
+    if (!by_blocks && o->n * o->run == chunk->numel)
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
-    if (file->check) {
+    if (by_blocks) {
         fsdp_status status = copy_checked(w, file, chunk, o, &entry);
         fsdp_error_context(status, "'%s'", w->item->fqn);
         return status;
@@ -498,12 +776,25 @@ static fsdp_status check_chunk(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return status;
 }
 
+/* Return true if this rank checks chunk `chunk`, which is in file `i`. If not all ranks have the
+ * file, the rank that sends it to others does. */
+static bool is_in_share(const fsdp_dcp_reader *reader, size_t i, size_t chunk, size_t first,
+                        size_t step)
+{
+    if (reader->remote && !fsdp_remote_files_all_have(reader->remote, i))
+        return fsdp_remote_files_server(reader->remote, i) == reader->rank;
+    return chunk >= first && (chunk - first) % step == 0;
+}
+
 fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                         size_t first, size_t step)
 {
-    for (size_t i = first; i < item->n_chunks; i += step)
-        if (!file_of(reader, &item->chunks[i])->check)
+    for (size_t i = 0; i < item->n_chunks; i++) {
+        const data_file *file = file_of(reader, &item->chunks[i]);
+        if (!file->check && !file->remote &&
+            is_in_share(reader, (size_t)(file - reader->files), i, first, step))
             FSDP_TRY(check_chunk(reader, item, &item->chunks[i]));
+    }
     return FSDP_OK;
 }
 
@@ -516,7 +807,10 @@ fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader, const fsdp_dcp_
 
 void fsdp_dcp_reader_forget(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
 {
-    for (size_t i = 0; i < item->n_chunks; i++)
-        fsdp_checkpoint_advise(file_of(reader, &item->chunks[i])->map.data + item->chunks[i].offset,
-                               (size_t)item->chunks[i].length, FSDP_CHECKPOINT_DONE);
+    for (size_t i = 0; i < item->n_chunks; i++) {
+        const data_file *file = file_of(reader, &item->chunks[i]);
+        if (!file->remote)
+            fsdp_checkpoint_advise(file->map.data + item->chunks[i].offset,
+                                   (size_t)item->chunks[i].length, FSDP_CHECKPOINT_DONE);
+    }
 }

@@ -1,6 +1,8 @@
 /* Reads rows of tensors, and plain values, from checkpoints of torch.distributed.checkpoint. Any
  * number of ranks may have written a checkpoint. */
 #pragma once
+#include <fsdp/comm.h>
+
 #include "src/dcp/dcp_metadata.h"
 #include "src/torchfile/torch_archive.h"
 
@@ -12,7 +14,29 @@ typedef struct fsdp_dcp_reader fsdp_dcp_reader;
  * an item reaches beyond its file; the message contains the fqn. Errors of
  * fsdp_dcp_metadata_create() are returned too. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
+/* Open the directory `path` on all ranks of the group. If hosts have disks of their own, each has
+ * its own directory `path`, with the same .metadata and some of the data files. Files of other
+ * hosts are read through the group: see Note [Remote files] in remote_files.h. Then tensors and
+ * values are read in sessions, which fsdp_dcp_reader_end() ends. If all ranks are on one host, or
+ * have all files, sessions need no communication. Collective; if one rank fails, all fail. Errors
+ * are those of fsdp_dcp_reader_open(). FSDP_ERR_NOT_FOUND if no host has one of the data files; the
+ * message contains the names of all such files. FSDP_ERR_FORMAT if hosts have different .metadata.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
+                                                          fsdp_dcp_reader **reader);
+/* End a session with the status of this rank (fsdp_remote_files_end()). Collective if files are on
+ * other hosts; otherwise, return `status`. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_end(fsdp_dcp_reader *reader, fsdp_status status);
+/* Return true if a session was given up because another rank has failed. This rank must read no
+ * more; it returns FSDP_OK, and gets the error of the other rank from fsdp_agree(). */
+bool fsdp_dcp_reader_given_up(const fsdp_dcp_reader *reader);
+/* Open only .metadata of the directory `path`. Tensors and values cannot be read. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_metadata(const char *path,
+                                                          fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
+/* Return the name of the data file with index `i`, from 0; NULL if there are not so many. The names
+ * are in byte order. */
+const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
 /* After this call, reads do not verify checksums of blocks. A block may contain parts of several
  * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
  * find out which tensor is damaged calls this function, and then verifies each tensor with

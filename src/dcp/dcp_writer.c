@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/crc32.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
@@ -23,6 +24,8 @@ enum {
     ITEM_BYTES = 2048, /* upper bound of the size of an archive without its data */
     FILE_NAME = 32     /* room for the name of a rank's file */
 };
+
+static const char METADATA[] = ".metadata";
 
 /* What a rank says about one entry of the manifest: which part of the entry the rank has, and the
  * signature of the entry on that rank. */
@@ -53,9 +56,10 @@ typedef struct ranked_box {
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    /* On rank 0, the temporary directory. NULL on rank 0 once this directory has its final name.
-     * NULL on all other ranks. If place.is_there, no rank makes a directory, so this is NULL on all
-     * ranks. */
+    fsdp_disks disks; /* which ranks see the same directory */
+    /* On the leader of a disk (rank 0, if all ranks see the same directory), the temporary
+     * directory. NULL once this directory has its final name. NULL on all other ranks. If
+     * place.is_there, no rank makes a directory, so this is NULL on all ranks. */
     fsdp_atomic_directory *target;
     char dir[PATH_MAX]; /* path of the directory before it gets its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */
@@ -247,25 +251,29 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     return fsdp_dcp_manifest_check(run->manifest);
 }
 
-/* Check that the disk has space for the files of all ranks. Only rank 0 does this, because the
- * ranks share the disk. */
+/* Check that the disk has space for the files of all ranks that write to it. Only its leader does
+ * this, because the ranks share the disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
-    if (run->rank != 0 || run->manifest->is_sparse)
+    if (!fsdp_disks_leads(&run->disks, run->rank) || run->manifest->is_sparse)
         return FSDP_OK;
     for (size_t i = 0; i < run->manifest->n; i++)
         for (int r = 0; r < run->world_size; r++) {
             const fsdp_dcp_entry *entry = run->manifest->entries[i];
             fsdp_dcp_box box;
-            if (!is_writer(run, r, i) || !find_box(run, r, i, &box))
+            if (!fsdp_disks_share(&run->disks, run->rank, r) || !is_writer(run, r, i) ||
+                !find_box(run, r, i, &box))
                 continue;
             uint64_t data = entry->dtype ? fsdp_dcp_box_bytes(entry, &box) : entry->value.len;
             if (__builtin_add_overflow(bytes, data + ITEM_BYTES, &bytes))
                 return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large for a disk",
                                   run->dir);
         }
-    return fsdp_check_free_space(run->dir, bytes);
+    fsdp_status status = fsdp_check_free_space(run->dir, bytes);
+    if (run->disks.n > 1)
+        fsdp_error_context(status, "%s", fsdp_group_host_text(run->group, run->rank).text);
+    return status;
 }
 
 /* Return the checksum of this rank's signatures, and of the boxes of all ranks as this rank
@@ -450,6 +458,8 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
         status = fsdp_block_sums_write(&sums, path);
     fsdp_block_sums_fini(&sums);
     fsdp_free(path);
+    if (run->disks.n > 1)
+        fsdp_error_context(status, "%s", fsdp_group_host_text(run->group, run->rank).text);
     return status;
 }
 
@@ -520,7 +530,7 @@ static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char
 static fsdp_status write_metadata(const fsdp_dcp_job *run)
 {
     fsdp_arena arena = {0};
-    char *text = NULL, *path = fsdp_path_join(run->dir, ".metadata");
+    char *text = NULL, *path = fsdp_path_join(run->dir, METADATA);
     size_t bytes = 0;
     fsdp_status status = path ? pickle_items(run, &arena, &text, &bytes) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
@@ -541,6 +551,7 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
         return FSDP_ERR_NOMEM;
     *job = made;
     *made = (fsdp_dcp_job){.place = *place,
+                           .disks = {.n = 1},
                            .group = group,
                            .manifest = manifest,
                            .rank = fsdp_group_rank(group),
@@ -551,12 +562,15 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
 /* Do this rank's part of creating a job, up to the first meeting of the ranks (Note [Ranks meet
  * three times] in dcp_writer.h). If `mine` is an error, do nothing and return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                           const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
+                           const fsdp_dcp_manifest *manifest, fsdp_disks *disks, fsdp_dcp_job **job,
+                           greeting *own)
 {
     FSDP_TRY(mine);
     FSDP_TRY(open_job(place, group, manifest, job));
+    (*job)->disks = *disks; /* owned by the job */
+    *disks = (fsdp_disks){.n = 1};
     *own = greet(*job);
-    if ((*job)->rank != 0)
+    if (!fsdp_disks_leads(&(*job)->disks, (*job)->rank))
         return FSDP_OK;
     FSDP_TRY(fsdp_group_place_begin(place, &(*job)->target, (*job)->dir));
     return own->is_complete ? check_room(*job) : FSDP_OK;
@@ -567,11 +581,15 @@ static fsdp_status agree_on_manifest(fsdp_status mine, const fsdp_group_place *p
                                      fsdp_dcp_job **job)
 {
     greeting own = {0}, *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
-    fsdp_status status =
-        all || mine != FSDP_OK ? prepare(mine, place, group, manifest, job, &own) : FSDP_ERR_NOMEM;
+    fsdp_disks disks;
+    if (mine == FSDP_OK && !all)
+        mine = FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_group_place_find_disks(mine, place, group, &disks);
+    status = prepare(status, place, group, manifest, &disks, job, &own);
+    fsdp_disks_fini(&disks);
     status = fsdp_agree_gather(group, status, &own, sizeof own, all);
-    if (status == FSDP_OK && group)
-        status = fsdp_broadcast(group, (*job)->dir, sizeof(*job)->dir, 0);
+    if (status == FSDP_OK)
+        status = fsdp_disks_share_path(&(*job)->disks, group, (*job)->dir);
     if (status == FSDP_OK)
         status = check_all_claims(*job, all);
     fsdp_free(all);
@@ -602,6 +620,7 @@ void fsdp_dcp_job_destroy(fsdp_dcp_job *job)
     if (!job)
         return;
     fsdp_dcp_job_discard(job);
+    fsdp_disks_fini(&job->disks);
     fsdp_free(job->own_claims);
     fsdp_free(job->claims);
     fsdp_free(job->boxes);
@@ -639,21 +658,36 @@ void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank)
     return &job->positions[(size_t)rank * job->manifest->n];
 }
 
+bool fsdp_dcp_job_is_on_disks(const fsdp_dcp_job *job)
+{
+    return job->disks.n > 1;
+}
+
 fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job)
 {
+    FSDP_ASSERT(!fsdp_dcp_job_is_on_disks(job));
     FSDP_TRY(write_metadata(job));
     return fsdp_group_place_complete(&job->place, job->dir, &job->target);
+}
+
+fsdp_status fsdp_dcp_job_complete_on_all(fsdp_dcp_job *job)
+{
+    size_t bytes;
+    const void *own = fsdp_dcp_job_own_positions(job, &bytes);
+    FSDP_TRY(fsdp_gather(job->group, own, bytes, job->positions));
+    if (!fsdp_dcp_job_is_on_disks(job))
+        return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
+    return fsdp_group_place_complete_on_disks(job->rank == 0 ? write_metadata(job) : FSDP_OK,
+                                              &job->place, job->group, &job->disks, METADATA,
+                                              job->dir, &job->target);
 }
 
 /* ---- the whole save ------------------------------------------------------------------------ */
 
 static fsdp_status run_job(fsdp_dcp_job *job)
 {
-    size_t bytes;
-    const void *own = fsdp_dcp_job_own_positions(job, &bytes);
     FSDP_TRY(fsdp_agree(job->group, write_file(job)));
-    FSDP_TRY(fsdp_gather(job->group, own, bytes, job->positions));
-    return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
+    return fsdp_dcp_job_complete_on_all(job);
 }
 
 fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,

@@ -57,9 +57,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_gro
                                                 fsdp_group *group,
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
-/* Destroy the job. If the directory that the job made does not have its final name yet, rank 0
- * removes this directory. Rank 0 must call this function only when no other rank writes into the
- * directory. Accepts NULL. */
+/* Destroy the job. If a directory that the job made does not have its final name yet, the leader of
+ * its disk, which is rank 0 if all ranks see the same directory, removes this directory. A leader
+ * must call this function only when no other rank writes into the directory. Accepts NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
 /* Return the path of the directory before it gets its final name. Files are written to this
  * path. */
@@ -75,10 +75,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
+/* Return true if hosts have disks of their own (Note [Hosts' own disks] in disks.h). Then only
+ * fsdp_dcp_job_complete_on_all() completes the job. */
+bool fsdp_dcp_job_is_on_disks(const fsdp_dcp_job *job);
 /* Complete the checkpoint: write .metadata, call fsdp_group_place.write(), which may write further
  * files, and give the directory its final name. Rank 0 calls this when all ranks have written their
  * files, and rank 0 has the positions of all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* Abandon the job. If the directory that the job made does not have its final name yet, rank 0
- * removes this directory. The job must still be destroyed. */
+/* The same, called by all ranks when all have written their files. It also sends the positions to
+ * rank 0. Collective; if one rank fails, all fail. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete_on_all(fsdp_dcp_job *job);
+/* Abandon the job. If a directory that the job made does not have its final name yet, the leader of
+ * its disk removes this directory. The job must still be destroyed. */
 void fsdp_dcp_job_discard(fsdp_dcp_job *job);

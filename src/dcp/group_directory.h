@@ -2,14 +2,16 @@
 #pragma once
 #include <limits.h>
 
-#include <fsdp/comm.h>
-
 #include "src/base/io.h"
+#include "src/dcp/disks.h"
 
 /* The path of a directory, and what rank 0 does with the directory. Fields that are 0 or NULL have
  * their default meaning. */
 typedef struct fsdp_group_place {
-    const char *path; /* must be visible to all ranks */
+    const char *path;
+    /* False: the directory must be the same for all ranks; if hosts see different ones, saving
+     * fails. True: each host may have its own (Note [Hosts' own disks] in disks.h). */
+    bool may_be_on_disks;
     /* What to do if the directory exists and is not empty. Default: an error. */
     fsdp_existing existing;
     /* True: the directory exists already, as a part of a larger directory that will appear as a
@@ -20,11 +22,15 @@ typedef struct fsdp_group_place {
      * fsdp_is_stale_dcp_file(). */
     fsdp_is_stale_fn *is_stale;
     void *is_stale_context;
-    /* Called on rank 0 after all ranks have written their files. Writes further files into `dir`.
-     * NULL: there are no further files. */
-    fsdp_status (*write)(void *arg, const char *dir);
-    /* Called on rank 0 when the directory has its final name. May be NULL. */
-    fsdp_status (*appeared)(void *arg);
+    /* Called on rank 0 after all ranks have written their files, with `disks` NULL. If hosts have
+     * disks of their own, called on all ranks with `disks`, and collective. On rank 0, writes the
+     * file `further` into `dir`. NULL: there is no such file. */
+    fsdp_status (*write)(void *arg, const char *dir, const fsdp_disks *disks);
+    const char *further;
+    /* Called on rank 0 when the directory has its final name, with `disks` NULL. If hosts have
+     * disks of their own, called on all ranks when the directories of all hosts have their final
+     * names, and collective. May be NULL. */
+    fsdp_status (*appeared)(void *arg, const fsdp_disks *disks);
     void *arg;
 } fsdp_group_place;
 
@@ -43,18 +49,35 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
                                                  void *arg);
 
-/* The two steps of rank 0 in fsdp_group_directory(), for callers that do the communication between
- * the ranks themselves.
+/* The steps of fsdp_group_directory(), for callers that do other communication between them.
  *
- * The first step, begin(), makes a temporary directory. It sets *target to this directory, and
- * `dir` to its path. If place->is_there, begin() makes no directory. It then leaves *target
- * unchanged, and sets `dir` to place->path.
+ * fsdp_group_place_find_disks() finds out which ranks see the same directory (fsdp_disks_find()),
+ * and fails if they must see the same one and do not. It is collective if the ranks are on several
+ * hosts, and returns `mine` otherwise.
  *
- * The second step, complete(), calls place->write(), gives the directory its final name, and calls
- * place->appeared(). If a step fails and *target is not NULL, the caller must discard *target. */
+ * fsdp_group_place_begin() is called on the leaders of the disks. It makes a temporary directory,
+ * sets *target to it, and sets `dir` to its path. If place->is_there, it makes no directory: it
+ * leaves *target unchanged, and sets `dir` to place->path. fsdp_disks_share_path() then gives the
+ * path to the other ranks.
+ *
+ * fsdp_group_place_complete() is called on rank 0 if all ranks see the same directory. It calls
+ * place->write(), gives the directory its final name, and calls place->appeared(). If it fails and
+ * *target is not NULL, the caller must discard *target.
+ *
+ * fsdp_group_place_complete_on_disks() does the same on all ranks if there are several disks. It is
+ * collective, and fails on all ranks if `mine` is an error on one, or if a step fails on one. Rank
+ * 0's file `listing` (NULL: none) is in `dir` already, and is copied to the other disks together
+ * with place->further. @{ */
+FSDP_MUST_CHECK fsdp_status fsdp_group_place_find_disks(fsdp_status mine,
+                                                        const fsdp_group_place *place,
+                                                        fsdp_group *group, fsdp_disks *disks);
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_begin(const fsdp_group_place *place,
                                                    fsdp_atomic_directory **target,
                                                    char dir[PATH_MAX]);
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_complete(const fsdp_group_place *place,
                                                       const char *dir,
                                                       fsdp_atomic_directory **target);
+FSDP_MUST_CHECK fsdp_status fsdp_group_place_complete_on_disks(
+    fsdp_status mine, const fsdp_group_place *place, fsdp_group *group, const fsdp_disks *disks,
+    const char *listing, const char *dir, fsdp_atomic_directory **target);
+/* @} */

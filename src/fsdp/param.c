@@ -31,6 +31,11 @@ fsdp_status fsdp_param_choose_shard(fsdp_param *p)
                           "shard_placement_fn: Shard(%d) of '%s', whose all_gather extension takes "
                           "rows",
                           shard.dim, p->name);
+    if (shard.dim && parameter->quantized)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "shard_placement_fn: Shard(%d) of '%s', which is stored in NF4 "
+                          "(--load-in-4bit) and cut at blocks of its rows",
+                          shard.dim, p->name);
     fsdp_shard_rows(parameter->shape[shard.dim], fsdp_group_world_size(group),
                     fsdp_group_rank(group), &shard.begin, &shard.end);
     p->owner.shard = shard;

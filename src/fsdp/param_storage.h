@@ -7,8 +7,8 @@
  * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
  * parameter is stored.
  *
- * A parameter gets the first storage in this list that fits it. QUANTIZED, COPY, PACKED, FLOAT8, HOST
- * and MASTER are the memories of the same names in fsdp_memory_kind.
+ * A parameter gets the first storage in this list that fits it. QUANTIZED, COPY, PACKED, FLOAT8,
+ * HOST and MASTER are the memories of the same names in fsdp_memory_kind.
  *
  *   storage                this rank's rows              operations read  file
  *   quantized              4 bits, in QUANTIZED          QUANTIZED        storage_quantized.c

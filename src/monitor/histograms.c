@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/comm/group.h"
-#include "src/nn/module.h"
+#include "src/nn/quantized.h"
 
 /* A module whose parameters belong to a unit. A unit may have several modules. */
 typedef struct unit_module {
@@ -163,13 +163,28 @@ static bool counts_part(const fsdp_histograms *h, const fsdp_parameter *p)
     return false;
 }
 
+/* Return this rank's part of a parameter in NF4. */
+static fsdp_quantized_part quantized_part(const fsdp_parameter *p)
+{
+    const fsdp_group *group = fsdp_parameter_group(p);
+    return fsdp_quantized_part_of(p->quantized, fsdp_group_world_size(group),
+                                  fsdp_group_rank(group));
+}
+
 static fsdp_status read_part(const fsdp_parameter *p, fsdp_histograms_of what, float *values)
 {
     if (what == FSDP_HISTOGRAMS_OF_GRADIENTS)
         return fsdp_tensor_to_floats(fsdp_parameter_grad(p), values);
     const fsdp_tensor *local = fsdp_parameter_local(p);
+    fsdp_status status = FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(local));
-    const fsdp_status status = fsdp_tensor_to_floats(local, values);
+    if (p->quantized) {
+        const fsdp_quantized_part part = quantized_part(p);
+        fsdp_quantized_read(p->quantized, &part, fsdp_tensor_device(local), fsdp_tensor_ptr(local),
+                            values, FSDP_DTYPE_F32);
+    } else {
+        status = fsdp_tensor_to_floats(local, values);
+    }
     fsdp_tensor_end_read(local);
     return status;
 }
@@ -179,7 +194,10 @@ static fsdp_status count_part(fsdp_histograms *h, size_t i, fsdp_histograms_of w
     const fsdp_parameter *p = h->list->items[i].parameter;
     const fsdp_tensor *part =
         what == FSDP_HISTOGRAMS_OF_GRADIENTS ? fsdp_parameter_grad(p) : fsdp_parameter_local(p);
-    const int64_t n = part ? fsdp_tensor_numel(part) : 0;
+    const int64_t n = !part ? 0
+                      : p->quantized && what != FSDP_HISTOGRAMS_OF_GRADIENTS
+                          ? quantized_part(p).n
+                          : fsdp_tensor_numel(part);
     if (!n || !counts_part(h, p))
         return FSDP_OK;
     float *values = fsdp_calloc((size_t)n, sizeof *values);

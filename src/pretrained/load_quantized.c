@@ -44,6 +44,12 @@ fsdp_status fsdp_load_check_quantized(const fsdp_checkpoint_reader *reader,
     fsdp_nf4_entry nf4;
     bool found;
     fsdp_dtype dtype;
+    if (!p->owner)
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "%s: tensor '%s': a weight in NF4 (--load-in-4bit) must belong to a unit, "
+            "and this one does not (--ignored-modules)",
+            entry->path, entry->name);
     FSDP_TRY(fsdp_nf4_entry_find(reader, entry, &nf4, &found));
     if (!found) {
         FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, p->shape, p->ndim));

@@ -122,6 +122,22 @@ fsdp_status fsdp_source_open(const char *path, fsdp_source **out)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_source_open_names(const char *path, fsdp_source **out)
+{
+    fsdp_source *source = fsdp_calloc(1, sizeof *source);
+    if (!source)
+        return FSDP_ERR_NOMEM;
+    source->path = fsdp_strdup(path);
+    source->format = FSDP_SOURCE_DCP;
+    fsdp_status status = source->path ? fsdp_source_open_dcp_names(source) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_source_close(source);
+        return status;
+    }
+    *out = source;
+    return FSDP_OK;
+}
+
 void fsdp_source_close(fsdp_source *source)
 {
     if (!source)

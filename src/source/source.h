@@ -58,6 +58,9 @@ typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
  * that only contains checkpoints. Other errors are those of the readers, such as
  * fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
+/* Open only the list of items of a directory of torch.distributed.checkpoint, whose data files may
+ * be missing. Neither tensors nor values can be read. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_open_names(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
 const char *fsdp_source_path(const fsdp_source *source);
 fsdp_source_format fsdp_source_format_of(const fsdp_source *source);

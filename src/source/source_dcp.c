@@ -67,12 +67,8 @@ static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_source_open_dcp(fsdp_source *source)
+static fsdp_status list_dcp_items(fsdp_source *source)
 {
-    FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
-    /* The reader need not verify blocks while it reads, because fsdp_source_check() verifies whole
-     * tensors. */
-    fsdp_dcp_reader_skip_blocks(source->dcp);
     const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
     for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)
         FSDP_TRY(add_dcp_item(source, fsdp_dcp_metadata_at(metadata, i)));
@@ -80,4 +76,19 @@ fsdp_status fsdp_source_open_dcp(fsdp_source *source)
         qsort(source->items, source->n, sizeof *source->items, compare_paths);
     source->values = fsdp_calloc(source->n, sizeof(fsdp_torch_archive *));
     return source->values ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+fsdp_status fsdp_source_open_dcp(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
+    /* The reader need not verify blocks while it reads, because fsdp_source_check() verifies whole
+     * tensors. */
+    fsdp_dcp_reader_skip_blocks(source->dcp);
+    return list_dcp_items(source);
+}
+
+fsdp_status fsdp_source_open_dcp_names(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_dcp_reader_open_metadata(source->path, &source->dcp));
+    return list_dcp_items(source);
 }

@@ -87,6 +87,8 @@ static fsdp_status write_own(fsdp_async_save *s)
     size_t bytes;
     FSDP_TRY(fsdp_dcp_job_write_file(s->job));
     const void *positions = fsdp_dcp_job_own_positions(s->job, &bytes);
+    if (fsdp_dcp_job_is_on_disks(s->job))
+        return FSDP_OK;
     if (!is_first(s))
         return fsdp_rank_note_write(fsdp_dcp_job_dir(s->job), s->rank, positions, bytes);
     memcpy(fsdp_dcp_job_positions(s->job, 0), positions, bytes);
@@ -114,7 +116,7 @@ static void note_written(fsdp_async_save *s, fsdp_status status)
 {
     /* Report the failure before calling advance(). After that call, rank 0 may remove the folder
      * into which the report is written. */
-    if (status != FSDP_OK && !is_first(s))
+    if (status != FSDP_OK && !is_first(s) && !fsdp_dcp_job_is_on_disks(s->job))
         fsdp_rank_note_write_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
@@ -125,7 +127,7 @@ static void *run_thread(void *arg)
     fsdp_async_save *s = arg;
     fsdp_status status = write_own(s);
     note_written(s, status);
-    if (status == FSDP_OK && is_first(s))
+    if (status == FSDP_OK && is_first(s) && !fsdp_dcp_job_is_on_disks(s->job))
         status = complete(s);
     advance(s, STAGE_ENDED, status);
     return NULL;
@@ -224,6 +226,7 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
     const fsdp_dcp_async_save_options *o = options ? options : &defaults;
     const fsdp_async_save_options inner = {
         .place = {.path = dir,
+                  .may_be_on_disks = true,
                   .existing = o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE},
         .staging_bytes =
             o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
@@ -259,6 +262,8 @@ static fsdp_status await(fsdp_async_save *s, stage until)
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
+    if (fsdp_dcp_job_is_on_disks(s->job))
+        return fsdp_dcp_job_complete_on_all(s->job);
     return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
 }
 
@@ -290,6 +295,8 @@ static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
         return true;
+    if (fsdp_dcp_job_is_on_disks(s->job))
+        return fsdp_async_save_done(s);
     return fsdp_async_save_done(s) &&
            (is_first(s) || !fsdp_path_is_directory(fsdp_dcp_job_dir(s->job)));
 }
@@ -305,6 +312,11 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
          * snapshot, so that the thread can no longer read it. The thread then ends soon. */
         fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
+        if (s->error.status == FSDP_OK && fsdp_dcp_job_is_on_disks(s->job))
+            fsdp_error_save(fsdp_error(FSDP_ERR_STATE,
+                                       "the hosts have disks of their own, so the ranks complete a "
+                                       "checkpoint together, which they cannot do after an error"),
+                            &s->error);
     }
     return fsdp_error_restore(&s->error);
 }

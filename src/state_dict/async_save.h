@@ -8,7 +8,11 @@
  * (src/dcp/rank_note.h), with the positions of the rank's entries in its file. The thread of rank 0
  * reads the notes of the other ranks, writes .metadata, and renames the folder. A rank that fails,
  * or that cannot start its thread, writes a note of its failure. Such a note ends the save on rank
- * 0. fsdp_async_save_wait() returns the outcome of all ranks on every rank. */
+ * 0. fsdp_async_save_wait() returns the outcome of all ranks on every rank.
+ *
+ * If hosts have disks of their own (Note [Hosts' own disks] in src/dcp/disks.h), notes would not
+ * reach rank 0. The threads then only write the files, and fsdp_async_save_wait() completes the
+ * checkpoint, in which all ranks take part. fsdp_async_save_finish() cannot complete it. */
 #pragma once
 #include <fsdp/state_dict.h>
 
@@ -36,7 +40,8 @@ uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
 /* End a save after another part of the run has failed. The peers may be in other calls, so this
  * function does not communicate with them. It waits until the threads of the ranks have finished
  * the save: each thread writes its rank's file, and then the thread of rank 0 gives the folder its
- * final name. The function gives up the save if a peer has died, has been stopped, or has left.
+ * final name. The function gives up the save if a peer has died, has been stopped, or has left. If
+ * hosts have disks of their own, it always gives up the save and returns FSDP_ERR_STATE.
  *
  * On rank 0, the function returns the outcome of the save. On any other rank, it waits until this
  * rank's save has failed, or until rank 0 has renamed or removed the folder. It then returns this

@@ -127,6 +127,7 @@ fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_gro
 {
     const fsdp_group_place place = {
         .path = dir,
+        .may_be_on_disks = true,
         .existing = options && options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE};
     return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
@@ -179,7 +180,6 @@ static fsdp_status find_item(const load_run *run, const char *prefix, const char
 static fsdp_status match_items(load_run *run, const fsdp_dcp_load_options *options)
 {
     size_t n = fsdp_state_dict_count(run->dict);
-    FSDP_TRY(fsdp_dcp_reader_open(run->dir, &run->reader));
     run->items = fsdp_calloc(n, sizeof(const fsdp_dcp_item *));
     run->staging = fsdp_calloc(STAGING_BYTES, 1);
     if (!run->items || !run->staging)
@@ -215,12 +215,17 @@ static fsdp_status load_value(const load_run *run, size_t i)
     return status;
 }
 
-static fsdp_status load_values(const load_run *run)
+static fsdp_status load_all_values(const load_run *run)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(run->dict); i++)
         if (run->items[i] && !run->items[i]->dtype_name)
             FSDP_TRY(load_value(run, i));
     return FSDP_OK;
+}
+
+static fsdp_status load_values(const load_run *run)
+{
+    return fsdp_dcp_reader_end(run->reader, load_all_values(run));
 }
 
 /* --- load: tensors --- */
@@ -324,7 +329,10 @@ static fsdp_status load_tensor(const load_run *run, const fsdp_dcp_item *item, f
 static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
 {
     const load_run *run = arg;
-    return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
+    if (!run->items[i] || fsdp_dcp_reader_given_up(run->reader))
+        return FSDP_OK;
+    /* Each item has a session of its own, because ranks wait for each other between units. */
+    return fsdp_dcp_reader_end(run->reader, load_tensor(run, run->items[i], to));
 }
 
 /* Verify the checksums of whole chunks in files that have no checksums of blocks. During the load,
@@ -346,7 +354,9 @@ fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *gr
 {
     static const fsdp_dcp_load_options defaults = {0};
     load_run run = {.dict = dict, .dir = dir};
-    fsdp_status status = fsdp_agree(group, match_items(&run, options ? options : &defaults));
+    fsdp_status status = fsdp_dcp_reader_open_on_hosts(dir, group, &run.reader);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, match_items(&run, options ? options : &defaults));
     if (status == FSDP_OK)
         status = fsdp_agree(group, load_values(&run));
     if (status == FSDP_OK)

@@ -5,6 +5,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/comm/agree.h"
+#include "src/comm/comm.h"
 #include "src/dcp/group_directory.h"
 #include "src/hf/stale_files.h"
 #include "src/report/human.h"
@@ -27,23 +28,31 @@ static fsdp_status write_files(void *arg, const char *dir)
     return fsdp_checkpoint_files_write(s->t, dir);
 }
 
-static fsdp_status write_trainer_state(void *arg, const char *dir)
+static fsdp_status write_trainer_state(void *arg, const char *dir, const fsdp_disks *disks)
 {
     const saving *s = arg;
-    fsdp_json *state;
-    FSDP_TRY(fsdp_trainer_state_json(s->t, &state));
-    fsdp_status status = fsdp_trainer_state_write(state, dir);
+    fsdp_json *state = NULL;
+    fsdp_status status =
+        fsdp_trainer_is_first(s->t) ? fsdp_trainer_state_json(s->t, &state) : FSDP_OK;
+    if (!disks)
+        status = status == FSDP_OK ? fsdp_trainer_state_write(state, dir) : status;
+    else if ((status = fsdp_agree(s->t->group, status)) == FSDP_OK)
+        status = fsdp_trainer_state_write_on_disks(state, dir, disks, s->t->group);
     fsdp_json_destroy(state);
     return status;
 }
 
-static fsdp_status note_appeared(void *arg)
+static fsdp_status note_appeared(void *arg, const fsdp_disks *disks)
 {
     const saving *s = arg;
     const fsdp_checkpoint_rotation old = fsdp_checkpoint_rotation_of(s->t);
-    fsdp_trainer_print(s->t, "--> saved %s in %s", s->path,
-                       fsdp_human_duration(fsdp_clock_s() - s->begin_s).text);
-    return fsdp_checkpoint_remove_old(&old);
+    if (fsdp_trainer_is_first(s->t))
+        fsdp_trainer_print(s->t, "--> saved %s in %s", s->path,
+                           fsdp_human_duration(fsdp_clock_s() - s->begin_s).text);
+    if (!disks)
+        return fsdp_checkpoint_remove_old(&old);
+    fsdp_checkpoint_print_disks(s->t, s->path, disks);
+    return fsdp_checkpoint_remove_old_on_disks(&old, disks, s->t->group);
 }
 
 static fsdp_status report_save(const saving *s)
@@ -60,9 +69,11 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
 {
     saving s = {.t = t, .path = path, .begin_s = fsdp_clock_s()};
     const fsdp_group_place place = {.path = path,
+                                    .may_be_on_disks = fsdp_checkpoint_files_are_sharded(t),
                                     .existing = FSDP_EXISTING_UPDATE,
                                     .is_stale = fsdp_is_stale_checkpoint_file,
                                     .write = write_trainer_state,
+                                    .further = FSDP_TRAINER_STATE,
                                     .appeared = note_appeared,
                                     .arg = &s};
     if (!fsdp_checkpoint_files_are_sharded(t)) {
@@ -135,7 +146,7 @@ fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(fsdp_async_checkpoint_end(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t)
+    return fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
                                     ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir)
                                     : FSDP_OK);
 }

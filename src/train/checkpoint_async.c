@@ -13,6 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 struct fsdp_async_checkpoint {
+    fsdp_trainer *t;
     fsdp_async_save *save;
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
@@ -23,19 +24,24 @@ struct fsdp_async_checkpoint {
     double begin_s;
 };
 
-/* --- called by rank 0's save thread --- */
+/* --- called by rank 0's save thread; by the training thread of all ranks if hosts have disks of
+ * their own --- */
 
-static fsdp_status write_state(void *arg, const char *dir)
+static fsdp_status write_state(void *arg, const char *dir, const fsdp_disks *disks)
 {
     const fsdp_async_checkpoint *c = arg;
-    return fsdp_trainer_state_write(c->state, dir);
+    return disks ? fsdp_trainer_state_write_on_disks(c->state, dir, disks, c->t->group)
+                 : fsdp_trainer_state_write(c->state, dir);
 }
 
-static fsdp_status note_appeared(void *arg)
+static fsdp_status note_appeared(void *arg, const fsdp_disks *disks)
 {
     fsdp_async_checkpoint *c = arg;
     c->report.seconds = fsdp_clock_s() - c->begin_s;
-    return fsdp_checkpoint_remove_old(&c->old);
+    if (!disks)
+        return fsdp_checkpoint_remove_old(&c->old);
+    fsdp_checkpoint_print_disks(c->t, c->path, disks);
+    return fsdp_checkpoint_remove_old_on_disks(&c->old, disks, c->t->group);
 }
 
 /* --- called by the training thread --- */
@@ -59,6 +65,7 @@ static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
     if (!c)
         return FSDP_ERR_NOMEM;
     *out = c;
+    c->t = t;
     c->begin_s = fsdp_clock_s();
     c->old = fsdp_checkpoint_rotation_of(t);
     c->report = (fsdp_checkpoint_report){.step = t->step};
@@ -76,9 +83,11 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     fsdp_state_dict *all = NULL;
     const fsdp_status mine = prepare_checkpoint(t, path, &c, &all);
     const fsdp_async_save_options options = {.place = {.path = path,
+                                                       .may_be_on_disks = true,
                                                        .existing = FSDP_EXISTING_UPDATE,
                                                        .is_stale = fsdp_is_stale_checkpoint_file,
                                                        .write = write_state,
+                                                       .further = FSDP_TRAINER_STATE,
                                                        .appeared = note_appeared,
                                                        .arg = c},
                                              .staging_bytes =

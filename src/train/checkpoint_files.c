@@ -285,7 +285,11 @@ static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int fo
     fsdp_parameter_list names = {0};
     char *path;
     FSDP_TRY(model_place(dir, form, &path));
-    if (path && fsdp_source_open(path, &source) != FSDP_OK)
+    /* The data files of a SHARDED_STATE_DICT may be on other hosts. Their names are in .metadata.
+     */
+    const bool is_sharded = form != ACCELERATE && forms[form].type == FSDP_STATE_DICT_SHARDED;
+    if (path && (is_sharded ? fsdp_source_open_names(path, &source)
+                            : fsdp_source_open(path, &source)) != FSDP_OK)
         source = NULL;
     fsdp_status status = FSDP_OK;
     if (source)

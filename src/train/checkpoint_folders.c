@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/comm/agree.h"
 #include "src/dcp/group_directory.h"
 #include "src/hf/stale_files.h"
 #include "src/state_dict/state_dict.h"
@@ -282,6 +283,95 @@ fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
         status = remove_checkpoint(r->folder, steps[i]);
     fsdp_free(steps);
     return status;
+}
+
+/* --- hosts that have disks of their own --- */
+
+static bool contains_step(const int64_t *steps, size_t n, int64_t step)
+{
+    for (size_t i = 0; i < n; i++)
+        if (steps[i] == step)
+            return true;
+    return false;
+}
+
+/* Return the step of the oldest checkpoint that is kept. `all` [world_size * most] are the steps of
+ * the leaders, and -1 for all other ranks and at the end of a rank's list. */
+static int64_t oldest_kept(const fsdp_checkpoint_rotation *r, const fsdp_disks *disks,
+                           const int64_t *all, size_t most)
+{
+    int64_t kept = 0, oldest = r->step;
+    for (size_t i = most; i-- > 0 && kept < r->limit;) {
+        const int64_t step = all[i];
+        bool everywhere = step >= 0 && step <= r->step;
+        for (int d = 1; d < disks->n && everywhere; d++)
+            everywhere = contains_step(all + (size_t)disks->leaders[d] * most, most, step);
+        if (everywhere) {
+            oldest = step;
+            kept++;
+        }
+    }
+    return kept < r->limit ? 0 : oldest;
+}
+
+/* Remove the checkpoints of this leader that are older than `oldest`, or later than r->step if the
+ * run replaces another one. */
+static fsdp_status remove_listed(const fsdp_checkpoint_rotation *r, const int64_t *steps, size_t n,
+                                 int64_t oldest)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((r->limit && steps[i] < oldest) || (r->remove_later && steps[i] > r->step))
+            FSDP_TRY(remove_checkpoint(r->folder, steps[i]));
+    return FSDP_OK;
+}
+
+/* `steps` [n] are the steps of this rank, which are none if it is not a leader. Collective. */
+static fsdp_status remove_on_disks(fsdp_status mine, const fsdp_checkpoint_rotation *r,
+                                   const fsdp_disks *disks, fsdp_group *group, const int64_t *steps,
+                                   size_t n)
+{
+    int64_t most = (int64_t)n;
+    FSDP_TRY(fsdp_agree(group, mine));
+    FSDP_TRY(fsdp_all_reduce(group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    const size_t row = (size_t)most + 1;
+    int64_t *own = fsdp_calloc(row, sizeof *own);
+    int64_t *all = fsdp_calloc(row * (size_t)fsdp_group_world_size(group), sizeof *all);
+    for (size_t i = 0; own && i < row; i++)
+        own[i] = i < n ? steps[i] : -1;
+    fsdp_status status = fsdp_agree_gather(group, own && all ? FSDP_OK : FSDP_ERR_NOMEM, own,
+                                           row * sizeof *own, all);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, remove_listed(r, steps, n, oldest_kept(r, disks, all, row)));
+    fsdp_free(all);
+    fsdp_free(own);
+    return status;
+}
+
+fsdp_status fsdp_checkpoint_remove_old_on_disks(const fsdp_checkpoint_rotation *r,
+                                                const fsdp_disks *disks, fsdp_group *group)
+{
+    int64_t *steps = NULL;
+    size_t n = 0;
+    if (r->limit == 0 && !r->remove_later)
+        return FSDP_OK;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_disks_leads(disks, fsdp_group_rank(group)))
+        status = fsdp_checkpoint_list_steps(r->folder, true, &steps, &n);
+    status = remove_on_disks(status, r, disks, group, steps, n);
+    fsdp_free(steps);
+    return status;
+}
+
+void fsdp_checkpoint_print_disks(fsdp_trainer *t, const char *path, const fsdp_disks *disks)
+{
+    if (!t->knows_disks && fsdp_trainer_is_first(t))
+        fsdp_trainer_print(
+            t,
+            "checkpoints are on %d disks, each with the files of the ranks of its "
+            "hosts; 'fsdp checkpoint gather %s -o DIR', started by mpirun or srun on "
+            "these hosts, puts one together",
+            disks->n, path);
+    t->knows_disks = true;
 }
 
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)

@@ -1,6 +1,7 @@
 /* The folders of a run's checkpoints: what their names are, which of them are complete, and which
  * are removed. */
 #pragma once
+#include "src/dcp/disks.h"
 #include "src/train/trainer_internal.h"
 
 /* Set *dir to the folder that contains the run's checkpoints: --checkpoint-dir or, if that option
@@ -26,8 +27,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *ye
  * caller owns *steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours,
                                                        int64_t **steps, size_t *n);
-/* Called by rank 0 before training. Return an error if checkpoints cannot be written, or if they
- * would replace files that this run may not replace (fsdp_trainer_may_replace()). */
+/* Called by the first rank of each host before training. Return an error if checkpoints cannot be
+ * written, or if they would replace files that this run may not replace
+ * (fsdp_trainer_may_replace()). */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t);
 
 /* Which checkpoints to remove after a new one has appeared. */
@@ -40,5 +42,13 @@ typedef struct fsdp_checkpoint_rotation {
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t);
 /* Remove the checkpoints that *rotation describes. Called by rank 0 or its save thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *rotation);
+/* The same if hosts have disks of their own; each leader removes folders of its disk. A checkpoint
+ * counts only if all leaders have it, so that as many checkpoints are kept that a run can resume
+ * from. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old_on_disks(
+    const fsdp_checkpoint_rotation *rotation, const fsdp_disks *disks, fsdp_group *group);
+/* Called on all ranks after the checkpoint `path` has appeared on the disks of several hosts. The
+ * first time, rank 0 prints so, and how the files are put together. */
+void fsdp_checkpoint_print_disks(fsdp_trainer *t, const char *path, const fsdp_disks *disks);
 /* Remove from `folder` the checkpoints that a killed run was writing or removing. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder);

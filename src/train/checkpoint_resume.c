@@ -8,12 +8,15 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/dcp/disks.h"
 #include "src/dcp/group_directory.h"
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_folders.h"
 #include "src/train/checkpoint_foreign.h"
+#include "src/train/checkpoint_hosts.h"
 #include "src/train/checkpoint_state.h"
 #include "src/train/checkpoint_tie.h"
 #include "src/train/checkpoint_verify.h"
@@ -264,6 +267,119 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
+/* --- choosing a checkpoint on several hosts --- */
+
+/* What is at the path that --resume names, on one host. On hosts with disks of their own, a path
+ * may be different things: the one with the largest number counts. */
+typedef enum given_kind {
+    GIVEN_NOTHING,
+    GIVEN_FOLDER, /* not a checkpoint; checkpoints may be in it */
+    GIVEN_CHECKPOINT,
+    GIVEN_FILE
+} given_kind;
+
+static int32_t kind_of_given(const char *given)
+{
+    if (fsdp_path_is_file(given))
+        return GIVEN_FILE;
+    if (!fsdp_path_is_directory(given))
+        return GIVEN_NOTHING;
+    return fsdp_checkpoint_files_exist(given) || fsdp_directory_has_file(given, FSDP_TRAINER_STATE)
+               ? GIVEN_CHECKPOINT
+               : GIVEN_FOLDER;
+}
+
+/* The checkpoint `given` is not whole. Return the error, which names the newest whole checkpoint in
+ * the same folder. Collective. */
+static fsdp_status refuse_not_whole(const fsdp_trainer *t, const char *given, const char *parent,
+                                    const char *why)
+{
+    char newest[PATH_MAX], previous[PATH_MAX], reason[FSDP_HOSTS_REASON];
+    size_t n_seen;
+    FSDP_TRY(
+        fsdp_checkpoint_hosts_newest(t, parent, given, false, newest, previous, &n_seen, reason));
+    if (!*newest)
+        return fsdp_error(FSDP_ERR_NOT_FOUND,
+                          "--resume %s: it is not whole: %s. No checkpoint in %s is whole on all "
+                          "hosts; if the lost files exist elsewhere, copy them there, or put the "
+                          "checkpoint together with 'fsdp checkpoint gather'",
+                          given, why, parent);
+    return fsdp_error(
+        FSDP_ERR_NOT_FOUND,
+        "--resume %s: it is not whole: %s. The newest checkpoint that is whole on all "
+        "hosts is %s: --resume %s",
+        given, why, newest, newest);
+}
+
+static fsdp_status choose_given_on_hosts(const fsdp_trainer *t, const char *given, choice *out)
+{
+    char reason[FSDP_HOSTS_REASON], previous[PATH_MAX];
+    size_t n_seen;
+    bool whole;
+    char *parent = fsdp_path_parent(given), *name = fsdp_path_stripped(given);
+    fsdp_status status = fsdp_agree(t->group, parent && name ? FSDP_OK : FSDP_ERR_NOMEM);
+    if (status == FSDP_OK)
+        status = fsdp_checkpoint_hosts_survey(t, name, &whole, reason);
+    if (status == FSDP_OK && !whole)
+        status = refuse_not_whole(t, name, parent, reason);
+    if (status == FSDP_OK) {
+        snprintf(out->path, PATH_MAX, "%s", given);
+        status = fsdp_checkpoint_hosts_newest(t, parent, name, false, out->previous, previous,
+                                              &n_seen, reason);
+    }
+    fsdp_free(name);
+    fsdp_free(parent);
+    return status;
+}
+
+/* Choose the newest checkpoint in `folder`. If no host has any, leave out->path empty.
+ * Collective. */
+static fsdp_status choose_newest_on_hosts(const fsdp_trainer *t, const char *folder, choice *out)
+{
+    char reason[FSDP_HOSTS_REASON];
+    size_t n_seen;
+    FSDP_TRY(fsdp_checkpoint_hosts_newest(t, folder, NULL, true, out->path, out->previous, &n_seen,
+                                          reason));
+    if (*out->path || !n_seen)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "--resume: no checkpoint in %s is whole on all hosts. The newest one: %s. "
+                      "Without --resume the run starts from the beginning",
+                      folder, reason);
+}
+
+/* Set *out to the choice of rank 0. Collective. */
+static fsdp_status choose_on_rank_0(const fsdp_trainer *t, choice *out)
+{
+    fsdp_status status = fsdp_trainer_is_first(t) ? choose_checkpoint(t, out) : FSDP_OK;
+    FSDP_TRY(fsdp_agree(t->group, status));
+    return fsdp_broadcast(t->group, out, sizeof *out, 0);
+}
+
+/* Hosts may have disks of their own, so all hosts examine the checkpoints. Files, folders of other
+ * programs that have other names, and the errors for what does not exist are left to rank 0.
+ * Collective. */
+static fsdp_status choose_on_hosts(const fsdp_trainer *t, choice *out)
+{
+    const bool leads = fsdp_group_leads_host(t->group, fsdp_group_rank(t->group));
+    const bool is_auto = t->config->resume && strcmp(t->config->resume, "auto") == 0;
+    const char *given = is_auto ? t->checkpoint_dir : t->config->resume;
+    if (t->config->save_strategy != FSDP_SAVE_NO)
+        FSDP_TRY(fsdp_agree(t->group, leads ? fsdp_checkpoint_remove_unfinished(t->checkpoint_dir)
+                                            : FSDP_OK));
+    if (!given)
+        return FSDP_OK;
+    int32_t kind = is_auto ? GIVEN_FOLDER : kind_of_given(given);
+    FSDP_TRY(fsdp_all_reduce(t->group, &kind, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MAX));
+    if (kind == GIVEN_CHECKPOINT)
+        return choose_given_on_hosts(t, given, out);
+    if (kind == GIVEN_FOLDER)
+        FSDP_TRY(choose_newest_on_hosts(t, given, out));
+    return *out->path ? FSDP_OK : choose_on_rank_0(t, out);
+}
+
+/* --- the task prefix --- */
+
 /* Set out->path to the folder with the state of the run that --resume continues, or to "". The
  * checks of choose_checkpoint() are left to it: it is called later, and reports what is wrong. */
 static fsdp_status find_saved_state(const fsdp_trainer *t, choice *out)
@@ -307,6 +423,19 @@ static fsdp_status read_prefix(const char *path, char **prefix)
     return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
 }
 
+/* Give all ranks the prefix that rank 0 has read: other hosts may lack the file. Collective. */
+static fsdp_status share_prefix(fsdp_trainer *t)
+{
+    int64_t bytes = t->resumed_prefix ? (int64_t)strlen(t->resumed_prefix) + 1 : 0;
+    FSDP_TRY(fsdp_broadcast(t->group, &bytes, sizeof bytes, 0));
+    if (!bytes)
+        return FSDP_OK;
+    if (!t->resumed_prefix)
+        t->resumed_prefix = fsdp_calloc((size_t)bytes, 1);
+    FSDP_TRY(fsdp_agree(t->group, t->resumed_prefix ? FSDP_OK : FSDP_ERR_NOMEM));
+    return fsdp_broadcast(t->group, t->resumed_prefix, (size_t)bytes, 0);
+}
+
 fsdp_status fsdp_checkpoint_find_prefix(fsdp_trainer *t)
 {
     choice chosen = {0};
@@ -315,7 +444,9 @@ fsdp_status fsdp_checkpoint_find_prefix(fsdp_trainer *t)
     FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
     if (!*chosen.path)
         return FSDP_OK;
-    return fsdp_agree(t->group, read_prefix(chosen.path, &t->resumed_prefix));
+    status = fsdp_trainer_is_first(t) ? read_prefix(chosen.path, &t->resumed_prefix) : FSDP_OK;
+    FSDP_TRY(fsdp_agree(t->group, status));
+    return share_prefix(t);
 }
 
 /* Called before the first step. Return an error if a later step of this run would overwrite a
@@ -507,15 +638,13 @@ static bool is_damage(fsdp_status status)
 static fsdp_status load_chosen(fsdp_trainer *t)
 {
     choice chosen = {0};
-    fsdp_status status = fsdp_checkpoint_folder_of_run(t, &t->checkpoint_dir);
-    if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = choose_checkpoint(t, &chosen);
-    FSDP_TRY(fsdp_agree(t->group, status));
-    FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
+    FSDP_TRY(fsdp_agree(t->group, fsdp_checkpoint_folder_of_run(t, &t->checkpoint_dir)));
+    FSDP_TRY(fsdp_group_is_on_several_hosts(t->group) ? choose_on_hosts(t, &chosen)
+                                                      : choose_on_rank_0(t, &chosen));
     if (!*chosen.path)
         return FSDP_OK;
     fsdp_trainer_at(t, "resuming");
-    status = load_checkpoint(t, chosen.path);
+    fsdp_status status = load_checkpoint(t, chosen.path);
     if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s: %s was frozen when this was saved and is trained now; "
@@ -551,7 +680,28 @@ static fsdp_status check_other_checkpoints(const fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(refuse_foreign(t));
-    return print_later_checkpoint(t);
+    return fsdp_trainer_is_first(t) ? print_later_checkpoint(t) : FSDP_OK;
+}
+
+/* Return an error if the run will save files that must be in one folder, and hosts have disks of
+ * their own. Collective. */
+static fsdp_status check_form_on_disks(const fsdp_trainer *t)
+{
+    fsdp_disks disks;
+    if (t->config->save_strategy == FSDP_SAVE_NO || fsdp_checkpoint_files_are_sharded(t))
+        return FSDP_OK;
+    char *path = fsdp_checkpoint_path_of_step(t->checkpoint_dir, 0);
+    fsdp_status status = fsdp_disks_find(path ? FSDP_OK : FSDP_ERR_NOMEM, path, t->group, &disks);
+    fsdp_free(path);
+    if (status == FSDP_OK && disks.n > 1)
+        status =
+            fsdp_error(FSDP_ERR_INVALID,
+                       "--checkpoint-dir %s is on the disks of %d hosts, where only "
+                       "--state-dict-type SHARDED_STATE_DICT with --checkpoint-format fsdp can "
+                       "be saved. Other kinds need a folder that all hosts share",
+                       t->checkpoint_dir, disks.n);
+    fsdp_disks_fini(&disks);
+    return fsdp_agree(t->group, status);
 }
 
 fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
@@ -559,5 +709,8 @@ fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
         return FSDP_OK;
     FSDP_TRY(load_chosen(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_other_checkpoints(t) : FSDP_OK);
+    FSDP_TRY(fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
+                                      ? check_other_checkpoints(t)
+                                      : FSDP_OK));
+    return check_form_on_disks(t);
 }

@@ -8,6 +8,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/shown_text.h"
+#include "src/comm/comm.h"
 #include "src/report/metrics.h"
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_state.h"
@@ -19,6 +20,8 @@ static const char CHECKSUM[] = "crc32";
 /* The field with the number of steps that the optimizer has counted. It is absent if the optimizer
  * does not count steps. A resumed run compares this number with the optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
+/* The field with the hosts, if they have disks of their own. */
+static const char HOSTS[] = "hosts";
 
 /* Compute the checksum of the text of `doc`, which must not contain the field CHECKSUM. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
@@ -166,14 +169,65 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir)
+static fsdp_status write_state(fsdp_json *state, const char *dir)
 {
-    FSDP_TRY(fsdp_checkpoint_tie_put(fsdp_json_root(state), dir));
     FSDP_TRY(put_checksum(state));
     char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
     fsdp_status status = path ? fsdp_json_write(state, FSDP_JSON_PRETTY, path) : FSDP_ERR_NOMEM;
     fsdp_free(path);
     return status;
+}
+
+fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir)
+{
+    FSDP_TRY(fsdp_checkpoint_tie_put(fsdp_json_root(state), dir));
+    return write_state(state, dir);
+}
+
+/* Write for each host its name, the number of the disk on which it has written, and its ranks. */
+static void put_hosts(fsdp_json_node root, const fsdp_disks *disks, const fsdp_group *group)
+{
+    fsdp_json_node list = fsdp_json_set_array(root, HOSTS), ranks = {0};
+    for (int r = 0; r < fsdp_group_world_size(group); r++) {
+        if (fsdp_group_leads_host(group, r)) {
+            fsdp_json_node host = fsdp_json_append_object(list);
+            fsdp_json_set_str(host, "name", fsdp_group_host_name(group, r));
+            fsdp_json_set_i64(host, "disk", disks->of_rank[r]);
+            ranks = fsdp_json_set_array(host, "ranks");
+        }
+        fsdp_json_append_i64(ranks, r);
+    }
+}
+
+fsdp_status fsdp_trainer_state_write_on_disks(fsdp_json *state, const char *dir,
+                                              const fsdp_disks *disks, fsdp_group *group)
+{
+    const bool is_first = fsdp_group_rank(group) == 0;
+    if (is_first)
+        put_hosts(fsdp_json_root(state), disks, group);
+    FSDP_TRY(fsdp_checkpoint_tie_put_on_disks(
+        is_first ? fsdp_json_root(state) : (fsdp_json_node){0}, dir, group));
+    return is_first ? write_state(state, dir) : FSDP_OK;
+}
+
+const char *fsdp_trainer_state_host_of(fsdp_json_node root, int64_t rank)
+{
+    fsdp_json_node list, ranks;
+    const char *name;
+    if (!fsdp_json_has(root, HOSTS) || fsdp_json_get_array(root, HOSTS, &list) != FSDP_OK)
+        return "";
+    for (size_t h = 0; h < fsdp_json_len(list); h++) {
+        fsdp_json_node host = fsdp_json_at(list, h);
+        int64_t first;
+        if (fsdp_json_get_array(host, "ranks", &ranks) != FSDP_OK || fsdp_json_len(ranks) == 0 ||
+            fsdp_json_get_str(host, "name", &name) != FSDP_OK ||
+            fsdp_json_get_i64(fsdp_json_at(ranks, 0), NULL, 0, INT64_MAX, &first) != FSDP_OK)
+            return "";
+        /* The ranks of a host are consecutive. */
+        if (rank >= first && rank - first < (int64_t)fsdp_json_len(ranks))
+            return name;
+    }
+    return "";
 }
 
 int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)

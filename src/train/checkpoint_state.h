@@ -1,6 +1,7 @@
 /* Writes and reads trainer_state.json, the part of a run's state that is neither in the model nor
  * in the optimizer. */
 #pragma once
+#include "src/dcp/disks.h"
 #include "src/train/trainer_internal.h"
 
 #define FSDP_TRAINER_STATE "trainer_state.json"
@@ -15,6 +16,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_put_configuration(fsdp_json_node to,
  * the sizes and checksums of the model's and the optimizer's files that are already in `dir`
  * (checkpoint_tie.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
+
+/* The same if hosts have disks of their own. The field "hosts" of trainer_state.json then says
+ * which host has the files of which ranks. `state` is used only on rank 0. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write_on_disks(fsdp_json *state, const char *dir,
+                                                              const fsdp_disks *disks,
+                                                              fsdp_group *group);
+/* Return the name of the host that had the files of `rank` when the checkpoint was saved, according
+ * to the field "hosts" of trainer_state.json; "" if there is none. Borrowed from `root`. */
+const char *fsdp_trainer_state_host_of(fsdp_json_node root, int64_t rank);
 
 /* Return the largest number of steps that the optimizer has counted for any parameter. */
 int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t);

@@ -9,6 +9,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/comm/agree.h"
 #include "src/dcp/dcp_metadata.h"
 #include "src/train/checkpoint_state.h"
 
@@ -63,6 +64,14 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
+static void put_identity(fsdp_json_node list, const char *name, const identity *id)
+{
+    fsdp_json_node to = fsdp_json_append_object(list);
+    fsdp_json_set_str(to, "file", name);
+    fsdp_json_set_i64(to, "bytes", id->bytes);
+    fsdp_json_set_i64(to, "crc32", id->crc32);
+}
+
 /* Add the name, size and checksum of the file `name` in `dir` to `list`. If the file does not
  * exist, add nothing. Set *there to whether the file exists. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
@@ -76,10 +85,7 @@ static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *na
     fsdp_free(path);
     if (status != FSDP_OK || !*there)
         return status;
-    fsdp_json_node to = fsdp_json_append_object(list);
-    fsdp_json_set_str(to, "file", name);
-    fsdp_json_set_i64(to, "bytes", id.bytes);
-    fsdp_json_set_i64(to, "crc32", id.crc32);
+    put_identity(list, name, &id);
     return FSDP_OK;
 }
 
@@ -104,6 +110,52 @@ fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir)
         FSDP_TRY(put_ranks(list, dir, i));
     return FSDP_OK;
 }
+
+/* ---- hosts that have disks of their own ---- */
+
+/* On own disks there are only folders of torch.distributed.checkpoint. */
+static void sums_name(int rank, char name[MAX_NAME])
+{
+    snprintf(name, MAX_NAME, "__%d_0.crc32", rank);
+}
+
+static fsdp_status identify_own(const char *dir, int rank, identity *id)
+{
+    char name[MAX_NAME];
+    sums_name(rank, name);
+    char *path = fsdp_path_join(dir, name);
+    fsdp_status status = path ? identify(path, id) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status put_all(fsdp_json_node root, const char *dir, const identity *all, int ranks)
+{
+    fsdp_json_node list = fsdp_json_set_array(root, FIELD);
+    bool there;
+    FSDP_TRY(put_file(list, dir, names[0], &there));
+    for (int r = 0; r < ranks; r++) {
+        char name[MAX_NAME];
+        sums_name(r, name);
+        put_identity(list, name, &all[r]);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_tie_put_on_disks(fsdp_json_node root, const char *dir,
+                                             fsdp_group *group)
+{
+    const int rank = fsdp_group_rank(group), ranks = fsdp_group_world_size(group);
+    identity own = {0}, *all = fsdp_calloc((size_t)ranks, sizeof *all);
+    fsdp_status status = all ? identify_own(dir, rank, &own) : FSDP_ERR_NOMEM;
+    status = fsdp_agree_gather(group, status, &own, sizeof own, all);
+    if (status == FSDP_OK && rank == 0)
+        status = put_all(root, dir, all, ranks);
+    fsdp_free(all);
+    return status;
+}
+
+/* ---- checking ---- */
 
 static fsdp_status check_file(const char *dir, const char *name, const identity *then)
 {

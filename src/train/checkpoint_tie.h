@@ -9,10 +9,16 @@
  * the checksum in the field covers only the end of the file, where the archive lists the checksums
  * of all its records. */
 #pragma once
+#include <fsdp/comm.h>
+
 #include "src/base/json.h"
 
 /* Add the field "saved_files" to `root`. It lists the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
+/* The same if hosts have disks of their own, so that `dir` has only the files of this rank's disk.
+ * `root` is used only on rank 0. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put_on_disks(fsdp_json_node root, const char *dir,
+                                                             fsdp_group *group);
 /* Check the files in `dir` against the list "saved_files" of `root`. Return FSDP_ERR_FORMAT if the
  * size or the checksum of a file differs from that in the list; the message names the file. Files
  * in the list that are missing from `dir` are ignored.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "src/base/alloc.h"
+#include "src/nn/module.h"
 #include "src/report/human.h"
 #include "src/tensor/tensor.h"
 
@@ -13,7 +14,8 @@ static fsdp_status look_at(const fsdp_parameter *p, float *bad)
 {
     const fsdp_tensor *local = fsdp_parameter_local(p);
     bool finite = true;
-    if (!fsdp_tensor_numel(local))
+    /* Weights in NF4 are finite: loading them checks that. */
+    if (!fsdp_tensor_numel(local) || p->quantized)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(local));
     fsdp_status status = fsdp_all_finite(local, &finite);

@@ -1,4 +1,7 @@
-/* Declarations that the files of src/train share with each other and with src/plan/plan.c. */
+/* Declarations that the files of src/train share with each other and with src/plan/plan.c.
+ *
+ * This folder has more than 25 source files, because the steps of a run and its checkpoints are
+ * parts of one object, the trainer. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/text.h>
@@ -95,6 +98,7 @@ typedef struct fsdp_trainer {
     fsdp_epoch_record record;      /* record of the current epoch */
     char *checkpoint_dir;          /* NULL: the run neither saves nor resumes */
     fsdp_async_checkpoint *saving; /* the checkpoint in progress; NULL: none */
+    bool knows_disks;              /* fsdp_checkpoint_print_disks() was called */
     int64_t n_saved;               /* rank 0: number of checkpoints that were saved */
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;

@@ -645,6 +645,11 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 {
     fsdp_status status =
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_ranks_and_outputs(t) : FSDP_OK);
+    /* Hosts may have disks of their own, with checkpoints of an earlier run. */
+    if (status == FSDP_OK && fsdp_group_is_on_several_hosts(t->group))
+        status = fsdp_agree(t->group, fsdp_group_leads_host(t->group, fsdp_group_rank(t->group))
+                                          ? fsdp_checkpoint_check(t)
+                                          : FSDP_OK);
     t->result->refused = status == FSDP_ERR_INVALID;
     FSDP_TRY(status);
     FSDP_TRY(open_device(t));

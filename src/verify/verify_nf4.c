@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/float8.h"
 #include "src/comm/agree.h"
 #include "src/kernels/nf4.h"
 #include "src/tensor/device.h"
@@ -108,27 +109,6 @@ static fsdp_status compare_single(nf4_case *q)
 
 /* --- the scales in float8 --- */
 
-/* Return x, which is at most 448, rounded to float8_e4m3fn. */
-static uint8_t to_e4m3(float x)
-{
-    const float magnitude = fabsf(x);
-    int exponent;
-    frexpf(magnitude, &exponent); /* magnitude is in [2^(exponent - 1), 2^exponent) */
-    if (exponent < -5)
-        exponent = -5;                                          /* subnormal: steps of 2^-9 */
-    const float steps = rintf(ldexpf(magnitude, 4 - exponent)); /* at most 16 */
-    const unsigned bits = (unsigned)steps + (unsigned)(exponent + 5) * 8u;
-    return (uint8_t)((signbit(x) ? 0x80u : 0u) | bits);
-}
-
-static float from_e4m3(uint8_t bits)
-{
-    const int exponent = bits >> 3 & 0xf, mantissa = bits & 7;
-    const float magnitude =
-        exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
-    return bits & 0x80 ? -magnitude : magnitude;
-}
-
 /* Quantize the scales less `mean`. `bits` and `back` [q->blocks] get the results in float8 and the
  * scales that are read back, and `scale` the factors of blocks of FSDP_NF4_NESTED_BLOCK. */
 static void quantize_scales(const nf4_case *q, float mean, uint8_t *bits, float *scale, float *back)
@@ -140,8 +120,8 @@ static void quantize_scales(const nf4_case *q, float mean, uint8_t *bits, float 
             most = fmaxf(most, fabsf(q->absmax[i] - mean));
         *s = most / largest;
         for (int64_t i = at; i < q->blocks && i < at + FSDP_NF4_NESTED_BLOCK; i++) {
-            bits[i] = to_e4m3((q->absmax[i] - mean) / *s);
-            back[i] = from_e4m3(bits[i]) * *s + mean;
+            bits[i] = fsdp_e4m3_from_f32((q->absmax[i] - mean) / *s);
+            back[i] = fsdp_f32_from_e4m3(bits[i]) * *s + mean;
         }
     }
 }

@@ -41,6 +41,20 @@ run launch -n 2 train $common $lora $plain --sharding-strategy NO_SHARD --batch-
 expect no_shard_trains 0
 check no_shard_gives_the_same_bits cmp "$dir/plain1/adapter_model.safetensors" "$dir/no_shard/adapter_model.safetensors"
 
+# --- ranks of several hosts: each has its own part only ---
+if lacks MPI || ! command -v mpirun.openmpi >/dev/null; then
+    skip several_hosts "no Open MPI"
+else
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 FSDP_TIMEOUT_S=60 FSDP_TEST_HOSTS=2
+    for kind in plain double; do
+        eval "flags=\$$kind"
+        capture mpirun.openmpi --oversubscribe --bind-to none -np 4 "$fsdp" train $common $lora $flags --batch-size 1 --gradient-accumulation-steps 3 --max-steps 4 --device cpu --output "$dir/hosts_$kind"
+        expect ${kind}_trains_on_two_hosts 0 '^ranks: 4 \(mpi\)' out
+        check ${kind}_on_two_hosts_gives_the_bits_of_one_rank cmp "$dir/${kind}1/adapter_model.safetensors" "$dir/hosts_$kind/adapter_model.safetensors"
+    done
+    unset FSDP_TEST_HOSTS
+fi
+
 # --- folders in NF4 ---
 for kind in plain double; do
     eval "flags=\$$kind"
@@ -84,10 +98,26 @@ expect the_merged_model_is_evaluated 0 '"loss"' out
 check it_has_the_same_loss awk "BEGIN { d = $(loss "$dir/out") - $(loss "$dir/with_adapter"); exit !(d < 1e-4 && d > -1e-4) }"
 
 # --- the plan is the run ---
-run plan $common $lora $double --batch-size 1 --max-steps 2 --json
-expect it_is_planned 0
+# allocated ROW FILE: what the table of a plan or of a run says was allocated at most
+allocated() { awk -F'│' -v row="$1" '$2 ~ row { gsub(/ /, "", $9); print $9; exit }' "$2"; }
+for n in 1 2; do
+    how="--model $llama $lora $double --max-seq-length 17 --batch-size 2 --max-steps 3"
+    run plan $how -n $n
+    expect ${n}_are_planned 0
+    cp "$dir/out" "$dir/planned"
+    run launch -n $n train $how --data "$dir/rows.jsonl" --no-save-model
+    expect ${n}_run_as_planned 0 'peak memory' out
+    check ${n}_allocate_what_is_planned test "$(allocated 'at the peak' "$dir/planned")" = "$(allocated 'rank 0' "$dir/out")"
+done
 run plan --model "$dir/nf4_double" --data "$dir/rows.jsonl" $lora --batch-size 1
 expect a_folder_is_planned 0
+
+# --- histograms have the values of the weights, not their bytes ---
+run train --model "$dir/nf4_double" --data "$dir/rows.jsonl" $lora --max-steps 1 --report-to tensorboard --log-histograms 1 --logging-dir "$dir/nf4_board" --no-save-model
+expect nf4_has_histograms 0
+run train --model "$dir/undone" --data "$dir/rows.jsonl" $lora --max-steps 1 --report-to tensorboard --log-histograms 1 --logging-dir "$dir/board" --no-save-model
+expect the_same_weights_in_float32_have_them 0
+check with_events sh -c "test -n \"\$(ls '$dir/nf4_board')\" -a -n \"\$(ls '$dir/board')\""
 
 # --- what is refused ---
 run train $common --load-in-4bit --output "$dir/x"
@@ -104,6 +134,10 @@ run train --model "$dir/nf4_plain" --data "$dir/rows.jsonl" $lora --load-in-4bit
 expect twice_is_refused 1 'is in NF4 already'
 run train $common $lora --load-in-4bit --offload-dir "$dir/off" --output "$dir/x"
 expect no_offload 1 'cannot be in a file \(--offload-dir\)'
+run launch -n 2 train $common $lora --load-in-4bit --shard-placement '*_proj.weight:-1' --output "$dir/x"
+expect no_other_dimension_on_2 1 'Shard\(-1\)|Shard\(1\) of .* is stored in NF4'
+run train $common --lora-r 4 --lora-target-modules q_proj --load-in-4bit --ignored-modules '*.1.mlp' --output "$dir/x"
+expect no_ignored_modules 1 'must belong to a unit'
 run train --model "$golden/gpt2/model" --data "$dir/rows.jsonl" --lora-r 2 --load-in-4bit --output "$dir/x"
 expect conv1d_is_refused 1 'has no linear layer that could be stored in 4 bits'
 run checkpoint convert "$llama" "$dir/x.safetensors" --load-in-4bit

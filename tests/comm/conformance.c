@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/comm/comm.h"
 
 #define CHECK(condition)                                                                           \
@@ -95,6 +96,54 @@ static fsdp_status check_gather(fsdp_group *group, size_t bytes)
         if (recv[i] != (unsigned char)(i % bytes * 7 + i / bytes * 31))
             status = fsdp_error(FSDP_ERR_STATE, "gather: byte %zu of %zu is wrong", i, bytes);
     fsdp_free(send);
+    fsdp_free(recv);
+    return status;
+}
+
+/* In round `i`, the rank that sends `reader` a piece, and the size of the piece. One rank may send
+ * to several, and some get nothing. */
+static int sender_of(int reader, int i, int world_size)
+{
+    return (reader * 3 + i) / 2 % world_size;
+}
+
+static size_t bytes_for(int reader, int i)
+{
+    static const size_t sizes[] = {FSDP_PIECE_BYTES, 0, 1, 4097};
+    return sizes[(size_t)(reader + i) % FSDP_LENGTH(sizes)];
+}
+
+static fsdp_status check_exchange_round(fsdp_group *group, int i, unsigned char *data,
+                                        unsigned char *recv)
+{
+    const int n = fsdp_group_world_size(group), rank = fsdp_group_rank(group);
+    fsdp_piece *pieces = fsdp_calloc((size_t)n, sizeof *pieces);
+    size_t n_pieces = 0;
+    CHECK(pieces);
+    for (int reader = 0; reader < n; reader++)
+        if (sender_of(reader, i, n) == rank && bytes_for(reader, i))
+            pieces[n_pieces++] = (fsdp_piece){reader, data + reader, bytes_for(reader, i)};
+    const size_t bytes = bytes_for(rank, i);
+    recv[bytes] = 77;
+    const fsdp_status status = fsdp_exchange_pieces(group, pieces, n_pieces, recv, bytes);
+    fsdp_free(pieces);
+    FSDP_TRY(status);
+    for (size_t k = 0; k < bytes; k++)
+        CHECK(recv[k] == pattern(sender_of(rank, i, n), k + (size_t)rank));
+    CHECK(recv[bytes] == 77);
+    return FSDP_OK;
+}
+
+static fsdp_status check_exchange_pieces(fsdp_group *group)
+{
+    const size_t bytes = FSDP_PIECE_BYTES + (size_t)fsdp_group_world_size(group);
+    unsigned char *data = fsdp_calloc(bytes, 1), *recv = fsdp_calloc(bytes + 1, 1);
+    fsdp_status status = data && recv ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t k = 0; status == FSDP_OK && k < bytes; k++)
+        data[k] = pattern(fsdp_group_rank(group), k);
+    for (int i = 0; i < 9 && status == FSDP_OK; i++)
+        status = check_exchange_round(group, i, data, recv);
+    fsdp_free(data);
     fsdp_free(recv);
     return status;
 }
@@ -361,6 +410,7 @@ fsdp_status comm_conformance(fsdp_group *group, void *arg)
         FSDP_TRY(check_reduce_scatter(group, sizes[i], i % 2 ? FSDP_REDUCE_SUM : FSDP_REDUCE_AVG));
         FSDP_TRY(check_shared_buffer(group, sizes[i]));
     }
+    FSDP_TRY(check_exchange_pieces(group));
     FSDP_TRY(check_nan_survives(group));
     FSDP_TRY(check_rows_for_readers(group));
     FSDP_TRY(check_stages(group));

@@ -236,7 +236,7 @@ TEST_RANKS(codes_and_scale_are_those_of_the_whole_weight, 2)
             most = fmaxf(most, fabsf(whole[i]));
         ASSERT_OK(fsdp_unit_unshard(first));
         const float scale = *(const float *)elements_of(up->float8->scale);
-        const uint8_t *codes = fsdp_tensor_data(fsdp_parameter_data(up));
+        const uint8_t *codes = elements_of(fsdp_parameter_data(up));
         ASSERT_F32(scale, fsdp_float8_scale(FSDP_FLOAT8_E4M3FN, most, false));
         for (int64_t i = 0; i < n; i++)
             ASSERT_INT(codes[i], fsdp_float8_saturated(FSDP_FLOAT8_E4M3FN, whole[i] * scale));

@@ -10,6 +10,7 @@
 #include <fsdp/pretrained.h>
 #include <fsdp/state_dict.h>
 
+#include "src/comm/comm.h"
 #include "src/nn/quantized.h"
 #include "tests/elements.h"
 #include "tests/test.h"
@@ -118,6 +119,9 @@ static void check_load(fsdp_test *t, bool is_double, bool no_shard)
     ASSERT_OK(load(&f, t->group, path));
     expected_values(t, x, is_double, want);
     CHECK_HERE();
+    const uint64_t before =
+        t->group ? fsdp_group_counters(t->group)->logical_bytes[FSDP_KIND_ALL_GATHER] : 0;
+    /* Forward and backward of a step: the bytes are gathered once. */
     for (int round = 0; round < 2; round++) {
         ASSERT_OK(fsdp_unit_unshard(f.root));
         const float *got = elements_of(fsdp_parameter_data(f.weight));
@@ -127,6 +131,11 @@ static void check_load(fsdp_test *t, bool is_double, bool no_shard)
     }
     free(x);
     free(want);
+    if (t->group && !no_shard) {
+        const uint64_t gathered =
+            fsdp_group_counters(t->group)->logical_bytes[FSDP_KIND_ALL_GATHER] - before;
+        ASSERT(gathered * 10 >= (uint64_t)N * 5 && gathered * 10 <= (uint64_t)N * 6);
+    }
     close_fixture(&f);
 }
 
@@ -216,6 +225,21 @@ TEST(what_cannot_be_done_with_them_is_refused)
     fsdp_parameter_set_requires_grad(fsdp_module_parameter(a, "weight"), true);
     ASSERT_INT(fsdp_fully_shard(a, NULL, device, NULL), FSDP_ERR_INVALID);
     ASSERT(strstr(fsdp_last_error(), "--lora-r"));
+    fsdp_module_destroy(a);
+    fsdp_device_destroy(device);
+}
+
+/* A device without the kernel refuses them when they are sharded. */
+TEST(a_device_that_cannot_read_them_refuses_them)
+{
+    const fsdp_quantization how = {.block = FSDP_NF4_BLOCK};
+    fsdp_module *a;
+    fsdp_device *device;
+    ASSERT_OK(fsdp_linear_create(COLUMNS, ROWS, false, (fsdp_init){0}, &a));
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(fsdp_parameter_set_quantized(fsdp_module_parameter(a, "weight"), &how));
+    ASSERT_INT(fsdp_fully_shard(a, NULL, device, NULL), FSDP_ERR_UNSUPPORTED);
+    ASSERT(strstr(fsdp_last_error(), "which the device 'fake' cannot read: use --device cpu"));
     fsdp_module_destroy(a);
     fsdp_device_destroy(device);
 }

@@ -8,5 +8,6 @@ int fsdp_checkpoint_diff(int argc, char **argv);
 /* Runs `fsdp checkpoint convert`, and also `fsdp checkpoint merge-weights`, which has the name of
  * Accelerate's command. */
 int fsdp_checkpoint_convert(int argc, char **argv);
+int fsdp_checkpoint_gather(int argc, char **argv);
 int fsdp_checkpoint_verify(int argc, char **argv);
 int fsdp_checkpoint_merge_adapter(int argc, char **argv);

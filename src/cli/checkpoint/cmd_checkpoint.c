@@ -16,6 +16,7 @@ static const fsdp_command commands[] = {
      fsdp_checkpoint_convert},
     {"merge-weights", "convert, into the folder of a Hugging Face model unless --format is given",
      fsdp_checkpoint_convert},
+    {"gather", "put the files of several hosts' disks together", fsdp_checkpoint_gather},
     {"merge-adapter", "add a LoRA adapter to the weights of its model",
      fsdp_checkpoint_merge_adapter},
 };
