@@ -32,6 +32,7 @@ static const struct {
     {fsdp_remedy_activation_offload, false},
     /* another training */
     {fsdp_remedy_lora, false},
+    {fsdp_remedy_load_in_4bit, false},
     {fsdp_remedy_offload, false},
 };
 

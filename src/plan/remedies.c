@@ -145,3 +145,14 @@ bool fsdp_remedy_lora(fsdp_train_config *c, fsdp_str *flags)
     fsdp_str_printf(flags, " --lora-r 16 --lora-alpha 32");
     return true;
 }
+
+/* Store the frozen weights under an adapter in NF4 (QLoRA). */
+bool fsdp_remedy_load_in_4bit(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (!c->lora_r || c->quantize.load_in_4bit)
+        return false;
+    c->quantize.load_in_4bit = true;
+    c->quantize.double_quant = true;
+    fsdp_str_printf(flags, " --load-in-4bit --bnb-4bit-use-double-quant");
+    return true;
+}
