@@ -441,9 +441,10 @@ static fsdp_status run_attempt(supervisor *s, int round, fsdp_attempt *attempt)
     return status;
 }
 
-/* Return for how long a rank may be stopped: as long as peers on another host wait for it. Programs
- * other than this one may be stopped without limit, and so may a rank for which no other rank
- * waits. */
+/* Return for how long a rank may be stopped: a second longer than FSDP_STALL_S, so that peers on
+ * this host report it first. Peers on another host wait longer, because for them it could be the
+ * network. Programs other than this one may be stopped without limit, and so may a rank for which
+ * no other rank waits. */
 static double most_stopped_s(const fsdp_launch *launch)
 {
     int64_t timeout_ns;
@@ -452,7 +453,7 @@ static double most_stopped_s(const fsdp_launch *launch)
     if (!launch->is_subcommand || n == 1 || fsdp_read_limits(&timeout_ns, &stall_s) != FSDP_OK ||
         stall_s <= 0)
         return (double)INFINITY;
-    return fsdp_remote_stall_s(stall_s);
+    return stall_s + 1;
 }
 
 fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int round, fsdp_attempt *attempt)
