@@ -3,7 +3,7 @@
 
 #include "src/comm/control.h"
 
-/* Lies in memory that the rank shares with the process that watches it. */
+/* The struct is in memory that the rank shares with the process that watches it. */
 typedef struct fsdp_comm_watched {
     _Atomic int32_t rank_plus_1; /* 1 + the world rank; 0: the rank has not joined */
     fsdp_comm_place at;

@@ -1,6 +1,5 @@
-/* See guard.h. After fork(), the process only calls functions that take no lock and allocate
- * nothing, because other threads may hold locks. snprintf() is one of these for integers and
- * strings. */
+/* See guard.h. After fork(), the process calls no function that takes a lock or allocates memory,
+ * because other threads may hold locks. snprintf() does neither for integers and strings. */
 #include "src/cli/common/guard.h"
 
 #include <fcntl.h>
