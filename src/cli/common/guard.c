@@ -38,7 +38,7 @@ static bool is_stopped(const char *path)
 
 typedef struct guarded {
     pid_t rank;
-    char path[64]; /* of its /proc/PID/stat */
+    char path[64]; /* the rank's /proc/PID/stat */
     char host[64];
     double limit_s;
     const fsdp_comm_watched *watched; /* or NULL */
