@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 #include "src/nn/module.h"
+#include "src/nn/quantized.h"
 
 fsdp_tensor *fsdp_parameter_data(const fsdp_parameter *p)
 {
@@ -48,6 +49,19 @@ bool fsdp_parameter_requires_grad(const fsdp_parameter *p)
 void fsdp_parameter_set_requires_grad(fsdp_parameter *p, bool on)
 {
     p->sink.requires_grad = on;
+}
+
+fsdp_status fsdp_parameter_set_quantized(fsdp_parameter *p, const fsdp_quantization *how)
+{
+    fsdp_quantized *q;
+    if (p->data || p->owner)
+        return fsdp_error(FSDP_ERR_STATE, "a parameter that has memory already cannot be stored in "
+                                          "4 bits: do this before the model is sharded");
+    FSDP_TRY(fsdp_quantized_create(how, fsdp_parameter_numel(p), &q));
+    fsdp_quantized_free(p->quantized);
+    p->quantized = q;
+    fsdp_parameter_set_requires_grad(p, false);
+    return FSDP_OK;
 }
 
 void fsdp_parameter_rows(const fsdp_parameter *p, int64_t *begin, int64_t *end)

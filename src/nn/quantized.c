@@ -34,19 +34,6 @@ fsdp_status fsdp_quantized_create(const fsdp_quantization *how, int64_t numel, f
     return FSDP_OK;
 }
 
-fsdp_status fsdp_parameter_set_quantized(fsdp_parameter *p, const fsdp_quantization *how)
-{
-    fsdp_quantized *q;
-    if (p->data || p->owner)
-        return fsdp_error(FSDP_ERR_STATE, "a parameter that has memory already cannot be stored in "
-                                          "4 bits: do this before the model is sharded");
-    FSDP_TRY(fsdp_quantized_create(how, fsdp_parameter_numel(p), &q));
-    fsdp_quantized_free(p->quantized);
-    p->quantized = q;
-    fsdp_parameter_set_requires_grad(p, false);
-    return FSDP_OK;
-}
-
 void fsdp_quantized_free(fsdp_quantized *q)
 {
     if (q)
