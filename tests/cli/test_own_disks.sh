@@ -130,7 +130,7 @@ check nothing_else_is_left [ -z "$(find a b -name '*fsdp-*')" ]
 mkdir kept && cp -r a b c kept
 
 run checkpoint verify a/$folder-4
-expect verify_names_gather 1 "__2_0.distcp.*this folder has the files of one of them; 'fsdp checkpoint gather' puts it together"
+expect verify_names_gather 1 "__2_0.distcp.*this folder has the files of one of them; 'fsdp checkpoint gather' puts it together" out
 on_hosts 1 "a b" checkpoint gather $folder-4 -o whole
 expect gathers_from_hosts 0 '^whole: whole: 4 files of ranks, .*, from 2 hosts$' out
 check only_on_the_first_host [ -e a/whole -a ! -e b/whole ]
