@@ -261,6 +261,9 @@ static fsdp_status check(void *config, const fsdp_options *options)
     bool is_range;
     FSDP_TRY(fsdp_scale_parse_sizes(c->world_size, sizes, &n, &is_range));
     FSDP_TRY(fsdp_plan_scale_check(&c->scale, options, is_range, c->local_world_size));
+    if (!c->fit && fsdp_options_given(options, "fit"))
+        return fsdp_error(FSDP_ERR_INVALID, "--fit 0: a rank needs some memory; give its size, "
+                                            "such as 24GiB");
     if (c->fit && (is_range || c->scale.interconnect || c->schedule || c->train.memory_limit))
         return fsdp_error(
             FSDP_ERR_INVALID,

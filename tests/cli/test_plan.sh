@@ -188,4 +188,11 @@ fi
 run train $train --memory-limit $limit
 check a_limit_below_what_stays_in_memory_is_refused test $rc -eq 1
 
+# --- --fit ---
+run plan --model "$models/llama3-1b" --fit 0
+expect no_memory_is_refused 2 '^fsdp plan: --fit 0: a rank needs some memory'
+run plan --model "$models/llama3-1b" --fit 64GiB
+expect what_fits_is_said 0 '^--fit 64.00 GiB: it fits as given' out
+run plan --model "$models/llama3-1b" --fit 10KiB
+expect what_does_not_fit_is_an_error_with_the_smallest 1 'no setting that this command knows is enough: the smallest that a rank can need is'
 tally
