@@ -78,7 +78,7 @@ while [ $SECONDS -lt "$seconds" ]; do
     rm -f done out? err?
     start 0 $port --node-rank 0 sh -c 'sleep 1; echo $RANK/$WORLD_SIZE'
     first=$!
-    for _ in $(seq 200); do grep -q 'waiting at' err0 && break; sleep 0.02; done
+    for _ in $(seq 200); do grep -q "waiting at" err0 2>/dev/null && break; sleep 0.02; done
     strangers $port &
     noisy=$!
     FSDP_JOB_SECRET=of-another-job start 2 $port --node-rank 1 true
@@ -92,7 +92,7 @@ while [ $SECONDS -lt "$seconds" ]; do
     fi
     start 1 $to --node-rank 1 sh -c 'sleep 1; echo $RANK/$WORLD_SIZE'
     second=$!
-    for _ in $(seq 500); do grep -q 'ranks on 2 hosts by' err0 && break; sleep 0.02; done
+    for _ in $(seq 500); do grep -q "ranks on 2 hosts by" err0 2>/dev/null && break; sleep 0.02; done
     start 3 $port --node-rank 1 true
     late=$!
     wait $first; rc0=$?
