@@ -29,7 +29,7 @@ static operands make_operands(const problem *p)
     matrix_fill_random(&o.a, &state);
     matrix_fill_random(&o.b, &state);
     matrix_fill_random(&o.bias, &state);
-    if (p->beta) /* otherwise C stays poisoned, since it need not be initialised */
+    if (p->beta) /* otherwise C stays poisoned, since it need not be initialized */
         matrix_fill_random(&o.c, &state);
     return o;
 }

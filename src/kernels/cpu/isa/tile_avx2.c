@@ -22,7 +22,7 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
+    /* pack_rows() packs this many neighboring elements of one row of its source, then the elements
      * in the same columns of the next row, and so on. Each column of the source is a column of B or
      * a row of A. */
     STRIP = 72,
@@ -152,7 +152,7 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Packs a matrix that is stored as k rows of `columns` neighbouring elements. It is read row by
+/* Packs a matrix that is stored as k rows of `columns` neighboring elements. It is read row by
  * row, because this order is the fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
