@@ -515,7 +515,8 @@ static int multiply_short(const char *isa, const problem *p, int operand)
     _exit(kernels->gemm(context, &args) == FSDP_OK ? 0 : 1);
 }
 
-/* Note [Inner loops under sanitizers]: tiles are not instrumented, but what they access is. */
+/* Tiles are not instrumented, but what they access is checked: see
+ * Note [Inner loops under sanitizers] in src/kernels/cpu/isa/inner_loop.h. */
 TEST(asan_finds_products_beyond_the_end_of_an_operand)
 {
 #if !defined(__SANITIZE_ADDRESS__)
