@@ -122,10 +122,11 @@ typedef enum fsdp_reshard {
      * are sharded over only reshard_ranks ranks, and backward gathers them from these ranks. In
      * this library, the ranks of a host share one copy of the whole parameters. If reshard_ranks is
      * at most the number of ranks of a host, the host keeps this copy until after backward, and
-     * backward's gather sends nothing. If it is larger, the ranks of as many whole hosts as
-     * reshard_ranks contains keep one copy together, and backward's gather is between these hosts.
-     * Between forward and backward, the program must not read or write the parameters. Parameters
-     * with an all-gather extension are sharded over all ranks again. */
+     * backward's gather sends nothing. If reshard_ranks is larger, several hosts keep one copy
+     * together, and backward's gather is between these hosts. Their number is reshard_ranks divided
+     * by the number of ranks of a host, rounded down. Between forward and backward, the program
+     * must not read or write the parameters. Parameters with an all-gather extension are sharded
+     * over all ranks again. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
@@ -286,9 +287,9 @@ typedef struct fsdp_unit_info {
     int64_t numel, local_numel;
     int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
-    int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that keep one copy of the
-                           parameters between forward and backward, all ranks of one or several
-                           hosts; otherwise 0 */
+    int kept_ranks;     /**< with FSDP_RESHARD_TO_SMALLER: number of ranks that together keep one
+                             copy of the parameters between forward and backward, which are all
+                             ranks of one or several hosts; otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called
@@ -635,9 +636,9 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * the unit's float32 gradient buffer. This buffer stays allocated on every rank. The next backward
  * with true reduces these sums over the ranks and divides them.
  *
- * The buffer is as large as the unit, with one exception. In the first micro-step, it has room only
- * for those rows of an embedding's gradient that were looked up. In the second micro-step, it gets
- * room for all rows.
+ * The buffer is as large as the unit, with one exception. In the first micro-step, it has memory
+ * only for those rows of an embedding's gradient that were looked up. In the second micro-step, it
+ * gets memory for all rows.
  *
  * Results are the same in every run, but their last bits differ from those of a step whose
  * backwards all run with true. Such backwards add the gradients of all ranks and micro-steps in the
@@ -682,9 +683,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module
                                                                      bool recurse);
 /** Say whether the next backward is the last one before the optimizer step; true is the default.
  * Backward reduces the gradients of a unit only after it has also run the next unit. So when
- * backward has run its last unit, the gradients of that unit are not reduced yet. With true,
- * backward then reduces them before it ends. With false, the next backward reduces them. Applies to
- * all units of the tree. */
+ * backward has run its last unit, the gradients of that unit are not reduced yet. With true, the
+ * same backward reduces these gradients before it ends. With false, the next backward reduces them.
+ * Applies to all units of the tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
 /** If false, backward does not gather the unit's parameters. Use false for a unit whose

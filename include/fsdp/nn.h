@@ -151,8 +151,8 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
  * them. Parameters in real memory stay there and keep their values, unlike with
  * torch.nn.Module.to_empty().
  *
- * Collective if parameters are sharded. Existing state dicts then refer to the new memory. The
- * gradients of parameters that move are dropped.
+ * Collective if parameters are sharded. After the call, existing state dicts refer to the new
+ * memory. The gradients of parameters that move are dropped.
  *
  * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. After FSDP_ERR_NOMEM some
  *         parameters may have moved already; the call may be repeated.

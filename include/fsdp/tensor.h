@@ -73,8 +73,8 @@ FSDP_API int fsdp_cuda_device_count(void);
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies
- * bfloat16 in hardware (on a CPU, by AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16 slowly.
- * On meta, return false. */
+ * bfloat16 in hardware (on a CPU, with AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16
+ * slowly. On meta, return false. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
  * torch.cuda.synchronize(): wait until all work that was started on the device has ended. Functions
