@@ -426,8 +426,9 @@ static fsdp_status share_values(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
-/* Check that a constant in the dict, such as a map of 8-bit states, is the optimizer's constant k.
- * The optimizer computes with no other. Values that differ by their rounding are accepted. */
+/* Check that a constant in the dict, such as a map of 8-bit states, has the values of the
+ * optimizer's constant k, because the optimizer can compute only with its own constant. Rounding
+ * differences are accepted. */
 static fsdp_status check_constant(const fsdp_optimizer *o, int k, const fsdp_state_entry *entry)
 {
     const float *want = fsdp_optimizer_constant_state(o, k);

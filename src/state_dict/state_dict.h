@@ -29,8 +29,9 @@ int fsdp_state_rank(const fsdp_state_dict_options *options);
  * full_state_dict. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Return true if the options include this parameter. *shown is then set to its name in the dict.
- * This is `name`, without the prefix of the submodule if drop_submodule_prefixes is set. */
+/* Return true if the options include this parameter. In that case, set *shown to the parameter's
+ * name in the dict: `name`, without the prefix of the submodule if drop_submodule_prefixes is
+ * set. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
 /* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
@@ -57,8 +58,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, in
  * no steps. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
 
-/* A copy that is to be made: the values of `from` into the tensor `to`. Copies are first collected
- * and checked. They are made once all ranks agree that no check has failed. */
+/* One copy operation: the values of `from` are to be copied into the tensor `to`. Operations are
+ * first collected and checked. They are run once all ranks agree that no check has failed. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */
     fsdp_tensor *from; /* borrowed; NULL: this rank has no values for `to` */
