@@ -92,7 +92,8 @@ typedef struct fsdp_optimizer_class {
     /* Returns the shape of state k of the parameter whose rows on this rank are `local`. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, const fsdp_tensor *local,
                                     int k);
-    /* Returns the values of state k, which has the shape FSDP_STATE_MAP. NULL: no state has it. */
+    /* Returns the values of state k, which has the shape FSDP_STATE_MAP. NULL: no state has this
+     * shape. */
     const float *(*map)(int k);
     /* Returns true if each rank must have whole rows of a parameter, so that parameters may be
      * sharded only along dimension 0. NULL: only algorithms with `whole` need this. */
@@ -110,8 +111,8 @@ typedef struct fsdp_optimizer_class {
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     /* The functions of an element-wise step. describe_update() writes the arguments that the kernel
-     * needs for one parameter to `args`, which has room for update_bytes bytes. start_updates()
-     * starts the kernel for n parameters, whose arguments are contiguous in memory. For `clip`, see
+     * needs for one parameter to `args` [update_bytes]. start_updates() starts the kernel for n
+     * parameters, whose arguments are contiguous in memory. For `clip`, see
      * fsdp_optimizer_step_scaled(). */
     size_t update_bytes;
     void (*describe_update)(const fsdp_optimizer_options *options, const fsdp_update *u,
@@ -165,13 +166,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer
 const float *fsdp_optimizer_constant_state(const fsdp_optimizer *optimizer, int k);
 /* Return true if the optimizer's steps are element-wise. */
 bool fsdp_optimizer_is_elementwise(const fsdp_optimizer *optimizer);
-/* A step that was already counted has been refused. Subtract it from the step counts of all
- * parameters. */
+/* Subtract the last step from the step counts of its parameters, because the step was counted and
+ * then refused. */
 void fsdp_optimizer_uncount_step(fsdp_optimizer *optimizer);
 /* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
  * or has no gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* Return the number of the group that contains the parameter, or -1 if no group does. */
+/* Return the index of the group that contains the parameter, or -1 if no group contains it. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
 /* Return the options of a group, or NULL if there is no such group. Borrowed. */
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
