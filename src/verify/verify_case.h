@@ -117,7 +117,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_optim(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_clip(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_schedules(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_float8(fsdp_verify_case *c);
-/* Quantize to NF4 and read it back. */
+/* Quantize the values in nf4.safetensors to NF4, read them back, and compare the results with those
+ * in the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_nf4(fsdp_verify_case *c);
 /* Generate from the prompts in `file`, and compare the result with the sequences in `file`. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file);
