@@ -267,7 +267,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_prepare_scheduler(
     fsdp_accelerator *accelerator, fsdp_optimizer *optimizer, const fsdp_lr_schedule *schedule,
     fsdp_accelerated_scheduler **scheduler);
 /** unwrap_model(): check that the model was prepared, and set *unwrapped to the model itself,
- * because prepare wraps nothing. FSDP_ERR_INVALID for an unknown model. */
+ * because prepare wraps nothing. Return FSDP_ERR_INVALID for an unknown model. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_unwrap_model(
     const fsdp_accelerator *accelerator, fsdp_module *model, fsdp_module **unwrapped);
 /** free_memory() and clear(): forget all prepared objects, so that the caller may destroy them and
@@ -397,11 +397,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_optimizer_step(fsdp_accele
  * was not finite. */
 FSDP_API bool fsdp_accelerator_optimizer_step_was_skipped(const fsdp_accelerator *accelerator);
 /** optimizer.zero_grad(): release the gradients, unless they are still being accumulated.
- * FSDP_ERR_INVALID for an unknown optimizer. */
+ * Return FSDP_ERR_INVALID for an unknown optimizer. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_zero_grad(fsdp_accelerator *accelerator,
                                                                 fsdp_optimizer *optimizer);
-/** scheduler.step(): see fsdp_accelerator_prepare_scheduler(). FSDP_ERR_INVALID for an unknown
- * scheduler. */
+/** scheduler.step(): see fsdp_accelerator_prepare_scheduler(). Return FSDP_ERR_INVALID for an
+ * unknown scheduler. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_scheduler_step(
     fsdp_accelerator *accelerator, fsdp_accelerated_scheduler *scheduler);
 /** get_last_lr(): return the learning rate of the next optimizer step. */
@@ -528,7 +528,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_save_state_pre_ho
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_register_load_state_pre_hook(
     fsdp_accelerator *accelerator, fsdp_accelerator_state_hook *hook, void *context,
     int64_t *handle);
-/** handle.remove(): forget a hook. FSDP_ERR_INVALID if no hook has this handle. */
+/** handle.remove(): forget a hook. Return FSDP_ERR_INVALID if no hook has this handle. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_accelerator_remove_hook(fsdp_accelerator *accelerator,
                                                                   int64_t handle);
 /**

@@ -83,7 +83,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_t
  * been retained. Accepts NULL. */
 FSDP_API void fsdp_scope_close(fsdp_scope *scope);
 /** Return the status of the first failure in the scope, and set fsdp_last_error() to its message.
- * FSDP_OK if nothing has failed. */
+ * Return FSDP_OK if nothing has failed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
 /** Record a failure in the scope: `status` and the message of fsdp_last_error(). No effect if the
  * scope has failed already. */
@@ -98,8 +98,8 @@ FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 /** If `on` is true, make `tensor` a leaf: backward computes its gradient. If `on` is false, undo
  * this and drop the gradient. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *tensor, bool on);
-/** Get the gradient of a leaf. It is float32 and has the leaf's shape. NULL if no backward has
- * computed it since fsdp_tensor_zero_grad(). Borrowed. */
+/** Get the gradient of a leaf. It is float32 and has the leaf's shape. Return NULL if no backward
+ * has computed it since fsdp_tensor_zero_grad(). Borrowed. */
 FSDP_API fsdp_tensor *fsdp_tensor_grad(const fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
 

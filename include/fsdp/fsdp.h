@@ -135,7 +135,8 @@ typedef enum fsdp_backward_prefetch {
     FSDP_BACKWARD_PRE,  /**< before the current unit computes; overlaps most, with two units in
                            memory */
     FSDP_BACKWARD_POST, /**< after the current unit has computed and is freed; needs less memory */
-    FSDP_BACKWARD_NONE, /**< only when backward comes to that unit */
+    FSDP_BACKWARD_NONE, /**< only when backward comes to that unit, so no unit is gathered in
+                             advance */
 } fsdp_backward_prefetch;
 
 /** Which unit the forward pass gathers in advance each time it enters another unit. */
@@ -307,8 +308,8 @@ typedef struct fsdp_unit_info {
     double gradient_divide_factor; /**< set by fsdp_set_gradient_divide_factor() */
 } fsdp_unit_info;
 
-/** Set *info to the properties of the unit of `module`. FSDP_ERR_INVALID if `module` is not a
- * unit. */
+/** Set *info to the properties of the unit of `module`. Return FSDP_ERR_INVALID if `module` is not
+ * a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
@@ -511,7 +512,8 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     void *param_init_arg;
     bool sync_module_states;   /**< true: all ranks get the values that rank 0 has */
     bool forward_prefetch;     /**< true: FSDP_FORWARD_STRICT; default: FSDP_FORWARD_IMPLICIT */
-    bool no_limit_all_gathers; /**< default: limit_all_gathers=True */
+    bool no_limit_all_gathers; /**< true: limit_all_gathers=False; default:
+                                    limit_all_gathers=True */
     /** true: a unit may have both frozen and trainable parameters. Default: this is an error, as in
      * PyTorch. Parameters keep their names and shapes in both cases. */
     bool use_orig_params;
@@ -596,7 +598,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
  *         written or are summoned (fsdp_summon_full_params_begin())
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard(fsdp_module *module);
-/** Free the whole parameters of the unit now. FSDP_ERR_INVALID if `module` is not a unit. */
+/** Free the whole parameters of the unit now. Return FSDP_ERR_INVALID if `module` is not a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
@@ -663,11 +665,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *m
                                                                   bool requires_all_reduce,
                                                                   bool recurse);
 /** Begin FSDP1's no_sync(): until fsdp_no_sync_end(), backward communicates no gradients of the
- * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). FSDP_ERR_INVALID if
- * `root` is inside a unit. FSDP_ERR_STATE if no_sync has begun already. */
+ * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). Return
+ * FSDP_ERR_INVALID if `root` is inside a unit, and FSDP_ERR_STATE if no_sync has begun already. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_begin(fsdp_module *root);
 /** End no_sync(). From now on, the last fsdp_set_requires_gradient_sync() of each unit applies
- * again. FSDP_ERR_STATE if no_sync has not begun. */
+ * again. Return FSDP_ERR_STATE if no_sync has not begun. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 
 /** Replace fsdp_fully_shard_options.reshard_after_forward of a unit. */
@@ -749,11 +751,11 @@ typedef struct fsdp_full_params fsdp_full_params;
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
     fsdp_module *module, const fsdp_summon_full_params_options *options, fsdp_full_params **full);
-/** Get this rank's copy of the whole parameter, contiguous, to read and write. NULL if this rank
- * has no copy or the parameter's unit is not summoned. Borrowed. */
+/** Get this rank's copy of the whole parameter, contiguous, to read and write. Return NULL if this
+ * rank has no copy or the parameter's unit is not summoned. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
-/** Get this rank's copy of the whole gradient, contiguous, to read and write. NULL if
+/** Get this rank's copy of the whole gradient, contiguous, to read and write. Return NULL if
  * fsdp_full_params_get() returns NULL, if the parameter has no gradient, or if with_grads is false.
  * Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,

@@ -38,8 +38,8 @@ typedef struct fsdp_adamw_options {
                 default false */
     /** The dtype of the moments: FSDP_DTYPE_F32 (default) or FSDP_DTYPE_BF16. A bfloat16 moment is
      * computed in float32 and rounded to nearest, as by torch.optim.AdamW(fused=True) for bfloat16
-     * parameters. exp_avg_sq then stops following the gradients if 1 - beta2 is below 2^-9. A state
-     * that already exists keeps its dtype. */
+     * parameters. With bfloat16, exp_avg_sq stops following the gradients if 1 - beta2 is below
+     * 2^-9. A state that already exists keeps its dtype. */
     fsdp_dtype state_dtype;
     /** Round stochastically what the step stores in bfloat16: bfloat16 master weights (as
      * torchao.optim does with its option of this name) and bfloat16 moments. A value is rounded up
@@ -502,12 +502,12 @@ FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *scaler,
                                                            fsdp_optimizer *optimizer,
                                                            float grad_scale);
-/** Compute the scale of the next iteration. FSDP_ERR_STATE if no optimizer was unscaled or stepped
- * since the last update. */
+/** Compute the scale of the next iteration. Return FSDP_ERR_STATE if no optimizer was unscaled or
+ * stepped since the last update. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *scaler);
 FSDP_API fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *scaler);
-/** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID if a field is out of bounds; the
- * message names the field. */
+/** GradScaler.load_state_dict(): set the state. Return FSDP_ERR_INVALID if a field is out of
+ * bounds; the message names the field. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_set_state(fsdp_grad_scaler *scaler, const fsdp_grad_scaler_state *state);
 /** @} */

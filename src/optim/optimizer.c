@@ -561,8 +561,8 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
 
 /* --- one kernel for many items --- */
 
-/* Returns true if one kernel may update item i together with other items. All of these items are
- * then open for writing at the same time. */
+/* Returns true if one kernel may update item i together with other items. In that case, all of
+ * these items are open for writing at the same time. */
 static bool can_join(const fsdp_optimizer *o, size_t i)
 {
     const fsdp_step_item *item = &o->items[i];

@@ -73,8 +73,8 @@ typedef enum fsdp_state_shape {
      * dimensions, that is dimension 0, so every rank has the whole state. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR, /* no dimensions; every rank has the same number */
-    /* [rows, blocks]: a number for each block of FSDP_MAP_BLOCK elements of each entry of dimension
-     * 0, sharded like the parameter */
+    /* [rows, blocks]: each row of the parameter (entry of dimension 0) is divided into blocks of
+     * FSDP_MAP_BLOCK elements, and has one number for each block. Sharded like the parameter */
     FSDP_STATE_BLOCKS,
     FSDP_STATE_MAP /* [FSDP_MAP_VALUES]: a constant, one tensor for all parameters */
 } fsdp_state_shape;

@@ -18,17 +18,18 @@ static const struct {
     bool repeats; /* the candidate may be applied several times; the flags of the last time count */
 } candidates[] = {
     {fsdp_remedy_save_in_step, false},
-    /* less memory for more communication, or for recomputation: the same numbers */
+    /* these need less memory but more communication or computation; the training computes the same
+     * numbers */
     {fsdp_remedy_reshard, false},
     {fsdp_remedy_checkpoint_ops, false},
     {fsdp_remedy_checkpoint, false},
     {fsdp_remedy_split_batch, true},
-    /* other numbers, with about the same loss */
+    /* the training computes other numbers, but its loss is about the same */
     {fsdp_remedy_bf16, false},
     {fsdp_remedy_adamw_8bit, false},
     {fsdp_remedy_adafactor, false},
     {fsdp_remedy_bf16_master, false},
-    /* as slow as a disk */
+    /* steps become as slow as a disk */
     {fsdp_remedy_activation_offload, false},
     /* another training */
     {fsdp_remedy_lora, false},

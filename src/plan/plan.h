@@ -95,7 +95,8 @@ typedef struct fsdp_plan {
     /* The size of a batch: rows, and tokens per row. target_length is 0 if the task is not
      * seq2seq. */
     int64_t rows, source_length, target_length;
-    bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
+    bool length_is_assumed; /* true: source_length is an assumption, because neither
+                               --max-seq-length nor the model bounds it */
     /* Only for seq2seq. True: rows contain token ids, which are not cut. So rows may be longer than
      * source_length and target_length. */
     bool takes_ids_whole;

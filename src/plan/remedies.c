@@ -78,7 +78,7 @@ bool fsdp_remedy_save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Keep parameters in files between uses. Steps are then as slow as the disk, so this is tried
+/* Keep parameters in files between uses. This makes steps as slow as the disk, so it is tried
  * last. */
 bool fsdp_remedy_offload(fsdp_train_config *c, fsdp_str *flags)
 {

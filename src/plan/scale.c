@@ -32,9 +32,10 @@ typedef struct replay {
     double flops_per_s;
     unit_state *units; /* [n_units] */
     struct sent {
-        size_t reduce;   /* for a post: index of its reduce in the timeline; 0: it has none */
-        size_t transfer; /* for a reduce: the number of the transfer, if is_sent */
-        bool is_sent;    /* for a reduce: its gradients are sent between hosts */
+        size_t reduce;   /* for a POST event: index of its REDUCE event in the timeline; 0: there is
+                            no such event */
+        size_t transfer; /* for a REDUCE event: the number of the transfer, if is_sent */
+        bool is_sent;    /* for a REDUCE event: its gradients are sent between hosts */
     } * sent;            /* [n_timeline] */
     fsdp_host_link link;
     fsdp_scale_estimate *out;
@@ -262,7 +263,8 @@ static double normal_quantile(double tail)
     return 0.5 * (low + high);
 }
 
-/* Return the quantile q of the factor of the slowest rank. */
+/* Return quantile q of the factor by which the slowest of `ranks` ranks is slower than without
+ * stragglers. */
 static double slowest_factor(double straggler, int ranks, double q)
 {
     const double tail = -expm1(log(q) / ranks); /* 1 - q^(1 / ranks) */

@@ -36,7 +36,7 @@ typedef struct fsdp_scale_estimate {
     double host_sent_bytes;       /* bytes that one host sends in a step */
     double backward_gather_bytes; /* the part of host_sent_bytes that it sends in the gathers of
                                      backward */
-    double flops;                 /* operations of a rank in a step */
+    double flops;                 /* floating-point operations of a rank in a step */
     int64_t rank_bytes;           /* largest number of bytes that the allocator of a rank
                                      reserves */
     double straggler_step_s;      /* mean of the step over the stragglers' distribution */

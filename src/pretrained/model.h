@@ -39,7 +39,7 @@ typedef struct fsdp_model_options {
     /* Store weights in NF4, whatever dtype they have in the files. NULL: store in NF4 only the
      * weights that are in NF4 in the files. */
     const fsdp_quantize_options *quantize;
-    int64_t num_labels;    /* number of classes of a classifier; 0: as in config.json */
+    int64_t num_labels;    /* number of classes of a classifier; 0: the number in config.json */
     int problem_type;      /* 1 + fsdp_problem_type; 0: problem_type of config.json or, if it is
                               missing there, the type that num_labels implies */
     const char *labels_of; /* for messages: the path of the data from whose labels num_labels was

@@ -33,7 +33,7 @@ typedef struct fsdp_nf4_entry {
 
 /* Set *found to true, and fill in *nf4, if the tensor `entry` is a weight in NF4. Also check that
  * the companion tensors of the weight (scales, levels) have the sizes that its shape requires.
- * FSDP_ERR_UNSUPPORTED for FP4. */
+ * Return FSDP_ERR_UNSUPPORTED for FP4. */
 FSDP_MUST_CHECK fsdp_status fsdp_nf4_entry_find(const fsdp_checkpoint_reader *reader,
                                                 const fsdp_checkpoint_entry *entry,
                                                 fsdp_nf4_entry *nf4, bool *found);

@@ -287,9 +287,9 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Set run->steps[i] from the state that the dict has for parameter `i`. FSDP_ERR_NOT_FOUND if the
- * dict has some of this state, but not all of it. One exception: with not_strict, it is not an
- * error if the dict has the number of steps and nothing else. */
+/* Set run->steps[i] from the state that the dict has for parameter `i`. Return FSDP_ERR_NOT_FOUND
+ * if the dict has some of this state, but not all of it. One exception: with not_strict, it is not
+ * an error if the dict has the number of steps and nothing else. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;

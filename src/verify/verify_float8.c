@@ -61,7 +61,7 @@ static int64_t scale_index(const float8_matrix *m, int64_t i)
     return (m->scale_rows == 1 ? 0 : row) * m->scale_columns + (m->scale_columns == 1 ? 0 : column);
 }
 
-/* Return a matrix's scales, computed from x. The caller owns the scales. NULL when out of
+/* Return a matrix's scales, computed from x. The caller owns the scales. Return NULL when out of
  * memory. */
 static float *scales_of(const float8_matrix *m)
 {
