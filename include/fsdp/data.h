@@ -36,7 +36,7 @@ typedef struct fsdp_example {
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
     /** CLASSIFICATION whose problem type is not SINGLE_LABEL: [num_targets] the labels, set with
-     * fsdp_example_set_targets(); `labels` is then empty. */
+     * fsdp_example_set_targets(). Such an example has no `labels`: they are empty. */
     float *targets;
     size_t num_targets, targets_cap; /**< num_targets: length of `targets`; targets_cap: number of
                                           elements for which it has memory */

@@ -619,10 +619,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
- * array. The unit that forward_prefetch would choose is then not gathered ahead. The array may have
- * any length. But unless no_limit_all_gathers is set, at most two units are gathered ahead at any
- * time, and the other units of the array wait. If a unit was gathered ahead and did not run, it is
- * freed at the end of the forward.
+ * array. These units replace the unit that forward_prefetch would choose, which is not gathered
+ * ahead. The array may have any length. But unless no_limit_all_gathers is set, at most two units
+ * are gathered ahead at any time, and the other units of the array wait. If a unit was gathered
+ * ahead and did not run, it is freed at the end of the forward.
  * @param modules [n] units of the same tree; copied. n == 0: remove the array of an earlier call,
  *                so that forward_prefetch chooses the unit again
  */
@@ -701,8 +701,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
 /**
  * Set the number by which gradients are divided. Gradients are summed over ranks and micro-steps,
  * and are divided once, at the last micro-step. Applies to all units at and below `root`.
- * @param factor the divisor. 0 (the default) means world_size. The gradients are then those of the
- *               mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
+ * @param factor the divisor. 0 (the default) means world_size. With 0, the gradients are those of
+ *               the mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
  *               label tokens of the step, pass the number of these tokens
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,

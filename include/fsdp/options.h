@@ -218,8 +218,8 @@ typedef struct fsdp_options_spec {
     bool other_sections; /**< true: maps with other names are accepted, and their names are
                               ignored */
     /** Set *path to the file that is read if --config is not given, or to NULL if there is none.
-     * The caller owns the path and frees it with fsdp_text_free(). `--config none` then reads no
-     * file. The function pointer itself may be NULL. */
+     * The caller owns the path and frees it with fsdp_text_free(). With `--config none`, no file is
+     * read. The function pointer itself may be NULL. */
     fsdp_status (*default_config)(char **path);
     /** Return the reason why the option `name`, which is not in the table, is refused, e.g. "there
      * is no DeepSpeed here". Return NULL for any other name. The function pointer itself may be

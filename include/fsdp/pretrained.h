@@ -105,8 +105,8 @@ typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file; a larger tensor gets a file of its own; 0:
                                   50e9 */
-    /** Another name of a tied parameter. The parameter is then written under its first name and
-     * under this name. NULL: every parameter is written under its first name only. */
+    /** Another name of a tied parameter. If it is set, the parameter is written under its first
+     * name and under this name. NULL: every parameter is written under its first name only. */
     const char *also_as;
     /** true: write only the parameters that require a gradient. Default: write all parameters. */
     bool only_trained;

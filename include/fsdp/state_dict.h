@@ -147,9 +147,9 @@ typedef struct fsdp_state_dict_options {
  * Get the parameters of a module, in PyTorch's order. A tied parameter is in the dict under each of
  * its names.
  *
- * Collective only with full_state_dict. The whole tensors are then gathered one by one, and the
- * dict of a rank that gets them has all of them in memory. fsdp_state_dict_stream() needs memory
- * for only one whole tensor.
+ * Collective only with full_state_dict. With this option, the whole tensors are gathered one by
+ * one, and the dict of a rank that gets them has all of them in memory. fsdp_state_dict_stream()
+ * needs memory for only one whole tensor.
  *
  * @param options NULL: all defaults
  * @param dict    out: owned by the caller. Without full_state_dict, its tensors are those of
@@ -354,13 +354,13 @@ typedef struct fsdp_dcp_load_options {
 /**
  * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` and replace the
  * plain values of `dict`. If `dict` is a sharded state dict, it refers to the tensors of a module
- * or an optimizer. The values are then read directly into these tensors. The number of ranks, the
- * meshes and the placements may differ from those of the save. Each rank reads only the parts of
- * the files that it needs. If the checkpoint has an item that `dict` does not have, the item is
- * ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent (a dict,
- * bytes), the item of `dict` with the same name does not change. A frozen parameter of a unit gets
- * the dtype that it has in the checkpoint: the unit changes the parameter's dtype before the values
- * are read.
+ * or an optimizer. In that case, the values are read directly into these tensors. The number of
+ * ranks, the meshes and the placements may differ from those of the save. Each rank reads only the
+ * parts of the files that it needs. If the checkpoint has an item that `dict` does not have, the
+ * item is ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent
+ * (a dict, bytes), the item of `dict` with the same name does not change. A frozen parameter of a
+ * unit gets the dtype that it has in the checkpoint: the unit changes the parameter's dtype before
+ * the values are read.
  *
  * For some values of an optimizer ("step" and the options), the dict has only copies. To load these
  * values into the optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in

@@ -149,7 +149,7 @@ FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
 /** Create a view with another shape and the same number of elements. One entry of `shape` may be
- * -1; it is then computed from the others. The tensor must be contiguous. */
+ * -1: this entry is computed from the others. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
 /** Create a view with two dimensions swapped; it is not contiguous. */

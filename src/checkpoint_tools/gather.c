@@ -352,7 +352,7 @@ static fsdp_status read_data(void *context, uint64_t offset, void *out, size_t b
 }
 
 /* Copy the file with the checksums of blocks, and create c->check from it. Do nothing if another
- * program wrote the checkpoint, because it then has no such files. */
+ * program wrote the checkpoint, because such a checkpoint does not have this file. */
 static fsdp_status copy_sums(copying *c, const char *to)
 {
     const gathering *g = c->g;

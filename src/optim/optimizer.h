@@ -158,8 +158,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
 /* Like fsdp_optimizer_step(), but if `clip` is not NULL, the kernels read the factor from this
- * address on the device (fsdp_clip_result in kernels.h) instead. The optimizer's steps must then be
- * element-wise. */
+ * address on the device (fsdp_clip_result in kernels.h) instead. If `clip` is not NULL, the
+ * optimizer's steps must be element-wise. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step_scaled(fsdp_optimizer *optimizer, float grad_scale,
                                                        const fsdp_clip_result *clip);
 /* If state k is a constant (FSDP_STATE_MAP), return its FSDP_MAP_VALUES values, otherwise NULL. */
