@@ -47,7 +47,8 @@ typedef struct fsdp_bench_config {
     int32_t target; /* target tokens of a row; 0 for all models except SEQ2SEQ */
     int steps;
     uint64_t seed;
-    const char *device; /* as fsdp_rank_device_create() takes it; NULL: the default */
+    const char *device; /* name of the device, for fsdp_rank_device_create(); NULL: the default
+                           device */
     const char *isa;    /* NULL: the best instruction set */
     /* the time at which the job was started, as fsdp_clock_s() counts it */
     double start_s;
