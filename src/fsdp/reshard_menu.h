@@ -1,4 +1,5 @@
-/* The value of Accelerate's fsdp_reshard_after_forward with fsdp_version 1, which is a strategy. */
+/* Translates the value of Accelerate's fsdp_reshard_after_forward. With fsdp_version 1, this value
+ * is a sharding strategy. */
 #pragma once
 
 /* A FSDP_OPTION_BOOL_OR_INT option with fsdp_sharding_strategy_choices stores a strategy's name as
