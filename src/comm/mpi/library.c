@@ -24,7 +24,8 @@ static bool is_of(const fsdp_mpi_abi *abi, void *library)
 }
 
 /* Open MPI's plug-ins look for symbols of the library that loads them. So its symbols are global.
- * If the program that embeds this one has loaded the library, this is the same one. */
+ * If the program that embeds this one has loaded the library already, dlopen() returns that
+ * library. */
 static void *open_library(const fsdp_mpi_abi *abi)
 {
     for (const char *const *file = abi->files; *file; file++) {
