@@ -64,8 +64,8 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .lse = fsdp_tensor_ptr(lse)};
 }
 
-/* Return the number of pairs of a query and a key that this query sees, for sequence b and one
- * head. */
+/* For one head of sequence b, return the number of pairs of a query and a key that the query sees.
+ */
 static double pairs_of_sequence(const fsdp_attention_options *o, int64_t b)
 {
     const int64_t queries = o->q_offsets[b + 1] - o->q_offsets[b];
