@@ -26,9 +26,8 @@ void fsdp_mpi_fini(fsdp_mpi *mpi);
 /* The hosts on which mpirun starts ranks. */
 typedef struct fsdp_mpi_hosts {
     int count;
-    const int *ranks; /* [count] number of ranks of each host */
-    const char *const
-        *names; /* [count] mpirun's name of each host; the first host is this machine */
+    const int *ranks;         /* [count] number of ranks of each host */
+    const char *const *names; /* [count] mpirun's name of each host; the first is this machine */
     /* The launch agent: a program and one argument, both without spaces. NULL: ssh. */
     const char *agent;
     const char *address;          /* address of this machine, to which daemons connect; NULL: MPI
