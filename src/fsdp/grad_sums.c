@@ -186,7 +186,7 @@ static void pop_sum(fsdp_param_grad *g)
     g->sums[g->n_sums] = NULL;
 }
 
-/* Fold the sum on top of the stack with the one below it. */
+/* Fold the sum on top of the stack with the sum below it. */
 static void fold_top(const fsdp_grad_buffer *b, fsdp_param_grad *g, float scale)
 {
     fsdp_grad_fold(b, g->sums[g->n_sums - 2], g->sums[g->n_sums - 1], scale);

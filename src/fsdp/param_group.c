@@ -237,7 +237,8 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors. Then set the fields of p that describe its storage to those in `with`. */
+/* Release p's tensors. Then set the fields of p that describe its storage to the values in `with`.
+ */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);

@@ -1,4 +1,4 @@
-/* Functions that several kinds of memory (those in storage_*.c) share. Declared in param_storage.h.
+/* Functions that several of the kinds of memory in storage_*.c share. Declared in param_storage.h.
  */
 #include "src/fsdp/param_storage.h"
 

@@ -373,8 +373,8 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Return an error if a module has no room for its hooks. Call this before any hook is added. Then
- * either all hooks are added or none. */
+/* Return an error if a module already has too many hooks to get those of the unit. Call this before
+ * any hook is added, so that either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -105,7 +105,7 @@ typedef struct fsdp_state {
      * empty, the units to prefetch are chosen automatically. */
     fsdp_state_list forward_prefetch, backward_prefetch;
     bool keeps_after_backward;
-    bool not_last_backward; /* The same in all units of a tree. */
+    bool not_last_backward; /* All units of a tree have the same value. */
 } fsdp_state;
 
 struct fsdp_state_context {
