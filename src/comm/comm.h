@@ -121,7 +121,7 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
  * NULL, there is only this rank. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_gather(fsdp_group *group, const void *send, size_t bytes,
                                         void *recv);
-/* Bytes that one rank sends to another in fsdp_exchange_pieces(). */
+/* Bytes that one rank sends to another rank in fsdp_exchange_pieces(). */
 typedef struct fsdp_piece {
     int reader; /* the rank of the group that gets the bytes */
     const void *data;

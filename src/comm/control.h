@@ -100,7 +100,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *co
                                                      int world_size);
 
 /* Post a failure on board number `board`. Return true if no other failure was posted before. All
- * ranks will then report this one. */
+ * ranks will then report this failure. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
 /* Copy the failure that was posted first to *failure. Return false if no failure was posted yet. */

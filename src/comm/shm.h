@@ -14,8 +14,8 @@
 /* The `impl` of a group. */
 typedef struct fsdp_shm {
     /* [world_size] This rank's socket to each rank; -1: none. The first rank of the group on each
-     * host has a socket to every other rank on the host, and each of those has a socket to the
-     * first rank. */
+     * host has a socket to every other rank on the host, and each of these ranks has a socket to
+     * the first rank. */
     int *sockets;
     int world_size;
     int control_fd; /* -1 after the control block has been mapped */

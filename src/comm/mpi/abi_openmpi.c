@@ -54,9 +54,9 @@ static fsdp_mpi_handle handle_of_request(abi_request request)
 
 #include "src/comm/mpi/abi_calls.inc"
 
-/* If the program that embeds this one is linked with Open MPI, the linker may have copied these
- * objects into the program, and the library then uses the copies. So look for the objects as the
- * library does: in the program first. */
+/* If a program that embeds libfsdp is linked with Open MPI, the linker may have copied these
+ * objects into the program, and Open MPI then uses the copies. So look for the objects as Open MPI
+ * does: in the program first. */
 static const char *resolve(void *library)
 {
     const struct {

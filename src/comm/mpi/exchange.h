@@ -12,7 +12,7 @@ enum {
     FSDP_MPI_PIECE_BYTES =
         4 << 20, /* most bytes of one message; longer ranges are sent in pieces */
     FSDP_MPI_HEADER_TAG = 0,
-    FSDP_MPI_LAST_TAG = 32767, /* every MPI has tags up to this one */
+    FSDP_MPI_LAST_TAG = 32767, /* the highest tag that every MPI library supports */
     /* A range list longer than this is an error: no buffer has so many parameters and readers. */
     FSDP_MPI_MOST_RANGES = 1 << 22
 };

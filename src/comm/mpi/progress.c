@@ -84,8 +84,8 @@ static void send_all(fsdp_mpi_progress *p, bool *is_stopping)
     }
 }
 
-/* Return true if the thread may end: the ranks with which this one exchanges messages have left,
- * and everything has arrived; or it has waited long enough. */
+/* Return true if the thread may end: the ranks with which this rank exchanges messages have left,
+ * and everything has arrived; or this rank has waited long enough. */
 static bool may_end(fsdp_mpi_progress *p)
 {
     const int64_t now = fsdp_clock_ns();

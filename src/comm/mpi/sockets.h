@@ -1,5 +1,5 @@
-/* Hands the control block of a host to its ranks, and connects the first rank to the others: see
- * world.h. */
+/* Hands the control block of a host to its ranks, and connects the first rank to the other ranks:
+ * see world.h. */
 #pragma once
 #include "src/comm/mpi/world.h"
 

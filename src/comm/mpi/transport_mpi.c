@@ -90,7 +90,7 @@ static const char *host_name(int host)
 }
 
 /* A rank that has failed may end before the others. MPI_Finalize() would wait for ranks that are
- * stopped or in an endless loop. Without it, the launcher ends the job. */
+ * stopped or in an endless loop. So do not call MPI_Finalize(); the launcher then ends the job. */
 static void close_on_one_host(fsdp_group *group)
 {
     if (!group->members && fsdp_comm_control_aborted(group->control))
