@@ -114,8 +114,8 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     if (!fsdp_check_rows(s, "attention", n->saved, 3) ||
         !fsdp_check_inputs(s, "attention", n->saved + SAVED_OUT, bias ? 3 : 2))
         return;
-    /* The kernel always writes the gradients of q, k and v. The scope releases those that are not
-     * needed. */
+    /* The kernel always writes the gradients of q, k and v. The scope releases the gradients that
+     * are not needed. */
     fsdp_tensor *d[3];
     new_gradients(s, n, d);
     fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;

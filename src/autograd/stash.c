@@ -15,7 +15,7 @@ enum {
 };
 
 struct fsdp_stashed {
-    /* NULL: the tensor stays in memory, and of the other fields only `refs` and `tensor` are used.
+    /* NULL: the tensor stays in memory, and the only other fields in use are `refs` and `tensor`.
      */
     fsdp_activation_offload *offload;
     int refs;
