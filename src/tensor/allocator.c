@@ -50,8 +50,8 @@ struct fsdp_block {
  * disappears. So merging never changes `first`. */
 typedef struct arena {
     char *base;
-    size_t bytes;             /* size of the address range */
-    size_t begin, end;        /* bytes [begin, end) of the range have memory */
+    size_t bytes;      /* size of the address range */
+    size_t begin, end; /* only bytes [begin, end) of the address range are backed by memory */
     fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 

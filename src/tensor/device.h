@@ -166,8 +166,8 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
 }
 
 /* Wait until the kernels of both devices have run. Call it before and after kernels of one device
- * that use memory of the other, because neither stream orders such accesses. No effect if a ==
- * b. */
+ * that use memory of the other device, because neither stream orders such accesses. No effect if a
+ * == b. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b);
 
 /* Return an event that occurs once all kernels started so far have run, or NULL if they have run

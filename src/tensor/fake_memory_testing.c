@@ -20,7 +20,7 @@ typedef struct range {
     fsdp_fake_memory *memory; /* NULL: this entry of the array is free */
     char *base;
     size_t bytes;
-    size_t begin, end; /* bytes [begin, end) of the range have memory */
+    size_t begin, end; /* only bytes [begin, end) of the address range are backed by memory */
 } range;
 
 struct fsdp_fake_memory {
