@@ -20,7 +20,7 @@ typedef struct fsdp_float8_weight fsdp_float8_weight;
 typedef struct fsdp_quantized fsdp_quantized;
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
 /* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
- * is a layer above this one. */
+ * is a layer above src/nn. */
 typedef struct fsdp_parameter_owner_ops {
     /* See fsdp_parameters_apply_pending_dtypes(). */
     fsdp_status (*apply_pending_dtype)(fsdp_parameter_owner *owner);
