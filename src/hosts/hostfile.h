@@ -13,7 +13,7 @@ typedef struct fsdp_host_list {
 } fsdp_host_list;
 
 /* Read the hosts of config->hosts or config->hostfile. A host without a number of ranks gets
- * config->n_ranks ranks. If a host is listed several times, its numbers of ranks are added. */
+ * config->n_ranks ranks. If a host is listed several times, its rank counts are added. */
 FSDP_MUST_CHECK fsdp_status fsdp_host_list_read(const fsdp_launch_config *config,
                                                 fsdp_host_list *list);
 void fsdp_host_list_fini(fsdp_host_list *list);

@@ -20,9 +20,9 @@ enum {
 };
 
 typedef enum fsdp_link_stage {
-    FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other one */
-    FSDP_LINK_CHALLENGE, /* the other launcher waits for the first one's nonce and HMAC */
-    FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other one */
+    FSDP_LINK_HELLO,     /* the first launcher waits for the nonce of the other launcher */
+    FSDP_LINK_CHALLENGE, /* the other launcher waits for the first launcher's nonce and HMAC */
+    FSDP_LINK_PROOF,     /* the first launcher waits for the HMAC of the other launcher */
     FSDP_LINK_OPEN       /* both launchers are authenticated */
 } fsdp_link_stage;
 
@@ -54,8 +54,8 @@ short fsdp_link_events(const fsdp_link *link);
  * the secret or has sent something that the protocol does not allow. The link then does not work
  * any more. */
 FSDP_MUST_CHECK fsdp_status fsdp_link_pump(fsdp_link *link);
-/* Set *message to the next message. If none has arrived completely, set *taken to false. The caller
- * frees the message. Errors are those of fsdp_link_pump(). */
+/* Set *message to the next message. If no message has arrived completely, set *taken to false. The
+ * caller frees the message. Errors are those of fsdp_link_pump(). */
 FSDP_MUST_CHECK fsdp_status fsdp_link_take(fsdp_link *link, fsdp_hosts_message *message,
                                            bool *taken);
 /* Send a message. If the socket does not accept it now, keep it until fsdp_link_pump(). The link

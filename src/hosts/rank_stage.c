@@ -78,7 +78,7 @@ static fsdp_status run_rank(const fsdp_rank_plan *plan, int *exit_code)
     if (*exit_code) {
         fprintf(stderr, "fsdp launch: %s\n", attempt.message);
         fsdp_mpich_abort(
-            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the others */
+            *exit_code); /* if the rank failed before MPI_Init(), Hydra waits for the other ranks */
     }
     return FSDP_OK;
 }
@@ -173,7 +173,7 @@ static fsdp_status add_host_to_log_dir(fsdp_launch *launch)
     return FSDP_OK;
 }
 
-/* Choose the processors of the rank among those of this host. `kind` is an fsdp_bind. */
+/* Choose the processors of the rank among the processors of this host. `kind` is an fsdp_bind. */
 static fsdp_status bind_rank(const char *kind, fsdp_rank_plan *plan)
 {
     fsdp_launch all = {.n_ranks = plan->share.local_world_size};
