@@ -38,9 +38,9 @@ typedef struct fsdp_param_context {
     uint32_t number; /* The group's number in the model, the same on every rank. */
     uint32_t step;   /* Number of the current step, counted from 1. */
     fsdp_device *device;
-    fsdp_group *group; /* Its ranks share the gradient buffers; NULL: there is only one rank. */
-    fsdp_group *shard_group;     /* Each of its ranks has a shard; NULL: parameters are whole. */
-    fsdp_group *replicate_group; /* Its ranks own the same rows; NULL: there are no replicas. */
+    fsdp_group *group;           /* Ranks that share the gradient buffers; NULL: only this rank. */
+    fsdp_group *shard_group;     /* Ranks that each have a shard; NULL: parameters are whole. */
+    fsdp_group *replicate_group; /* Ranks that own the same rows; NULL: there are no replicas. */
     fsdp_fully_shard_options options;
     fsdp_offload_unit *offload; /* Stages this rank's rows in a file; NULL: they stay in memory. */
     fsdp_comm_context *comm;    /* The tree owns it. NULL before the first forward. */

@@ -228,7 +228,8 @@ static fsdp_status gather(fsdp_param_memory *base)
     return status;
 }
 
-/* Parts are in memory, even if this rank's rows are in a file. */
+/* If the ranks keep parts of the copy, gather these parts. The parts are in memory, even if this
+ * rank's rows are in a file. */
 static fsdp_status prefetch(fsdp_param_memory *base)
 {
     return copy_of(base)->part ? gather(base) : fsdp_param_memory_prefetch(base);

@@ -47,8 +47,8 @@ static bool is_shared(const quantized_memory *m)
 
 /* --- layout --- */
 
-/* The part of one rank of one parameter in a buffer with all parts. Places are in the order of the
- * parameters, and for each parameter in the order of the ranks. */
+/* Where one rank's part of one parameter is in a buffer with all parts. The places are sorted by
+ * parameter, and for each parameter by rank. */
 typedef struct place {
     size_t param;
     int rank;
