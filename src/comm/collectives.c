@@ -12,13 +12,13 @@
 
 /* ---- chunks ---- */
 
-/* A collective in progress. */
+/* Values of `detail` for collectives that differ from an all-gather. */
 enum {
-    /* `detail` of fsdp_gather() and of fsdp_exchange_pieces(), which differ from an all-gather */
-    GATHER_TO_RANK_0 = 1,
-    EXCHANGE_PIECES = 2
+    GATHER_TO_RANK_0 = 1, /* fsdp_gather() */
+    EXCHANGE_PIECES = 2   /* fsdp_exchange_pieces() */
 };
 
+/* A collective in progress. */
 typedef struct collective {
     fsdp_group *group;
     fsdp_phase_record record;

@@ -110,11 +110,11 @@ struct fsdp_shared_buffer {
     fsdp_comm_device_memory on_device;
     void *data;
     size_t bytes;
-    uint32_t number;        /* unique in the world; 0: the scratch of the world's collectives */
-    bool open;              /* this rank has begun a phase and not ended it */
-    fsdp_phase phase;       /* WRITE also if it is a REWRITE phase */
-    uint64_t ended;         /* number of phases that this rank has ended */
-    uint64_t written;       /* the value that `ended` had after the last WRITE phase */
+    uint32_t number;  /* unique in the world; 0: the scratch of the world's collectives */
+    bool open;        /* this rank has begun a phase and not ended it */
+    fsdp_phase phase; /* kind of the phase in which this rank is; WRITE also for a REWRITE phase */
+    uint64_t ended;   /* number of phases that this rank has ended */
+    uint64_t written; /* the value that `ended` had after the last WRITE phase */
     uint64_t discarded;     /* the value that `written` had at the last discard */
     uint64_t discard_ended; /* the value that `ended` had after the last discard */
     size_t kept;            /* bytes of each part that the last discard kept */
