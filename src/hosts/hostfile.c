@@ -424,7 +424,7 @@ fsdp_status fsdp_hosts_run_by_ssh(fsdp_launch *launch, const fsdp_launch_config 
     if (geteuid() == 0 && (setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1) != 0 ||
                            setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1) != 0))
         return fsdp_error_nomem();
-    FSDP_ASSERT(!own_cpus); /* each host chooses the processors of its ranks */
+    FSDP_ASSERT(!own_cpus); /* not set, because each host chooses its ranks' processors */
     FSDP_TRY(fsdp_mpi_find((fsdp_mpi_kind)config->mpi, launch->program, &mpi));
     begin_signals(&s);
     fsdp_status status = run_rounds(launch, config, &mpi, list, &s, exit_code);

@@ -38,7 +38,7 @@ typedef struct fsdp_local {
     bool daemon_started;
     bool in_round; /* a round has begun, and IDLE was not reported yet */
     bool stopping, quiet;
-    double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which ranks, and the daemon,
+    double kill_ranks_s, kill_daemon_s; /* times (fsdp_clock_s()) at which the ranks and the daemon
                                            get SIGKILL; INFINITY: not planned */
     fsdp_hosts_shape shape;
 } fsdp_local;
