@@ -181,7 +181,7 @@ void fsdp_accelerate_keys_of_file(const fsdp_options *options, int sharding_stra
         keys->reshard_after_forward =
             is_fsdp2 ? reshard_after_forward : fsdp_reshard_of_menu(reshard, reshard_after_forward);
     else if (fsdp_options_given(options, "fsdp-reshard-after-forward"))
-        /* A flag takes precedence over the file, so this key of the file cannot contradict another
-         * one. */
+        /* A flag takes precedence over the file, so the file's fsdp_reshard_after_forward has no
+         * effect and cannot contradict another key. */
         keys->reshard_after_forward = reshards(keys->sharding_strategy);
 }
