@@ -78,7 +78,7 @@ static int64_t wait_ns(const fsdp_monitor *m)
     return sum;
 }
 
-/* Return the CPU times of this thread; or zeros if the system does not report them. */
+/* Return the CPU times of this thread, or zeros if the system does not report them. */
 static cpu_times cpu_times_now(void)
 {
     char text[96];
