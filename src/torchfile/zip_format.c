@@ -11,8 +11,10 @@ enum {
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length of an extra field */
     END64_REST_BYTES = 44,        /* bytes of the zip64 end record that follow its size field */
-    MADE_BY = 0x031E,             /* Unix, version 3.0 */
-    NEEDED = 45                   /* version 4.5, which introduced zip64 */
+    MADE_BY = 0x031E,             /* the system and the version of zip that made the archive: Unix,
+                                   * version 3.0 */
+    NEEDED = 45                   /* the version of zip that can read the archive: 4.5, which
+                                   * introduced zip64 */
 };
 
 static void put(fsdp_str *out, int width, uint64_t value)
