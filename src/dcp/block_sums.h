@@ -42,9 +42,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums,
 typedef struct fsdp_block_check fsdp_block_check;
 
 /* Open the file of checksums of the data file `data_path`. `data` is the mapping of the data file.
- * `data_path` and `data` must outlive *check. FSDP_ERR_NOT_FOUND if there is no file of checksums.
- * FSDP_ERR_FORMAT if the file of checksums is damaged, or gives a different size for the data
- * file. */
+ * `data_path` and `data` must outlive *check. Returns FSDP_ERR_NOT_FOUND if there is no file of
+ * checksums. Returns FSDP_ERR_FORMAT if the file of checksums is damaged, or gives a different size
+ * for the data file. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
                                                   fsdp_block_check **check);
 /* Like fsdp_block_check_open(), but the content of the file of checksums is in memory, `text`
@@ -60,8 +60,8 @@ uint64_t fsdp_block_check_block_bytes(const fsdp_block_check *check);
 /* From now on, all blocks are verified again. */
 void fsdp_block_check_forget(fsdp_block_check *check);
 /* Verify the checksums of the blocks that contain bytes [offset, offset + bytes). Blocks that an
- * earlier call verified are skipped. FSDP_ERR_FORMAT if a block is damaged; the message contains
- * the path of the data file and the range of the block. Not thread-safe. */
+ * earlier call verified are skipped. Returns FSDP_ERR_FORMAT if a block is damaged; the message
+ * contains the path of the data file and the range of the block. Not thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset,
                                                    uint64_t bytes);
 /* Copy bytes [offset, offset + bytes) to `out`, and verify the blocks that contain them. `fd` is an

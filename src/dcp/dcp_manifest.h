@@ -91,9 +91,9 @@ typedef struct fsdp_dcp_manifest {
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
 void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest); /* accepts NULL */
-/* Add a tensor. `keys` [n_keys] are copied. FSDP_ERR_UNSUPPORTED for a dtype that torch does not
- * have. FSDP_ERR_INVALID if the tensor has too many bytes, or if this rank's part is outside the
- * tensor. The message contains the fqn. */
+/* Add a tensor. `keys` [n_keys] are copied. Returns FSDP_ERR_UNSUPPORTED for a dtype that torch
+ * does not have. Returns FSDP_ERR_INVALID if the tensor has too many bytes, or if this rank's part
+ * is outside the tensor. The message contains the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest,
                                                      const fsdp_dcp_key *keys, int n_keys,
                                                      const fsdp_dcp_tensor *tensor);

@@ -36,8 +36,8 @@ typedef struct fsdp_dcp_metadata fsdp_dcp_metadata;
 
 /* Read the content of .metadata, `data` [bytes], which is not needed after the call. `label` is the
  * prefix of messages. Each chunk must be within its tensor and have a place in a file. The chunks
- * of a tensor must cover it without overlap. FSDP_ERR_FORMAT if the metadata are malformed; the
- * message contains the fqn. FSDP_ERR_UNSUPPORTED for compressed items. */
+ * of a tensor must cover it without overlap. Returns FSDP_ERR_FORMAT if the metadata are malformed;
+ * the message contains the fqn. Returns FSDP_ERR_UNSUPPORTED for compressed items. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_metadata_create(const char *label, const void *data,
                                                      size_t bytes, fsdp_dcp_metadata **metadata);
 void fsdp_dcp_metadata_destroy(fsdp_dcp_metadata *metadata); /* accepts NULL */

@@ -9,9 +9,9 @@
 typedef struct fsdp_dcp_reader fsdp_dcp_reader;
 
 /* Open the directory `path` and map its files, which must not be truncated while the reader is
- * open. The data of tensors are not read. FSDP_ERR_NOT_FOUND if the directory has no .metadata
- * (saving was interrupted), or if a data file or a file of checksums is missing. FSDP_ERR_FORMAT if
- * an item reaches beyond its file; the message contains the fqn. Errors of
+ * open. The data of tensors are not read. Returns FSDP_ERR_NOT_FOUND if the directory has no
+ * .metadata (saving was interrupted), or if a data file or a file of checksums is missing. Returns
+ * FSDP_ERR_FORMAT if an item reaches beyond its file; the message contains the fqn. Errors of
  * fsdp_dcp_metadata_create() are returned too. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
 /* Open the directory `path` on all ranks of the group. If hosts have disks of their own, each has
@@ -19,8 +19,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_read
  * hosts are read through the group: see Note [Remote files] in remote_files.h. Then tensors and
  * values are read in sessions, which fsdp_dcp_reader_end() ends. If all ranks are on one host, or
  * have all files, sessions need no communication. Collective; if one rank fails, all fail. Errors
- * are those of fsdp_dcp_reader_open(). FSDP_ERR_NOT_FOUND if no host has one of the data files; the
- * message contains the names of all such files. FSDP_ERR_FORMAT if hosts have different .metadata.
+ * are those of fsdp_dcp_reader_open(). Returns FSDP_ERR_NOT_FOUND if no host has one of the data
+ * files; the message contains the names of all such files. Returns FSDP_ERR_FORMAT if hosts have
+ * different .metadata.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
                                                           fsdp_dcp_reader **reader);
@@ -43,8 +44,8 @@ const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
  * fsdp_dcp_reader_check(). */
 void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
 /* Verify the checksums of all blocks, including blocks between the data of tensors. Data files
- * without checksums of blocks are skipped. FSDP_ERR_FORMAT if a block is damaged; the message
- * contains the file and the range of the first such block. */
+ * without checksums of blocks are skipped. Returns FSDP_ERR_FORMAT if a block is damaged; the
+ * message contains the file and the range of the first such block. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
 /* A checkpoint may have a companion, a further file in its folder (fsdp_dcp_metadata_companion()).
  * Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion and this file is
@@ -60,8 +61,8 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
  * verified (block_sums.h). Otherwise, the checksum of a chunk is verified if the whole chunk is
  * read.
  *
- * FSDP_ERR_INVALID if rows are outside the tensor. FSDP_ERR_FORMAT if a chunk is damaged or does
- * not match the metadata; the message contains the file and the fqn. */
+ * FSDP_ERR_INVALID if rows are outside the tensor. Returns FSDP_ERR_FORMAT if a chunk is damaged or
+ * does not match the metadata; the message contains the file and the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_rows(const fsdp_dcp_reader *reader,
                                                  const fsdp_dcp_item *item, int64_t begin,
                                                  int64_t end, void *out);
@@ -76,8 +77,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item,
                                                   fsdp_torch_archive **archive);
 /* Read every chunk of tensor `item`, verify the checksum of the chunk, and check that the chunk
- * matches the metadata. FSDP_ERR_FORMAT if a chunk fails; the message contains the file and the
- * fqn. */
+ * matches the metadata. Returns FSDP_ERR_FORMAT if a chunk fails; the message contains the file and
+ * the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
 /* Check some of the chunks of tensor `item` as fsdp_dcp_reader_check() does: the chunks `first`,

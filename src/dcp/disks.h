@@ -30,8 +30,8 @@ typedef struct fsdp_disks {
 
 /* Find out which ranks see the same folder `path`. Its parent is created if it does not exist. If
  * the ranks are on one host, this needs no communication, and `mine` is returned. Otherwise it is
- * collective, and if one rank passes an error as `mine` or fails, all ranks fail. FSDP_ERR_IO if
- * hosts do not agree: one sees a file of another, but not the other way round. */
+ * collective, and if one rank passes an error as `mine` or fails, all ranks fail. Returns
+ * FSDP_ERR_IO if hosts do not agree: one sees a file of another, but not the other way round. */
 FSDP_MUST_CHECK fsdp_status fsdp_disks_find(fsdp_status mine, const char *path, fsdp_group *group,
                                             fsdp_disks *disks);
 void fsdp_disks_fini(fsdp_disks *disks);

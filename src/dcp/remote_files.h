@@ -18,7 +18,7 @@ typedef struct fsdp_remote_files fsdp_remote_files;
 /* Prepare reading the files `names` [n]. `paths` [n] are the paths of those that this rank has,
  * else NULL. They may have files of checksums next to them (src/dcp/block_sums.h). Both arrays must
  * outlive *files. `mine` is the status of what this rank did before the call. Collective; if one
- * rank fails, all fail. FSDP_ERR_FORMAT if hosts have a file in different sizes. */
+ * rank fails, all fail. Returns FSDP_ERR_FORMAT if hosts have a file in different sizes. */
 FSDP_MUST_CHECK fsdp_status fsdp_remote_files_open(fsdp_status mine, const char *const *names,
                                                    const char *const *paths, size_t n,
                                                    fsdp_group *group, fsdp_remote_files **files);
