@@ -23,7 +23,7 @@ typedef struct cursor {
 
 typedef struct field {
     int number, wire_type;
-    uint64_t value; /* value of the field, if wire_type is a number's */
+    uint64_t value; /* value of the field, unless wire_type is FSDP_WIRE_BYTES */
     cursor bytes;   /* value of the field, if wire_type is FSDP_WIRE_BYTES */
 } field;
 
