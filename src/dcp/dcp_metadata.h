@@ -44,8 +44,8 @@ void fsdp_dcp_metadata_destroy(fsdp_dcp_metadata *metadata); /* accepts NULL */
 size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
 /* Return the item with index `i`. The items are in byte order of their names. */
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
-/* Return true if this .metadata was written by this library. If PyTorch has overwritten it since,
- * the result is false. */
+/* Return true if this library wrote this .metadata. Return false if PyTorch has overwritten the
+ * file since then. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
 /* Return the name of the companion, a file in the same folder that belongs to the checkpoint.
  * Returns NULL if there is none. This library stores the name as the first item of `modules` in

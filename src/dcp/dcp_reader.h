@@ -25,18 +25,18 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_read
  */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_on_hosts(const char *path, fsdp_group *group,
                                                           fsdp_dcp_reader **reader);
-/* End a session with the status of this rank (fsdp_remote_files_end()). Collective if files are on
- * other hosts; otherwise, return `status`. */
+/* End a session; `status` is this rank's status (fsdp_remote_files_end()). Collective if files are
+ * on other hosts. Otherwise the function only returns `status`. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_end(fsdp_dcp_reader *reader, fsdp_status status);
-/* Return true if a session was given up because another rank has failed. This rank must read no
- * more; it returns FSDP_OK, and gets the error of the other rank from fsdp_agree(). */
+/* Return true if a session was given up because another rank has failed. In that case, the caller
+ * must stop reading, return FSDP_OK, and get the error of the other rank from fsdp_agree(). */
 bool fsdp_dcp_reader_given_up(const fsdp_dcp_reader *reader);
 /* Open only .metadata of the directory `path`. Tensors and values cannot be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open_metadata(const char *path,
                                                           fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
-/* Return the name of the data file with index `i`, from 0; NULL if there are not so many. The names
- * are in byte order. */
+/* Return the name of the data file with index `i`, from 0. Return NULL if there are not so many
+ * files. The names are in byte order. */
 const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
 /* After this call, reads do not verify checksums of blocks. A block may contain parts of several
  * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
@@ -55,14 +55,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reade
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader);
 
 /* Copy rows [begin, end) along dimension 0 of tensor `item` to `out`, row-major. A scalar has one
- * row. `out` has space for end - begin rows. Only chunks that contain some of these rows are read.
+ * row. The capacity of `out` is end - begin rows. Only chunks that contain some of these rows are
+ * read.
  *
  * If this library wrote the checkpoint, the checksums of the blocks that contain these rows are
  * verified (block_sums.h). Otherwise, the checksum of a chunk is verified if the whole chunk is
  * read.
  *
- * FSDP_ERR_INVALID if rows are outside the tensor. Returns FSDP_ERR_FORMAT if a chunk is damaged or
- * does not match the metadata; the message contains the file and the fqn. */
+ * Returns FSDP_ERR_INVALID if rows are outside the tensor. Returns FSDP_ERR_FORMAT if a chunk is
+ * damaged or does not match the metadata; the message contains the file and the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_rows(const fsdp_dcp_reader *reader,
                                                  const fsdp_dcp_item *item, int64_t begin,
                                                  int64_t end, void *out);
