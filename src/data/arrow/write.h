@@ -22,7 +22,7 @@ typedef struct fsdp_arrow_column {
     size_t n_classes;
 } fsdp_arrow_column;
 
-/* Zero means default. */
+/* Options of a writer. {0} means the defaults. */
 typedef struct fsdp_arrow_write_options {
     int64_t batch_rows;   /* rows of a batch; 0 means 1000, as in datasets */
     uint64_t shard_bytes; /* a file ends after the batch that makes it this large or larger; 0 means

@@ -124,7 +124,8 @@ static fsdp_status add_row(pair_dataset *d, pair *p)
     return FSDP_OK;
 }
 
-/* Append to the note that the prefix is put before sources that begin with it. */
+/* Append to the note that the prefix is put even before sources that already begin with the
+ * prefix. */
 static fsdp_status note_prefixed(pair_dataset *d)
 {
     if (!d->n_prefixed)
