@@ -36,8 +36,8 @@ typedef struct fsdp_tokenize_config {
     /* --train-vocab: write no token files; train a tokenizer with this many tokens; 0: not given */
     int64_t train_vocab;
     int64_t min_frequency;
-    /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2, so that 0 is
-     * GPT-2's */
+    /* how texts are split into words: an fsdp_word_pattern minus FSDP_WORDS_GPT2, so that 0 means
+     * GPT-2's pattern */
     int words;
     fsdp_option_list special_tokens;
 
