@@ -39,7 +39,7 @@ typedef struct fsdp_source_item {
     /* The fields below are private. They say where the reader finds the data of the item. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
-    /* Set if the parts of the tensor are in the files of several ranks. */
+    /* Set if the parts of the tensor are in the files of several ranks; otherwise NULL. */
     const struct fsdp_joined *joined;
     /* The value of the item if the format is torch.save; NULL for a joined tensor. In all other
      * formats, this is NULL. (fsdp_source_value() reads a plain value of a DCP checkpoint when it
