@@ -206,8 +206,8 @@ jinja_value fsdp_jinja_dict_find(const jinja_dict *dict, const char *name, size_
 /* Set *equal to the result of Python's a == b. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_equal(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, bool *equal);
-/* Set *order to a negative number if a < b, to 0 if a == b, to a positive number if a > b, and to 2
- * if one of them is NaN. Return FSDP_ERR_INVALID if Python cannot order the two values. */
+/* Set *order to -1 if a < b, to 0 if a == b, to 1 if a > b, and to 2 if a or b is NaN. Return
+ * FSDP_ERR_INVALID if Python cannot order the two values. */
 FSDP_MUST_CHECK fsdp_status fsdp_jinja_order(struct jinja_machine *machine, jinja_value a,
                                              jinja_value b, int *order);
 
