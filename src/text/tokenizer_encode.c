@@ -74,8 +74,8 @@ static fsdp_status append_spans(encoder *e, const fsdp_text_view *piece)
     return FSDP_OK;
 }
 
-/* An fsdp_piece_fn for fsdp_pre_tokenizer_split(). Append the tokens of a piece. If e->limit is
- * reached, set *done. */
+/* Append the tokens of a piece. This is the fsdp_piece_fn for fsdp_pre_tokenizer_split(). Set *done
+ * to true if e->limit is reached. */
 static fsdp_status encode_piece(void *arg, const fsdp_text_view *piece, bool *done)
 {
     encoder *e = arg;
