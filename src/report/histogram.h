@@ -39,7 +39,7 @@ typedef struct fsdp_histogram {
 void fsdp_histogram_clear(fsdp_histogram *histogram);
 void fsdp_histogram_add(fsdp_histogram *histogram, const float *values, size_t n);
 
-/* The limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
+/* Return the limits of the buckets [FSDP_HISTOGRAM_LIMITS]. */
 const double *fsdp_histogram_limits(void);
 int64_t fsdp_histogram_count(const fsdp_histogram *histogram); /* number of finite values */
 double fsdp_histogram_sum(const fsdp_histogram *histogram);
