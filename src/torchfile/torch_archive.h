@@ -20,7 +20,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_create(const char *path, const un
 void fsdp_torch_archive_destroy(fsdp_torch_archive *archive); /* accepts NULL */
 const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archive);
 
-/* After this call, fsdp_torch_archive_tensor() verifies the checksums of storages of any size. */
+/* Make later calls of fsdp_torch_archive_tensor() verify the checksums of storages of any size. */
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive);
 
 /* Return FSDP_ERR_UNSUPPORTED if `root`, the outermost value, is OPAQUE. This happens, for example,
