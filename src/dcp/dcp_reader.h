@@ -38,7 +38,7 @@ void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
 /* Return the name of the data file with index `i`, from 0. Return NULL if there are not so many
  * files. The names are in byte order. */
 const char *fsdp_dcp_reader_file(const fsdp_dcp_reader *reader, size_t i);
-/* After this call, reads do not verify checksums of blocks. A block may contain parts of several
+/* Stop verifying the checksums of blocks in later reads. A block may contain bytes of several
  * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
  * find out which tensor is damaged calls this function, and then verifies each tensor with
  * fsdp_dcp_reader_check(). */
@@ -47,9 +47,9 @@ void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
  * without checksums of blocks are skipped. Returns FSDP_ERR_FORMAT if a block is damaged; the
  * message contains the file and the range of the first such block. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
-/* A checkpoint may have a companion, a further file in its folder (fsdp_dcp_metadata_companion()).
- * Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion and this file is
- * missing. */
+/* Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion, and this file is
+ * missing. A companion is a further file in the folder of the checkpoint
+ * (fsdp_dcp_metadata_companion()). */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader);
 /* Return the metadata of the checkpoint, which list its items; borrowed. */
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader);

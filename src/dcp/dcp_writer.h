@@ -67,11 +67,10 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Rank 0 needs to know where each rank's entries are in the file of that rank. The caller sends
- * these positions to rank 0 as bytes. On every rank, own_positions() returns the positions of this
- * rank's entries. It sets *bytes to their size, which is the same on all ranks. On rank 0,
- * positions() returns memory for the positions of `rank`, and the caller copies the received bytes
- * into this memory. @{ */
+/* Get the memory from which and into which the caller sends the positions of all entries, as bytes,
+ * to rank 0. On every rank, own_positions() returns the positions of this rank's entries, and sets
+ * *bytes to their size, which is the same on all ranks. On rank 0, positions() returns memory for
+ * the positions of `rank`, and the caller copies the received bytes into this memory. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */

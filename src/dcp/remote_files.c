@@ -232,8 +232,8 @@ static fsdp_status serve(fsdp_remote_files *f, int reader, fsdp_piece *piece)
     return FSDP_OK;
 }
 
-/* Take part in a round with the request *own, whose bytes are read into `out`. Set *any to whether
- * any rank has asked for bytes. */
+/* Take part in a round with the request *own, whose bytes are read into `out`. Set *any to true if
+ * any rank has asked for bytes, otherwise to false. */
 static fsdp_status run_round(fsdp_remote_files *f, const request *own, void *out, bool *any)
 {
     size_t n = 0;
