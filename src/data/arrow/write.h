@@ -49,7 +49,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_ids(fsdp_arrow_writer *writer,
                                                       const int32_t *ids, size_t count);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_mask(fsdp_arrow_writer *writer, size_t column,
                                                        const int8_t *mask, size_t count);
-/* `text` [bytes] must be UTF-8. */
+/* Set the value of a text column. `text` [bytes] must be UTF-8. */
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_text(fsdp_arrow_writer *writer, size_t column,
                                                        const char *text, size_t bytes);
 FSDP_MUST_CHECK fsdp_status fsdp_arrow_writer_set_i64(fsdp_arrow_writer *writer, size_t column,
