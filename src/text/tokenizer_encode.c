@@ -333,8 +333,8 @@ static fsdp_status encode_sequence(const fsdp_tokenizer *tokenizer, fsdp_tokeniz
     return FSDP_OK;
 }
 
-/* *first and *second are the numbers of tokens of two texts. Lower them so that their sum is at
- * most `most`, like the strategy longest_first of the tokenizers library. */
+/* Lower *first and *second, the numbers of tokens of two texts, so that their sum is at most
+ * `most`, like the strategy longest_first of the tokenizers library. */
 static void longest_first(size_t *first, size_t *second, size_t most)
 {
     const bool swap = *first > *second;

@@ -217,9 +217,11 @@ static fsdp_status add_user_defined(fsdp_tokenizer *tokenizer, const fsdp_senten
     return FSDP_OK;
 }
 
-/* Append the normalizer of Llama's tokenizer. If `legacy` is true, the normalizer puts a mark
- * (U+2581) before each part of a text between added tokens, even if the part begins with a space,
- * as SentencePiece does. If `legacy` is false, it puts a mark only before the text. */
+/* Begin the JSON object of Llama's tokenizer with the part that replaces spaces by the mark U+2581.
+ * If `prefix` is true, this part also puts a mark before the text. If `legacy` is true, the part is
+ * a normalizer: it puts a mark before each section between added tokens, even if the section begins
+ * with a space, as SentencePiece does. Otherwise it is a pre-tokenizer, which puts a mark only
+ * before the text. */
 static void append_llama_normalizer(fsdp_str *json, const fsdp_sentencepiece_spec *spec,
                                     bool prefix, bool legacy)
 {

@@ -6,7 +6,7 @@
  * of words does not help. Such a piece is therefore split before each U+2581 that follows another
  * character, if no merge can cross that boundary. No merge can cross it if there is no merge whose
  * right token begins with U+2581 and whose left token ends with the last byte of the character
- * before the U+2581. Then the tokens of the parts are the tokens of the piece. */
+ * before the U+2581. If so, the tokens of the parts are the tokens of the piece. */
 #include "src/text/models/bpe.h"
 
 #include <string.h>
