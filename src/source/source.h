@@ -96,8 +96,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_sou
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* `tensor` is a tensor inside the plain value of `item`. Set *entry to a description of this
- * tensor. The source owns the memory that *entry points to, including the tensor's data. */
+/* Set *entry to a description of `tensor`, a tensor inside the plain value of `item`. The source
+ * owns the memory that *entry points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,
