@@ -104,8 +104,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Return FSDP_ERR_INVALID if two entries have the same fqn; the message contains this fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Set *box to the box of the entry that `rank`, another rank than this one, has. Return false if
- * this rank cannot compute the box (fsdp_dcp_tensor.part_of). */
+/* Set *box to the box of the entry that `rank` has. `rank` must be another rank than this one.
+ * Return false if this rank cannot compute the box (fsdp_dcp_tensor.part_of). */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the number of rows of a tensor, which is the size of dimension 0, or 1 for a scalar. */
