@@ -76,8 +76,8 @@ void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, FSDP_ZIP_LOCAL);
     put(out, 2, 0);
     put(out, 2, flags(entry));
-    /* 18 bytes of zeros: method, time and date with 2 bytes each; checksum, stored size and size
-     * with 4 bytes each. */
+    /* 18 bytes of zeros: method, time and date with 2 bytes each; checksum, compressed size and
+     * uncompressed size with 4 bytes each. */
     put(out, 8, 0);
     put(out, 8, 0);
     put(out, 2, 0);
