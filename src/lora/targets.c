@@ -54,7 +54,7 @@ const char *const *fsdp_lora_default_targets(const fsdp_module *model)
 static fsdp_status compile_whole(const char *field, const char *pattern, bool suffix,
                                  fsdp_regex **out)
 {
-    char *whole = fsdp_strdup_printf("\\A(?:%s%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern);
+    char *whole = fsdp_strdup_printf("\\A%s(?:%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern);
     fsdp_status status = whole ? fsdp_regex_compile(whole, out) : fsdp_error_nomem();
     fsdp_error_context(status, "%s '%s'", field, pattern);
     fsdp_free(whole);

@@ -39,7 +39,7 @@ typedef struct fsdp_decoder {
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 
-/* The work of the matrix products of one training step: see Note [Model FLOP utilisation] in
+/* The work of the matrix products of one training step: see Note [Model FLOP utilization] in
  * src/bench/bench.h. */
 typedef struct fsdp_model_work {
     double flops;

@@ -75,7 +75,7 @@ static fsdp_status check_parameter(const fsdp_optimizer_options *options,
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "parameter %s has %d dimension%s: Muon is for matrices, so it belongs to a "
-                      "group with use_adamw (fsdp_muon_parameters() finds them)",
+                      "group with use_adamw (fsdp_muon_is_for() finds them)",
                       p->name, ndim, ndim == 1 ? "" : "s");
 }
 
