@@ -10,7 +10,7 @@ typedef enum fsdp_arrow_column_type {
     FSDP_ARROW_COLUMN_F64,
 } fsdp_arrow_column_type;
 
-/* The values of a column in the rows that were not written yet. Initialise it with {.type =
+/* The values of a column in the rows that were not written yet. Initialize it with {.type =
  * ...}. */
 typedef struct fsdp_arrow_pending {
     fsdp_arrow_column_type type;
