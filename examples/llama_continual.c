@@ -258,7 +258,8 @@ static void checkpoint_names(const char *path, char model[512], char optimizer[5
 }
 
 /* fabric.save(): state_dict_type="full". The tensors are gathered one after another, and rank 0
- * writes them; torch.load() can read the files. */
+ * writes them; torch.load() can read the files. The optimizer's file is written first: if the
+ * program is killed between the two, there is no step-N.pt that --checkpoint cannot continue. */
 static fsdp_status save_checkpoint(const job *j)
 {
     char path[256], model_path[512], optimizer_path[512];
@@ -268,9 +269,9 @@ static fsdp_status save_checkpoint(const job *j)
     if (j->rank == 0)
         mkdir("checkpoints", 0777); /* it may exist */
     FSDP_TRY(fsdp_get_state_dict(j->model, j->optimizer, NULL, &model, &optimizer));
-    fsdp_status status = fsdp_torch_save(model, model_path, j->group);
+    fsdp_status status = fsdp_torch_save(optimizer, optimizer_path, j->group);
     if (status == FSDP_OK)
-        status = fsdp_torch_save(optimizer, optimizer_path, j->group);
+        status = fsdp_torch_save(model, model_path, j->group);
     fsdp_state_dict_destroy(model);
     fsdp_state_dict_destroy(optimizer);
     if (status == FSDP_OK)

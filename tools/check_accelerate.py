@@ -163,8 +163,7 @@ def check_configs(program):
             load_config_from_file(str(ours)).to_yaml_file(theirs)
             same = ours.read_text() == theirs.read_text()
             explained = subprocess.run([program, "config", "explain", theirs], capture_output=True, text=True)
-            several = "num_machines=2" in answers  # which the launcher, and so explain, refuses
-            same &= (explained.returncode == 0) != several and ("several hosts" in explained.stderr) == several
+            same &= explained.returncode == 0
             config = yaml.safe_load(theirs.read_text())
             # what to-fsdp2 leaves as it is although FSDP2 has no such value is converted here
             known = config.get("fsdp_config", {}).get("fsdp_state_dict_type") != "LOCAL_STATE_DICT"

@@ -89,5 +89,6 @@ fsdp_explained fsdp_explain(const fsdp_launch_config *c, const fsdp_options *opt
     explain_mesh(a, options, &out);
     explain_units(a, &out);
     out.param_bytes = strcmp(out.precision, "no") == 0 ? 4 : 2;
+    out.float8_gathers = a->mixed_precision == FSDP_ACCELERATE_PRECISION_FP8 && a->fp8_all_gather;
     return out;
 }

@@ -18,6 +18,7 @@ typedef struct fsdp_explained {
     int machines;            /* number of hosts among which the ranks are divided */
     long replicas, shards;   /* replicas * shards == ranks */
     int param_bytes;         /* size of a parameter in forward and backward: 4 or 2 */
+    bool float8_gathers;     /* weights that are multiplied in float8 are gathered in float8 */
     const char *precision;   /* "no", "fp8", "fp16" or "bf16" */
     const char *wrap_policy; /* as Accelerate names it */
     /* TRANSFORMER_BASED_WRAP: the classes of units, separated by commas; "": the model's blocks */

@@ -13,6 +13,7 @@ enum {
     MASTER_BYTES = 4,
     GRAD_BYTES = 4,
     MOMENT_BYTES = 8,
+    FLOAT8_BYTES = 1,
     HEADING_COLUMNS = 14,
     LINE_COLUMNS = 100,
     TEXT_BYTES = 1000,
@@ -77,6 +78,24 @@ static void print_strategy(const fsdp_explained *x, FILE *out)
              x->replicas == 1 ? "; with one replica this is the same as without HYBRID_" : "");
 }
 
+/* Return the size of most parameters in an all-gather. */
+static int gathered_bytes(const fsdp_explained *x)
+{
+    return x->float8_gathers ? FLOAT8_BYTES : x->param_bytes;
+}
+
+/* Print which parameters are not gathered in float8, and what the scales of the others cost. */
+static void print_float8_gathers(const fsdp_explained *x, double gathers, FILE *out)
+{
+    line(
+        out, "",
+        "parameters that are not multiplied in float8 (embeddings, norms, biases, the first linear "
+        "layer and the last) are gathered in bfloat16: %.4g bytes. The scales of the float8 "
+        "weights "
+        "are one float32 for each weight, in one all-reduce a step",
+        gathers * x->param_bytes);
+}
+
 /* Print how many bytes a rank receives in a step for each parameter. */
 static void print_communication(const fsdp_explained *x, FILE *out)
 {
@@ -84,6 +103,7 @@ static void print_communication(const fsdp_explained *x, FILE *out)
     const double others = (double)(x->replicas - 1) / (double)x->replicas;
     const bool twice =
         x->strategy == FSDP_SHARDING_FULL_SHARD || x->strategy == FSDP_SHARDING_HYBRID_SHARD;
+    const double gathers = (twice ? 2 : 1) * part; /* sizes of a parameter that a rank receives */
     char sharded[300] = "", replicated[200] = "";
     if (x->ranks == 1) {
         line(out, "communication", "none: there is one rank");
@@ -91,17 +111,18 @@ static void print_communication(const fsdp_explained *x, FILE *out)
     }
     if (x->shards > 1)
         snprintf(sharded, sizeof sharded,
-                 "%.4g bytes of parameters (%s of %d bytes, of which a rank has 1/%ld) and %.4g "
+                 "%.4g bytes of parameters (%s of %d byte%s, of which a rank has 1/%ld) and %.4g "
                  "bytes of gradients (reduce-scatter in float32)",
-                 (twice ? 2 : 1) * part * x->param_bytes,
-                 twice ? "two all-gathers" : "one all-gather", x->param_bytes, x->shards,
-                 part * GRAD_BYTES);
+                 gathers * gathered_bytes(x), twice ? "two all-gathers" : "one all-gather",
+                 gathered_bytes(x), plural(gathered_bytes(x)), x->shards, part * GRAD_BYTES);
     if (x->replicas > 1)
         snprintf(replicated, sizeof replicated,
                  "%s%.4g bytes of gradients from other replicas (all-reduce in float32)",
                  x->shards > 1 ? ", and " : "", 2.0 * others * GRAD_BYTES / (double)x->shards);
     line(out, "communication", "a rank receives in a step, for each parameter, %s%s", sharded,
          replicated);
+    if (x->float8_gathers && x->shards > 1)
+        print_float8_gathers(x, gathers, out);
 }
 
 static void print_memory(const fsdp_explained *x, FILE *out)
@@ -111,7 +132,9 @@ static void print_memory(const fsdp_explained *x, FILE *out)
     char kept[100] = "";
     if (x->strategy == FSDP_SHARDING_SHARD_GRAD_OP ||
         x->strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2)
-        snprintf(kept, sizeof kept, ", and from forward to backward %d bytes more", x->param_bytes);
+        snprintf(kept, sizeof kept, ", and from forward to backward %d byte%s more%s",
+                 gathered_bytes(x), plural(gathered_bytes(x)),
+                 x->float8_gathers ? " (2 where it is not multiplied in float8)" : "");
     else if (x->shards > 1)
         gathered = ", and the gathered parameters of two or three units at a time";
     line(out, "memory",

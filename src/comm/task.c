@@ -34,8 +34,8 @@ static bool is_in_slurm_step(void)
            id < first_reserved;
 }
 
-/* Find out whether this process is one of several tasks of srun. See Note [Slurm's variables]. */
-static bool find_slurm_task(task *found)
+/* Return true if this process is a task of srun. See Note [Slurm's variables]. */
+static bool read_slurm_task(task *found)
 {
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"};
     const bool in_step = is_in_slurm_step();
@@ -46,7 +46,7 @@ static bool find_slurm_task(task *found)
     if (i == FSDP_LENGTH(sizes) || !fsdp_environment_number(found->rank_name, &found->rank))
         return false;
     found->size_name = sizes[i];
-    return found->size > 1 && (in_step || found->rank > 0);
+    return in_step || found->rank > 0;
 }
 
 static bool find_task(task *found)
@@ -59,7 +59,7 @@ static bool find_task(task *found)
             (found->size > 1 || (!found->size_name && found->rank > 0)))
             return true;
     }
-    return find_slurm_task(found);
+    return read_slurm_task(found) && found->size > 1;
 }
 
 /* Return true if the environment has FSDP_RENDEZVOUS_ENV or WORLD_SIZE. If it has one of them, the
@@ -110,6 +110,33 @@ fsdp_status fsdp_check_single_task(void)
                       "environment: %s is %lld and %s %lld: %s started %lld processes, %s",
                       t.size_name, (long long)t.size, t.rank_name, (long long)t.rank, t.launcher,
                       (long long)t.size, how);
+}
+
+fsdp_start fsdp_find_start(void)
+{
+    static const struct {
+        const char *launcher, *variable;
+    } with_torchruns_variables[] = {{"fsdp launch", "FSDP_LAUNCHER_PID"},
+                                    {"torchrun", "TORCHELASTIC_RUN_ID"}};
+    const char *rank = getenv("RANK"), *world_size = getenv("WORLD_SIZE");
+    int64_t number;
+    task t;
+    for (size_t i = 0; i < FSDP_LENGTH(with_torchruns_variables); i++)
+        if (getenv(with_torchruns_variables[i].variable))
+            return (fsdp_start){with_torchruns_variables[i].launcher,
+                                with_torchruns_variables[i].variable, rank, world_size};
+    for (size_t i = 0; i < FSDP_N_LAUNCHERS; i++) {
+        const fsdp_launcher *l = &fsdp_launchers[i];
+        if (fsdp_environment_number(l->rank_name, &number) &&
+            (!l->size_name || fsdp_environment_number(l->size_name, &number)))
+            return (fsdp_start){l->name, l->rank_name, getenv(l->rank_name),
+                                l->size_name ? getenv(l->size_name) : NULL};
+    }
+    if (read_slurm_task(&t))
+        return (fsdp_start){t.launcher, t.rank_name, getenv(t.rank_name), getenv(t.size_name)};
+    if (world_size)
+        return (fsdp_start){"another launcher", "WORLD_SIZE", rank, world_size};
+    return (fsdp_start){0};
 }
 
 int64_t fsdp_allocated_tasks(void)

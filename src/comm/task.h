@@ -10,6 +10,16 @@
  * message that names the variables. Ranks of `fsdp launch` and processes with WORLD_SIZE=1 never
  * get this error. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_single_task(void);
+/* How this process was started, as a report shows it. */
+typedef struct fsdp_start {
+    const char *launcher;        /* "mpirun"; NULL: no launcher started this process */
+    const char *variable;        /* variable that shows the launcher: "OMPI_COMM_WORLD_RANK" */
+    const char *rank_text;       /* value of the launcher's variable for the rank, or NULL */
+    const char *world_size_text; /* value of its variable for the number of processes, or NULL */
+} fsdp_start;
+/* Find the launcher that started this process, alone or as one of several. Strings belong to the
+ * environment or are static. */
+fsdp_start fsdp_find_start(void);
 /* If this process runs alone in the script or shell of a Slurm allocation, return the number of
  * tasks of the allocation. Otherwise return 0. */
 int64_t fsdp_allocated_tasks(void);

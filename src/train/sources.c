@@ -67,7 +67,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .validation = !training,
         .split_documents = c->document_token >= 0,
         .document_token = (int32_t)c->document_token,
-        .class_hint = "--num-labels N or --class-names A,B,... says otherwise; rows with several "
+        .class_hint = "--num-labels N or --class-names A,B,... changes that, and without either, a "
+                      "new classifier has the classes that the rows name; rows with several "
                       "labels need --problem-type multi_label_classification",
         .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL,
         .masking = &masking};

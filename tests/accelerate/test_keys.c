@@ -402,6 +402,54 @@ TEST(a_flag_gives_the_number_of_ranks)
     forget(&r);
 }
 
+/* Explain a file with fp8 on two ranks, and return the part that begins with `heading`, on one line
+ * and without repeated spaces. */
+static void explain_fp8(fsdp_test *t, const char *keys, const char *heading, char text[1500])
+{
+    char path[600], file[400];
+    reading r = {0};
+    snprintf(path, sizeof path, "%s/acc.yaml", fsdp_test_dir(t));
+    snprintf(file, sizeof file,
+             "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\n%s", keys);
+    ASSERT_OK(fsdp_file_write(path, file, strlen(file)));
+    ASSERT_OK(fsdp_explain_read(path, NULL, &r.launch, &r.launch_options));
+    ASSERT_OK(explain(&r));
+    const char *at = strstr(r.explained, heading);
+    ASSERT(at != NULL);
+    size_t n = 0;
+    for (; *at && n + 1 < 1500 && !(*at == '\n' && at[1] != ' '); at++) {
+        const char c = *at == '\n' ? ' ' : *at;
+        if (c != ' ' || n == 0 || text[n - 1] != ' ')
+            text[n++] = c;
+    }
+    text[n] = 0;
+    forget(&r);
+}
+
+/* A weight that is gathered in float8 has 1 byte for each element, and all others have 2. */
+TEST(float8_gathers_are_counted_as_one_byte)
+{
+    NEEDS_LIBYAML();
+    char text[1500];
+    explain_fp8(t, "fp8_config: {backend: AO, enable_fsdp_float8_all_gather: true}\n",
+                "communication", text);
+    CHECK_HERE();
+    ASSERT(strstr(text, "1 bytes of parameters (two all-gathers of 1 byte, ") != NULL);
+    ASSERT(strstr(text, "gathered in bfloat16: 2 bytes.") != NULL);
+    explain_fp8(t, "", "communication", text); /* the key is true by default */
+    CHECK_HERE();
+    ASSERT(strstr(text, "two all-gathers of 1 byte, ") != NULL);
+    explain_fp8(t, "fp8_config: {backend: AO, enable_fsdp_float8_all_gather: false}\n",
+                "communication", text);
+    CHECK_HERE();
+    ASSERT(strstr(text, "2 bytes of parameters (two all-gathers of 2 bytes, ") != NULL);
+    ASSERT(strstr(text, "scales") == NULL);
+    explain_fp8(t, "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}\n", "memory",
+                text);
+    CHECK_HERE();
+    ASSERT(strstr(text, "from forward to backward 1 byte more (2 where") != NULL);
+}
+
 static fsdp_status everything(const char *path)
 {
     reading r = {0};

@@ -25,7 +25,14 @@ run launch -n 2 --local-ranks-filter 1 env
 expect a_rank_says_who_started_it 0 '^  started by +fsdp launch$' out
 check and_which_it_is shows '^  rank +1 of 2$'
 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 run env
-check mpirun_is_recognized shows '^  rank +3 of 4$'
+check mpirun_is_recognized shows '^  started by +mpirun$'
+check from_its_own_variable shows '^  seen from +OMPI_COMM_WORLD_RANK$'
+check with_its_rank shows '^  rank +3 of 4$'
+SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 run env
+check one_task_of_srun_is_recognized shows '^  started by +srun$'
+# The script of sbatch is no task of srun.
+SLURM_JOB_ID=5 SLURM_NTASKS=4 SLURM_PROCID=0 run env
+check a_batch_script_was_started_by_no_launcher shows '^  started by +no launcher$'
 
 FSDP_LOG=warn run env --json
 expect json 0 '^\{$' out

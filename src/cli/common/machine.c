@@ -17,6 +17,7 @@
 #include "src/base/cpus.h"
 #include "src/base/program.h"
 #include "src/base/str.h"
+#include "src/comm/task.h"
 #include "src/report/human.h"
 
 enum {
@@ -154,30 +155,17 @@ static void add_limits(fsdp_facts *to)
 
 /* ---- the job ---- */
 
-/* Variables that a launcher sets in the processes that it starts. */
-static const struct launcher {
-    const char *name, *variable, *rank, *size;
-} launchers[] = {
-    {"fsdp launch", "FSDP_LAUNCHER_PID", "RANK", "WORLD_SIZE"},
-    {"torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"},
-    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"mpirun (MVAPICH)", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-    {"mpiexec (PMI)", "PMI_SIZE", "PMI_RANK", "PMI_SIZE"},
-    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    {"another, by its variables", "WORLD_SIZE", "RANK", "WORLD_SIZE"},
-};
-
 static void add_launcher(fsdp_facts *to)
 {
-    for (size_t i = 0; i < FSDP_LENGTH(launchers); i++) {
-        if (!getenv(launchers[i].variable))
-            continue;
-        const char *rank = getenv(launchers[i].rank), *size = getenv(launchers[i].size);
-        fsdp_fact(to, "started by", "%s", launchers[i].name);
-        fsdp_fact(to, "rank", "%s of %s", rank ? rank : "?", size ? size : "?");
+    const fsdp_start start = fsdp_find_start();
+    if (!start.launcher) {
+        fsdp_fact_missing(to, "started by", "no launcher");
         return;
     }
-    fsdp_fact_missing(to, "started by", "no launcher");
+    fsdp_fact(to, "started by", "%s", start.launcher);
+    fsdp_fact(to, "seen from", "%s", start.variable);
+    fsdp_fact(to, "rank", "%s of %s", start.rank_text ? start.rank_text : "?",
+              start.world_size_text ? start.world_size_text : "?");
 }
 
 static bool is_in_path(const char *name)
